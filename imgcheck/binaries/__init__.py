@@ -1,0 +1,1 @@
+"""One file's bytes to facts: linkage, instruction sets, GPU code."""

@@ -1,0 +1,267 @@
+"""A bounds-checked view of an ELF file in memory: headers, sections, segments, dynamic table, notes.
+
+Everything is read with numpy straight from the buffer and nothing is copied but what is asked for, so a file of
+900 MB costs no more than its headers. Offsets come from a hostile file: whatever points outside it reads as
+absent, and only a header that makes the file unreadable as a whole raises ElfError. Layouts are those of the
+System V gABI (elf.h).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from imgcheck.errors import ElfError
+
+MAGIC = b"\x7fELF"
+
+ET_REL, ET_EXEC, ET_DYN, ET_CORE = 1, 2, 3, 4
+PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_GNU_EH_FRAME = 1, 2, 3, 4, 0x6474E550
+PT_GNU_PROPERTY = 0x6474E553
+PF_X = 1
+SHT_SYMTAB, SHT_NOBITS, SHT_NOTE, SHT_DYNSYM = 2, 8, 7, 11
+SHF_EXECINSTR = 4
+
+_MACHINES = {
+    3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",
+    190: "cuda", 224: "amdgpu", 243: "riscv", 258: "loongarch",
+}  # fmt: skip
+
+_SECTION_LIMIT = 1 << 20
+_DYNAMIC_LIMIT = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    type: int
+    flags: int
+    offset: int
+    vaddr: int
+    filesz: int
+    memsz: int
+    align: int
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    name: str
+    type: int
+    flags: int
+    addr: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    entsize: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    owner: str
+    type: int
+    description: bytes
+
+
+class Elf:
+    """`data` seen as an ELF file. Raises ElfError where even its header cannot be believed."""
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self.data = memoryview(data).cast("B")
+        self.array = np.frombuffer(self.data, np.uint8)
+        if len(self.data) < 20 or bytes(self.data[:4]) != MAGIC:
+            raise ElfError("truncated ELF header: the file ends within its first 20 bytes")
+        if self.data[4] not in (1, 2) or self.data[5] not in (1, 2):
+            raise ElfError(f"absurd ELF header: class {self.data[4]}, byte order {self.data[5]}")
+        self.bits = 64 if self.data[4] == 2 else 32
+        self.order = "<" if self.data[5] == 1 else ">"
+        if len(self.data) < (64 if self.bits == 64 else 52):
+            raise ElfError("truncated ELF header: the file ends within it")
+        header = np.frombuffer(self.data, self._ehdr, 1)[0]
+        self.osabi, self.abi_version = self.data[7], self.data[8]
+        self.type = int(header["type"])
+        self.e_machine = int(header["machine"])
+        self.entry = int(header["entry"])
+        self.e_flags = int(header["flags"])
+        self._header = header
+
+    @property
+    def machine(self) -> str:
+        """The name used in Linkage.machine."""
+        name = _MACHINES.get(self.e_machine, f"em-{self.e_machine}")
+        if name in ("riscv", "loongarch"):
+            return f"{name}{self.bits}"
+        return "ppc64le" if name == "ppc64" and self.order == "<" else name
+
+    @property
+    def _word(self) -> str:
+        return self.order + ("u8" if self.bits == 64 else "u4")
+
+    @property
+    def _ehdr(self) -> np.dtype:
+        o, w = self.order, self._word
+        return np.dtype([
+            ("ident", "V16"), ("type", o + "u2"), ("machine", o + "u2"), ("version", o + "u4"), ("entry", w),
+            ("phoff", w), ("shoff", w), ("flags", o + "u4"), ("ehsize", o + "u2"), ("phentsize", o + "u2"),
+            ("phnum", o + "u2"), ("shentsize", o + "u2"), ("shnum", o + "u2"), ("shstrndx", o + "u2"),
+        ])  # fmt: skip
+
+    @property
+    def symbol_dtype(self) -> np.dtype:
+        """Elf32_Sym or Elf64_Sym with the fields name, info, other, shndx, value, size."""
+        o = self.order
+        if self.bits == 64:
+            return np.dtype([("name", o + "u4"), ("info", "u1"), ("other", "u1"), ("shndx", o + "u2"),
+                             ("value", o + "u8"), ("size", o + "u8")])  # fmt: skip
+        return np.dtype([("name", o + "u4"), ("value", o + "u4"), ("size", o + "u4"), ("info", "u1"),
+                         ("other", "u1"), ("shndx", o + "u2")])  # fmt: skip
+
+    @property
+    def rela_dtype(self) -> np.dtype:
+        w = self._word
+        return np.dtype([("offset", w), ("info", w), ("addend", w.replace("u", "i"))])
+
+    @property
+    def rel_dtype(self) -> np.dtype:
+        return np.dtype([("offset", self._word), ("info", self._word)])
+
+    def records(self, offset: int, dtype: np.dtype, count: int) -> np.ndarray:
+        """Up to `count` records at file `offset`: as many as lie whole inside the file. A view, not a copy."""
+        if offset < 0 or offset >= len(self.data) or count <= 0:
+            return np.empty(0, dtype)
+        return np.frombuffer(self.data, dtype, min(count, (len(self.data) - offset) // dtype.itemsize), offset)
+
+    def slice(self, offset: int, size: int) -> memoryview:
+        """The bytes at file `offset`, cut at the end of the file; empty where it lies outside."""
+        if offset < 0 or size <= 0 or offset >= len(self.data):
+            return self.data[:0]
+        return self.data[offset : offset + size]
+
+    def string(self, offset: int, limit: int = 4096) -> str:
+        r"""The NUL-terminated string at file `offset`; bytes that are no UTF-8 come as `\xNN`."""
+        raw = bytes(self.slice(offset, limit))
+        return raw.partition(b"\0")[0].decode("utf-8", "backslashreplace")
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        o, w = self.order, self._word
+        if self.bits == 64:
+            names = ["type:4", "flags:4", "offset", "vaddr", "paddr", "filesz", "memsz", "align"]
+        else:
+            names = ["type:4", "offset", "vaddr", "paddr", "filesz", "memsz", "flags:4", "align"]
+        dtype = np.dtype([(n.removesuffix(":4"), o + "u4" if n.endswith(":4") else w) for n in names])
+        if int(self._header["phentsize"]) != dtype.itemsize:
+            return ()
+        count = int(self._header["phnum"])
+        return tuple(
+            Segment(*(int(r[f]) for f in ("type", "flags", "offset", "vaddr", "filesz", "memsz", "align")))
+            for r in self.records(int(self._header["phoff"]), dtype, count)
+        )
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """Section headers; empty where the file has none or they lie outside the file."""
+        o, w = self.order, self._word
+        dtype = np.dtype([("name", o + "u4"), ("type", o + "u4"), ("flags", w), ("addr", w), ("offset", w),
+                          ("size", w), ("link", o + "u4"), ("info", o + "u4"), ("align", w),
+                          ("entsize", w)])  # fmt: skip
+        offset, count = int(self._header["shoff"]), int(self._header["shnum"])
+        if not offset or int(self._header["shentsize"]) != dtype.itemsize:
+            return ()
+        first = self.records(offset, dtype, 1)
+        names_index = int(self._header["shstrndx"])
+        if len(first):  # gABI: counts that do not fit the header stand in section 0
+            count = count or int(first[0]["size"])
+            names_index = int(first[0]["link"]) if names_index == 0xFFFF else names_index
+        raw = self.records(offset, dtype, min(count, _SECTION_LIMIT))
+        names = self._section_names(raw, names_index)
+        fields = ("type", "flags", "addr", "offset", "size", "link", "info", "entsize")
+        columns = [raw[field].tolist() for field in fields]
+        return tuple(Section(name, *values) for name, *values in zip(names, *columns, strict=True))
+
+    def _section_names(self, raw: np.ndarray, index: int) -> list[str]:
+        if index >= len(raw):
+            return [""] * len(raw)
+        table = bytes(self.slice(int(raw[index]["offset"]), int(raw[index]["size"])))
+        return [_cstring(table, start) for start in raw["name"].tolist()]
+
+    def section(self, name: str) -> Section | None:
+        return next((section for section in self.sections if section.name == name), None)
+
+    def section_data(self, section: Section) -> memoryview:
+        return self.data[:0] if section.type == SHT_NOBITS else self.slice(section.offset, section.size)
+
+    def offset_of(self, vaddr: int) -> int | None:
+        """File offset of the byte loaded at `vaddr`; None where no PT_LOAD brings it from the file."""
+        for segment in self.segments:
+            if segment.type == PT_LOAD and segment.vaddr <= vaddr < segment.vaddr + segment.filesz:
+                return vaddr - segment.vaddr + segment.offset
+        return None
+
+    @cached_property
+    def dynamic(self) -> tuple[tuple[int, int], ...]:
+        """(tag, value) pairs of PT_DYNAMIC up to DT_NULL; of `.dynamic` where there are no segments."""
+        found = next(((s.offset, s.filesz) for s in self.segments if s.type == PT_DYNAMIC), None)
+        if found is None:
+            section = self.section(".dynamic")
+            if section is None or section.type == SHT_NOBITS:
+                return ()
+            found = (section.offset, section.size)
+        dtype = np.dtype([("tag", self._word.replace("u", "i")), ("value", self._word)])
+        raw = self.records(found[0], dtype, min(found[1] // dtype.itemsize, _DYNAMIC_LIMIT))
+        ends = np.flatnonzero(raw["tag"] == 0)
+        raw = raw[: ends[0]] if len(ends) else raw
+        return tuple(zip(raw["tag"].tolist(), raw["value"].tolist(), strict=True))
+
+    def dynamic_value(self, tag: int) -> int | None:
+        return next((value for key, value in self.dynamic if key == tag), None)
+
+    @property
+    def interpreter(self) -> str:
+        segment = next((s for s in self.segments if s.type == PT_INTERP), None)
+        return self.string(segment.offset, min(segment.filesz, 4096)) if segment else ""
+
+    def notes(self) -> Iterator[Note]:
+        """Notes of PT_NOTE segments, else of SHT_NOTE sections (relocatable files, cubins)."""
+        areas = [(s.offset, s.filesz, s.align) for s in self.segments if s.type in (PT_NOTE, PT_GNU_PROPERTY)]
+        if not areas:
+            areas = [(s.offset, s.size, 4) for s in self.sections if s.type == SHT_NOTE]
+        seen: set[int] = set()
+        for offset, size, align in areas:
+            if offset not in seen:
+                seen.add(offset)
+                yield from self._notes_in(offset, size, 8 if align == 8 else 4)
+
+    def _notes_in(self, offset: int, size: int, align: int) -> Iterator[Note]:
+        area = self.slice(offset, size)
+        order = "little" if self.order == "<" else "big"
+        at = 0
+        while at + 12 <= len(area):
+            name_size, desc_size, kind = (int.from_bytes(area[at + i : at + i + 4], order) for i in (0, 4, 8))
+            desc_at = at + 12 + (name_size + 3 & ~3)
+            desc_at = desc_at + align - 1 & -align
+            end = desc_at + desc_size
+            if end > len(area):
+                return
+            owner = bytes(area[at + 12 : at + 12 + name_size]).partition(b"\0")[0].decode("utf-8", "replace")
+            yield Note(owner, kind, bytes(area[desc_at:end]))
+            at = end + align - 1 & -align
+
+    @cached_property
+    def code(self) -> tuple[Section, ...]:
+        """Executable areas: SHF_EXECINSTR sections, else executable PT_LOAD segments under the name `segment`."""
+        sections = tuple(
+            s for s in self.sections if s.flags & SHF_EXECINSTR and s.type != SHT_NOBITS and s.offset < len(self.data)
+        )
+        if sections:
+            return sections
+        return tuple(
+            Section("segment", 1, SHF_EXECINSTR, s.vaddr, s.offset, s.filesz, 0, 0, 0)
+            for s in self.segments
+            if s.type == PT_LOAD and s.flags & PF_X and s.offset < len(self.data)
+        )
+
+
+def _cstring(table: bytes, start: int) -> str:
+    end = table.find(b"\0", start)
+    return table[start : end if end >= 0 else len(table)].decode("utf-8", "backslashreplace")

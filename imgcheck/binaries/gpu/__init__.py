@@ -1,0 +1,1 @@
+"""Fatbins, cubins, the CUDA runtime and driver evidence in one file."""

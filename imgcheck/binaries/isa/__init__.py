@@ -1,0 +1,1 @@
+"""The instruction sets that a file's code needs, per architecture."""

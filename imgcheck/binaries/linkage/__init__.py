@@ -1,0 +1,1 @@
+"""What the loader and the kernel read in an ELF file."""

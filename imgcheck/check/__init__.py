@@ -1,0 +1,1 @@
+"""Pure rules: an ImageProfile held against a HostProfile under a runtime."""

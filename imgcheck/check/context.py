@@ -1,0 +1,111 @@
+"""What every rule sees, and what it answers with. Rules are pure: nothing here reads a file."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from imgcheck.documents.host import HostProfile
+from imgcheck.documents.image import FileRecord, ImageProfile
+from imgcheck.documents.report import CheckResult, Evidence, Finding, Outcome, Severity
+from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.types import Runtime
+from imgcheck.loader.closure import Closure
+
+_BY_REACH: dict[str, tuple[Severity, ...]] = {
+    "path": ("risk", "degraded", "info"),
+    "unreached": ("info",),
+}
+
+
+@dataclass(frozen=True)
+class Context:
+    """One cell: an image on a host under a runtime."""
+
+    image: ImageProfile
+    host: HostProfile
+    runtime: Runtime
+    knowledge: Knowledge
+    closure: Closure
+    """What the image's command reaches, with the runtime's injected libraries in place."""
+    require_gpu: bool = False
+
+    def evidence(self, record: FileRecord, detail: str = "", **data: str) -> Evidence:
+        """Evidence at a file, with the layer that brought it and how the command reaches it."""
+        layer = self.image.layers[record.layer] if 0 <= record.layer < len(self.image.layers) else None
+        return Evidence(
+            path=record.path,
+            layer=record.layer,
+            history=layer.history if layer else "",
+            reach=self.closure.reach(record.path),
+            detail=detail,
+            data=data,
+        )
+
+    def finding(
+        self,
+        rule: str,
+        severity: Severity,
+        subject: str,
+        evidence: tuple[Evidence, ...] = (),
+        variant: str = "",
+        **values: Any,
+    ) -> Finding:
+        """A finding with the catalogue's texts, `{placeholders}` filled from `values`.
+
+        `variant` names another predicted error of the entry. The severity is lowered where every piece of
+        evidence lies where the command does not reach (`severity_for`).
+        """
+        entry = self.knowledge.catalogue[rule]
+        error = entry.variants[variant] if variant else entry.predicted_error
+        values |= {"subject": subject}
+        first = evidence[0].path if evidence else ""
+        return Finding(
+            rule=rule,
+            severity=severity_for(severity, evidence),
+            title=_fill(entry.title, values),
+            predicted_error=_fill(error, values),
+            why=_fill(entry.why, values),
+            remedy=_fill(entry.remedy, values),
+            subject=subject,
+            fingerprint=_fingerprint(rule, subject, first),
+            evidence=evidence,
+            sources=entry.sources,
+        )
+
+
+def _fingerprint(rule: str, subject: str, path: str) -> str:
+    return hashlib.sha256(f"{rule}\0{subject}\0{path}".encode()).hexdigest()[:16]
+
+
+def severity_for(severity: Severity, evidence: tuple[Evidence, ...]) -> Severity:
+    """`severity` limited by reach: `path` is at most a risk, `unreached` is info; the best-reached evidence decides."""
+    reaches = {item.reach for item in evidence}
+    if not reaches or reaches & {"", "entry", "import"}:
+        return severity
+    allowed = _BY_REACH["path" if "path" in reaches else "unreached"]
+    return severity if severity in allowed else allowed[0]
+
+
+def _fill(text: str, values: dict[str, Any]) -> str:
+    # Values come from images: a plain replacement cannot be driven into attribute access as str.format can.
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", str(value))
+    return text
+
+
+@dataclass
+class Answers:
+    """Findings and outcomes that one family of rules gives for a context."""
+
+    findings: list[Finding] = field(default_factory=list)
+    checks: list[CheckResult] = field(default_factory=list)
+
+    def answer(self, rule: str, outcome: Outcome, reason: str) -> None:
+        self.checks.append(CheckResult(rule, outcome, reason))
+
+    def found(self, finding: Finding) -> None:
+        self.findings.append(finding)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)

@@ -1,0 +1,1 @@
+"""An image written as a tree or file that a runtime starts."""

@@ -1,0 +1,71 @@
+"""Documents to JSON and back, with their kind and schema version checked."""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from imgcheck.documents.facts import Document
+from imgcheck.documents.host import HostProfile
+from imgcheck.documents.image import ImageProfile
+from imgcheck.documents.report import Report
+from imgcheck.errors import DocumentError
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+
+_KINDS: dict[type[Document], str] = {ImageProfile: "image", HostProfile: "host", Report: "report"}
+_MAJOR = 1
+
+
+class _Head(Document, frozen=True):
+    kind: str = ""
+    schema_version: str = ""
+
+
+def kind_of(data: bytes) -> str:
+    """`image`, `host` or `report` where `data` is one of our documents, else ""."""
+    try:
+        kind = msgspec.json.decode(data, type=_Head).kind
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+    return kind if kind in _KINDS.values() else ""
+
+
+def encode(document: Document) -> bytes:
+    """`document` as indented JSON with a final newline: stable and diffable."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def decode(data: bytes, type: type[DocumentT], name: str) -> DocumentT:
+    """The document of `type` in `data`.
+
+    `name` is what the user calls it, for the message. Raises DocumentError where `data` is no such document or
+    is of a newer major schema version.
+    """
+    wanted = _KINDS[type]
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DocumentError(f"{name}: not a JSON document ({error})") from None
+    if head.kind != wanted:
+        found = f"its kind is {head.kind!r}" if head.kind else "it has no `kind`"
+        raise DocumentError(f"{name}: not {_ARTICLES[wanted]} profile of imgcheck; {found}, not {wanted!r}")
+    major = head.schema_version.partition(".")[0]
+    if not major.isdecimal() or int(major) > _MAJOR:
+        raise DocumentError(
+            f"{name}: schema version {head.schema_version!r} is newer than this imgcheck reads ({_MAJOR}.x)",
+            hint="upgrade imgcheck, or make the document again with this version",
+        )
+    try:
+        return msgspec.json.decode(data, type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DocumentError(f"{name}: damaged {wanted} document: {error}") from None
+
+
+def json_schema(type: type[Document]) -> dict[str, Any]:
+    """JSON Schema (2020-12) of a document type."""
+    schema = msgspec.json.schema(type)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
+
+
+_ARTICLES = {"image": "an image", "host": "a host", "report": "a report"}

@@ -1,0 +1,99 @@
+"""Report: the verdict of an image on hosts under runtimes, with findings and what was checked."""
+
+from typing import Literal
+
+from imgcheck.documents.facts import Document
+
+SCHEMA_VERSION = "1.0"
+
+Severity = Literal["fail", "risk", "degraded", "info"]
+Outcome = Literal["ok", "fail", "risk", "degraded", "unknown", "not-applicable"]
+Verdict = Literal["compatible", "degraded", "unknown", "at-risk", "incompatible"]
+
+VERDICTS: tuple[Verdict, ...] = ("compatible", "degraded", "unknown", "at-risk", "incompatible")
+"""From best to worst."""
+
+
+class Complete(Document, frozen=True, omit_defaults=False):
+    """A part of the report: every field is written, since scripts index them without asking."""
+
+
+class Evidence(Complete, frozen=True):
+    """One place in the image that makes a finding true."""
+
+    path: str
+    layer: int = -1
+    """Index into the image's layers; -1 where the need comes from the config or the host."""
+    history: str = ""
+    """The Dockerfile line that brought the layer."""
+    reach: str = ""
+    detail: str = ""
+    """The decisive fact in one line: the instruction, the architectures, the missing version."""
+    data: dict[str, str] = {}
+    """The same for programs: address, function, code, text, needed_by, searched."""
+
+
+class Finding(Complete, frozen=True):
+    """One predicted failure or remark: one per (rule, subject)."""
+
+    rule: str
+    severity: Severity
+    title: str
+    predicted_error: str
+    why: str
+    remedy: str
+    subject: str
+    """What it is about, stable between builds: a feature, a library, a GPU."""
+    fingerprint: str
+    evidence: tuple[Evidence, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+class CheckResult(Complete, frozen=True):
+    """What one rule answered, also when it found nothing."""
+
+    rule: str
+    outcome: Outcome
+    reason: str
+
+
+class Cell(Complete, frozen=True):
+    """The verdict for one host under one runtime."""
+
+    host: str
+    runtime: str
+    verdict: Verdict
+    findings: tuple[str, ...] = ()
+    """Fingerprints."""
+    reason: str = ""
+    """Why it is not compatible, in a few words."""
+
+
+class ImageSummary(Complete, frozen=True):
+    reference: str
+    platform: str
+    manifest_digest: str = ""
+    config_digest: str = ""
+    components: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+
+
+class HostSummary(Complete, frozen=True):
+    name: str
+    description: str = ""
+    """CPU, GPUs, driver, kernel and glibc in one line."""
+
+
+class Report(Complete, frozen=True, tag_field="kind", tag="report"):
+    """The verdict; the top-level fields are those of the deciding cell."""
+
+    schema_version: str
+    verdict: Verdict
+    image: ImageSummary
+    host: HostSummary
+    runtime: str
+    runtime_chosen_by: Literal["option", "host", "best"]
+    findings: tuple[Finding, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    tool: dict[str, str] = {}

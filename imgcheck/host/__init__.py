@@ -1,0 +1,1 @@
+"""Probes of the machine, and descriptions of another, to a HostProfile."""

@@ -1,0 +1,59 @@
+"""Schemas of the catalogue and of the runtimes: unknown keys are errors, so that a typo cannot pass."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class Data(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of every entry of rules/."""
+
+
+class Catalogued(Data, frozen=True):
+    """A rule as people read it. Texts may hold `{placeholders}` that the check fills."""
+
+    id: str
+    title: str
+    predicted_error: str
+    why: str
+    remedy: str
+    sources: tuple[str, ...]
+    description: str = ""
+    """For `explain`: when the rule fires, when it does not, and its limits."""
+    variants: dict[str, str] = {}
+    """Other error texts by condition, named by the check that chooses among them."""
+
+
+class Runtime(Data, frozen=True):
+    """How one container runtime changes what the image finds."""
+
+    id: str
+    title: str
+    sources: tuple[str, ...]
+    family: Literal["docker", "podman", "apptainer", "udocker", "charliecloud", "shifter", "sarus", "enroot"] = "docker"
+    programs: tuple[str, ...] = ()
+    """Programs in PATH that tell that the runtime is installed; all must be there."""
+    gpu: bool = False
+    """The container can open the host's NVIDIA devices at all."""
+    injects_driver: bool = False
+    """Host driver libraries come into the container."""
+    libraries: tuple[str, ...] = ()
+    """Globs of sonames that are injected from the host: "libcuda.so*"."""
+    directory: str = ""
+    """Where the libraries lie inside the container; `{libdir}` is the distribution's multiarch directory."""
+    order: Literal["", "ld-library-path-first", "ld-library-path-last", "ld-so-conf-first", "default-directory"] = ""
+    """How the loader comes to them: before or after what LD_LIBRARY_PATH of the image names, through ldconfig, or
+    because they lie in a default directory."""
+    ldconfig: bool = False
+    """Runs ldconfig in the container, so the image's ld.so.cache is rebuilt with the injected files."""
+    requires_environment: dict[str, str] = {}
+    """Variables that the image must set for the driver to be injected at all, with what happens otherwise."""
+    enforces_require: Literal["", "legacy-hook", "always"] = ""
+    """Whether NVIDIA_REQUIRE_* of the image is evaluated; `legacy-hook` only where that mode is configured."""
+    applies_compat: bool = False
+    """Activates cuda-compat of the image when the host's driver calls for it."""
+    minimum_driver: str = ""
+    """Oldest driver that the runtime itself accepts."""
+    foreign_environment: bool = False
+    """Host environment variables leak in."""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Layers: digests, decompression, tar streams, whiteouts and the merged tree."""

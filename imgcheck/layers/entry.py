@@ -1,0 +1,30 @@
+"""One entry of a layer: a path with its attributes, before whiteouts are applied."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["file", "directory", "symlink", "hardlink", "character", "block", "fifo"]
+
+
+@dataclass(slots=True)
+class Entry:
+    """A tar member, or a file of a directory source.
+
+    `path` is relative to the root with `.`, `..`, empty components and leading slashes resolved ("usr/lib/x"; "" is
+    the root itself). Names that are not valid UTF-8 carry surrogate escapes. Whiteouts are entries whose last
+    component begins with `.wh.`.
+    """
+
+    path: str
+    kind: Kind
+    mode: int = 0o644
+    """Permission bits with setuid, setgid and sticky."""
+    size: int = 0
+    """Bytes of the file as read, holes included."""
+    link: str = ""
+    """Symlink target as stored, or the hardlink's target path cleaned like `path`."""
+    uid: int = 0
+    gid: int = 0
+    mtime: float = 0.0
+    device: tuple[int, int] = (0, 0)
+    xattrs: dict[str, bytes] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""An image's layers to its ImageProfile."""

@@ -1,0 +1,1 @@
+"""A Report as text for people and programs."""

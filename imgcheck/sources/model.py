@@ -1,0 +1,59 @@
+"""What every source yields: an Image with its config and its layers, opened lazily."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from imgcheck.documents.image import ImageConfig, LayerInfo, Platform
+from imgcheck.layers.entry import Entry
+
+
+class Content(Protocol):
+    """The bytes of the regular file that an Entry describes, readable until the next entry is taken."""
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill `buffer` as far as bytes are left; 0 at the end. Holes of sparse files read as zeros."""
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to `size` bytes, all that is left where negative."""
+
+
+class Layer(Protocol):
+    """One layer of an image, lowest first in `Image.layers`."""
+
+    info: LayerInfo
+
+    def entries(self) -> Iterator[tuple[Entry, Content | None]]:
+        """The layer's entries in stored order; Content for regular files alone.
+
+        Whatever the layer is made of is verified on the way: after the last entry the blob's digest and the
+        diff_id have been compared, and DigestError names the blob that differs. LayerError where it is truncated
+        or no archive. An iterator that is closed early verifies nothing.
+        """
+
+
+class BlobLayer(Layer, Protocol):
+    """A layer stored as a tar archive, compressed or not."""
+
+    def open(self) -> AbstractContextManager[BinaryIO]:
+        """The blob as stored. Not verified."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as a source found it."""
+
+    reference: str
+    """As the user wrote it."""
+    platform: Platform
+    config: ImageConfig
+    layers: tuple[Layer, ...]
+    manifest_digest: str = ""
+    config_digest: str = ""
+    raw_config: bytes = b""
+    """The config blob; empty where the source has none (dir:)."""
+    platform_matches: bool = True
+    """False where no platform of the image was the one asked for, so that what exists was taken (ARCH001)."""
+    notes: tuple[str, ...] = ()
+    """What the reader should know about how it was found: a label that lies, a skipped index entry."""

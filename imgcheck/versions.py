@@ -1,0 +1,34 @@
+"""Dotted version numbers as drivers, CUDA, kernels and symbol versions use them."""
+
+import re
+
+_LEADING = re.compile(r"\d+(?:\.\d+)*")
+
+
+def parse(text: str) -> tuple[int, ...]:
+    """The leading dotted number of `text` as integers: "3.10.0-957.el7" gives (3, 10, 0).
+
+    Empty where `text` does not begin with a digit. Trailing zeros are kept; compare with `compare`.
+    """
+    match = _LEADING.match(text)
+    # Versions come from hostile images: a component of thousands of digits is no version (and int() refuses it).
+    if not match or len(match[0]) > 100:
+        return ()
+    return tuple(int(part) for part in match[0].split("."))
+
+
+def compare(left: str, right: str) -> int:
+    """Negative, zero or positive as `left` is older than, equal to or newer than `right`; "12.2" equals "12.2.0"."""
+    a, b = _trimmed(parse(left)), _trimmed(parse(right))
+    return (a > b) - (a < b)
+
+
+def at_least(version: str, floor: str) -> bool:
+    return compare(version, floor) >= 0
+
+
+def _trimmed(parts: tuple[int, ...]) -> tuple[int, ...]:
+    end = len(parts)
+    while end and parts[end - 1] == 0:
+        end -= 1
+    return parts[:end]
