@@ -1,0 +1,99 @@
+"""GPU products, their compute capability, and the driver branches that drive them (rules/tables/gpus, pci)."""
+
+import re
+from functools import lru_cache
+
+from imgcheck.knowledge.store import Knowledge
+from imgcheck.knowledge.types import Data
+from imgcheck.versions import parse
+
+
+class Product(Data, frozen=True):
+    """A product name with its compute capability (rules/tables/gpus/products.toml)."""
+
+    id: str
+    capability: str
+    sources: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+    first_driver: str = ""
+    """Oldest driver that lists it, where it came later than its capability."""
+
+
+class Capability(Data, frozen=True):
+    """A compute capability: its chips and the drivers for them (rules/tables/gpus/capabilities.toml)."""
+
+    id: str
+    generation: str
+    chips: tuple[str, ...]
+    sources: tuple[str, ...]
+    tegra: bool = False
+    first_driver: str = ""
+    last_branch: str = ""
+    """Last driver branch that drives it; empty while it is supported."""
+
+
+_NOISE = re.compile(
+    r"nvidia|corporation|tesla|geforce|gpu|generation|laptop|mobile|notebook|max|q|design"
+    r"|sxm\d?|pcie|pci|e|nvl|hbm\d?e?|fhhl|ds|dgxs|lp"
+)
+_MEMORY = re.compile(r"\d+(?:gb|gib)|\d+g")
+
+
+@lru_cache(maxsize=4)
+def products(knowledge: Knowledge) -> tuple[Product, ...]:
+    return tuple(knowledge.entries("tables/gpus", "product", Product))
+
+
+@lru_cache(maxsize=4)
+def capabilities(knowledge: Knowledge) -> dict[str, Capability]:
+    """Compute capability ("3.7") to what is known of it, oldest first."""
+    entries = sorted(knowledge.entries("tables/gpus", "capability", Capability), key=lambda entry: parse(entry.id))
+    return {entry.id: entry for entry in entries}
+
+
+@lru_cache(maxsize=4)
+def _chips(knowledge: Knowledge) -> dict[str, str]:
+    return {chip: entry.id for entry in capabilities(knowledge).values() for chip in entry.chips}
+
+
+@lru_cache(maxsize=4)
+def _names(knowledge: Knowledge) -> dict[frozenset[str], Product]:
+    return {_key(name): product for product in products(knowledge) for name in (product.id, *product.aliases)}
+
+
+@lru_cache(maxsize=4)
+def _pci(knowledge: Knowledge) -> dict[str, Product]:
+    chips = _chips(knowledge)
+    table = knowledge.table("tables/pci/nvidia.toml")
+    return {
+        device: Product(entry["name"], chips[entry["chip"]], ("pci.ids",))
+        for device, entry in table.items()
+        if entry["chip"] in chips
+    }
+
+
+def by_name(knowledge: Knowledge, name: str) -> Product | None:
+    """The product that people or nvidia-smi call `name`: "Tesla M60", "K80", "NVIDIA A100-SXM4-40GB", "H100 PCIe".
+
+    A MIG instance ("NVIDIA A100-SXM4-40GB MIG 1g.5gb") is its product. None where the name is unknown or fits
+    products of different compute capability ("RTX 6000").
+    """
+    key = _key(name)
+    if not key:
+        return None
+    found = _names(knowledge).get(key)
+    if found:
+        return found
+    listed = [product for product in _pci(knowledge).values() if any(_key(n) == key for n in product.id.split(" / "))]
+    return listed[0] if len({product.capability for product in listed}) == 1 else None
+
+
+def by_pci_id(knowledge: Knowledge, pci_id: str) -> Product | None:
+    """The product with PCI id "10de:102d" (either case, with or without 0x); None where it is not listed."""
+    return _pci(knowledge).get(pci_id.lower().replace("0x", ""))
+
+
+def _key(name: str) -> frozenset[str]:
+    name = re.sub(r"\bmig\b.*", "", name.lower())
+    words = re.findall(r"[a-z0-9+]+", name)
+    return frozenset(word for word in words if not _NOISE.fullmatch(word) and not _MEMORY.fullmatch(word))
