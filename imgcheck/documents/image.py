@@ -107,6 +107,12 @@ class Component(Document, frozen=True):
     """Compute capabilities it was built for."""
     detail: str = ""
 
+    @property
+    def label(self) -> str:
+        """As a summary names it: `TensorFlow 1.12.0 for 7.0`."""
+        built = f" for {', '.join(self.built_for)}" if self.built_for else ""
+        return f"{self.name} {self.version}".strip() + built
+
 
 class ImageProfile(Document, frozen=True, tag_field="kind", tag="image"):
     """What an image needs. `objects` are facts by content, `files` say where they lie."""

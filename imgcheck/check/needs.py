@@ -1,0 +1,78 @@
+"""What an image needs of any host, derived from its evidence alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imgcheck import versions
+from imgcheck.check.gpu_minimum import minimum
+from imgcheck.documents.facts import IsaUse
+from imgcheck.documents.image import FileRecord, ImageProfile
+from imgcheck.knowledge import Knowledge
+from imgcheck.loader.closure import Closure
+from imgcheck.loader.model import close
+from imgcheck.loader.roots import find_roots
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Need:
+    what: str
+    """CPU, kernel, GPU driver, libraries."""
+    needed: str
+    because: tuple[str, ...] = ()
+
+
+def needs(image: ImageProfile, knowledge: Knowledge) -> Iterator[Need]:
+    """Every need in the order in which a run would meet it."""
+    closure = close(image, find_roots(image, None, ()))
+    yield Need("architecture", str(image.platform))
+    yield _cpu(image, closure, "required")
+    undecided = _cpu(image, closure, "unknown")
+    if undecided.needed:
+        yield undecided
+    yield from _kernel(image, closure)
+    yield from (Need(what, needed, because) for what, needed, because in minimum(image, knowledge))
+    yield from _libraries(closure)
+
+
+def _reached(image: ImageProfile, closure: Closure) -> Iterator[FileRecord]:
+    return (record for record in image.files if closure.reach(record.path) in ("entry", "import"))
+
+
+def _cpu(image: ImageProfile, closure: Closure, answer: str) -> Need:
+    found: dict[str, tuple[FileRecord, IsaUse]] = {}
+    for record in _reached(image, closure):
+        isa = image.facts(record).isa
+        for use in isa.uses if isa else ():
+            if use.answer == answer:
+                found.setdefault(use.feature, (record, use))
+    because = tuple(
+        f"{feature}: {record.path}: {use.text or use.reason}" for feature, (record, use) in sorted(found.items())
+    )
+    if answer == "unknown":
+        return Need("CPU, undecided", " ".join(sorted(found)), because)
+    return Need("CPU", " ".join(sorted(found)) or "the architecture's baseline", because)
+
+
+def _kernel(image: ImageProfile, closure: Closure) -> Iterator[Need]:
+    floors = [
+        (linkage.abi.removeprefix("linux "), record.path)
+        for record in _reached(image, closure)
+        if (linkage := image.facts(record).linkage) and linkage.abi.startswith("linux ")
+    ]
+    if floors:
+        floor, path = max(floors, key=lambda each: versions.parse(each[0]))
+        yield Need("kernel", f"Linux {floor} or newer", (f"ABI note of {path}",))
+
+
+def _libraries(closure: Closure) -> Iterator[Need]:
+    missing: dict[str, str] = {}
+    for problem in closure.problems:
+        if problem.kind == "library" and closure.reach(problem.path) in ("entry", "import"):
+            missing.setdefault(problem.needed, problem.path)
+    if missing:
+        because = [f"{name}: needed by {path}" for name, path in list(missing.items())[:_SHOWN]]
+        if len(missing) > _SHOWN:
+            because.append(f"and {len(missing) - _SHOWN} more")
+        yield Need("from outside", ", ".join(sorted(missing)), tuple(because))

@@ -1,0 +1,156 @@
+"""One image held against hosts and runtimes: every rule for every cell, and the cell that decides."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from imgcheck import __version__
+from imgcheck.check import arch, cpu, gpu, kernel, libraries, runtime
+from imgcheck.check.context import Answers, Context
+from imgcheck.documents.host import HostProfile
+from imgcheck.documents.image import ImageProfile
+from imgcheck.documents.report import (
+    SCHEMA_VERSION,
+    VERDICTS,
+    Cell,
+    CheckResult,
+    Finding,
+    HostSummary,
+    ImageSummary,
+    Outcome,
+    Report,
+    Severity,
+    Verdict,
+)
+from imgcheck.host.summary import summarise
+from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.types import Runtime
+from imgcheck.loader.model import close
+from imgcheck.loader.roots import find_roots
+
+Family = Callable[[Context], Answers]
+
+FAMILIES: tuple[Family, ...] = (cpu.check, gpu.check, libraries.check, kernel.check, runtime.check)
+"""The rule families in the order of a report, after the architecture, without which none of them means anything."""
+
+_OF_SEVERITY: dict[Severity, Verdict] = {
+    "fail": "incompatible",
+    "risk": "at-risk",
+    "degraded": "degraded",
+    "info": "compatible",
+}
+_OF_OUTCOME: dict[Outcome, Verdict] = {
+    "ok": "compatible",
+    "not-applicable": "compatible",
+    "unknown": "unknown",
+    "degraded": "degraded",
+    "risk": "at-risk",
+    "fail": "incompatible",
+}
+_SEVERITY_ORDER: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for beyond image and hosts."""
+
+    runtimes: tuple[str, ...] = ()
+    """Empty: those found on the host, else all."""
+    command: tuple[str, ...] | None = None
+    """None: the image's own ENTRYPOINT and CMD."""
+    entries: tuple[str, ...] = ()
+    require_gpu: bool = False
+
+
+@dataclass(frozen=True)
+class _Judged:
+    host: HostProfile
+    runtime: Runtime
+    chosen_by: str
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    checks: tuple[CheckResult, ...]
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return VERDICTS.index(self.verdict), len(self.findings)
+
+
+def check(image: ImageProfile, hosts: Sequence[HostProfile], request: Request, knowledge: Knowledge) -> Report:
+    """The report on `image` for `hosts`: for each host its best runtime, of these the worst host decides."""
+    judged = [_judge_host(image, host, request, knowledge) for host in hosts]
+    deciding = max((min(cells, key=lambda cell: cell.rank) for cells in judged), key=lambda cell: cell.rank)
+    return Report(
+        schema_version=SCHEMA_VERSION,
+        verdict=deciding.verdict,
+        image=_image_summary(image, request),
+        host=HostSummary(deciding.host.name, summarise(deciding.host)),
+        runtime=deciding.runtime.id,
+        runtime_chosen_by=deciding.chosen_by,
+        findings=deciding.findings,
+        checks=deciding.checks,
+        cells=tuple(_cell(cell) for cells in judged for cell in cells),
+        tool={"imgcheck": __version__, "knowledge": knowledge.digest, **image.engines},
+    )
+
+
+def verdict_of(findings: Sequence[Finding], checks: Sequence[CheckResult]) -> Verdict:
+    """The worst of all findings and outcomes."""
+    verdicts = [_OF_SEVERITY[finding.severity] for finding in findings]
+    verdicts += [_OF_OUTCOME[result.outcome] for result in checks]
+    return max(verdicts, key=VERDICTS.index, default="compatible")
+
+
+def _judge_host(image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge) -> list[_Judged]:
+    runtimes, chosen_by = _runtimes(host, request, knowledge)
+    roots = find_roots(image, request.command, request.entries)
+    return [_judge(image, host, each, chosen_by, roots, request, knowledge) for each in runtimes]
+
+
+def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tuple[list[Runtime], str]:
+    if request.runtimes:
+        return [knowledge.runtimes[name] for name in request.runtimes], "option"
+    found = [knowledge.runtimes[r.id] for r in host.runtimes.value or () if r.id in knowledge.runtimes]
+    return (found, "host") if found else (list(knowledge.runtimes.values()), "best")
+
+
+def _judge(image, host, runtime: Runtime, chosen_by: str, roots, request: Request, knowledge: Knowledge) -> _Judged:
+    context = Context(image, host, runtime, knowledge, close(image, roots, host, runtime), request.require_gpu)
+    answers = [arch.check(context)]
+    if not any(finding.severity == "fail" for finding in answers[0].findings):
+        answers += [family(context) for family in FAMILIES]
+    findings = [finding for answer in answers for finding in answer.findings]
+    findings.sort(key=lambda finding: (_SEVERITY_ORDER.index(finding.severity), finding.rule))
+    checks = [result for answer in answers for result in answer.checks]
+    return _Judged(host, runtime, chosen_by, verdict_of(findings, checks), tuple(findings), tuple(checks))
+
+
+def _cell(judged: _Judged) -> Cell:
+    return Cell(
+        host=judged.host.name,
+        runtime=judged.runtime.id,
+        verdict=judged.verdict,
+        findings=tuple(finding.fingerprint for finding in judged.findings),
+        reason=_reason(judged),
+    )
+
+
+def _reason(judged: _Judged) -> str:
+    """The findings that make the verdict, in a few words; for an open question the first one."""
+    decisive = [f"{f.rule} {f.title}" for f in judged.findings if _OF_SEVERITY[f.severity] == judged.verdict]
+    if judged.verdict == "compatible":
+        return ""
+    if not decisive:
+        decisive = [f"{c.rule} {c.reason}" for c in judged.checks if _OF_OUTCOME[c.outcome] == judged.verdict]
+    more = f" (and {len(decisive) - 1} more)" if len(decisive) > 1 else ""
+    return decisive[0] + more if decisive else ""
+
+
+def _image_summary(image: ImageProfile, request: Request) -> ImageSummary:
+    return ImageSummary(
+        reference=image.reference,
+        platform=str(image.platform),
+        manifest_digest=image.manifest_digest,
+        config_digest=image.config_digest,
+        components=tuple(component.label for component in image.components),
+        command=request.command or (*image.config.entrypoint, *image.config.command),
+    )

@@ -1,0 +1,104 @@
+"""The command line: finds the command, runs it, and turns every failure into one line and an exit status.
+
+Exit status: 0 nothing at or above `--fail-on`; 1 something was; 2 the tool could not do its work; 3 the verdict is
+`unknown` and `--fail-on` does not cover it.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from imgcheck.errors import ImgcheckError
+
+OK, FOUND, TROUBLE, UNDECIDED = 0, 1, 2, 3
+
+COMMANDS: dict[str, str] = {
+    "image": "check an image against this host, described hosts, or show what it needs",
+    "binary": "show what single ELF files need",
+    "probe": "show or keep what this host offers, or describe another",
+    "profile": "write what an image needs as a document",
+    "convert": "turn an image into a tree or file that Apptainer, udocker and others run",
+    "rules": "list the rules",
+    "explain": "explain one rule, with its sources",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status and never raises."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _dispatch(arguments)
+        sys.stdout.flush()
+        return status
+    except SystemExit as leave:  # argparse: --help, or a usage error that it has printed
+        return leave.code if isinstance(leave.code, int) else TROUBLE
+    except ImgcheckError as error:
+        return _say(error.message, error.hint)
+    except KeyboardInterrupt:
+        return _say("interrupted", status=130)
+    except BrokenPipeError:
+        # The reader went away (`| head`): nothing is wrong, but a second flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _say(f"{where}{error.strerror or error}")
+    except MemoryError:
+        return _say("out of memory", "give the process more memory, or check the image on a larger machine")
+    except Exception as error:
+        # A defect of ours must not look like a verdict: Python's own exit status here would be 1, "incompatible".
+        if os.environ.get("IMGCHECK_DEBUG"):
+            raise
+        return _say(
+            f"internal error: {type(error).__name__}: {error}",
+            "this is a defect of imgcheck; IMGCHECK_DEBUG=1 shows where, please report it",
+        )
+
+
+def _dispatch(arguments: list[str]) -> int:
+    name = arguments[0] if arguments else "--help"
+    if name in ("-h", "--help", "help"):
+        print(_overview())
+        return OK
+    if name in ("-V", "--version"):
+        from imgcheck import __version__
+
+        print(f"imgcheck {__version__}")
+        return OK
+    if name not in COMMANDS:
+        return _say(f"unknown command {name!r}", f"commands are {', '.join(COMMANDS)}; see imgcheck --help")
+    return importlib.import_module(f"imgcheck.cli.{name}").run(arguments[1:])
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    commands = "\n".join(f"  {name:<{width}}{what}" for name, what in COMMANDS.items())
+    return f"""\
+usage: imgcheck COMMAND ...
+
+Tells before a job runs whether a container image will work on a machine. Reads the binaries in the image's layers,
+compares what they need with what the host has, and names the error that would come. Runs nothing from the image.
+
+commands:
+{commands}
+
+examples:
+  imgcheck image qnib/cv-nccl92-tf-dev --host-probe        will it work on this machine?
+  imgcheck image app.tar --host-probe node1.json node2.json
+  imgcheck probe -o node1.json                             keep what this machine offers
+  imgcheck probe --cpu haswell --gpu "Tesla K80" --driver 396.44 -o k80.json
+  imgcheck convert oci:build:latest --to sandbox ./app
+
+exit status: 0 fine, 1 a failure is predicted, 2 the tool could not do its work, 3 undecided
+`imgcheck COMMAND --help` tells more."""
+
+
+def _say(message: str, hint: str = "", status: int = TROUBLE) -> int:
+    from imgcheck.report.text import safe
+
+    # The bar of a terminal may stand on this line.
+    print(f"imgcheck: {safe(message)}", file=sys.stderr)
+    if hint:
+        print(f"  {safe(hint)}", file=sys.stderr)
+    return status

@@ -1,0 +1,47 @@
+"""`imgcheck explain`: one rule, when it fires, what the user would see, and the sources."""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+
+from imgcheck.cli import OK, options
+from imgcheck.errors import UsageError
+from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.types import Catalogued
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = options.parser("explain", "Explains a rule, with its sources.", "imgcheck explain GPU001")
+    parser.add_argument("rule", metavar="RULE", help="its id, as in a report")
+    options.add_rules_option(parser)
+    parsed = parser.parse_args(arguments)
+    catalogue = Knowledge(tuple(parsed.rules)).catalogue
+    entry = catalogue.get(parsed.rule.upper())
+    if entry is None:
+        raise UsageError(f"no rule {parsed.rule!r}", "imgcheck rules lists them")
+    sys.stdout.write(_page(entry, min(shutil.get_terminal_size((100, 24)).columns, 100)))
+    return OK
+
+
+def _page(entry: Catalogued, width: int) -> str:
+    errors = [entry.predicted_error, *entry.variants.values()]
+    parts = [
+        f"{entry.id}  {entry.title}",
+        _section("What it is", entry.description, width),
+        _section("What you would see", "\n".join(errors), width),
+        _section("Why", entry.why, width),
+        _section("Way out", entry.remedy, width),
+        "Sources\n" + "\n".join(f"  {source}" for source in entry.sources),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _section(title: str, text: str, width: int) -> str:
+    if not text:
+        return ""
+    lines = [
+        textwrap.fill(line, width, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
+        for line in text.strip().splitlines()
+    ]
+    return title + "\n" + "\n".join(lines)

@@ -1,0 +1,79 @@
+"""The hosts that an image is held against: this machine, or documents kept by `imgcheck probe -o`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from imgcheck.documents import HostProfile, decode
+from imgcheck.documents.codec import kind_of
+from imgcheck.errors import DocumentError, UsageError
+
+THIS_HOST = ""
+"""Stands for the machine we run on among the values of `--host-probe`."""
+
+_OPTION = "--host-probe"
+
+
+def split_host_probe(arguments: Sequence[str]) -> list[str]:
+    """`--host-probe [HOST.json ...]` as one `--host-probe=VALUE` each, so that REF may stand before or after it.
+
+    A token after it is a host file only if it ends in `.json` or is a file that holds a HostProfile; the first
+    other token ends the list. Without any file the value is THIS_HOST.
+    """
+    result: list[str] = []
+    rest = list(arguments)
+    while rest:
+        token = rest.pop(0)
+        if token != _OPTION:
+            result.append(token)
+            continue
+        files = 0
+        while rest and _is_host_file(rest[0]):
+            result.append(f"{_OPTION}={rest.pop(0)}")
+            files += 1
+        if not files:
+            result.append(f"{_OPTION}={THIS_HOST}")
+    return result
+
+
+def load_hosts(values: Sequence[str]) -> list[HostProfile]:
+    """The profile of each value of `--host-probe`: files are read, THIS_HOST is probed."""
+    return [_read(Path(value)) if value else _probe() for value in values]
+
+
+def _is_host_file(token: str) -> bool:
+    if token.startswith("-"):
+        return False
+    if token.endswith(".json"):
+        return True
+    path = Path(token)
+    return path.is_file() and _holds_host(path)
+
+
+def _holds_host(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            # An archive of many GB begins otherwise; a document of ours begins with its kind.
+            if not file.read(64).lstrip().startswith(b"{"):
+                return False
+            file.seek(0)
+            return kind_of(file.read()) == "host"
+    except OSError:
+        return False
+
+
+def _read(path: Path) -> HostProfile:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DocumentError(
+            f"{path}: {error.strerror}", "make one on that host with: imgcheck probe -o HOST.json"
+        ) from None
+    if kind_of(data) == "image":
+        raise UsageError(f"{path} is an image profile, not a host", f"put it before {_OPTION}")
+    return decode(data, HostProfile, str(path))
+
+
+def _probe() -> HostProfile:
+    from imgcheck.host.probe import probe_host
+
+    return probe_host()

@@ -1,0 +1,119 @@
+"""`imgcheck image`: an image held against hosts, or what it needs where no host is named."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from imgcheck.cli import FOUND, OK, UNDECIDED, options
+from imgcheck.cli.files import write
+from imgcheck.cli.hosts import load_hosts, split_host_probe
+from imgcheck.cli.profiles import profile_of
+from imgcheck.documents import ImageProfile, Report
+from imgcheck.errors import UsageError
+from imgcheck.knowledge import Knowledge
+
+FAIL_ON = ("never", "fail", "risk", "unknown", "degraded")
+
+_AT_OR_ABOVE = {
+    "never": frozenset(),
+    "fail": frozenset({"incompatible"}),
+    "risk": frozenset({"incompatible", "at-risk"}),
+    "unknown": frozenset({"incompatible", "at-risk", "unknown"}),
+    "degraded": frozenset({"incompatible", "at-risk", "unknown", "degraded"}),
+}
+
+_EXAMPLES = """
+imgcheck image qnib/cv-nccl92-tf-dev --host-probe
+imgcheck image oci:build:latest --host-probe node1.json node2.json
+imgcheck image app.tar --host-probe gpu.json --runtime apptainer-nv -- python train.py
+imgcheck image docker://localhost:5000/app:1.2 -o json=needs.json
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Check or describe one image; returns the exit status."""
+    own, command = _split_command(arguments)
+    parsed = _parser().parse_args(split_host_probe(own))
+    knowledge = Knowledge(tuple(parsed.rules))
+    hosts = load_hosts(parsed.host_probe)
+    if not hosts:
+        return _describe(parsed, knowledge)
+    from imgcheck.report.formats import FORMATS
+
+    outputs = options.outputs(parsed.output, tuple(FORMATS))
+    runtimes = tuple(_known(name, knowledge) for name in parsed.runtime)
+    image = profile_of(parsed)
+    from imgcheck.check.run import Request, check
+
+    request = Request(runtimes=runtimes, command=command, entries=tuple(parsed.entry), require_gpu=parsed.require_gpu)
+    report = check(image, tuple(hosts), request, knowledge)
+    for output in outputs:
+        _emit(output, FORMATS[output.format](report, image, output.file is None))
+    return exit_status(report, parsed.fail_on, parsed.allow_unknown)
+
+
+def exit_status(report: Report, fail_on: str, allow_unknown: bool) -> int:
+    """What a script learns from the verdict (the contract of DESIGN: 0, 1 or 3)."""
+    if report.verdict in _AT_OR_ABOVE[fail_on]:
+        return FOUND
+    return UNDECIDED if report.verdict == "unknown" and fail_on != "never" and not allow_unknown else OK
+
+
+def _describe(parsed: argparse.Namespace, knowledge: Knowledge) -> int:
+    from imgcheck.report.needs import FORMATS
+
+    outputs = options.outputs(parsed.output, tuple(FORMATS))
+    image: ImageProfile = profile_of(parsed)
+    for output in outputs:
+        _emit(output, FORMATS[output.format](image, knowledge, output.file is None))
+    return OK
+
+
+def _emit(output: options.Output, text: str) -> None:
+    if output.file is None:
+        sys.stdout.write(text)
+    else:
+        write(output.file, text.encode())
+
+
+def _known(name: str, knowledge: Knowledge) -> str:
+    if name not in knowledge.runtimes:
+        raise UsageError(f"--runtime {name}: unknown runtime", f"runtimes are {', '.join(knowledge.runtimes)}")
+    return name
+
+
+def _split_command(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
+    if "--" not in arguments:
+        return list(arguments), None
+    at = list(arguments).index("--")
+    command = tuple(arguments[at + 1 :])
+    if not command:
+        raise UsageError("nothing follows `--`", "put the command that will run in the container there")
+    return list(arguments[:at]), command
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = options.parser(
+        "image",
+        "Says whether an image will work on a host, and what would go wrong. Without --host-probe it shows what the "
+        "image needs.",
+        _EXAMPLES,
+    )
+    parser.add_argument("reference", metavar="REF", help="NAME[:TAG], oci:DIR, docker-archive:FILE, dir:ROOT, a path")
+    parser.add_argument(
+        "--host-probe",
+        metavar="HOST.json",
+        action="append",
+        default=[],
+        help="hold it against these hosts, or against this machine where no file follows",
+    )
+    parser.add_argument("--runtime", metavar="NAME", action="append", default=[], help="judge under this runtime")
+    parser.add_argument("--entry", metavar="PATH", action="append", default=[], help="this file of the image is run")
+    parser.add_argument("--require-gpu", action="store_true", help="no usable GPU is a failure")
+    parser.add_argument("-o", "--output", metavar="FORMAT[=FILE]", action="append", default=[], help="table, json")
+    parser.add_argument("--fail-on", choices=FAIL_ON, default="fail", help="exit with 1 from this level on")
+    parser.add_argument("--allow-unknown", action="store_true", help="exit with 0, not 3, where it is undecided")
+    options.add_source_options(parser)
+    options.add_rules_option(parser)
+    options.add_quiet_option(parser)
+    return parser

@@ -1,0 +1,83 @@
+"""Options that several commands share, and how each becomes the object that the other packages take."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from imgcheck.errors import UsageError
+
+
+class Output(NamedTuple):
+    """One `-o FORMAT[=FILE]`; no file means standard output."""
+
+    format: str
+    file: Path | None
+
+
+def parser(name: str, description: str, examples: str) -> argparse.ArgumentParser:
+    """A command's parser; `examples` are shown as they are, below the options."""
+    return argparse.ArgumentParser(
+        prog=f"imgcheck {name}",
+        description=description,
+        epilog="examples:\n" + "\n".join("  " + line for line in examples.strip().splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    """How to reach and choose an image."""
+    group = parser.add_argument_group("where the image comes from")
+    group.add_argument("--platform", metavar="OS/ARCH", help="take this platform of a multi-platform image")
+    group.add_argument("--plain-http", action="store_true", help="speak HTTP to the registry")
+    group.add_argument("--insecure", action="store_true", help="do not verify the registry's TLS certificate")
+    group.add_argument("--ca-file", metavar="FILE", type=Path, help="certificate authority of the registry")
+    group.add_argument("--authfile", metavar="FILE", type=Path, help="credentials file (docker's or Podman's form)")
+    group.add_argument("--username", metavar="NAME", help="user at the registry; needs --password-stdin")
+    group.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
+
+
+def add_rules_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rules", metavar="DIR", type=Path, action="append", default=[], help="more or other rules data of this site"
+    )
+
+
+def add_quiet_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
+
+
+def source_options(arguments: argparse.Namespace):
+    """The SourceOptions that the command line describes; reads the password where it was announced."""
+    from imgcheck.sources.open import SourceOptions
+
+    if bool(arguments.username) != arguments.password_stdin:
+        raise UsageError("--username and --password-stdin go together")
+    return SourceOptions(
+        platform=arguments.platform,
+        plain_http=arguments.plain_http,
+        insecure=arguments.insecure,
+        ca_file=arguments.ca_file,
+        authfile=arguments.authfile,
+        username=arguments.username or "",
+        password=sys.stdin.readline().rstrip("\n") if arguments.password_stdin else "",
+    )
+
+
+def outputs(values: Sequence[str], formats: Sequence[str]) -> list[Output]:
+    """`-o` values parsed; standard output gets a table where none of them claims it.
+
+    Raises UsageError for an unknown format, and where two of them want standard output.
+    """
+    parsed = []
+    for value in values:
+        name, equals, file = value.partition("=")
+        if name not in formats or (equals and not file):
+            raise UsageError(f"-o {value}: a FORMAT or FORMAT=FILE, where FORMAT is one of {', '.join(formats)}")
+        parsed.append(Output(name, Path(file) if file else None))
+    to_stdout = sum(output.file is None for output in parsed)
+    if to_stdout > 1:
+        raise UsageError("only one -o may write to standard output; give the others a file: -o FORMAT=FILE")
+    return parsed if parsed and to_stdout else [Output(formats[0], None), *parsed]

@@ -1,0 +1,65 @@
+"""`imgcheck probe`: what this host offers, or a host described by options."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from imgcheck.cli import OK, options
+from imgcheck.cli.files import write
+from imgcheck.documents import HostProfile, encode
+from imgcheck.knowledge import Knowledge
+
+_EXAMPLES = """
+imgcheck probe                                  show this host
+imgcheck probe -o node1.json                    keep it
+imgcheck probe --cpu haswell --gpu "Tesla M60" --driver 396.44 --glibc 2.17 --kernel 3.10 -o old.json
+imgcheck probe --cpu x86-64-v3 --gpu none       a node without a GPU
+"""
+
+_DESCRIBING = ("arch", "cpu", "driver", "cuda", "glibc", "kernel")
+
+
+def run(arguments: Sequence[str]) -> int:
+    parsed = _parser().parse_args(arguments)
+    knowledge = Knowledge(tuple(parsed.rules))
+    described = {name: getattr(parsed, name) for name in _DESCRIBING}
+    if parsed.gpu or any(described.values()):
+        from imgcheck.host.describe import describe_host
+
+        host = describe_host(knowledge, gpus=tuple(parsed.gpu), **described)
+    else:
+        from imgcheck.host.probe import probe_host
+
+        host = probe_host()
+    _emit(host, parsed.output)
+    return OK
+
+
+def _emit(host: HostProfile, output: Path | None) -> None:
+    if output is None:
+        from imgcheck.report.host import host_table
+
+        sys.stdout.write(host_table(host))
+    elif str(output) == "-":
+        sys.stdout.buffer.write(encode(host))
+    else:
+        write(output, encode(host))
+
+
+def _parser():
+    parser = options.parser(
+        "probe",
+        "Shows or keeps what this host offers. Any describing option turns probing off: what is not named is unknown, "
+        "`none` says that it is absent.",
+        _EXAMPLES,
+    )
+    parser.add_argument("--arch", metavar="A", help="x86_64, aarch64, ppc64le")
+    parser.add_argument("--cpu", metavar="NAME", help="haswell, skylake-avx512, x86-64-v3, power8, a product name")
+    parser.add_argument("--gpu", metavar="NAME", action="append", default=[], help='"Tesla M60", 8.0, none; repeatable')
+    parser.add_argument("--driver", metavar="VER", help="NVIDIA driver: 396.44, none")
+    parser.add_argument("--cuda", metavar="VER", help="the driver's CUDA version; derived from --driver if not given")
+    parser.add_argument("--glibc", metavar="VER", help="2.17, none")
+    parser.add_argument("--kernel", metavar="VER", help="3.10")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the document there (`-`: stdout)")
+    options.add_rules_option(parser)
+    return parser

@@ -1,0 +1,58 @@
+"""One way to print with rich: text is never markup, width and colour as the terminal has them."""
+
+import io
+import os
+import sys
+from collections.abc import Iterable
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from imgcheck.report.text import safe
+
+_PIPE_WIDTH = 120
+
+
+def render(parts: Iterable[RenderableType], terminal: bool) -> str:
+    """`parts` as text: with colours where `terminal` is meant and standard output is one, else plain."""
+    colour = terminal and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        force_terminal=colour,
+        no_color=not colour,
+        color_system="auto" if colour else None,
+        width=_width(colour),
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    for part in parts:
+        console.print(part)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def text(content: str, style: str = "") -> Text:
+    """`content`, whoever wrote it, as text that steers nothing."""
+    return Text(safe(content), style=style, overflow="fold")
+
+
+def line(*pieces: str | tuple[str, str]) -> Text:
+    """One line of plain or (content, style) pieces."""
+    result = Text(overflow="fold")
+    for piece in pieces:
+        content, style = (piece, "") if isinstance(piece, str) else piece
+        result.append(safe(content), style)
+    return result
+
+
+def indented(part: RenderableType, by: int) -> Padding:
+    return Padding(part, (0, 0, 0, by))
+
+
+def _width(terminal: bool) -> int | None:
+    if terminal:
+        return None
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) >= 40 else _PIPE_WIDTH

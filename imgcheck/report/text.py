@@ -1,0 +1,27 @@
+"""Text that comes from images or hosts, made safe for a terminal."""
+
+import unicodedata
+
+
+def safe(text: str) -> str:
+    r"""`text` with everything that could steer a terminal or mislead a reader written as `\xNN` or `\uNNNN`.
+
+    That is: control characters (C0, C1, DEL), format characters such as bidirectional overrides, line and paragraph
+    separators, surrogates and private use. Newlines are escaped too: who wants lines splits before.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(character) if _steers(character) else character for character in text)
+
+
+def _steers(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
