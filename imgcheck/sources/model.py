@@ -27,6 +27,9 @@ class Layer(Protocol):
     def entries(self) -> Iterator[tuple[Entry, Content | None]]:
         """The layer's entries in stored order; Content for regular files alone.
 
+        A regular file without Content is one that the source may not read; a DirectoryLayer (directory.py) keeps the
+        cause in its `unreadable`, by entry path, together with directories that could not be listed.
+
         Whatever the layer is made of is verified on the way: after the last entry the blob's digest and the
         diff_id have been compared, and DigestError names the blob that differs. LayerError where it is truncated
         or no archive. An iterator that is closed early verifies nothing.

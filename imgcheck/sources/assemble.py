@@ -1,0 +1,237 @@
+"""From the root documents of a blob store (manifests or indexes) to an Image, for every source that has manifests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from imgcheck.documents.image import LayerInfo, Platform
+from imgcheck.errors import SourceError
+from imgcheck.layers.stream import TarLayer
+from imgcheck.sources.blobs import Blobs, Descriptor, MissingBlobError, parse_descriptor, parse_json
+from imgcheck.sources.config import ParsedConfig, parse_config
+from imgcheck.sources.model import Image
+from imgcheck.sources.platforms import distance, fallback_order, wanted_platform
+
+# Media types: image-spec media-types.md; Docker's manifest v2 schema 2 and list.
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+OCI_INDEX = "application/vnd.oci.image.index.v1+json"
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
+MANIFEST_TYPES = (OCI_MANIFEST, DOCKER_MANIFEST)
+INDEX_TYPES = (OCI_INDEX, DOCKER_LIST)
+_SCHEMA_1 = "application/vnd.docker.distribution.manifest.v1"
+_IMAGE_CONFIGS = ("application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json")
+_SIF_LAYER = "application/vnd.sylabs.sif.layer"
+
+_DEEPEST_INDEX = 4
+_MOST_ENTRIES = 2000
+"""Manifests under one index that are looked at: far above any real image, and a bound for a hostile one."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An image manifest as parsed and verified."""
+
+    descriptor: Descriptor
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+    platform: Platform | None
+    """As the index says, where there was one."""
+
+
+@dataclass
+class _Search:
+    """What walking an index has found so far."""
+
+    leaves: list[Descriptor] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    missing: MissingBlobError | None = None
+    visited: int = 0
+
+
+def assemble(reference: str, roots: Sequence[Descriptor], blobs: Blobs, platform: str | None) -> Image:
+    """The image of the wanted platform under `roots`, its manifest and config verified, its layers not yet read.
+
+    Raises SourceError where there is no image or the documents contradict each other, DigestError where bytes are
+    not those that were named, UsageError where `platform` is no platform.
+    """
+    wanted = wanted_platform(platform)
+    search = _Search()
+    manifest, parsed, raw = _choose(roots, blobs, wanted, search)
+    found = parsed.platform or manifest.platform
+    if found is None:
+        found = Platform()
+        search.notes.append("the config names no architecture; linux/amd64 is assumed")
+    elif manifest.platform and distance(manifest.platform, found) is None:
+        search.notes.append(f"the index says {manifest.platform}, the config {found}")
+    return Image(
+        reference=reference,
+        platform=found,
+        config=parsed.config,
+        layers=_layers(manifest, parsed, blobs),
+        manifest_digest=manifest.descriptor.digest,
+        config_digest=manifest.config.digest,
+        raw_config=raw,
+        platform_matches=distance(wanted, found) is not None,
+        notes=tuple(search.notes),
+    )
+
+
+def parse_manifest(data: bytes, descriptor: Descriptor, place: str) -> Manifest:
+    """The image manifest in `data`; SourceError where it is none or is an artifact of another kind."""
+    what = f"{place}: manifest {descriptor.short}"
+    document = parse_json(data, what)
+    _refuse_confusion(document, descriptor, what)
+    if "layers" not in document or "config" not in document:
+        raise SourceError(f"{what} is no image manifest: it has no `config` and `layers`")
+    layers = document["layers"] or []
+    if not isinstance(layers, list):
+        raise SourceError(f"{what}: `layers` is not a list")
+    manifest = Manifest(
+        descriptor=descriptor,
+        config=parse_descriptor(document["config"], what),
+        layers=tuple(parse_descriptor(layer, what) for layer in layers),
+        platform=descriptor.platform,
+    )
+    _refuse_artifact(document, manifest, what)
+    return manifest
+
+
+def is_index(data: bytes, descriptor: Descriptor, place: str) -> bool:
+    """Whether the document is an index. Raises SourceError where it is both, neither, or Docker's schema 1."""
+    what = f"{place}: manifest {descriptor.short}"
+    document = parse_json(data, what)
+    _refuse_confusion(document, descriptor, what)
+    return "manifests" in document
+
+
+def _choose(
+    roots: Sequence[Descriptor], blobs: Blobs, wanted: Platform, search: _Search
+) -> tuple[Manifest, ParsedConfig, bytes]:
+    """The manifest of the nearest platform whose documents are there."""
+    for root in roots:
+        _walk(root, blobs, search, 0)
+    known = [(leaf, leaf.platform or _platform_of(leaf, blobs, search)) for leaf in search.leaves]
+    ranked = sorted(
+        ((_rank(wanted, offered), leaf) for leaf, offered in known if offered is not None), key=lambda pair: pair[0]
+    )
+    for _, leaf in ranked:
+        try:
+            return _documents(leaf, blobs)
+        except MissingBlobError as error:
+            search.missing = error
+            search.notes.append(error.message)
+    if search.missing:
+        raise search.missing
+    raise SourceError(f"{blobs.place}: the index names no image", hint="; ".join(search.notes))
+
+
+def _rank(wanted: Platform, offered: Platform) -> tuple[int, int]:
+    match = distance(wanted, offered)
+    return (1, fallback_order(offered)) if match is None else (0, match)
+
+
+def _walk(descriptor: Descriptor, blobs: Blobs, search: _Search, depth: int) -> None:
+    """Collect the image manifests under `descriptor`, skipping what is no image and noting what is absent."""
+    try:
+        data = blobs.manifest(descriptor)
+    except MissingBlobError as error:
+        search.missing = error
+        return
+    if not is_index(data, descriptor, blobs.place):
+        search.leaves.append(descriptor)
+        return
+    what = f"{blobs.place}: index {descriptor.short}"
+    if depth >= _DEEPEST_INDEX:
+        raise SourceError(f"{what} lies deeper than {_DEEPEST_INDEX} indexes")
+    entries = parse_json(data, what)["manifests"] or []
+    if not isinstance(entries, list):
+        raise SourceError(f"{what}: `manifests` is not a list")
+    for raw in entries:
+        search.visited += 1
+        if search.visited > _MOST_ENTRIES:
+            raise SourceError(f"{what} names more than {_MOST_ENTRIES} manifests")
+        _visit(parse_descriptor(raw, what), blobs, search, depth)
+
+
+def _visit(entry: Descriptor, blobs: Blobs, search: _Search, depth: int) -> None:
+    if _is_attestation(entry):
+        return
+    if entry.media_type in INDEX_TYPES:
+        _walk(entry, blobs, search, depth + 1)
+    elif entry.media_type in MANIFEST_TYPES:
+        search.leaves.append(entry)
+    elif entry.media_type.startswith(_SCHEMA_1):
+        search.notes.append(f"index entry {entry.short} is of Docker's old schema 1 and was skipped")
+    else:
+        search.notes.append(f"index entry {entry.short} of type {entry.media_type[:80]!r} was skipped")
+
+
+def _is_attestation(entry: Descriptor) -> bool:
+    """BuildKit stores provenance as manifests of the platform unknown/unknown (its attestation-storage.md)."""
+    if entry.annotations.get("vnd.docker.reference.type") == "attestation-manifest":
+        return True
+    return entry.platform is not None and entry.platform.architecture == "unknown"
+
+
+def _platform_of(leaf: Descriptor, blobs: Blobs, search: _Search) -> Platform | None:
+    """The platform that a manifest's config names; the default one where it names none, None where it is absent."""
+    try:
+        return _documents(leaf, blobs)[1].platform or Platform()
+    except MissingBlobError as error:
+        search.missing = error
+        return None
+
+
+def _documents(leaf: Descriptor, blobs: Blobs) -> tuple[Manifest, ParsedConfig, bytes]:
+    manifest = parse_manifest(blobs.manifest(leaf), leaf, blobs.place)
+    raw = blobs.config(manifest.config)
+    return manifest, parse_config(raw, f"{blobs.place}: config {manifest.config.short}"), raw
+
+
+def _layers(manifest: Manifest, parsed: ParsedConfig, blobs: Blobs) -> tuple[TarLayer, ...]:
+    if len(manifest.layers) != len(parsed.diff_ids):
+        raise SourceError(
+            f"{blobs.place}: manifest {manifest.descriptor.short} has {len(manifest.layers)} layers, "
+            f"but its config lists {len(parsed.diff_ids)} diff_ids"
+        )
+    history = parsed.history or ("",) * len(manifest.layers)
+    return tuple(
+        TarLayer(
+            LayerInfo(diff_id=diff_id, digest=layer.digest, size=max(layer.size, 0), history=line),
+            partial(blobs.open, layer),
+        )
+        for layer, diff_id, line in zip(manifest.layers, parsed.diff_ids, history, strict=True)
+    )
+
+
+def _refuse_confusion(document: dict[str, Any], descriptor: Descriptor, what: str) -> None:
+    """A document that can be read as manifest and as index is an attack (CVE-2021-41190)."""
+    if document.get("schemaVersion") == 1 or descriptor.media_type.startswith(_SCHEMA_1):
+        raise SourceError(
+            f"{what} is of Docker's manifest schema 1, which was withdrawn and is not read",
+            hint="push the image again with a current docker, podman or skopeo",
+        )
+    stated = document.get("mediaType") or descriptor.media_type
+    if "manifests" in document and ("layers" in document or "config" in document):
+        raise SourceError(f"{what} is both an index and a manifest; such documents are refused")
+    if descriptor.media_type in MANIFEST_TYPES + INDEX_TYPES and stated != descriptor.media_type:
+        raise SourceError(f"{what} says it is {str(stated)[:80]!r}, but was announced as {descriptor.media_type!r}")
+    if (stated in MANIFEST_TYPES and "manifests" in document) or (
+        stated in INDEX_TYPES and "manifests" not in document
+    ):
+        raise SourceError(f"{what} is not what its media type {stated!r} says")
+
+
+def _refuse_artifact(document: dict[str, Any], manifest: Manifest, what: str) -> None:
+    if any(layer.media_type.startswith(_SIF_LAYER) for layer in manifest.layers):
+        raise SourceError(
+            f"{what} is a SIF file kept in a registry, not an image of layers",
+            hint="fetch it with `apptainer pull` and give the file",
+        )
+    config_type = manifest.config.media_type
+    if config_type in _IMAGE_CONFIGS or any("tar" in layer.media_type for layer in manifest.layers):
+        return
+    kind = document.get("artifactType") or config_type
+    raise SourceError(f"{what} is an artifact of type {str(kind)[:80]!r}, not a container image")

@@ -1,0 +1,126 @@
+"""Content-addressed blobs, wherever they lie: descriptors, digests, and what a store of them offers."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+
+from imgcheck.documents.image import Platform
+from imgcheck.errors import DigestError, SourceError
+from imgcheck.sources.reference import is_digest
+
+MANIFEST_LIMIT = 4 << 20
+"""Bytes of a manifest or index; registries refuse larger ones (Distribution's own limit is the same)."""
+CONFIG_LIMIT = 8 << 20
+
+
+class MissingBlobError(SourceError):
+    """A blob that a manifest or index names is not in the store; an archive may rightly lack other platforms'."""
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What an OCI document says of a blob (image-spec descriptor.md)."""
+
+    digest: str
+    size: int = -1
+    """Bytes; -1 where it is not known beforehand."""
+    media_type: str = ""
+    platform: Platform | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def short(self) -> str:
+        """The digest as messages show it: enough to find the blob by."""
+        return self.digest[:19]
+
+
+class Blobs(Protocol):
+    """A store of blobs by digest: a registry's repository, a layout, an archive."""
+
+    place: str
+    """How messages call it."""
+
+    def manifest(self, descriptor: Descriptor) -> bytes:
+        """The manifest or index, at most MANIFEST_LIMIT bytes, digest verified. MissingBlobError where it is absent."""
+
+    def config(self, descriptor: Descriptor) -> bytes:
+        """The config blob, at most CONFIG_LIMIT bytes, digest verified. MissingBlobError where it is absent."""
+
+    def open(self, descriptor: Descriptor) -> BinaryIO:
+        """A blob as a stream, not verified. MissingBlobError where it is absent."""
+
+
+def parse_json(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in `data`; SourceError naming `what` where it is none."""
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SourceError(f"{what} is not valid JSON ({error})") from None
+    if not isinstance(document, dict):
+        raise SourceError(f"{what} is not a JSON object")
+    return document
+
+
+def parse_descriptor(raw: Any, what: str) -> Descriptor:
+    """The descriptor in `raw`, its digest checked for form before anything is named after it."""
+    if not isinstance(raw, dict):
+        raise SourceError(f"{what} holds something that is not a descriptor")
+    digest, size = raw.get("digest"), raw.get("size", -1)
+    if not isinstance(digest, str) or not is_digest(digest):
+        raise SourceError(f"{what} names a blob by {str(digest)[:100]!r}, which is not a sha256 or sha512 digest")
+    if not isinstance(size, int) or isinstance(size, bool) or not -1 <= size < 1 << 63:
+        raise SourceError(f"{what} gives {digest[:19]} the size {size!r}")
+    annotations = raw.get("annotations")
+    return Descriptor(
+        digest=digest,
+        size=size,
+        media_type=_text(raw.get("mediaType")),
+        platform=parse_platform(raw.get("platform")),
+        annotations={k: v for k, v in annotations.items() if isinstance(v, str)}
+        if isinstance(annotations, dict)
+        else {},
+    )
+
+
+def parse_platform(raw: Any) -> Platform | None:
+    """The platform object of an index entry or config; None where it names no architecture."""
+    if not isinstance(raw, dict) or not _text(raw.get("architecture")):
+        return None
+    return Platform(
+        os=_text(raw.get("os")) or "linux",
+        architecture=_text(raw.get("architecture")),
+        variant=_text(raw.get("variant")),
+    )
+
+
+def verify(data: bytes, descriptor: Descriptor, what: str) -> bytes:
+    """`data`, once its size and digest are what `descriptor` says; DigestError names the blob otherwise."""
+    algorithm = descriptor.digest.partition(":")[0]
+    actual = f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}"
+    if actual != descriptor.digest:
+        raise DigestError(
+            f"{what}: the bytes hash to {actual}, not to {descriptor.digest}",
+            hint="the copy is damaged or was tampered with: fetch the image again",
+        )
+    if descriptor.size not in (-1, len(data)):
+        raise DigestError(f"{what} has {len(data)} bytes; {descriptor.size} were announced")
+    return data
+
+
+def read_limited(stream: BinaryIO, limit: int, what: str) -> bytes:
+    """All of `stream`, which is closed; SourceError where it is longer than `limit` bytes."""
+    pieces, total = [], 0
+    with stream:
+        while piece := stream.read(min(1 << 20, limit + 1 - total)):
+            pieces.append(piece)
+            total += len(piece)
+            if total > limit:
+                raise SourceError(f"{what} is larger than {limit >> 20} MiB, which none is")
+    return b"".join(pieces)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,41 @@
+"""Opens any image reference: the one door to the sources."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from imgcheck.errors import SourceError
+from imgcheck.progress import SILENT, Progress
+from imgcheck.sources.model import Image
+from imgcheck.sources.options import SourceOptions
+from imgcheck.sources.reference import Kind, Reference, parse
+
+__all__ = ["SourceOptions", "open_image"]
+
+Opener = Callable[[Reference, SourceOptions, Progress], AbstractContextManager[Image]]
+
+
+@contextmanager
+def open_image(
+    reference: str | Reference, options: SourceOptions | None = None, progress: Progress = SILENT
+) -> Iterator[Image]:
+    """The image that `reference` names, its layers readable until the context ends.
+
+    Manifest and config are verified before the image is yielded, layers while they are read. Raises SourceError
+    where there is no such image or it cannot be reached, DigestError where its bytes are not those its digests
+    name, UsageError for an impossible platform.
+    """
+    found = parse(reference) if isinstance(reference, str) else reference
+    with _opener(found.kind)(found, options or SourceOptions(), progress) as image:
+        yield image
+
+
+def _opener(kind: Kind) -> Opener:
+    """The source for `kind`. Imported here: the registry client alone costs more than a whole preflight."""
+    match kind:
+        case "oci":
+            from imgcheck.sources.layout import open_layout as opener
+        case "profile":
+            raise SourceError("an image profile holds facts, not an image: it can be checked but not read again")
+        case _:
+            raise SourceError(f"{kind}: images are not read from there yet")
+    return opener
