@@ -5,24 +5,34 @@ from typing import Literal
 
 from imgcheck.documents.image import Reach
 
+Context = Literal["entry", "module", "library"]
+
 
 @dataclass(frozen=True)
 class Problem:
     """Something ld.so would stop at."""
 
-    kind: Literal["library", "version", "interpreter", "kernel", "isa"]
+    kind: Literal["library", "version", "interpreter"]
     path: str
     """The file that needs it."""
     needed: str
     """Soname, or interpreter path."""
     version: str = ""
-    """Symbol version, for `version`; floor for `kernel` and `isa`."""
+    """Symbol version, for `version`."""
     provider: str = ""
-    """The file that was chosen and lacks the version."""
+    """The file that was chosen and lacks the version, as ld.so names it."""
     injected: bool = False
     """The file that needs it, or the provider, comes from the host."""
     searched: tuple[str, ...] = ()
-    """Directories in the order in which they were sought."""
+    """Directories in the order in which they were sought; `ld.so.cache` stands for the cache."""
+    root: str = ""
+    """The program or library in whose start it happens; `path` itself or a file that loads it."""
+    context: Context = "entry"
+    """Whether `root` is a program, a Python extension module, or a library that something opens by itself."""
+    elsewhere: tuple[str, ...] = ()
+    """Files of the image that would serve, outside the directories that were sought."""
+    skipped: tuple[str, ...] = ()
+    """Files of the right name that the loader passed over: other class or machine."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +42,17 @@ class Closure:
     reaches: dict[str, Reach] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     chosen: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(file, soname) to the path chosen; injected files by their path in the container."""
+    """(file, soname) to the canonical path chosen; injected files by their path in the container."""
     opens: dict[str, str] = field(default_factory=dict)
     """Soname to the file that a `dlopen` by the command would open (libcuda.so.1, libnvidia-ml.so.1)."""
+    injected: frozenset[str] = frozenset()
+    """Paths in the container that hold files of the host."""
+    assumed: bool = False
+    """The injected files stand for those of a host whose libraries are not known: names alone, no versions."""
+    loaded: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Program, or library that is opened by itself, to all that it loads, in ld.so's order."""
+    libcs: frozenset[str] = frozenset()
+    """Paths of the C libraries that something loads."""
 
     def reach(self, path: str) -> Reach:
         return self.reaches.get(path, "unreached")

@@ -1,0 +1,130 @@
+"""One ELF file to its Linkage: what the dynamic loader and the kernel read in it.
+
+Everything follows the program headers and PT_DYNAMIC as ld.so does; section headers are asked only where a file has
+no segments. Tags and layouts are those of the System V gABI and of glibc's elf.h.
+"""
+
+from collections.abc import Iterator
+
+from imgcheck.binaries.elf import ET_CORE, ET_DYN, ET_EXEC, ET_REL, Elf
+from imgcheck.binaries.linkage.markers import driver_functions, is_python_module, markers_of
+from imgcheck.binaries.linkage.symbols import DynamicStrings, DynamicSymbols
+from imgcheck.binaries.linkage.versions import read_verdef, read_verneed
+from imgcheck.documents.facts import Linkage
+
+ENGINE_VERSION = "1"
+
+DT_NEEDED, DT_SONAME, DT_RPATH, DT_TEXTREL, DT_BIND_NOW, DT_RUNPATH, DT_FLAGS = 1, 14, 15, 22, 24, 29, 30
+DT_HASH, DT_RELR = 4, 36
+DT_GNU_HASH, DT_FLAGS_1 = 0x6FFFFEF5, 0x6FFFFFFB
+DT_AUXILIARY, DT_FILTER = 0x7FFFFFFD, 0x7FFFFFFF
+DF_TEXTREL, DF_BIND_NOW = 0x4, 0x8
+DF_1_NOW, DF_1_NODEFLIB, DF_1_PIE = 0x1, 0x800, 0x08000000
+NT_GNU_ABI_TAG, NT_GNU_PROPERTY_TYPE_0 = 1, 5
+GNU_PROPERTY_X86_ISA_1_NEEDED = 0xC0008002
+
+# Highest bit first; a file that needs several levels needs the highest of them.
+_ISA_LEVELS = ((8, "x86-64-v4"), (4, "x86-64-v3"), (2, "x86-64-v2"), (1, "x86-64"))
+_ABI_SYSTEMS = ("linux", "hurd", "solaris", "freebsd", "netbsd", "syllable", "nacl")
+
+
+def read_linkage(elf: Elf) -> Linkage:
+    """All fields of `Linkage` for one file.
+
+    Never raises on hostile contents: tables that point outside the file read as empty, lists are cut at limits that
+    no real file comes near.
+    """
+    strings = DynamicStrings(elf)
+    symbols = DynamicSymbols(elf, strings)
+    runpath = _paths(elf, strings, DT_RUNPATH)
+    needed = tuple(_names(elf, strings, DT_NEEDED))
+    return Linkage(
+        elf_class=elf.bits,
+        machine=elf.machine,
+        type=_type(elf),
+        interpreter=elf.interpreter,
+        soname=next(_names(elf, strings, DT_SONAME), ""),
+        needed=needed,
+        rpath=() if runpath else _paths(elf, strings, DT_RPATH),
+        runpath=runpath,
+        filters=tuple(_names(elf, strings, DT_FILTER)),
+        auxiliary=tuple(_names(elf, strings, DT_AUXILIARY)),
+        flags=_flags(elf),
+        verneed=read_verneed(elf, strings),
+        verdef=read_verdef(elf, strings),
+        abi=_abi(elf),
+        isa_level=_isa_level(elf),
+        driver_functions=driver_functions(symbols, needed),
+        python_module=is_python_module(symbols),
+        markers=markers_of(symbols),
+    )
+
+
+def _names(elf: Elf, strings: DynamicStrings, tag: int) -> Iterator[str]:
+    return (strings.at(value) for key, value in elf.dynamic if key == tag)
+
+
+def _paths(elf: Elf, strings: DynamicStrings, tag: int) -> tuple[str, ...]:
+    text = next(_names(elf, strings, tag), "")
+    return tuple(text.split(":")) if text else ()
+
+
+def _type(elf: Elf) -> str:
+    if elf.type == ET_EXEC or (elf.type == ET_DYN and (elf.interpreter or _has(elf, DT_FLAGS_1, DF_1_PIE))):
+        return "executable"
+    return {ET_DYN: "shared", ET_REL: "relocatable", ET_CORE: "core"}.get(elf.type, "other")
+
+
+def _has(elf: Elf, tag: int, bit: int) -> bool:
+    return bool((elf.dynamic_value(tag) or 0) & bit)
+
+
+def _flags(elf: Elf) -> tuple[str, ...]:
+    tags = {tag for tag, _ in elf.dynamic}
+    pie = elf.type == ET_DYN and _has(elf, DT_FLAGS_1, DF_1_PIE)
+    now = DT_BIND_NOW in tags or _has(elf, DT_FLAGS, DF_BIND_NOW) or _has(elf, DT_FLAGS_1, DF_1_NOW)
+    present = {
+        "static": (elf.type == ET_EXEC or pie) and not elf.interpreter and DT_NEEDED not in tags,
+        "pie": pie,
+        "nodeflib": _has(elf, DT_FLAGS_1, DF_1_NODEFLIB),
+        "now": now,
+        "gnu_hash_only": DT_GNU_HASH in tags and DT_HASH not in tags,
+        "relr": DT_RELR in tags,
+        "textrel": DT_TEXTREL in tags or _has(elf, DT_FLAGS, DF_TEXTREL),
+    }
+    return tuple(name for name, holds in present.items() if holds)
+
+
+def _order(elf: Elf) -> str:
+    return "little" if elf.order == "<" else "big"
+
+
+def _abi(elf: Elf) -> str:
+    """The lowest kernel of NT_GNU_ABI_TAG: four words, the system and three version numbers."""
+    for note in elf.notes():
+        if note.owner == "GNU" and note.type == NT_GNU_ABI_TAG and len(note.description) >= 16:
+            system, *version = (int.from_bytes(note.description[i : i + 4], _order(elf)) for i in range(0, 16, 4))
+            name = _ABI_SYSTEMS[system] if system < len(_ABI_SYSTEMS) else f"os-{system}"
+            return f"{name} {'.'.join(map(str, version))}"
+    return ""
+
+
+def _isa_level(elf: Elf) -> str:
+    if elf.machine not in ("x86_64", "i386"):
+        return ""
+    needed = 0
+    for note in elf.notes():
+        if note.owner == "GNU" and note.type == NT_GNU_PROPERTY_TYPE_0:
+            needed |= _property(note.description, GNU_PROPERTY_X86_ISA_1_NEEDED, 8 if elf.bits == 64 else 4)
+    return next((name for bit, name in _ISA_LEVELS if needed & bit), "")
+
+
+def _property(area: bytes, wanted: int, align: int) -> int:
+    """The 32-bit value of property `wanted` in a .note.gnu.property description: type, size, data, padding."""
+    at = 0
+    while at + 8 <= len(area):
+        kind, size = (int.from_bytes(area[at + i : at + i + 4], "little") for i in (0, 4))
+        if kind == wanted and size >= 4:
+            return int.from_bytes(area[at + 8 : at + 12], "little")
+        at += 8 + (size + align - 1 & -align)
+    return 0

@@ -1,0 +1,133 @@
+"""The dynamic string and symbol tables of one file, searched with numpy without decoding every name."""
+
+from functools import cached_property
+
+import numpy as np
+
+from imgcheck.binaries.elf import SHT_DYNSYM, Elf
+
+DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_GNU_HASH = 4, 5, 6, 10, 0x6FFFFEF5
+DT_VERSYM = 0x6FFFFFF0
+
+STB_WEAK = 2
+_HIDDEN = 0x8000
+_PREFIX_BYTES = 8
+
+
+class DynamicStrings:
+    """The string table of PT_DYNAMIC."""
+
+    def __init__(self, elf: Elf) -> None:
+        address, size = elf.dynamic_value(DT_STRTAB), elf.dynamic_value(DT_STRSZ)
+        offset = elf.offset_of(address) if address is not None else None
+        if offset is None and (section := elf.section(".dynstr")):
+            offset, size = section.offset, section.size
+        self._elf = elf
+        self.offset = offset or 0
+        self.size = len(elf.slice(self.offset, size or 0)) if offset is not None else 0
+
+    def at(self, index: int) -> str:
+        """The string at `index` of the table; empty where that lies outside."""
+        return self._elf.string(self.offset + index, min(4096, self.size - index)) if index < self.size else ""
+
+    @cached_property
+    def heads(self) -> np.ndarray:
+        """For every position of the table its next 8 bytes as a little-endian number: an overlapping view."""
+        data, offset = self._elf.data, self.offset
+        count = min(self.size, len(data) - offset - _PREFIX_BYTES + 1)
+        return np.ndarray((max(count, 0),), "<u8", buffer=data, offset=offset, strides=(1,)) if count > 0 else _NONE
+
+
+_NONE = np.empty(0, "<u8")
+
+
+class DynamicSymbols:
+    """`.dynsym` as ld.so sees it: the number of symbols comes from the hash tables, as it has no other."""
+
+    def __init__(self, elf: Elf, strings: DynamicStrings) -> None:
+        self._elf, self._strings = elf, strings
+        self.table = self._read()
+
+    def _read(self) -> np.ndarray:
+        address = self._elf.dynamic_value(DT_SYMTAB)
+        offset = self._elf.offset_of(address) if address is not None else None
+        count = self._hash_count()
+        section = next((s for s in self._elf.sections if s.type == SHT_DYNSYM), None)
+        if section is not None and (offset is None or count is None):
+            offset, count = section.offset, section.size // self._elf.symbol_dtype.itemsize
+        return self._elf.records(offset if offset is not None else -1, self._elf.symbol_dtype, count or 0)
+
+    def _hash_count(self) -> int | None:
+        """Number of symbols by DT_HASH (nchain) or DT_GNU_HASH (the end of the last chain)."""
+        words = self._words(DT_HASH, 0, 2)
+        if len(words) == 2 and self._elf.machine != "s390x":  # s390x alone has 64-bit words in DT_HASH
+            return int(words[1])
+        header = self._words(DT_GNU_HASH, 0, 4)
+        if len(header) < 4:
+            return None
+        buckets, first, bloom = (int(value) for value in header[:3])
+        chains_at = 16 + bloom * self._elf.bits // 8 + 4 * buckets
+        starts = self._words(DT_GNU_HASH, chains_at - 4 * buckets, buckets)
+        last = int(starts.max()) if len(starts) else 0
+        if last < first:
+            return first
+        chain = self._words(DT_GNU_HASH, chains_at + 4 * (last - first), len(self._elf.data) // 4)
+        # The lowest bit marks the end of a chain. Chains are short: a small window nearly always holds the end.
+        for window in (chain[:4096], chain):
+            ends = np.flatnonzero(window & 1)
+            if len(ends):
+                return last + int(ends[0]) + 1
+        return None
+
+    def _words(self, tag: int, skip: int, count: int) -> np.ndarray:
+        address = self._elf.dynamic_value(tag)
+        offset = self._elf.offset_of(address) if address is not None else None
+        if offset is None:
+            return np.empty(0, np.uint32)
+        return self._elf.records(offset + skip, np.dtype(self._elf.order + "u4"), count)
+
+    @cached_property
+    def undefined(self) -> np.ndarray:
+        """Indexes of symbols that others must give."""
+        return np.flatnonzero((self.table["shndx"] == 0) & (self.table["name"] != 0))
+
+    @cached_property
+    def defined(self) -> np.ndarray:
+        """Indexes of symbols that the file exports."""
+        return np.flatnonzero((self.table["shndx"] != 0) & (self.table["info"] >> 4 != 0))
+
+    def unversioned(self, indexes: np.ndarray) -> np.ndarray:
+        """Those of `indexes` without a symbol version (versym 0 or 1)."""
+        address = self._elf.dynamic_value(DT_VERSYM)
+        offset = self._elf.offset_of(address) if address is not None else None
+        if offset is None:
+            return indexes
+        versym = self._elf.records(offset, np.dtype(self._elf.order + "u2"), len(self.table))
+        inside = indexes[indexes < len(versym)]
+        return inside[(versym[inside] & ~np.uint16(_HIDDEN)) <= 1]
+
+    def strong(self, indexes: np.ndarray) -> np.ndarray:
+        return indexes[self.table["info"][indexes] >> 4 != STB_WEAK]
+
+    def starting(self, prefix: str, indexes: np.ndarray) -> np.ndarray:
+        """Those of `indexes` whose name begins with `prefix`; beyond 8 bytes names are compared one by one."""
+        raw = prefix.encode()
+        head = raw[:_PREFIX_BYTES]
+        value = int.from_bytes(head.ljust(_PREFIX_BYTES, b"\0"), "little")
+        mask = (1 << 8 * len(head)) - 1
+        kept, heads = self._heads(indexes)
+        found = kept[heads & np.uint64(mask) == np.uint64(value)]
+        if len(raw) <= _PREFIX_BYTES:
+            return found
+        return np.array([i for i in found.tolist() if self.name(i).startswith(prefix)], np.int64)
+
+    def _heads(self, indexes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        names = self.table["name"][indexes]
+        inside = names < len(self._strings.heads)
+        return indexes[inside], self._strings.heads[names[inside]]
+
+    def name(self, index: int) -> str:
+        return self._strings.at(int(self.table["name"][index]))
+
+    def names(self, indexes: np.ndarray) -> list[str]:
+        return [self.name(index) for index in indexes.tolist()]
