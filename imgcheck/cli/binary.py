@@ -46,9 +46,12 @@ def _facts(path: Path) -> CodeFacts:
     from imgcheck.binaries.analyse import analyse
 
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            with memoryview(data) as view:
-                facts = analyse(view)
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            memoryview(data) as view,
+        ):
+            facts = analyse(view)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the file is empty"
         raise SourceError(f"{path}: {reason}") from None

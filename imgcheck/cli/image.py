@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from imgcheck.cli import FOUND, OK, UNDECIDED, options
 from imgcheck.cli.files import write
@@ -22,6 +23,8 @@ _AT_OR_ABOVE = {
     "degraded": frozenset({"incompatible", "at-risk", "unknown", "degraded"}),
 }
 
+_OUTPUT_HELP = "table, json, sarif, junit, markdown, github, gitlab; repeatable"
+
 _EXAMPLES = """
 imgcheck image qnib/cv-nccl92-tf-dev --host-probe
 imgcheck image oci:build:latest --host-probe node1.json node2.json
@@ -38,7 +41,8 @@ def run(arguments: Sequence[str]) -> int:
     hosts = load_hosts(parsed.host_probe)
     if not hosts:
         return _describe(parsed, knowledge)
-    from imgcheck.report.formats import FORMATS
+    from imgcheck.report.dockerfile import read_dockerfile
+    from imgcheck.report.formats import FORMATS, Rendering
 
     outputs = options.outputs(parsed.output, tuple(FORMATS))
     runtimes = tuple(_known(name, knowledge) for name in parsed.runtime)
@@ -47,8 +51,10 @@ def run(arguments: Sequence[str]) -> int:
 
     request = Request(runtimes=runtimes, command=command, entries=tuple(parsed.entry), require_gpu=parsed.require_gpu)
     report = check(image, tuple(hosts), request, knowledge)
+    dockerfile = read_dockerfile(parsed.dockerfile) if parsed.dockerfile else None
     for output in outputs:
-        _emit(output, FORMATS[output.format](report, image, output.file is None))
+        rendering = Rendering(knowledge, dockerfile, terminal=output.file is None)
+        _emit(output, FORMATS[output.format](report, rendering))
     return exit_status(report, parsed.fail_on, parsed.allow_unknown)
 
 
@@ -110,7 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runtime", metavar="NAME", action="append", default=[], help="judge under this runtime")
     parser.add_argument("--entry", metavar="PATH", action="append", default=[], help="this file of the image is run")
     parser.add_argument("--require-gpu", action="store_true", help="no usable GPU is a failure")
-    parser.add_argument("-o", "--output", metavar="FORMAT[=FILE]", action="append", default=[], help="table, json")
+    parser.add_argument("-o", "--output", metavar="FORMAT[=FILE]", action="append", default=[], help=_OUTPUT_HELP)
+    parser.add_argument("--dockerfile", metavar="FILE", type=Path, help="locate findings at its lines")
     parser.add_argument("--fail-on", choices=FAIL_ON, default="fail", help="exit with 1 from this level on")
     parser.add_argument("--allow-unknown", action="store_true", help="exit with 0, not 3, where it is undecided")
     options.add_source_options(parser)

@@ -1,18 +1,70 @@
 """The formats of a Report, by the name that `-o` takes; the first is what a person gets."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from imgcheck.documents import ImageProfile, Report, encode
+from imgcheck.documents import Report, encode
+from imgcheck.knowledge import Knowledge
+from imgcheck.report.dockerfile import Dockerfile
 
 
-def _table(report: Report, _image: ImageProfile, terminal: bool) -> str:
+@dataclass(frozen=True)
+class Rendering:
+    """What a format may use besides the report."""
+
+    knowledge: Knowledge
+    dockerfile: Dockerfile | None = None
+    """Findings are then located at its lines instead of at files of the image."""
+    terminal: bool = False
+    """The text goes to standard output, so that colours may be used where that is a terminal."""
+
+
+def _table(report: Report, rendering: Rendering) -> str:
     from imgcheck.report.terminal import terminal_report
 
-    return terminal_report(report, terminal)
+    return terminal_report(report, rendering.terminal)
 
 
-def _json(report: Report, _image: ImageProfile, _terminal: bool) -> str:
+def _json(report: Report, _rendering: Rendering) -> str:
     return encode(report).decode()
 
 
-FORMATS: dict[str, Callable[[Report, ImageProfile, bool], str]] = {"table": _table, "json": _json}
+def _sarif(report: Report, rendering: Rendering) -> str:
+    from imgcheck.report.sarif import sarif
+
+    return sarif(report, rendering)
+
+
+def _junit(report: Report, _rendering: Rendering) -> str:
+    from imgcheck.report.junit import junit
+
+    return junit(report)
+
+
+def _markdown(report: Report, _rendering: Rendering) -> str:
+    from imgcheck.report.markdown import markdown
+
+    return markdown(report)
+
+
+def _github(report: Report, rendering: Rendering) -> str:
+    from imgcheck.report.annotations import github
+
+    return github(report, rendering)
+
+
+def _gitlab(report: Report, rendering: Rendering) -> str:
+    from imgcheck.report.annotations import gitlab
+
+    return gitlab(report, rendering)
+
+
+FORMATS: dict[str, Callable[[Report, Rendering], str]] = {
+    "table": _table,
+    "json": _json,
+    "sarif": _sarif,
+    "junit": _junit,
+    "markdown": _markdown,
+    "github": _github,
+    "gitlab": _gitlab,
+}
