@@ -1,0 +1,254 @@
+"""A layer's blob as a stream: decompressed, hashed and read in threads that overlap with who takes the entries.
+
+One thread reads and decompresses, two hash (the blob and what is inside it); the caller's thread walks the archive.
+All of them release the interpreter's lock for nearly all their work, so they use the cores there are.
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from queue import Empty, Queue
+from typing import Any, BinaryIO
+
+from imgcheck.documents.image import LayerInfo
+from imgcheck.errors import DigestError, ImgcheckError, LayerError
+from imgcheck.layers.entry import Entry
+from imgcheck.layers.tar import read_tar
+from imgcheck.progress import SILENT, Progress
+from imgcheck.sources.model import Content
+
+CHUNK = 2 << 20
+"""Bytes handed from thread to thread at once: large, so that waiting for the interpreter's lock costs little."""
+_QUEUED = 4
+"""Chunks that may wait for each thread."""
+
+_RATIO_LIMIT = 2000
+_RATIO_FLOOR = 1 << 30
+"""Deflate cannot exceed 1032:1; zstd can by far. Below 1 GiB the ratio is nobody's concern."""
+_SIZE_LIMIT = 1 << 40
+_ZSTD_WINDOW = 1 << 27
+"""What `zstd -d` accepts without --long, and so what readers of images accept."""
+
+
+class TarLayer:
+    """A layer stored as a tar archive, plain or compressed; what compressed it is told by its first bytes."""
+
+    def __init__(self, info: LayerInfo, open: Callable[[], BinaryIO]) -> None:
+        """`info.digest` and `info.diff_id` are verified where not empty; `open` gives the blob from its start."""
+        self.info = info
+        self._open = open
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"layer {self.info.digest or self.info.diff_id or 'without digest'}"
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """The blob as stored. Not verified."""
+        with closing(self._open()) as blob:
+            yield blob
+
+    def entries(self, progress: Progress = SILENT) -> Iterator[tuple[Entry, Content | None]]:
+        """The members in stored order; see sources.model.Layer. `progress` is told of the blob's bytes."""
+        pipeline = _Pipeline(self, progress)
+        try:
+            yield from read_tar(pipeline.chunks(), self.name)
+            for _ in pipeline.chunks():
+                pass
+        finally:
+            pipeline.stop()
+        pipeline.verify()
+
+
+class _Hasher(threading.Thread):
+    """SHA-256 of the chunks put into its queue, up to None."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True, name="imgcheck-hash")
+        self.queue: Queue[bytes | None] = Queue(_QUEUED)
+        self._hash = hashlib.sha256()
+
+    def run(self) -> None:
+        while (chunk := self.queue.get()) is not None:
+            self._hash.update(chunk)
+
+    def digest(self) -> str:
+        self.join()
+        return "sha256:" + self._hash.hexdigest()
+
+
+class _Tap:
+    """The blob as its decompressor reads it: what passes is hashed and counted."""
+
+    def __init__(self, blob: BinaryIO, hasher: _Hasher | None, advance: Callable[[int], None]) -> None:
+        self._blob = blob
+        self._hasher = hasher
+        self._advance = advance
+        self._ahead = b""
+        self.passed = 0
+
+    def peek(self, size: int) -> bytes:
+        while len(self._ahead) < size and (more := self._take(CHUNK)):
+            self._ahead += more
+        return self._ahead[:size]
+
+    def read(self, size: int = -1) -> bytes:
+        if self._ahead:
+            size = len(self._ahead) if size < 0 else size
+            data, self._ahead = self._ahead[:size], self._ahead[size:]
+            return data
+        return self._take(size if size > 0 else CHUNK)
+
+    def readinto(self, buffer: memoryview) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _take(self, size: int) -> bytes:
+        data = self._blob.read(size)
+        if data:
+            self.passed += len(data)
+            if self._hasher:
+                self._hasher.queue.put(data)
+            self._advance(len(data))
+        return data
+
+    # What BufferedReader and gzip, bz2 and lzma ask of a file.
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    @property
+    def closed(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+class _Pipeline:
+    """The threads of one pass over a blob."""
+
+    def __init__(self, layer: TarLayer, progress: Progress) -> None:
+        self._layer = layer
+        self._progress = progress
+        self._task = layer.name
+        self._queue: Queue[bytes | BaseException | None] = Queue(_QUEUED)
+        self._stopping = threading.Event()
+        self._ended = False
+        self._blob_hash = _hasher_for(layer.info.digest, layer.name)
+        self._content_hash = _hasher_for(layer.info.diff_id, layer.name)
+        self._reader = threading.Thread(target=self._read, daemon=True, name="imgcheck-read")
+        progress.start(self._task, layer.info.size or None)
+        for thread in (self._blob_hash, self._content_hash, self._reader):
+            if thread:
+                thread.start()
+
+    def chunks(self) -> Iterator[bytes]:
+        """Decompressed chunks; may be called again for what an earlier iterator left."""
+        while not self._ended:
+            chunk = self._queue.get()
+            if isinstance(chunk, BaseException):
+                self._ended = True
+                raise chunk
+            if chunk is None:
+                self._ended = True
+                return
+            yield chunk
+
+    def stop(self) -> None:
+        """End the threads, whatever they are at."""
+        self._stopping.set()
+        while self._reader.is_alive():
+            # A reader that waits to put its chunk finds room and then sees the event.
+            try:
+                self._queue.get(timeout=0.02)
+            except Empty:
+                continue
+        self._progress.finish(self._task)
+
+    def verify(self) -> None:
+        info = self._layer.info
+        self._compare(self._blob_hash, info.digest, f"blob {info.digest}", "its bytes")
+        name = f"layer {info.digest or info.diff_id}"
+        self._compare(self._content_hash, info.diff_id, name, f"its content (diff_id {info.diff_id})")
+
+    def _compare(self, hasher: _Hasher | None, expected: str, name: str, what: str) -> None:
+        if hasher and hasher.digest() != expected:
+            raise DigestError(
+                f"{name}: {what} hash to {hasher.digest()}",
+                hint="the image is damaged or was changed: fetch or build it again",
+            )
+
+    def _read(self) -> None:
+        """The reading thread: everything it meets ends up in the queue."""
+        try:
+            with self._layer.open() as blob:
+                tap = _Tap(blob, self._blob_hash, lambda amount: self._progress.advance(self._task, amount))
+                self._decompress(tap)
+            self._queue.put(None)
+        except BaseException as error:
+            self._queue.put(error if isinstance(error, ImgcheckError) else self._explain(error))
+        finally:
+            for hasher in (self._blob_hash, self._content_hash):
+                if hasher:
+                    hasher.queue.put(None)
+
+    def _decompress(self, tap: _Tap) -> None:
+        source = _decompressor(tap)
+        produced = 0
+        while not self._stopping.is_set() and (chunk := source.read(CHUNK)):
+            produced += len(chunk)
+            if produced > _SIZE_LIMIT or (produced > _RATIO_FLOOR and produced > _RATIO_LIMIT * tap.passed):
+                raise LayerError(f"{self._task}: refused: {tap.passed} bytes expand to more than {produced}")
+            if self._content_hash:
+                self._content_hash.queue.put(chunk)
+            self._queue.put(chunk)
+        while not self._stopping.is_set() and tap.read(CHUNK):
+            pass
+
+    def _explain(self, error: BaseException) -> BaseException:
+        if isinstance(error, EOFError):
+            return LayerError(f"{self._task}: truncated: its compressed data end early", hint="fetch the layer again")
+        if isinstance(error, OSError) and error.errno is not None:
+            return LayerError(f"{self._task}: cannot be read: {error.strerror or error}")
+        if isinstance(error, Exception):
+            return LayerError(f"{self._task}: its compressed data are damaged ({error})", hint="fetch the layer again")
+        return error
+
+
+def _hasher_for(digest: str, name: str) -> _Hasher | None:
+    if not digest:
+        return None
+    algorithm, _, hexadecimal = digest.partition(":")
+    if algorithm != "sha256" or len(hexadecimal) != 64:
+        raise DigestError(f"{name}: {digest!r} is no sha256 digest, so its bytes cannot be verified")
+    return _Hasher()
+
+
+def _decompressor(tap: _Tap) -> Any:
+    """A reader of what is inside `tap`, by the magic numbers of RFC 1952, RFC 8878, bzip2 and xz."""
+    magic = tap.peek(6)
+    if magic.startswith(b"\x1f\x8b"):
+        from isal import igzip
+
+        return igzip.IGzipFile(fileobj=tap, mode="rb")
+    # A zstd stream may begin with a skippable frame (184D2A5?), as zstd:chunked writers may put it anywhere.
+    if magic.startswith(b"\x28\xb5\x2f\xfd") or (magic[1:4] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5):
+        import zstandard
+
+        context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+        return context.stream_reader(tap, read_size=1 << 20, read_across_frames=True)
+    if magic.startswith(b"BZh"):
+        import bz2
+
+        return bz2.BZ2File(tap)
+    if magic.startswith(b"\xfd7zXZ\x00"):
+        import lzma
+
+        return lzma.LZMAFile(tap)
+    return tap

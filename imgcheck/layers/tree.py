@@ -1,0 +1,251 @@
+"""The file tree that an image's layers make together, with whiteouts, links and replacements as OCI defines them.
+
+The rules are those of the OCI image specification (layer.md) where it speaks, and of umoci and containerd where it
+does not; tests compare with `umoci unpack`.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from imgcheck.errors import LayerError
+from imgcheck.layers.entry import Entry, Kind
+
+WHITEOUT = ".wh."
+OPAQUE = ".wh..wh..opq"
+_AUFS = ".wh..wh."
+
+_LINKS_WHEN_BUILDING = 255
+"""What Go's root-confined path resolvers follow before they give up."""
+_LINKS_WHEN_OPENING = 40
+"""What Linux follows before ELOOP (path_resolution(7))."""
+
+
+class Node:
+    """An inode of the tree. Hardlinks are several names of one Node."""
+
+    __slots__ = (
+        "children", "device", "gid", "kind", "layer", "link", "mode", "mtime", "payload", "size", "touched", "uid",
+        "xattrs",
+    )  # fmt: skip
+
+    def __init__(self, entry: Entry, layer: int, payload: Any = None) -> None:
+        self.children: dict[str, Node] | None = None
+        self.touched: set[str] | None = None
+        if entry.kind == "directory":
+            self.children = {}
+        self.describe(entry, layer)
+        self.payload = payload
+        """Whatever the caller stored with the entry."""
+
+    def describe(self, entry: Entry, layer: int) -> None:
+        """Take over the attributes of `entry`."""
+        self.kind: Kind = entry.kind
+        self.mode = entry.mode
+        self.size = entry.size
+        self.link = entry.link
+        self.uid = entry.uid
+        self.gid = entry.gid
+        self.mtime = entry.mtime
+        self.device = entry.device
+        self.xattrs = entry.xattrs
+        self.layer = layer
+        """Index of the layer that brought the content; for a directory, of the last that described it."""
+
+
+class MergedTree:
+    """Layers applied one after another. Paths are relative to the root, "" is the root; a leading `/` is accepted."""
+
+    def __init__(self) -> None:
+        self.root = Node(Entry("", "directory", 0o755), 0)
+        self._layer = 0
+        self._touched: list[Node] = []
+        self._parents: dict[str, Node] = {}
+
+    def begin_layer(self, index: int) -> None:
+        """Entries applied from here on belong to layer `index`, above all applied before."""
+        for node in self._touched:
+            node.touched = None
+        self._touched.clear()
+        self._parents.clear()
+        self._layer = index
+
+    def apply(self, entry: Entry, payload: Any = None) -> Node | None:
+        """Put `entry` into the tree and return its Node; None for whiteouts and what is ignored.
+
+        Raises LayerError where the entry cannot be: an invalid whiteout name, a parent that is no directory or a
+        loop of links, a hardlink without target, a root that is no directory.
+        """
+        path = entry.path
+        parent_path, _, name = path.rpartition("/")
+        if name[:4] == WHITEOUT:
+            self._whiteout(path, parent_path, name)
+            return None
+        if not name:
+            return self._apply_root(entry)
+        parent = self._parents.get(parent_path)
+        if parent is None:
+            parent = self._parents[parent_path] = self._make_parent(path, parent_path)
+        touched = parent.touched
+        if touched is None:
+            touched = self._begin_touched(parent)
+        touched.add(name)
+        children = parent.children
+        old = children.get(name)
+        if old is not None:
+            if old.children is not None and entry.kind == "directory":
+                old.describe(entry, self._layer)
+                return old
+            self._forget(old)
+        if entry.kind == "hardlink":
+            children.pop(name, None)
+            node = self._link_target(entry)
+        else:
+            node = Node(entry, self._layer, payload)
+        children[name] = node
+        return node
+
+    def lookup(self, path: str, follow_last: bool = True) -> Node | None:
+        """The Node at `path`, links followed inside the root (the last one only with `follow_last`)."""
+        found = self._find(path, follow_last)
+        return found[1] if found else None
+
+    def resolve(self, path: str, follow_last: bool = True) -> str | None:
+        """The canonical path of what `path` reaches inside the root; None where there is nothing or a loop."""
+        found = self._find(path, follow_last)
+        return found[0] if found else None
+
+    def walk(self) -> Iterator[tuple[str, Node]]:
+        """Every name below the root with its Node, a directory before its children, names in byte order."""
+        stack = [("", self.root)]
+        while stack:
+            path, node = stack.pop()
+            if path:
+                yield path, node
+            if node.children:
+                prefix = path + "/" if path else ""
+                names = sorted(node.children, reverse=True)
+                stack.extend((prefix + name, node.children[name]) for name in names)
+
+    def _apply_root(self, entry: Entry) -> Node:
+        if entry.kind != "directory":
+            self._fail(entry.path, f"the root would become a {entry.kind}")
+        self.root.describe(entry, self._layer)
+        return self.root
+
+    def _begin_touched(self, directory: Node) -> set[str]:
+        directory.touched = set()
+        self._touched.append(directory)
+        return directory.touched
+
+    def _make_parent(self, path: str, parent_path: str) -> Node:
+        """The directory `parent_path`, through links inside the root, with what is missing created and touched."""
+        trail = [self.root]
+        todo = parent_path.split("/")[::-1] if parent_path else []
+        links = 0
+        while todo:
+            name = todo.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                trail = trail[:-1] or [self.root]
+                continue
+            directory = trail[-1]
+            node = directory.children.get(name)
+            if node is None:
+                node = directory.children[name] = Node(Entry("", "directory", 0o755), self._layer)
+            if node.kind == "symlink":
+                links += 1
+                if links > _LINKS_WHEN_BUILDING:
+                    self._fail(path, "its directory is a loop of symbolic links")
+                trail, todo = self._follow(node, trail, todo)
+                continue
+            if node.children is None:
+                self._fail(path, f"its parent {name!r} is a {node.kind}, not a directory")
+            (self._begin_touched(directory) if directory.touched is None else directory.touched).add(name)
+            trail.append(node)
+        return trail[-1]
+
+    def _follow(self, link: Node, trail: list[Node], todo: list[str]) -> tuple[list[Node], list[str]]:
+        start = [self.root] if link.link.startswith("/") else trail
+        return start, todo + link.link.split("/")[::-1]
+
+    def _link_target(self, entry: Entry) -> Node:
+        node = self.lookup(entry.link, follow_last=False)
+        if node is None:
+            self._fail(entry.path, f"a hardlink to {entry.link!r}, which does not exist")
+        if node.children is not None:
+            self._fail(entry.path, f"a hardlink to the directory {entry.link!r}")
+        return node
+
+    def _whiteout(self, path: str, parent_path: str, name: str) -> None:
+        if name == OPAQUE:
+            directory = self._lower_directory(parent_path)
+            if directory is not None:
+                self._remove_lower(directory)
+            return
+        if name.startswith(_AUFS):
+            return
+        hidden = name[len(WHITEOUT) :]
+        if hidden in ("", ".", ".."):
+            self._fail(path, "a whiteout that names no file")
+        directory = self._lower_directory(parent_path)
+        node = directory.children.get(hidden) if directory is not None else None
+        if node is None:
+            return
+        if directory.touched is None or hidden not in directory.touched:
+            del directory.children[hidden]
+            self._forget(node)
+        elif node.children is not None:
+            self._remove_lower(node)
+
+    def _lower_directory(self, path: str) -> Node | None:
+        node = self.lookup(path)
+        return node if node is not None and node.children is not None else None
+
+    def _remove_lower(self, directory: Node) -> None:
+        """Remove below `directory` every name that the layer at hand has not brought or walked through."""
+        stack = [directory]
+        while stack:
+            node = stack.pop()
+            touched = node.touched or ()
+            for name in [name for name in node.children if name not in touched]:
+                self._forget(node.children.pop(name))
+            stack.extend(child for child in node.children.values() if child.children is not None)
+
+    def _forget(self, node: Node) -> None:
+        # Remembered parents may lie behind what has gone.
+        if node.children is not None or node.kind == "symlink":
+            self._parents.clear()
+
+    def _find(self, path: str, follow_last: bool) -> tuple[str, Node] | None:
+        trail = [self.root]
+        names: list[str] = []
+        todo = path.split("/")[::-1]
+        links = 0
+        while todo:
+            name = todo.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                del names[-1:]
+                trail = trail[:-1] or [self.root]
+                continue
+            children = trail[-1].children
+            node = children.get(name) if children is not None else None
+            if node is None:
+                return None
+            if node.kind == "symlink" and (follow_last or any(part not in ("", ".") for part in todo)):
+                links += 1
+                if links > _LINKS_WHEN_OPENING:
+                    return None
+                if node.link.startswith("/"):
+                    names.clear()
+                trail, todo = self._follow(node, trail, todo)
+                trail = trail[: len(names) + 1]
+                continue
+            trail.append(node)
+            names.append(name)
+        return "/".join(names), trail[-1]
+
+    def _fail(self, path: str, why: str) -> NoReturn:
+        raise LayerError(f"layer {self._layer}: {path!r} cannot be unpacked: {why}")
