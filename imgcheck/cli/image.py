@@ -62,7 +62,7 @@ def exit_status(report: Report, fail_on: str, allow_unknown: bool) -> int:
     """What a script learns from the verdict (the contract of DESIGN: 0, 1 or 3)."""
     if report.verdict in _AT_OR_ABOVE[fail_on]:
         return FOUND
-    return UNDECIDED if report.verdict == "unknown" and fail_on != "never" and not allow_unknown else OK
+    return UNDECIDED if report.verdict == "unknown" and not allow_unknown else OK
 
 
 def _describe(parsed: argparse.Namespace, knowledge: Knowledge) -> int:

@@ -1,0 +1,99 @@
+"""The argument grammar that people's scripts lean on."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from imgcheck.cli import main, options
+from imgcheck.cli.hosts import split_host_probe
+from imgcheck.cli.image import exit_status
+from imgcheck.documents import HostProfile, encode
+from imgcheck.errors import UsageError
+
+
+def test_bare_host_probe_means_this_machine_wherever_it_stands():
+    assert split_host_probe(["--host-probe", "app:1"]) == ["--host-probe=", "app:1"]
+    assert split_host_probe(["app:1", "--host-probe"]) == ["app:1", "--host-probe="]
+
+
+def test_json_files_after_host_probe_are_hosts_and_the_first_other_token_is_the_image():
+    split = split_host_probe(["--host-probe", "a.json", "b.json", "app:1"])
+    assert split == ["--host-probe=a.json", "--host-probe=b.json", "app:1"]
+
+
+def test_a_file_holding_a_host_profile_needs_no_json_name(tmp_path):
+    host = tmp_path / "node1"
+    host.write_bytes(encode(HostProfile(schema_version="1.0", name="node1")))
+    other = tmp_path / "image.tar"
+    other.write_bytes(b"{}")
+    assert split_host_probe(["--host-probe", str(host), str(other)]) == [f"--host-probe={host}", str(other)]
+
+
+def test_options_after_host_probe_are_not_taken_for_files():
+    assert split_host_probe(["--host-probe", "-o", "x.json"]) == ["--host-probe=", "-o", "x.json"]
+
+
+def test_a_missing_host_file_is_exit_2(tmp_path, capsys):
+    assert main(["image", str(tmp_path), "--host-probe", str(tmp_path / "no.json")]) == 2
+    assert "no.json: No such file or directory" in capsys.readouterr().err
+
+
+def test_a_newer_major_schema_is_exit_2_with_the_way_out(tmp_path, capsys):
+    host = tmp_path / "host.json"
+    host.write_text(json.dumps({"kind": "host", "schema_version": "2.0", "name": "x"}))
+    assert main(["image", str(tmp_path), "--host-probe", str(host)]) == 2
+    error = capsys.readouterr().err
+    assert "newer than this imgcheck reads" in error
+    assert "upgrade imgcheck" in error
+
+
+def test_unknown_fields_of_a_document_are_ignored(tmp_path):
+    from imgcheck.documents import decode
+
+    data = json.dumps({"kind": "host", "schema_version": "1.9", "name": "x", "new": [1]}).encode()
+    assert decode(data, HostProfile, "x").name == "x"
+
+
+def test_a_table_goes_to_stdout_unless_a_format_claims_it():
+    formats = ("table", "json")
+    assert [o.format for o in options.outputs(["json=x"], formats)] == ["table", "json"]
+    assert [o.format for o in options.outputs(["json"], formats)] == ["json"]
+
+
+@pytest.mark.parametrize("values", [["xml"], ["json="], ["json", "table"]])
+def test_impossible_outputs_are_usage_errors(values):
+    with pytest.raises(UsageError):
+        options.outputs(values, ("table", "json"))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fail_on", "allow_unknown", "status"),
+    [
+        ("compatible", "degraded", False, 0),
+        ("degraded", "fail", False, 0),
+        ("degraded", "degraded", False, 1),
+        ("unknown", "fail", False, 3),
+        ("unknown", "fail", True, 0),
+        ("unknown", "unknown", True, 1),
+        ("at-risk", "fail", False, 0),
+        ("at-risk", "risk", False, 1),
+        ("incompatible", "fail", False, 1),
+        ("incompatible", "never", False, 0),
+        ("unknown", "never", False, 3),
+    ],
+)
+def test_exit_status_follows_verdict_and_fail_on(verdict, fail_on, allow_unknown, status):
+    assert exit_status(SimpleNamespace(verdict=verdict), fail_on, allow_unknown) == status
+
+
+def test_an_unknown_command_is_exit_2(capsys):
+    assert main(["frobnicate"]) == 2
+    assert "unknown command 'frobnicate'" in capsys.readouterr().err
+
+
+def test_a_defect_of_ours_never_looks_like_a_verdict(monkeypatch, capsys):
+    monkeypatch.delenv("IMGCHECK_DEBUG", raising=False)
+    monkeypatch.setattr("imgcheck.cli.rules.run", lambda arguments: 1 / 0)
+    assert main(["rules"]) == 2
+    assert "internal error: ZeroDivisionError" in capsys.readouterr().err

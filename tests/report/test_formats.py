@@ -1,0 +1,103 @@
+"""Each format carries the finding, and none lets an image's text act."""
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from imgcheck.documents import Report, decode
+from imgcheck.documents.codec import encode
+from imgcheck.knowledge import Knowledge
+from imgcheck.report.dockerfile import read_dockerfile
+from imgcheck.report.formats import FORMATS, Rendering
+
+
+@pytest.fixture
+def rendering() -> Rendering:
+    return Rendering(Knowledge())
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_format_emits_a_control_character_of_the_image(name, report, rendering):
+    text = FORMATS[name](report, rendering)
+    assert "\x1b" not in text
+    assert name == "json" or "\u202e" not in text
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "json"])
+def test_every_format_names_rule_and_remedy(name, report, rendering):
+    text = FORMATS[name](report, rendering)
+    assert "CPU001" in text
+    assert "march=broadwell" in text.replace("\\", "")
+
+
+def test_table_puts_the_verdict_first_and_the_unknown_last_before_the_runtimes(report, rendering):
+    text = FORMATS["table"](report, rendering)
+    order = ["INCOMPATIBLE", "It will fail", "Checked and fine", "Could not be checked", "Under each runtime"]
+    positions = [text.index(words) for words in order]
+    assert positions == sorted(positions)
+    assert "[bold]" in text
+
+
+def test_json_is_the_report_itself(report, rendering):
+    assert decode(FORMATS["json"](report, rendering).encode(), Report, "x") == report
+
+
+def test_report_json_writes_empty_lists_so_that_scripts_can_index_them(report):
+    empty = json.loads(encode(Report("1.0", "compatible", report.image, report.host, "docker", "best")))
+    assert empty["findings"] == empty["checks"] == empty["cells"] == []
+    assert empty["kind"] == "report"
+
+
+def test_sarif_keeps_rule_level_and_fingerprint_and_marks_the_undecided_as_open(report, rendering):
+    run = json.loads(FORMATS["sarif"](report, rendering))["runs"][0]
+    by_rule = {result["ruleId"]: result for result in run["results"]}
+    assert by_rule["CPU001"]["level"] == "error"
+    assert by_rule["CPU001"]["partialFingerprints"] == {"imgcheck/v1": "0123456789abcdef"}
+    assert by_rule["GPU002"]["kind"] == "open"
+    assert [run["tool"]["driver"]["rules"][r["ruleIndex"]]["id"] for r in run["results"]] == ["CPU001", "GPU002"]
+
+
+def test_junit_counts_failures_and_skips(report, rendering):
+    suite = ET.fromstring(FORMATS["junit"](report, rendering)).find("testsuite")
+    assert suite.attrib | {"name": ""} == {"name": "", "tests": "4", "failures": "1", "skipped": "2", "errors": "0"}
+
+
+def test_markdown_neutralises_html_mentions_and_tables(report, rendering):
+    text = FORMATS["markdown"](report, rendering)
+    assert "<b>" not in text
+    assert " @all" not in text
+    assert "\\@all" in text
+
+
+def test_github_annotation_stands_on_the_dockerfile_line_that_brought_the_file(report, rendering, tmp_path):
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text("FROM debian\n# build\nRUN make % \\\n  install\nCMD app\n")
+    located = Rendering(rendering.knowledge, read_dockerfile(dockerfile))
+    line = FORMATS["github"](report, located)
+    assert line.startswith(f"::error file={dockerfile},line=3,title=CPU001 ")
+    assert "\n" not in line.rstrip("\n")
+    issue = json.loads(FORMATS["gitlab"](report, located))[0]
+    assert issue["location"] == {"path": str(dockerfile), "lines": {"begin": 3}}
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        "RUN pip install x # buildkit",
+        "RUN /bin/sh -c pip install x # buildkit",
+        "/bin/sh -c pip install x",
+        "|1 A=b /bin/sh -c pip install x",
+        "RUN |2 A=b C= /bin/sh -c pip install x # buildkit",
+    ],
+)
+def test_history_of_every_builder_finds_its_run_line(history, tmp_path):
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text("FROM debian\nRUN pip install x\n")
+    assert read_dockerfile(dockerfile).line_of(history) == 2
+
+
+def test_a_history_that_no_line_made_points_at_the_first(tmp_path):
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text("FROM debian\nRUN pip install x\n")
+    assert read_dockerfile(dockerfile).line_of("RUN other") == 1
