@@ -86,6 +86,8 @@ class TreeIndex(Document, frozen=True):
     """Directories of /etc/ld.so.conf and its includes, in order."""
     ld_so_cache: tuple[CacheEntry, ...] = ()
     ld_so_preload: tuple[str, ...] = ()
+    musl_paths: dict[str, tuple[str, ...]] = {}
+    """Directories of each /etc/ld-musl-ARCH.path, by that path; they replace musl's own."""
     scripts: tuple[Script, ...] = ()
     python_paths: tuple[str, ...] = ()
     """site-packages and dist-packages directories."""
