@@ -24,6 +24,24 @@ class Catalogued(Data, frozen=True):
     """Other error texts by condition, named by the check that chooses among them."""
 
 
+Order = Literal[
+    "", "ld-library-path-first", "ld-library-path-last", "ld-so-conf-first", "default-directory", "image-path",
+    "image-first",
+]  # fmt: skip
+
+
+class RuntimeChange(Data, frozen=True):
+    """What another version of the same runtime does otherwise; which one is installed is a fact of the host."""
+
+    since: str
+    """First version that does so."""
+    note: str
+    order: Order = ""
+    """Replaces Runtime.order where given."""
+    enforces_require: Literal["", "never"] = ""
+    """`never`: Runtime.enforces_require no longer holds."""
+
+
 class Runtime(Data, frozen=True):
     """How one container runtime changes what the image finds."""
 
@@ -41,9 +59,11 @@ class Runtime(Data, frozen=True):
     """Globs of sonames that are injected from the host: "libcuda.so*"."""
     directory: str = ""
     """Where the libraries lie inside the container; `{libdir}` is the distribution's multiarch directory."""
-    order: Literal["", "ld-library-path-first", "ld-library-path-last", "ld-so-conf-first", "default-directory"] = ""
+    order: Order = ""
     """How the loader comes to them: before or after what LD_LIBRARY_PATH of the image names, through ldconfig, or
-    because they lie in a default directory."""
+    because they lie in a default directory; `image-path`: only where the image's own LD_LIBRARY_PATH or ld.so.conf
+    names `directory`; `image-first`: after every directory of the image's LD_LIBRARY_PATH, or where it sets none,
+    after all that its ld.so.conf and the defaults name."""
     ldconfig: bool = False
     """Runs ldconfig in the container, so the image's ld.so.cache is rebuilt with the injected files."""
     requires_environment: dict[str, str] = {}
@@ -56,4 +76,23 @@ class Runtime(Data, frozen=True):
     """Oldest driver that the runtime itself accepts."""
     foreign_environment: bool = False
     """Host environment variables leak in."""
+    changes: tuple[RuntimeChange, ...] = ()
+    """Newest first. Other versions behave otherwise, and images that ran before an upgrade do not after it."""
+    environment_option: str = ""
+    """What its user passes so that `requires_environment` is met without the image: "--gpus all". Empty where only
+    the image, or what the site configures, can meet it."""
+    requires_labels: dict[str, str] = {}
+    """Labels that the image must carry for the driver to be injected, with what happens otherwise."""
+    requires_directories: tuple[str, ...] = ()
+    """Directories without which it cannot start the container."""
+    requires_files: tuple[str, ...] = ()
+    """Files without which it cannot start the container."""
+    requires_one_directory: tuple[str, ...] = ()
+    """Directories of which the image must have one, since the driver's libraries are placed there."""
+    requires_working_directory: bool = False
+    """Refuses an image whose WORKDIR (without one: the user's home) does not exist in it."""
+    user_syntax: str = ""
+    """Regular expression of the values of USER that it understands; empty where all are."""
+    injects_on: tuple[str, ...] = ()
+    """Architectures on which it injects the driver; empty: all."""
     notes: tuple[str, ...] = ()

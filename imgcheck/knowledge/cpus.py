@@ -1,0 +1,218 @@
+"""CPU names and features: what a microarchitecture has, and what people call it.
+
+The features of named microarchitectures come from archspec, mended by rules/cpus/microarchitectures.toml where its
+tables have holes; product names are matched by the patterns of rules/cpus/products.toml.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from imgcheck.errors import UsageError
+from imgcheck.knowledge.store import Knowledge
+from imgcheck.knowledge.types import Data
+
+LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+ARCHITECTURES = ("x86_64", "aarch64", "ppc64le")
+
+
+class Feature(Data, frozen=True):
+    """An instruction-set extension (rules/cpus/features.toml, one table per architecture)."""
+
+    id: str
+    name: str
+    source: str
+    flags: tuple[str, ...] = ()
+    """Spellings in /proc/cpuinfo; the id where empty."""
+    hwcap2: int = 0
+    """Bit of AT_HWCAP2 (ppc64le)."""
+    level: Literal["", "baseline", "x86-64-v2", "x86-64-v3", "x86-64-v4"] = ""
+    """Lowest x86-64 level that includes it; `baseline` is what every CPU of the architecture has."""
+    without: Literal["trap", "other-result", "no-operation"] = "trap"
+    """What its instructions do on a CPU that lacks it."""
+    vector: bool = False
+    """Wider or fused arithmetic, which hot loops gain from."""
+
+
+class Microarchitecture(Data, frozen=True):
+    """A supplement to archspec: features that its table of `id` lacks, other names, or a CPU that it does not know."""
+
+    id: str
+    sources: tuple[str, ...]
+    parent: str = ""
+    """For a CPU that archspec does not know: the one whose features it has besides `adds`."""
+    adds: tuple[str, ...] = ()
+    removes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+class Product(Data, frozen=True):
+    """Product names of one microarchitecture, as /proc/cpuinfo and people write them."""
+
+    id: str
+    pattern: str
+    """Regular expression, searched without regard to case."""
+    microarchitecture: str
+    source: str
+
+
+@dataclass(frozen=True)
+class NamedCpu:
+    """What a name stands for."""
+
+    architecture: str
+    microarchitecture: str
+    features: frozenset[str]
+
+
+def feature_architecture(machine: str) -> str:
+    """The architecture whose features code for `machine` uses: i386 shares those of x86_64."""
+    return "x86_64" if machine == "i386" else machine
+
+
+@lru_cache(maxsize=32)
+def features(knowledge: Knowledge, architecture: str) -> dict[str, Feature]:
+    """Id to feature for `architecture`, from the oldest to the newest; empty where none are known."""
+    return {entry.id: entry for entry in knowledge.entries("cpus", feature_architecture(architecture), Feature)}
+
+
+def display(knowledge: Knowledge, architecture: str, ids: Iterable[str]) -> str:
+    """The names of features as people read them, in table order: "AVX, AVX2, FMA"."""
+    table = features(knowledge, architecture)
+    wanted = set(ids)
+    listed = [entry.name for entry in table.values() if entry.id in wanted]
+    return ", ".join(listed + sorted(wanted - table.keys()))
+
+
+def ranked(knowledge: Knowledge, architecture: str, ids: Iterable[str]) -> list[str]:
+    """`ids` from the oldest to the newest extension; unknown ones last."""
+    order = {name: index for index, name in enumerate(features(knowledge, architecture))}
+    return sorted(ids, key=lambda name: (order.get(name, len(order)), name))
+
+
+def baseline(knowledge: Knowledge, architecture: str) -> frozenset[str]:
+    """Features that every CPU of `architecture` has."""
+    table = features(knowledge, architecture).values()
+    return frozenset(entry.id for entry in table if entry.level == "baseline")
+
+
+def level_features(knowledge: Knowledge, level: str) -> frozenset[str]:
+    """Features that a CPU must have to be of an x86-64 `level`. Raises KeyError for a name that is no level."""
+    if level not in LEVELS:
+        raise KeyError(level)
+    names = {"baseline", *LEVELS[: LEVELS.index(level) + 1]}
+    return frozenset(entry.id for entry in features(knowledge, "x86_64").values() if entry.level in names)
+
+
+def level_of(knowledge: Knowledge, present: Iterable[str]) -> str:
+    """The highest x86-64 level whose features are all among `present`."""
+    have = set(present) | baseline(knowledge, "x86_64")
+    reached = LEVELS[0]
+    for level in LEVELS[1:]:
+        if not level_features(knowledge, level) <= have:
+            break
+        reached = level
+    return reached
+
+
+def from_flags(knowledge: Knowledge, architecture: str, flags: Iterable[str]) -> frozenset[str]:
+    """Feature ids for the spellings of /proc/cpuinfo or archspec; the architecture's baseline is always in it."""
+    given = set(flags)
+    table = features(knowledge, architecture).values()
+    present = {entry.id for entry in table if entry.id in given or given.intersection(entry.flags)}
+    return baseline(knowledge, architecture) | present
+
+
+@lru_cache(maxsize=256)
+def named(knowledge: Knowledge, microarchitecture: str) -> NamedCpu | None:
+    """The CPU of archspec's or our own name `microarchitecture`, None where neither knows it.
+
+    Features are those of the name and of its parents, so a hole that is mended once is mended for all successors.
+    """
+    from archspec.cpu import TARGETS
+
+    own = _supplements(knowledge).get(microarchitecture)
+    target = TARGETS[microarchitecture] if microarchitecture in TARGETS else None
+    if target is not None and target.family.name in ARCHITECTURES:
+        parents = [named(knowledge, parent.name) for parent in target.parents]
+        architecture, present = target.family.name, from_flags(knowledge, target.family.name, target.features)
+    elif own is not None and own.parent:
+        parents = [named(knowledge, own.parent)]
+        architecture, present = parents[0].architecture if parents[0] else "", frozenset()
+    else:
+        return None
+    present = present.union(*(parent.features for parent in parents if parent))
+    if own is not None:
+        present = present.union(own.adds) - frozenset(own.removes)
+    return NamedCpu(architecture, microarchitecture, present)
+
+
+def resolve(knowledge: Knowledge, name: str) -> NamedCpu:
+    """The CPU that people call `name`: a microarchitecture, a compiler's `-march`, an x86-64 level or a product.
+
+    Raises UsageError that suggests near names where nothing is called so.
+    """
+    plain = _plain(name)
+    known = _names(knowledge)
+    if plain in known and (cpu := named(knowledge, known[plain])):
+        return cpu
+    product = product_of(knowledge, name)
+    if product and (cpu := named(knowledge, product)):
+        return cpu
+    near = difflib.get_close_matches(plain, known, 4, 0.6)
+    hint = f"did you mean {' or '.join(sorted({known[item] for item in near}))}?" if near else ""
+    raise UsageError(
+        f"no CPU is known as {name!r}",
+        hint=hint or "name a microarchitecture (haswell, zen3, power9), a level (x86-64-v3) or a product (EPYC 7742)",
+    )
+
+
+def product_of(knowledge: Knowledge, model: str) -> str:
+    """The microarchitecture of a product name such as "Intel(R) Xeon(R) CPU E7-4830 v3 @ 2.10GHz", else ""."""
+    text = re.sub(r"\((?:r|tm)\)", "", model, flags=re.IGNORECASE)
+    for product in knowledge.entries("cpus", "product", Product):
+        if re.search(product.pattern, text, re.IGNORECASE):
+            return product.microarchitecture
+    return ""
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s\-.]+", "_", name.strip().lower())
+
+
+@lru_cache(maxsize=4)
+def _supplements(knowledge: Knowledge) -> dict[str, Microarchitecture]:
+    return {entry.id: entry for entry in knowledge.entries("cpus", "microarchitecture", Microarchitecture)}
+
+
+@lru_cache(maxsize=4)
+def _names(knowledge: Knowledge) -> dict[str, str]:
+    """Every plain spelling to the microarchitecture it names; ours go before archspec's."""
+    from archspec.cpu import TARGETS
+
+    names = {_plain(name): name for name in TARGETS if TARGETS[name].family.name in ARCHITECTURES}
+    for entry in _supplements(knowledge).values():
+        names |= {_plain(name): entry.id for name in (entry.id, *entry.names)}
+    return names
+
+
+def closest(knowledge: Knowledge, architecture: str, vendor: str, part: str, present: frozenset[str]) -> str:
+    """The richest microarchitecture of archspec whose features are all `present`, else "".
+
+    `vendor` is /proc/cpuinfo's `vendor_id`; `part` AArch64's `CPU part`, which decides where archspec knows it.
+    """
+    from archspec.cpu import TARGETS
+
+    fitting: list[tuple[int, int, str]] = []
+    for name, target in TARGETS.items():
+        if target.family.name != architecture or target.vendor not in ("generic", vendor or target.vendor):
+            continue
+        cpu = named(knowledge, name)
+        if part and target.cpu_part == part:
+            return name
+        if cpu and cpu.features <= present:
+            fitting.append((len(cpu.features), len(target.ancestors), name))
+    return max(fitting)[2] if fitting else ""
