@@ -51,6 +51,8 @@ class Linkage(Document, frozen=True):
     """Undefined, non-weak cu* functions of .dynsym, when libcuda.so.1 is the library that would give them."""
     python_module: bool = False
     """Exports a PyInit_* or init* entry."""
+    loader_directories: tuple[str, ...] = ()
+    """Of glibc's ld.so itself: the default directories that were built into it."""
     markers: tuple[str, ...] = ()
     """Named groups of dynamic symbols that tell implementations apart (open-mpi, mpich, ...)."""
 
@@ -104,6 +106,8 @@ class GpuModule(Document, frozen=True):
     """Targets that exist as NVVM/LTO IR alone, which the driver does not load."""
     other: tuple[str, ...] = ()
     """Tile IR and kinds without a name."""
+    relocatable: tuple[str, ...] = ()
+    """PTX of relocatable code (-rdc) that the driver may compile and link at load, as `ptx`."""
 
 
 class ForwardCompat(Document, frozen=True):

@@ -1,1 +1,1 @@
-"""Fatbins, cubins, the CUDA runtime and driver evidence in one file."""
+"""GPU code in binaries: CUDA fatbins, cubins and PTX, HIP bundles, CUDA runtime and driver libraries."""

@@ -1,0 +1,199 @@
+"""Reads the GPU code and the CUDA evidence of one file."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from imgcheck.binaries.elf import MAGIC, SHT_NOBITS, Elf
+from imgcheck.binaries.gpu import archive, cubin, fatbin, hip, runtime, strings, unpack
+from imgcheck.documents.facts import GpuCode, GpuModule
+from imgcheck.errors import ElfError
+from imgcheck.versions import parse
+
+ENGINE_VERSION = "1"
+
+_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
+_SAMPLE = 128
+"""Cubins whose header is unpacked to find their toolkit; evenly spread, since a file has few toolkits."""
+_STUB_LIMIT = 8192
+"""Cubins larger than this hold code for sure; nvcc's stub is under 2 KB."""
+_PTX_HEAD = re.compile(rb"^\s*\.version\s+(\d+\.\d+)\s+(?://[^\n]*\s*)*\.target\s+sm_(\d+[af]?)", re.MULTILINE)
+
+
+def read_gpu(data: memoryview, elf: Elf | None) -> GpuCode | None:
+    """GPU code, CUDA runtime and driver evidence of a file; None where it has none.
+
+    `elf` is the file's view where it is ELF (a cubin among them). Without one, `data` may be a `.fatbin`, PTX text or
+    an `ar` archive. Raises ElfError for a fatbin of absurd size; damaged parts are left out.
+    """
+    data = memoryview(data).cast("B")
+    if elf is None:
+        return _read_plain(data)
+    if elf.e_machine == cubin.MACHINE:
+        return _of_cubin(elf)
+    return _read_elf(elf)
+
+
+def _read_plain(data: memoryview) -> GpuCode | None:
+    if data[:4] == fatbin.MAGIC:
+        modules, toolkit = _modules(data, [data], [])
+        return GpuCode(modules=modules, toolkit=toolkit) if modules else None
+    if data[:8] == archive.MAGIC:
+        return merge(read_gpu(member, _elf(member)) for member in archive.members(data))
+    match = _PTX_HEAD.search(bytes(data[:4096]))
+    if match:
+        return GpuCode(modules=(GpuModule(1, ptx=(f"{match[2].decode()}@{match[1].decode()}",)),))
+    return None
+
+
+def _elf(data: memoryview) -> Elf | None:
+    try:
+        return Elf(data) if data[:4] == MAGIC else None
+    except ElfError:
+        return None
+
+
+def _of_cubin(elf: Elf) -> GpuCode | None:
+    target = cubin.target(elf)
+    module = GpuModule(1, sass=(target,)) if target else GpuModule(1, other=(f"cubin ABI {elf.abi_version}",))
+    return GpuCode(modules=(module,), toolkit=cubin.toolkit(elf))
+
+
+def _read_elf(elf: Elf) -> GpuCode | None:
+    loaded, relocatable = areas(elf)
+    modules, toolkit = _modules(elf.data, loaded, relocatable)
+    name = runtime.soname(elf)
+    is_driver = name == runtime.LIBCUDA
+    driver_cuda = runtime.driver_cuda_version(elf) if is_driver else ""
+    found = GpuCode(
+        modules=modules,
+        toolkit=toolkit,
+        cudart="" if is_driver else runtime.cudart_version(elf, name),
+        driver_cuda=driver_cuda,
+        driver_version=runtime.driver_version(elf) if is_driver else "",
+        stub=is_driver and runtime.is_stub(elf, driver_cuda),
+        forward_compat=runtime.forward_compat(elf) if is_driver else None,
+        built_for=strings.built_for(elf, name),
+        libraries=strings.libraries(elf, name),
+        amd=hip.targets(elf),
+    )
+    return None if found == GpuCode() else found
+
+
+def areas(elf: Elf) -> tuple[list[memoryview], list[memoryview]]:
+    """The fatbin areas of a file: those that the driver loads, and those with relocatable code.
+
+    A file without section headers is searched as a whole.
+    """
+    if not elf.sections:
+        return [elf.data], []
+    found = [
+        [elf.section_data(s) for s in elf.sections if s.name == name and s.type != SHT_NOBITS] for name in _SECTIONS
+    ]
+    return found[0], found[1]
+
+
+def _modules(
+    data: memoryview, loaded: list[memoryview], relocatable: list[memoryview]
+) -> tuple[tuple[GpuModule, ...], str]:
+    """The modules with code, equal ones counted together, and the newest toolkit of their cubins."""
+    pairs = [(area, container) for area in loaded for container in fatbin.containers(area)]
+    pairs = [(area, container) for area, container in pairs if not _is_stub(area, container)]
+    linked = [(area, container) for area in relocatable for container in fatbin.containers(area)]
+    parts = sorted({ptx for _, container in linked for ptx in _named(container.entries, (fatbin.PTX,), True)})
+    if pairs:
+        counts = Counter(_module(container.entries, tuple(parts)) for _, container in pairs)
+    else:
+        counts = Counter(_module(container.entries, ()) for _, container in linked)
+    modules = tuple(_counted(module, count) for module, count in counts.items())
+    return tuple(sorted(modules, key=_order)), _toolkit([*pairs, *linked])
+
+
+def _module(entries: tuple[fatbin.Entry, ...], parts: tuple[str, ...]) -> GpuModule:
+    known = (fatbin.PTX, fatbin.CUBIN, fatbin.LTO, fatbin.RELOCATABLE_PTX)
+    ptx = _named(entries, (fatbin.PTX,), True)
+    rest = sorted({f"{_KINDS.get(e.kind, f'kind {e.kind:#x}')} {e.target}" for e in entries if e.kind not in known})
+    return GpuModule(
+        count=0,
+        sass=_named(entries, (fatbin.CUBIN,), False),
+        ptx=ptx,
+        lto=_named(entries, (fatbin.LTO,), False),
+        relocatable=_named(entries, (fatbin.RELOCATABLE_PTX,), True) or (() if ptx else parts),
+        other=tuple(rest),
+    )
+
+
+_KINDS = {fatbin.TILE: "tile IR"}
+
+
+def _named(entries: Iterable[fatbin.Entry], kinds: tuple[int, ...], versioned: bool) -> tuple[str, ...]:
+    names = {f"{e.target}@{e.version}" if versioned else e.target for e in entries if e.kind in kinds}
+    return tuple(sorted(names, key=target_key))
+
+
+def target_key(target: str) -> tuple[int, str]:
+    """Sorts targets by number, then suffix: 70 before 100, 90 before 90a."""
+    return (parse(target) or (0,))[0], target
+
+
+def _counted(module: GpuModule, count: int) -> GpuModule:
+    return GpuModule(count, module.sass, module.ptx, module.lto, module.other, module.relocatable)
+
+
+def _order(module: GpuModule) -> tuple:
+    return [target_key(name) for name in module.sass], module.ptx, module.lto, module.other
+
+
+def _is_stub(area: memoryview, container: fatbin.Container) -> bool:
+    # nvcc 13 links a container without any code into every program; the driver never launches from it.
+    if not container.entries:
+        return True
+    return all(e.kind == fatbin.CUBIN and e.unpacked <= _STUB_LIMIT and _empty(area, e) for e in container.entries)
+
+
+def _empty(area: memoryview, entry: fatbin.Entry) -> bool:
+    image = _elf(memoryview(unpack.image(area, entry, _STUB_LIMIT)))
+    return image is not None and not cubin.has_code(image)
+
+
+def _toolkit(pairs: list[tuple[memoryview, fatbin.Container]]) -> str:
+    cubins = [(area, entry) for area, c in pairs for entry in c.entries if entry.kind == fatbin.CUBIN]
+    step = max(1, -(-len(cubins) // _SAMPLE))
+    sample = cubins[::step]
+    found = {cubin.header_toolkit(unpack.image(area, entry, cubin.HEADER)) for area, entry in sample}
+    found.add(_noted_toolkit(sample))
+    return max(found, key=parse, default="")
+
+
+def _noted_toolkit(sample: list[tuple[memoryview, fatbin.Entry]]) -> str:
+    """Toolkit in the notes of the smallest whole cubin whose header does not tell it (CUDA 12.8 and later)."""
+    for area, entry in sorted(sample, key=lambda pair: pair[1].unpacked)[:4]:
+        if entry.unpacked > _WHOLE_LIMIT:
+            continue
+        image = _elf(memoryview(unpack.image(area, entry, entry.unpacked)))
+        version = cubin.toolkit(image) if image else ""
+        if version:
+            return version
+    return ""
+
+
+_WHOLE_LIMIT = 1 << 22
+
+
+def merge(parts: Iterable[GpuCode | None]) -> GpuCode | None:
+    """Facts of several files as one, as for the members of an archive."""
+    found = [part for part in parts if part is not None]
+    if not found:
+        return None
+    counts: Counter[GpuModule] = Counter()
+    for part in found:
+        for module in part.modules:
+            counts[_counted(module, 0)] += module.count
+    texts = {name: max((getattr(p, name) for p in found), key=parse) for name in ("cudart", "toolkit")}
+    return GpuCode(
+        modules=tuple(sorted((_counted(module, count) for module, count in counts.items()), key=_order)),
+        libraries=tuple(sorted({name for part in found for name in part.libraries})),
+        built_for=tuple(sorted({name for part in found for name in part.built_for}, key=parse)),
+        amd=tuple(sorted({name for part in found for name in part.amd})),
+        **texts,
+    )

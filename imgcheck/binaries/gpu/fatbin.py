@@ -1,0 +1,144 @@
+"""Walks CUDA fatbin containers by their headers: kinds, targets and PTX versions, without unpacking anything.
+
+Layout, measured against nvcc 9 to 13.5 and cuobjdump (docs/gpu.md):
+
+    container  u32 magic 0xBA55ED50, u16 version (1), u16 header size (16), u64 size of what follows
+    entry      u16 kind, u16, u32 header size, u64 payload size, u32 packed size, u32 options offset, u16 minor,
+               u16 major, u32 target, u32 name offset, u32 name length, u64 flags, u64, u64 unpacked size
+
+An entry's header is at least 64 bytes and often more; the next entry begins at header size + payload size. Containers
+follow each other at multiples of 8 with zeros between them.
+"""
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imgcheck.errors import ElfError
+
+MAGIC = b"\x50\xed\x55\xba"
+
+PTX, CUBIN, LTO, RELOCATABLE_PTX, TILE, CONCATENATED = 0x1, 0x2, 0x8, 0x40, 0x80, 0x100
+LZ4_FLAG, ZSTD_FLAG = 0x2000, 0x8000
+_EXACT_FLAG, _FAMILY_FLAG = 0x100000, 0x200000
+
+_CONTAINER = struct.Struct("<IHHQ")
+_ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
+_ENTRY_LIMIT = 1 << 20
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One image in a container; offsets count from the start of the area that was walked."""
+
+    kind: int
+    target: str
+    """"70", "90a", "100f"."""
+    version: str
+    """For PTX its ISA version, "6.0"."""
+    flags: int
+    offset: int
+    """Of the payload."""
+    size: int
+    """Bytes of the payload that hold data: the packed size where it is packed."""
+    unpacked: int
+    """Bytes of the image once unpacked."""
+
+    @property
+    def packed(self) -> bool:
+        return bool(self.flags & 0xF000)
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One module as the driver loads it: the same code for several targets."""
+
+    offset: int
+    entries: tuple[Entry, ...]
+
+
+def containers(area: memoryview) -> Iterator[Container]:
+    """The containers of a fatbin section or file, in order.
+
+    What does not parse ends its container; the walk goes on at the next magic. Raises ElfError where there are more
+    than a million entries, which no real file has.
+    """
+    at, left = 0, _ENTRY_LIMIT
+    while (at := _next_magic(area, at)) >= 0:
+        if at + _CONTAINER.size > len(area):
+            return
+        _, version, header_size, size = _CONTAINER.unpack_from(area, at)
+        if version != 1 or header_size < _CONTAINER.size:
+            at += 8
+            continue
+        begin, end = at + header_size, min(at + header_size + size, len(area))
+        entries = tuple(_entries(area, begin, end, left))
+        left -= len(entries)
+        if left <= 0:
+            raise ElfError("absurd fatbin: more than a million entries")
+        yield Container(at, entries)
+        at = max(end + 7 & ~7, at + 16)
+
+
+def _entries(area: memoryview, at: int, end: int, limit: int) -> Iterator[Entry]:
+    while at + _ENTRY.size <= end and limit > 0:
+        fields = _ENTRY.unpack_from(area, at)
+        kind, header_size, size = fields[0], fields[2], fields[3]
+        if header_size < _ENTRY.size or at + header_size + size > end:
+            return
+        if kind == CONCATENATED:
+            inner = tuple(_concatenated(area, at, at + header_size, limit))
+            limit -= len(inner)
+            yield from inner
+        else:
+            yield _entry(fields, at + header_size)
+        limit -= 1
+        at += header_size + size
+
+
+def _entry(fields: tuple[int, ...], payload: int) -> Entry:
+    kind, _, _, size, packed, _, minor, major, target, _, _, flags, _, unpacked = fields
+    suffix = "a" if flags & _EXACT_FLAG else "f" if flags & _FAMILY_FLAG else ""
+    return Entry(
+        kind=kind,
+        target=f"{target}{suffix}",
+        version=f"{major}.{minor}",
+        flags=flags,
+        offset=payload,
+        size=min(packed, size) if packed else size,
+        unpacked=unpacked or size,
+    )
+
+
+def _concatenated(area: memoryview, at: int, end: int, limit: int) -> Iterator[Entry]:
+    # nvcc --concat (13.5): u32 count, u32 total, then a plain entry header for each image; all images share one
+    # packed payload, so their own bytes cannot be read without unpacking it.
+    if at + _ENTRY.size + 8 > end:
+        return
+    count = int.from_bytes(area[at + 64 : at + 68], "little")
+    sub = at + 72
+    for _ in range(min(count, limit)):
+        if sub + _ENTRY.size > end:
+            return
+        fields = _ENTRY.unpack_from(area, sub)
+        yield _entry((*fields[:4], 0, *fields[5:]), end)
+        sub += _ENTRY.size
+        if fields[5] and sub + 8 <= end:
+            offset, length = struct.unpack_from("<II", area, sub)
+            sub += offset + length + 8 & ~7
+
+
+def _next_magic(area: memoryview, at: int) -> int:
+    """Where the next container begins, at or after `at` and at a multiple of 8; -1 where there is none."""
+    if area[at : at + 4] == MAGIC:
+        return at
+    pattern = re.compile(re.escape(MAGIC))
+    while at < len(area):
+        chunk = bytes(area[at : at + _CHUNK])
+        for match in pattern.finditer(chunk):
+            if (at + match.start()) % 8 == 0:
+                return at + match.start()
+        at += _CHUNK
+    return -1
