@@ -1,0 +1,109 @@
+"""One file's bytes -> CodeFacts, by whichever engines the bytes call for."""
+
+import re
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from imgcheck.documents.facts import CodeFacts, GpuCode
+from imgcheck.errors import ElfError
+
+if TYPE_CHECKING:
+    from imgcheck.binaries.elf import Elf
+
+ELF_MAGIC = b"\x7fELF"
+FATBIN_MAGIC = b"\x50\xed\x55\xba"
+AR_MAGIC = b"!<arch>\n"
+_FATBIN = re.compile(re.escape(FATBIN_MAGIC))
+_PTX = re.compile(rb"^\.version[ \t]+\d", re.MULTILINE)
+_PTX_TARGET = re.compile(rb"^\.target[ \t]+sm_\d", re.MULTILINE)
+_PTX_HEAD = 4096
+_NO_HOST_CODE = frozenset({"cuda", "amdgpu"})
+
+T = TypeVar("T")
+
+
+def looks_like_code(head: bytes) -> bool:
+    """Whether a file that begins with `head` (at least 8 bytes of it, where it has them) may hold code."""
+    return head[:4] in (ELF_MAGIC, FATBIN_MAGIC) or head[:8] in (AR_MAGIC, b".version") or head[:3] == b"//\n"
+
+
+def engine_versions() -> dict[str, str]:
+    """The versions of the engines that `analyse` asks: facts made by another version are not comparable."""
+    from imgcheck.binaries.gpu import engine as gpu
+    from imgcheck.binaries.isa import engine as isa
+    from imgcheck.binaries.linkage import read as linkage
+
+    return {"gpu": gpu.ENGINE_VERSION, "isa": isa.ENGINE_VERSION, "linkage": linkage.ENGINE_VERSION}
+
+
+def analyse(data: memoryview, isa: bool = True) -> CodeFacts | None:
+    """What the engines say of `data`; None where it is no code.
+
+    Code is an ELF file, a standalone fatbin, cubin or PTX file, or an ar archive with GPU code in its members (host
+    code in archives does not run, so an archive without GPU code is None). Never raises on hostile bytes: what
+    could not be read stands in `CodeFacts.error`. `isa` False leaves the instruction sets out.
+    """
+    head = bytes(data[:8])
+    if head[:4] == ELF_MAGIC:
+        return _analyse_elf(data, isa)
+    if head[:4] == FATBIN_MAGIC or _is_ptx(data) or (head == AR_MAGIC and _FATBIN.search(data)):
+        errors: list[str] = []
+        gpu = _attempt(errors, "GPU code", lambda: _read_gpu(data, None))
+        return CodeFacts(len(data), gpu=gpu, error="; ".join(errors)) if gpu or errors else None
+    return None
+
+
+def _analyse_elf(data: memoryview, isa: bool) -> CodeFacts:
+    from imgcheck.binaries.elf import Elf
+    from imgcheck.binaries.isa.engine import analyse_isa
+    from imgcheck.binaries.linkage.read import read_linkage
+
+    try:
+        elf = Elf(data)
+    except ElfError as error:
+        return CodeFacts(len(data), error=error.message)
+    errors = _damage(elf)
+    gpu = _attempt(errors, "GPU code", lambda: _read_gpu(data, elf))
+    if elf.machine in _NO_HOST_CODE:
+        return CodeFacts(len(data), gpu=gpu, error="; ".join(errors))
+    linkage = _attempt(errors, "linkage", lambda: read_linkage(elf))
+    sets = _attempt(errors, "instruction sets", lambda: analyse_isa(elf)) if isa else None
+    return CodeFacts(len(data), linkage, sets, gpu, "; ".join(errors))
+
+
+def _read_gpu(data: memoryview, elf: "Elf | None") -> GpuCode | None:
+    from imgcheck.binaries.gpu.engine import read_gpu
+
+    return read_gpu(data, elf)
+
+
+def _attempt(errors: list[str], what: str, read: Callable[[], T]) -> T | None:
+    # A file can be made to defeat one engine; that must cost that answer alone, and be said.
+    try:
+        return read()
+    except ElfError as error:
+        errors.append(f"{what}: {error.message}")
+    except (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError, struct.error) as error:
+        errors.append(f"{what} could not be read ({type(error).__name__}: {error})")
+    return None
+
+
+def _damage(elf: "Elf") -> list[str]:
+    """Why the loader would refuse the file although its header is sound; a file cut off behind that is unharmed."""
+    from imgcheck.binaries.elf import ET_DYN, ET_EXEC, PT_LOAD
+
+    if elf.type not in (ET_EXEC, ET_DYN):
+        return []
+    if not elf.segments:
+        return ["damaged ELF file: it has no program headers, or they lie outside it"]
+    end = max((s.offset + s.filesz for s in elf.segments if s.type == PT_LOAD), default=0)
+    # Separate debug files keep program headers that describe the stripped file; their sections are whole.
+    if end > len(elf.data) and not elf.sections:
+        return [f"truncated ELF file: its segments end at byte {end}, the file at byte {len(elf.data)}"]
+    return []
+
+
+def _is_ptx(data: memoryview) -> bool:
+    head = bytes(data[:_PTX_HEAD])
+    return bool(_PTX.search(head) and _PTX_TARGET.search(head))

@@ -1,0 +1,177 @@
+"""One pass over an image's layers: the merged tree, facts of every file with code, and the small texts wanted.
+
+Files are read straight from the stream of their layer into one buffer each and hashed on the way; the engines work
+on them in other threads while the stream goes on. Nothing touches the disk.
+"""
+
+import fnmatch
+import hashlib
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from os import cpu_count
+
+from imgcheck.binaries.analyse import analyse, looks_like_code
+from imgcheck.documents.facts import CodeFacts
+from imgcheck.documents.image import Script
+from imgcheck.layers.entry import Entry
+from imgcheck.layers.stream import TarLayer
+from imgcheck.layers.tree import MergedTree
+from imgcheck.profile.texts import read_script
+from imgcheck.progress import Progress
+from imgcheck.sources.model import Content, Image, Layer
+
+_HEAD = 8
+"""Bytes that tell code, scripts and everything else apart."""
+_TEXT_LIMIT = 1 << 20
+_SCRIPT_LIMIT = 1 << 16
+_CODE_LIMIT = 4 << 30
+"""Larger than any object file that can be loaded in practice; it is held in memory."""
+_WAITING_LIMIT = 128 << 20
+"""Bytes of files that wait for the engines besides the largest one: what bounds memory."""
+_HASH_STEP = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Payload of a file with code: the SHA-256 of its bytes."""
+
+    object: str
+
+
+@dataclass
+class Scan:
+    """What one pass found. Payloads of the tree's file nodes are Code, Script or, for wanted texts, bytes."""
+
+    tree: MergedTree = field(default_factory=MergedTree)
+    objects: dict[str, CodeFacts | None] = field(default_factory=dict)
+    """Facts by SHA-256; None where the bytes turned out to be no code."""
+    too_large: dict[str, str] = field(default_factory=dict)
+
+
+def scan(image: Image, texts: Iterable[str], progress: Progress) -> Scan:
+    """Read all layers of `image` once. `texts` are globs on absolute paths of small text files to keep.
+
+    Raises LayerError and DigestError as the layers do. A file that cannot be analysed is an error in its facts.
+    """
+    wanted = _Wanted(texts)
+    result = Scan()
+    with _Analysis() as analysis:
+        for index, layer in enumerate(image.layers):
+            result.tree.begin_layer(index)
+            for entry, content in _entries(layer, progress):
+                payload = _payload(entry, content, wanted, analysis) if content is not None and entry.size else None
+                result.tree.apply(entry, payload)
+        result.objects = analysis.results()
+    return result
+
+
+def _entries(layer: Layer, progress: Progress) -> Iterator[tuple[Entry, Content | None]]:
+    return layer.entries(progress) if isinstance(layer, TarLayer) else layer.entries()
+
+
+def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: "_Analysis") -> Code | Script | bytes | None:
+    head = content.read(_HEAD)
+    if looks_like_code(head):
+        return analysis.take(entry, head, content)
+    if wanted.perhaps(entry.path) and wanted.matches(entry.path) and entry.size <= _TEXT_LIMIT:
+        return head + content.read()
+    if head[:2] == b"#!" and entry.mode & 0o111:
+        return read_script("", head + content.read(_SCRIPT_LIMIT - len(head)))
+    return None
+
+
+class _Wanted:
+    """Globs on absolute paths, matched on an entry's last two components.
+
+    A layer may write a file through a linked directory (`lib/os-release` for `usr/lib/os-release`), so the whole
+    path is compared only in the finished tree.
+    """
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        tails = {"/".join(pattern.split("/")[-2:]) for pattern in patterns}
+        self._regex = re.compile("|".join(f"(?:{fnmatch.translate(tail)})" for tail in sorted(tails)))
+        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails}
+        self._suffixes = tuple(sorted(end for end in ends if end))
+        self._infixes = tuple(sorted("/" + tail.split("*")[0] for tail in tails if tail[-1] in "*?]"))
+
+    def perhaps(self, path: str) -> bool:
+        """A quick look that lets through all that `matches` would."""
+        return path.endswith(self._suffixes) or any(infix in path for infix in self._infixes)
+
+    def matches(self, path: str) -> bool:
+        return bool(self._regex.match("/".join(("/" + path).split("/")[-2:])))
+
+
+class _Analysis:
+    """The engines at work on files, with a bound on the bytes in memory."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max(1, min(4, cpu_count() or 1)), thread_name_prefix="imgcheck-engines")
+        self._futures: dict[str, Future[CodeFacts | None]] = {}
+        self._waiting: dict[str, int] = {}
+        self._room = threading.Condition()
+
+    def __enter__(self) -> "_Analysis":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def take(self, entry: Entry, head: bytes, content: Content) -> Code:
+        """Read the file, and have it analysed unless the same bytes were met before."""
+        if entry.size > _CODE_LIMIT:
+            return self._refuse(entry)
+        import numpy as np
+
+        self._wait_for(entry.size)
+        buffer = memoryview(np.empty(entry.size, np.uint8))
+        key = _fill(buffer, head, content)
+        if key not in self._futures:
+            with self._room:
+                self._waiting[key] = entry.size
+            self._futures[key] = self._pool.submit(self._analyse, key, buffer)
+        return Code(key)
+
+    def results(self) -> dict[str, CodeFacts | None]:
+        return {key: future.result() for key, future in self._futures.items()}
+
+    def _refuse(self, entry: Entry) -> Code:
+        facts = CodeFacts(entry.size, error=f"too large to be analysed: {entry.size} bytes, at most {_CODE_LIMIT}")
+        key = hashlib.sha256(f"{entry.path}\0{entry.size}".encode("utf-8", "surrogateescape")).hexdigest()
+        self._futures[key] = Future()
+        self._futures[key].set_result(facts)
+        return Code(key)
+
+    def _wait_for(self, size: int) -> None:
+        def fits() -> bool:
+            sizes = [*self._waiting.values(), size]
+            return len(sizes) == 1 or sum(sizes) - max(sizes) <= _WAITING_LIMIT
+
+        with self._room:
+            self._room.wait_for(fits)
+
+    def _analyse(self, key: str, data: memoryview) -> CodeFacts | None:
+        try:
+            return analyse(data)
+        finally:
+            del data
+            with self._room:
+                del self._waiting[key]
+                self._room.notify()
+
+
+def _fill(buffer: memoryview, head: bytes, content: Content) -> str:
+    """Read the whole file into `buffer`; the SHA-256 of its bytes in hexadecimal."""
+    buffer[: len(head)] = head
+    digest = hashlib.sha256(head)
+    at = len(head)
+    while at < len(buffer):
+        count = content.readinto(buffer[at : at + _HASH_STEP])
+        if not count:
+            break
+        digest.update(buffer[at : at + count])
+        at += count
+    return digest.hexdigest()

@@ -1,0 +1,96 @@
+"""Merged tree -> TreeIndex: what the loader's model and the runtimes ask of an image besides its ELF files."""
+
+import posixpath
+from collections.abc import Iterable
+
+from imgcheck.documents.image import ImageConfig, Script, TreeIndex
+from imgcheck.layers.tree import MergedTree, Node
+from imgcheck.loader.cache import read_cache
+from imgcheck.loader.conf import read_conf, read_preload
+
+DIRECTORIES = (
+    "/.singularity.d", "/.singularity.d/libs", "/bin", "/dev", "/etc", "/home", "/lib", "/lib64", "/mnt", "/opt",
+    "/proc", "/root", "/run", "/sys", "/tmp", "/usr/bin", "/usr/lib", "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/powerpc64le-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/cuda",
+    "/usr/local/nvidia", "/usr/local/nvidia/lib", "/usr/local/nvidia/lib64", "/var/tmp",
+)  # fmt: skip
+"""Directories that runtimes bind to, copy into or ask for before they start anything."""
+FILES = (
+    "/.singularity.d/env/99-base.sh", "/.singularity.d/runscript", "/bin/bash", "/bin/sh", "/etc/group", "/etc/hosts",
+    "/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd", "/etc/resolv.conf", "/usr/bin/env",
+)  # fmt: skip
+_PYTHON = ("site-packages", "dist-packages")
+
+
+def text(path: str) -> str:
+    r"""A tree's string as a profile writes it: bytes that are no UTF-8 as `\xNN`."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def absolute(path: str) -> str:
+    """A path of the tree as a profile writes it."""
+    return text("/" + path)
+
+
+def index_tree(tree: MergedTree, recorded: Iterable[str], texts: dict[str, bytes], config: ImageConfig) -> TreeIndex:
+    """The index of `tree`. `recorded` are the tree's paths of files with code, `texts` the kept ones by path."""
+    scripts: list[Script] = []
+    reached = list(recorded)
+    links: list[tuple[str, Node]] = []
+    python: list[str] = []
+    for path, node in tree.walk():
+        if isinstance(node.payload, Script):
+            reached.append(path)
+            scripts.append(Script(absolute(path), node.payload.interpreter, node.payload.execs))
+        elif node.kind == "symlink":
+            links.append((path, node))
+        elif node.children is not None and path.rpartition("/")[2] in _PYTHON:
+            python.append(absolute(path))
+    places = (*DIRECTORIES, *_working_directory(config))
+    return TreeIndex(
+        symlinks=_symlinks(tree, links, _with_parents(reached), {*places, *FILES}),
+        ld_so_conf=read_conf(texts),
+        ld_so_cache=read_cache(texts.get("/etc/ld.so.cache", b"")),
+        ld_so_preload=read_preload(texts.get("/etc/ld.so.preload", b"")),
+        scripts=tuple(scripts),
+        python_paths=tuple(python),
+        directories=tuple(path for path in places if _is_directory(tree, path)),
+        files=tuple(path for path in FILES if _is_file(tree, path)),
+    )
+
+
+def _working_directory(config: ImageConfig) -> tuple[str, ...]:
+    if not config.working_directory:
+        return ()
+    path = posixpath.normpath("/" + config.working_directory.lstrip("/"))
+    return (path,) if path not in DIRECTORIES and path != "/" else ()
+
+
+def _with_parents(paths: Iterable[str]) -> set[str]:
+    """`paths` and every directory above them."""
+    found: set[str] = set()
+    for path in paths:
+        while path not in found:
+            found.add(path)
+            path = path.rpartition("/")[0]
+    return found
+
+
+def _symlinks(tree: MergedTree, links: Iterable[tuple[str, Node]], goals: set[str], places: set[str]) -> dict[str, str]:
+    """Links that lead to one of `goals`, and those that stand at one of `places`, dangling or not."""
+    found: dict[str, str] = {}
+    for path, node in links:
+        name = absolute(path)
+        if name in places or tree.resolve(path) in goals:
+            found[name] = text(node.link)
+    return found
+
+
+def _is_directory(tree: MergedTree, path: str) -> bool:
+    node = tree.lookup(path)
+    return node is not None and node.kind == "directory"
+
+
+def _is_file(tree: MergedTree, path: str) -> bool:
+    node = tree.lookup(path)
+    return node is not None and node.kind == "file"
