@@ -1,0 +1,56 @@
+"""Fixtures that more than one part of the tests uses."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.peers import Peer, Registry, install_apptainer, install_udocker, start_registry
+from tests.tools import cache_directory, need
+
+
+@pytest.fixture
+def public_tmp() -> Iterator[Path]:
+    """A directory that other users may enter and write: pytest's own tmp_path is closed to the peers' user."""
+    directory = Path(tempfile.mkdtemp(prefix="test-", dir=cache_directory("tmp")))
+    directory.chmod(0o777)
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """An open docker-registry for the whole session; every test pushes under a name of its own."""
+    with start_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def apptainer_program() -> Path:
+    return install_apptainer()
+
+
+@pytest.fixture
+def apptainer(apptainer_program: Path, public_tmp: Path) -> Peer:
+    """Apptainer as an ordinary user: `apptainer("exec", tree, "/bin/true")`."""
+    return Peer((str(apptainer_program),), _environment(public_tmp), public_tmp)
+
+
+@pytest.fixture
+def udocker(public_tmp: Path) -> Peer:
+    """The udocker of PyPI as an ordinary user, with an empty repository at `udocker.home / "udocker"`."""
+    settings = {
+        "PYTHONPATH": str(install_udocker()),
+        "UDOCKER_DIR": str(public_tmp / "udocker"),
+        "UDOCKER_TARBALL": "",
+        "UDOCKER_USE_PROOT_EXECUTABLE": need("proot"),
+        "UDOCKER_USE_RUNC_EXECUTABLE": need("runc"),
+    }
+    # The interpreter of the tests may lie where an ordinary user cannot read it; Debian's own is everybody's.
+    return Peer((need("python3"), "-m", "udocker.maincmd"), _environment(public_tmp) | settings, public_tmp)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "USER": "nobody", "LOGNAME": "nobody", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}

@@ -1,0 +1,109 @@
+"""Real peer tools for tests: where they are, and compilers whose output is kept between runs."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+PACKAGES = {
+    "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu",
+    "ch-run": "charliecloud",
+    "crun": "crun",
+    "curl": "curl",
+    "debootstrap": "debootstrap",
+    "docker-registry": "docker-registry",
+    "fakeroot": "fakeroot",
+    "gcc": "gcc",
+    "git": "git",
+    "htpasswd": "apache2-utils",
+    "mksquashfs": "squashfs-tools",
+    "objdump": "binutils",
+    "powerpc64le-linux-gnu-gcc": "gcc-powerpc64le-linux-gnu",
+    "proot": "proot",
+    "python3": "python3",
+    "qemu-aarch64": "qemu-user",
+    "qemu-ppc64le": "qemu-user",
+    "qemu-x86_64": "qemu-user",
+    "runc": "runc",
+    "setpriv": "util-linux",
+    "skopeo": "skopeo",
+    "strace": "strace",
+    "umoci": "umoci",
+    "unsquashfs": "squashfs-tools",
+    "xz": "xz-utils",
+    "zstd": "zstd",
+}
+"""Tools that tests may ask for, and the Debian package that brings each. `make test` installs all of them."""
+
+_DIRECTORIES = (
+    "/usr/bin",
+    "/bin",
+    "/usr/sbin",
+    "/sbin",
+    "/usr/local/bin",
+    *os.environ.get("PATH", "").split(os.pathsep),
+)
+
+
+def need(tool: str) -> str:
+    """Absolute path of a real `tool`; where it is missing the test is skipped, or fails under `make test`."""
+    package = PACKAGES.get(tool)
+    found = shutil.which(tool, path=os.pathsep.join(_DIRECTORIES))
+    return found or missing(f"needs {tool} (Debian package {package})" if package else f"needs {tool}")
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip the test for `reason`; fail it where IMGCHECK_REQUIRE_TOOLS=1 says that nothing may be missing."""
+    if os.environ.get("IMGCHECK_REQUIRE_TOOLS") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def cache_directory(*parts: str) -> Path:
+    """A directory kept between test runs: $XDG_CACHE_HOME/imgcheck-test, else /var/tmp/imgcheck-test.
+
+    It is readable by every user, since peers refuse to run as root and are run as another one.
+    """
+    base = os.environ.get("XDG_CACHE_HOME")
+    directory = (Path(base) if base else Path("/var/tmp")) / "imgcheck-test"
+    directory = directory.joinpath(*parts)
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run a command with its output captured as text; a failure raises with what it printed."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
+    if done.returncode:
+        words = " ".join(str(word) for word in command)
+        raise AssertionError(f"{words}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def compile_c(source: str, *flags: str, out: str = "program", compiler: str = "gcc", language: str = "c") -> Path:
+    """Compile `source` with `compiler` and `flags`; the result, named `out`, is kept by the hash of all of these.
+
+    `language` is what gcc's -x takes: c, c++ or assembler.
+    """
+    path = need(compiler)
+    key = "\0".join((_version(path), language, out, *flags, source))
+    directory = cache_directory("compiled", hashlib.sha256(key.encode()).hexdigest()[:24])
+    target = directory / out
+    if not target.exists():
+        # Written beside and renamed, so that an interrupted run or a parallel one leaves no half file.
+        work = directory / f".{os.getpid()}.{out}"
+        run(path, "-x", language, "-", *flags, "-o", work, input=source)
+        work.replace(target)
+    return target
+
+
+@cache
+def _version(compiler: str) -> str:
+    return run(compiler, "--version").stdout
