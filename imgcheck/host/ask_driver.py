@@ -1,5 +1,6 @@
 """Asks libcuda and NVML of this machine in a process of its own, which a sick GPU may hang without hanging us."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -50,15 +51,14 @@ def _answer(output: bytes) -> Answer:
 def main() -> None:
     """The child: prints one JSON object."""
     said: dict[str, Any] = {"cuda": _cuda_version(sys.argv[1]), "driver": "", "gpus": []}
-    try:
+    # NVML has many ways to fail, and each means that it does not answer.
+    with contextlib.suppress(Exception):
         said |= _nvml()
-    except Exception:  # noqa: S110, BLE001 - NVML has many ways to fail, and each means that it does not answer
-        pass
     print(json.dumps(said))
 
 
 def _cuda_version(libcuda: str) -> int:
-    """cuDriverGetVersion needs neither a GPU nor cuInit; 0 where it fails, as it does in a stub library."""
+    """What cuDriverGetVersion says; it needs neither a GPU nor cuInit. 0 where it fails, as in a stub library."""
     import ctypes
 
     version = ctypes.c_int(0)
@@ -104,10 +104,9 @@ def _brand(pynvml: Any, handle: Any) -> str:
     except pynvml.NVMLError:
         return ""
     prefix = "NVML_BRAND_"
-    names = {
-        value: name for name, value in vars(pynvml).items() if name.startswith(prefix) and name != "NVML_BRAND_COUNT"
-    }
-    return names.get(number, "").removeprefix(prefix).replace("_", "").lower().replace("unknown", "")
+    names = {value: name for name, value in vars(pynvml).items() if name.startswith(prefix)}
+    brand = names.get(number, "").removeprefix(prefix).replace("_", "").lower()
+    return "" if brand in ("unknown", "count") else brand
 
 
 def _partitioned(pynvml: Any, handle: Any) -> bool:

@@ -47,7 +47,7 @@ class Root:
     def names(self, directory: str) -> list[str] | None:
         """Sorted names in a directory, None where it cannot be listed."""
         try:
-            return sorted(os.listdir(self.host_path(directory)))
+            return sorted(entry.name for entry in self.host_path(directory).iterdir())
         except (OSError, ValueError):
             return None
 
@@ -84,6 +84,6 @@ class Root:
 
     def _link(self, path: str) -> str | None:
         try:
-            return os.readlink(self.path / path.lstrip("/"))
+            return str((self.path / path.lstrip("/")).readlink())
         except (OSError, ValueError):
             return None

@@ -135,7 +135,7 @@ def named(knowledge: Knowledge, microarchitecture: str) -> NamedCpu | None:
     from archspec.cpu import TARGETS
 
     own = _supplements(knowledge).get(microarchitecture)
-    target = TARGETS[microarchitecture] if microarchitecture in TARGETS else None
+    target = TARGETS.get(microarchitecture)
     if target is not None and target.family.name in ARCHITECTURES:
         parents = [named(knowledge, parent.name) for parent in target.parents]
         architecture, present = target.family.name, from_flags(knowledge, target.family.name, target.features)
