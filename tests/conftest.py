@@ -2,13 +2,25 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.peers import Peer, Registry, install_apptainer, install_udocker, start_registry
-from tests.tools import cache_directory, need
+from tests.tools import REQUIRED, cache_directory, need
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where nothing may be missing, a skipped test is a failed one, however it was skipped."""
+    report = yield
+    if report.skipped and REQUIRED and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and IMGCHECK_REQUIRE_TOOLS=1 allows no skips: {report.longreprtext}"
+    return report
 
 
 @pytest.fixture

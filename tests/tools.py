@@ -12,6 +12,9 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
+REQUIRED = os.environ.get("IMGCHECK_REQUIRE_TOOLS") == "1"
+"""Set by `make test`: nothing may be missing, so no test may be skipped."""
+
 PACKAGES = {
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu",
     "ch-run": "charliecloud",
@@ -42,6 +45,9 @@ PACKAGES = {
 }
 """Tools that tests may ask for, and the Debian package that brings each. `make test` installs all of them."""
 
+_HEADERS = ("libc6-dev", "libc6-dev-arm64-cross", "libc6-dev-ppc64el-cross", "g++")
+"""What the compilers merely recommend, and programs that link need; nvcc needs g++."""
+
 _DIRECTORIES = (
     "/usr/bin",
     "/bin",
@@ -61,7 +67,7 @@ def need(tool: str) -> str:
 
 def missing(reason: str) -> NoReturn:
     """Skip the test for `reason`; fail it where IMGCHECK_REQUIRE_TOOLS=1 says that nothing may be missing."""
-    if os.environ.get("IMGCHECK_REQUIRE_TOOLS") == "1":
+    if REQUIRED:
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 
@@ -107,3 +113,7 @@ def compile_c(source: str, *flags: str, out: str = "program", compiler: str = "g
 @cache
 def _version(compiler: str) -> str:
     return run(compiler, "--version").stdout
+
+
+if __name__ == "__main__":
+    print(*sorted({*PACKAGES.values(), *_HEADERS}))
