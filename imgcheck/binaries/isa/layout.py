@@ -1,0 +1,396 @@
+"""Where the code of an ELF file lies: executable areas, function boundaries, symbols and pointers, for every architecture.
+
+Function starts come from the sorted table of `.eh_frame_hdr` (LSB core, "Exception Frames"), from the symbol tables
+and from the starts of sections; ends from the unwind entries, symbol sizes, or the next start. Everything is read
+with numpy, so that 700,000 functions cost no Python loop, and whatever a hostile file claims is cut to its areas.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from imgcheck.binaries.elf import ET_REL, PT_GNU_EH_FRAME, SHT_DYNSYM, SHT_SYMTAB, Elf
+
+_ADDRESS_LIMIT = 1 << 62
+_STT_FUNC, _STT_NOTYPE, _STT_IFUNC = 2, 0, 10
+_SHT_RELA, _SHT_REL = 4, 9
+_DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 18, "RELR": 36, "RELRSZ": 35,
+       "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
+       "GNU_HASH": 0x6FFFFEF5, "PLTREL": 20}  # fmt: skip
+_ASSEMBLY_GAP = 24
+"""Code of at least this many bytes between two unwind entries is taken for a function of its own: hand-written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """One executable section (or segment, where the file has no sections)."""
+
+    name: str
+    address: int
+    data: np.ndarray
+
+    @property
+    def end(self) -> int:
+        return self.address + len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """Defined and undefined entries of a symbol table, as columns."""
+
+    value: np.ndarray
+    size: np.ndarray
+    type: np.ndarray
+    bind: np.ndarray
+    section: np.ndarray
+    visibility: np.ndarray
+    string: np.ndarray
+    """File offset of the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """Addresses that relocations write into data: `slot` holds `target`, or the imported symbol `symbol`.
+
+    Sorted by slot. target is -1 where it lies in another file; symbol is -1 where there is none.
+    """
+
+    slot: np.ndarray
+    target: np.ndarray
+    symbol: np.ndarray
+
+    def at(self, addresses: np.ndarray) -> np.ndarray:
+        """Index of the entry whose slot is each address, or -1."""
+        if not len(self.slot):
+            return np.full(len(addresses), -1, np.int64)
+        found = np.minimum(np.searchsorted(self.slot, addresses), len(self.slot) - 1)
+        return np.where(self.slot[found] == addresses, found, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Boundaries of functions, sorted by start. `unwind` tells that an unwind entry gives them."""
+
+    start: np.ndarray
+    end: np.ndarray
+    unwind: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def holding(self, addresses: np.ndarray) -> np.ndarray:
+        """Index of the function that holds each address, or -1."""
+        if not len(self.start):
+            return np.full(len(addresses), -1, np.int64)
+        index = np.searchsorted(self.start, addresses, side="right") - 1
+        return np.where((index >= 0) & (addresses < self.end[index]), index, -1)
+
+
+class Layout:
+    """The code of `elf`, described lazily."""
+
+    def __init__(self, elf: Elf) -> None:
+        self.elf = elf
+
+    @cached_property
+    def areas(self) -> tuple[Area, ...]:
+        """Executable areas by address; of overlapping ones the first. Object files use file offsets as addresses."""
+        found = []
+        for section in self.elf.code:
+            address = section.offset if self.elf.type == ET_REL else section.addr
+            data = self.elf.array[section.offset : section.offset + section.size]
+            if len(data) and 0 <= address < _ADDRESS_LIMIT:
+                found.append(Area(section.name, address, data))
+        kept: list[Area] = []
+        for area in sorted(found, key=lambda area: area.address):
+            if not kept or area.address >= kept[-1].end:
+                kept.append(area)
+        return tuple(kept)
+
+    @property
+    def code_bytes(self) -> int:
+        return sum(len(area.data) for area in self.areas)
+
+    def area_of(self, address: int) -> Area | None:
+        return next((area for area in self.areas if area.address <= address < area.end), None)
+
+    def bytes_at(self, start: int, end: int) -> bytes:
+        """Code from `start` to `end`, cut at the end of its area."""
+        area = self.area_of(start)
+        return area.data[start - area.address : end - area.address].tobytes() if area else b""
+
+    def in_code(self, addresses: np.ndarray) -> np.ndarray:
+        inside = np.zeros(len(addresses), bool)
+        for area in self.areas:
+            inside |= (addresses >= area.address) & (addresses < area.end)
+        return inside
+
+    # Symbols
+
+    @cached_property
+    def dynamic_symbols(self) -> Symbols:
+        """.dynsym by index, as relocations count it; from the dynamic table where there are no sections."""
+        section = next((s for s in self.elf.sections if s.type == SHT_DYNSYM), None)
+        if section is not None and section.link < len(self.elf.sections):
+            return self._symbols(section.offset, section.size, self.elf.sections[section.link].offset)
+        table, strings = self.elf.dynamic_value(_DT["SYMTAB"]), self.elf.dynamic_value(_DT["STRTAB"])
+        table = self.elf.offset_of(table) if table is not None else None
+        strings = self.elf.offset_of(strings) if strings is not None else None
+        if table is None or strings is None:
+            return self._symbols(0, 0, 0)
+        # Linkers put .dynstr behind .dynsym; where they do not, the hash tables bound the count.
+        size = strings - table if strings > table else self._hashed_symbols() * self.elf.symbol_dtype.itemsize
+        return self._symbols(table, size, strings)
+
+    def _hashed_symbols(self) -> int:
+        at = self.elf.offset_of(self.elf.dynamic_value(_DT["HASH"]) or 0)
+        if at is None:
+            return 0
+        words = self.elf.records(at, np.dtype(self.elf.order + "u4"), 2)
+        return min(int(words[1]), 1 << 24) if len(words) == 2 else 0
+
+    @cached_property
+    def static_symbols(self) -> Symbols:
+        section = next((s for s in self.elf.sections if s.type == SHT_SYMTAB), None)
+        if section is None or section.link >= len(self.elf.sections):
+            return self._symbols(0, 0, 0)
+        return self._symbols(section.offset, section.size, self.elf.sections[section.link].offset)
+
+    def _symbols(self, offset: int, size: int, strings: int) -> Symbols:
+        dtype = self.elf.symbol_dtype
+        raw = self.elf.records(offset, dtype, size // dtype.itemsize)
+        value = np.minimum(raw["value"], _ADDRESS_LIMIT).astype(np.int64)
+        if self.elf.type == ET_REL and len(raw):
+            bases = np.array([s.offset for s in self.elf.sections] or [0], np.int64)
+            value = value + bases[np.minimum(raw["shndx"], len(bases) - 1)]
+        return Symbols(
+            value=value,
+            size=np.minimum(raw["size"], _ADDRESS_LIMIT).astype(np.int64),
+            type=raw["info"] & 15,
+            bind=raw["info"] >> 4,
+            section=raw["shndx"],
+            visibility=raw["other"] & 3,
+            string=raw["name"].astype(np.int64) + strings,
+        )
+
+    @cached_property
+    def code_symbols(self) -> Symbols:
+        """Defined symbols of both tables that lie in code, sorted by value, global functions first among equals."""
+        tables = (self.dynamic_symbols, self.static_symbols)
+        columns = [np.concatenate([getattr(t, f) for t in tables]) for f in Symbols.__dataclass_fields__]
+        joined = Symbols(*columns)
+        wanted = np.isin(joined.type, (_STT_FUNC, _STT_NOTYPE, _STT_IFUNC)) & (joined.section != 0)
+        wanted &= self.in_code(joined.value)
+        rank = (joined.type == _STT_NOTYPE) * 2 + (joined.bind == 0)
+        order = np.flatnonzero(wanted)
+        order = order[np.lexsort((rank[order], joined.value[order]))]
+        return Symbols(*(column[order] for column in columns))
+
+    def name(self, address: int) -> str:
+        """Symbol at `address`, or `sub_ADDRESS`."""
+        symbols = self.code_symbols
+        at = int(np.searchsorted(symbols.value, address))
+        if at < len(symbols.value) and symbols.value[at] == address:
+            text = self.elf.string(int(symbols.string[at]), 512)
+            if text:
+                return text
+        return f"sub_{address:x}"
+
+    def symbol_name(self, symbols: Symbols, index: int) -> str:
+        return self.elf.string(int(symbols.string[index]), 512) if 0 <= index < len(symbols.string) else ""
+
+    # Functions
+
+    @cached_property
+    def functions(self) -> Functions:
+        unwind_start, unwind_end = self.unwind
+        symbols = self.code_symbols
+        gaps = unwind_end[:-1][unwind_start[1:] - unwind_end[:-1] >= _ASSEMBLY_GAP] if len(unwind_end) else unwind_end
+        areas = np.array([area.address for area in self.areas], np.int64)
+        # A size of 0 on an untyped symbol marks a label inside a function; typed ones are functions.
+        named = symbols.value[(symbols.type != _STT_NOTYPE) | (symbols.size > 0) | (symbols.bind == 1)]
+        start = np.unique(np.concatenate([unwind_start, named, -(-gaps // 16) * 16, areas]))
+        start = start[self.in_code(start)]
+        limits = np.array(sorted([area.address for area in self.areas] + [area.end for area in self.areas]), np.int64)
+        end = np.append(start[1:], _ADDRESS_LIMIT)
+        if len(start):
+            end = np.minimum(end, limits[np.searchsorted(limits, start, side="right")])
+        unwind = np.zeros(len(start), bool)
+        at = np.searchsorted(start, unwind_start)
+        known = (at < len(start)) & (start[np.minimum(at, len(start) - 1)] == unwind_start) if len(start) else at < 0
+        unwind[at[known]] = True
+        end[at[known]] = np.minimum(end[at[known]], np.maximum(unwind_end[known], unwind_start[known] + 1))
+        return Functions(start, end, unwind)
+
+    @cached_property
+    def unwind(self) -> tuple[np.ndarray, np.ndarray]:
+        """Starts and ends of the functions in `.eh_frame_hdr`, sorted; empty where it is absent or of another form."""
+        empty = np.empty(0, np.int64)
+        header = next(((s.offset, s.vaddr, s.filesz) for s in self.elf.segments if s.type == PT_GNU_EH_FRAME), None)
+        if header is None:
+            section = self.elf.section(".eh_frame_hdr")
+            header = (section.offset, section.addr, section.size) if section else None
+        if header is None or header[1] >= _ADDRESS_LIMIT:
+            return empty, empty
+        offset, address, size = header
+        head = bytes(self.elf.slice(offset, 12))
+        # version 1, any eh_frame_ptr of 4 bytes, count as udata4, table as datarel|sdata4: what every linker writes
+        if len(head) < 12 or head[0] != 1 or head[2] != 0x03 or head[3] != 0x3B:
+            return empty, empty
+        count = min(int.from_bytes(head[8:12], "little" if self.elf.order == "<" else "big"), max(size - 12, 0) // 8)
+        table = self.elf.records(
+            offset + 12, np.dtype([("f", self.elf.order + "i4"), ("d", self.elf.order + "i4")]), count
+        )
+        start = table["f"].astype(np.int64) + address
+        end = start + self._fde_ranges(table["d"].astype(np.int64) + address, start)
+        order = np.argsort(start, kind="stable")
+        inside = self.in_code(start[order])
+        return start[order][inside], end[order][inside]
+
+    def _fde_ranges(self, entries: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """pc_range of each FDE written as pcrel|sdata4; up to the next start where the entry is of another form."""
+        ranges = np.diff(starts, append=starts[-1:] + 1) if len(starts) else starts
+        base = self.elf.offset_of(int(entries[0])) if len(entries) else None
+        if base is None:
+            return ranges
+        at = entries - entries[0] + base
+        good = (at >= 0) & (at + 16 <= len(self.elf.array))
+        at = np.where(good, at, 0)
+        words = [self._words(at + shift) for shift in (8, 12)]
+        good &= words[0] + entries + 8 == starts
+        return np.where(good & (words[1] > 0), words[1], ranges)
+
+    def _words(self, offsets: np.ndarray) -> np.ndarray:
+        """Signed 32-bit words at file offsets of any alignment."""
+        array = self.elf.array
+        if len(array) < 4:
+            return np.zeros(len(offsets), np.int64)
+        raw = np.stack([array[offsets + i] for i in range(4)], axis=1)
+        return np.ascontiguousarray(raw).view(self.elf.order + "i4")[:, 0].astype(np.int64)
+
+    # Relocations
+
+    @cached_property
+    def relocations(self) -> np.ndarray:
+        """offset, type, symbol, addend of every dynamic relocation (of static ones in object files)."""
+        parts = [self._relocations(o, s, rela) for o, s, rela in self._relocation_areas()]
+        dtype = np.dtype([("offset", "i8"), ("type", "i8"), ("symbol", "i8"), ("addend", "i8")])
+        return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+    def _relocation_areas(self) -> list[tuple[int, int, bool]]:
+        value = self.elf.dynamic_value
+        plain = "RELA" if value(_DT["PLTREL"]) != 17 else "REL"
+        wanted = [("RELA", "RELASZ", "RELA"), ("REL", "RELSZ", "REL"), ("JMPREL", "PLTRELSZ", plain)]
+        areas = set()
+        for table, size, kind in wanted:
+            at = self.elf.offset_of(value(_DT[table]) or 0) if value(_DT[table]) else None
+            if at is not None:
+                areas.add((at, value(_DT[size]) or 0, kind == "RELA"))
+        if not areas and self.elf.type != ET_REL:  # static programs keep IRELATIVE in a section alone
+            areas = {
+                (s.offset, s.size, s.type == _SHT_RELA) for s in self.elf.sections if s.type in (_SHT_RELA, _SHT_REL)
+            }
+        return sorted(areas)
+
+    def _relocations(self, offset: int, size: int, rela: bool) -> np.ndarray:
+        dtype = self.elf.rela_dtype if rela else self.elf.rel_dtype
+        raw = self.elf.records(offset, dtype, size // dtype.itemsize)
+        out = np.empty(len(raw), np.dtype([("offset", "i8"), ("type", "i8"), ("symbol", "i8"), ("addend", "i8")]))
+        shift, mask = (32, 0xFFFFFFFF) if self.elf.bits == 64 else (8, 0xFF)
+        out["offset"] = np.minimum(raw["offset"], _ADDRESS_LIMIT)
+        out["type"], out["symbol"] = raw["info"] & mask, raw["info"] >> shift
+        out["addend"] = np.clip(raw["addend"], -_ADDRESS_LIMIT, _ADDRESS_LIMIT) if rela else self._stored(out["offset"])
+        return out
+
+    def _stored(self, addresses: np.ndarray) -> np.ndarray:
+        """Words of the file's size that the file holds at `addresses`; 0 where it holds none."""
+        values = np.zeros(len(addresses), np.int64)
+        width = self.elf.bits // 8
+        for segment in self.elf.segments:
+            if segment.type != 1 or segment.vaddr >= _ADDRESS_LIMIT:
+                continue
+            at = addresses - segment.vaddr
+            inside = (at >= 0) & (at <= segment.filesz - width) & (at + segment.offset + width <= len(self.elf.array))
+            offsets = at[inside] + segment.offset
+            raw = self.elf.array[offsets[:, None] + np.arange(width)]
+            words = np.ascontiguousarray(raw).view(f"{self.elf.order}u{width}")[:, 0]
+            values[inside] = np.minimum(words, _ADDRESS_LIMIT)
+        return values
+
+    @cached_property
+    def relr(self) -> np.ndarray:
+        """Slots of DT_RELR: a word with bit 0 clear is an address, with bit 0 set a bitmap of what follows it."""
+        at, size = self.elf.dynamic_value(_DT["RELR"]), self.elf.dynamic_value(_DT["RELRSZ"])
+        offset = self.elf.offset_of(at) if at else None
+        width = self.elf.bits // 8
+        empty = np.empty(0, np.int64)
+        if offset is None or not size:
+            return empty
+        words = self.elf.records(offset, np.dtype(f"{self.elf.order}u{width}"), size // width).astype(np.uint64)
+        if not len(words) or words[0] & 1:
+            return empty
+        plain = (words & 1) == 0
+        index = np.arange(len(words))
+        last = np.maximum.accumulate(np.where(plain, index, 0))
+        per_map = self.elf.bits - 1
+        base = np.minimum(words[last], _ADDRESS_LIMIT).astype(np.int64) + width
+        base += np.maximum(index - last - 1, 0) * per_map * width
+        slots = [np.minimum(words[plain], _ADDRESS_LIMIT).astype(np.int64)]
+        maps = np.flatnonzero(~plain)
+        for bit in range(per_map):
+            chosen = maps[(words[maps] >> np.uint64(bit + 1)) & np.uint64(1) == 1]
+            slots.append(base[chosen] + bit * width)
+        return np.concatenate(slots)
+
+    # Entry points
+
+    @cached_property
+    def initialisers(self) -> np.ndarray:
+        """Addresses that the loader calls: DT_INIT and the members of DT_INIT_ARRAY (or `.init_array`)."""
+        found = [value for value in (self.elf.dynamic_value(_DT["INIT"]),) if value and value < _ADDRESS_LIMIT]
+        start, size = self.elf.dynamic_value(_DT["INIT_ARRAY"]), self.elf.dynamic_value(_DT["INIT_ARRAYSZ"])
+        section = self.elf.section(".init_array")
+        if not start and section is not None:
+            start, size = section.addr, section.size
+        init = self.elf.section(".init")
+        if not found and init is not None:
+            found.append(init.addr)
+        width = self.elf.bits // 8
+        if start and size and start < _ADDRESS_LIMIT:
+            slots = start + width * np.arange(min(size // width, 1 << 20), dtype=np.int64)
+            found += self.pointed(slots).tolist()
+        return np.array([a for a in found if a > 0], np.int64)
+
+    def pointed(self, slots: np.ndarray) -> np.ndarray:
+        """What each slot points to after relocation: by its relocation, else by the bytes in the file; -1 if absent."""
+        index = self.pointers.at(slots)
+        stored = self._stored(slots)
+        by_relocation = self.pointers.target[index] if len(self.pointers.slot) else np.full(len(slots), -1)
+        return np.where(index >= 0, by_relocation, np.where(stored > 0, stored, -1))
+
+    @cached_property
+    def pointers(self) -> Pointers:
+        """Every relocated word of the file. Absolute ones of a position-dependent program are not among them."""
+        relocations, symbols = self.relocations, self.dynamic_symbols
+        index = np.clip(relocations["symbol"], 0, max(len(symbols.value) - 1, 0))
+        has = (relocations["symbol"] > 0) & (relocations["symbol"] < len(symbols.value))
+        if len(symbols.value):
+            defined = has & (symbols.section[index] != 0)
+            value = symbols.value[index]
+        else:
+            defined, value = has, index
+        target = np.where(has, np.where(defined, value + relocations["addend"], -1), relocations["addend"])
+        relr = self.relr
+        slot = np.concatenate([relocations["offset"], relr])
+        target = np.concatenate([target, self._stored(relr)])
+        symbol = np.concatenate([np.where(has, index, -1), np.full(len(relr), -1, np.int64)])
+        order = np.argsort(slot, kind="stable")
+        return Pointers(slot[order], target[order], symbol[order])
+
+    @cached_property
+    def exports(self) -> np.ndarray:
+        """Addresses of the functions of .dynsym that other files can call."""
+        s = self.dynamic_symbols
+        wanted = np.isin(s.type, (_STT_FUNC, _STT_IFUNC)) & (s.section != 0) & (s.bind != 0) & (s.visibility != 2)
+        return np.unique(s.value[wanted])

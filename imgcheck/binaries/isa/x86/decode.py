@@ -1,0 +1,129 @@
+"""Confirms candidates: an instruction counts only if it begins where decoding from a function's start arrives."""
+
+from collections.abc import Iterator
+
+import iced_x86 as iced
+import numpy as np
+
+from imgcheck.binaries.isa.layout import Functions, Layout
+from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings, needs
+from imgcheck.binaries.isa.x86.screen import Candidates
+
+_PREFIX_BYTES = np.zeros(256, bool)
+_PREFIX_BYTES[[0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3, *range(0x40, 0x50)]] = True
+_VECTOR_PREFIXES = (0xC4, 0xC5, 0x62, 0xD5)
+_FUNCTION_LIMIT = 1 << 22
+"""Bytes decoded of one function: longer ones are data, or a file without any boundaries, and are decoded in pieces."""
+
+
+def lengths(code: bytes, bits: int) -> bytes:
+    """Lengths of the instructions of `code`, decoded one after the other from its first byte."""
+    return bytes(map(len, iced.Decoder(bits, code)))
+
+
+def instructions(layout: Layout, start: int, end: int, bits: int) -> Iterator[iced.Instruction]:
+    """The instructions of a function; a vector instruction that the decoder does not know is stepped over whole."""
+    code = layout.bytes_at(start, min(end, start + _FUNCTION_LIMIT))
+    at = 0
+    while at < len(code):
+        decoder = iced.Decoder(bits, code[at:] if at else code, ip=start + at)
+        for instruction in decoder:
+            if instruction.is_invalid:
+                break
+            yield instruction
+        else:
+            return
+        position = instruction.ip - start
+        yield instruction
+        at = position + max(own_length(code[position : position + 16], bits), 1)
+
+
+def own_length(code: bytes, bits: int) -> int:
+    """Length of a VEX, EVEX or REX2 instruction by its own fields, whatever its opcode means; 0 if it is none."""
+    if not code or code[0] not in _VECTOR_PREFIXES:
+        return 0
+    if code[0] == 0xD5:  # REX2: the payload byte says whether map 1 follows
+        return 2 if bits == 64 else 0
+    payload = {0xC5: 1, 0xC4: 2, 0x62: 3}[code[0]]
+    place = 1 if payload == 1 else code[1] & (31 if payload == 2 else 7) if len(code) > 1 else 0
+    at = payload + 2
+    if len(code) <= at:
+        return len(code)
+    modrm = code[at]
+    at += 1
+    mod, rm = modrm >> 6, modrm & 7
+    if mod != 3 and rm == 4:
+        base = code[at] & 7 if len(code) > at else 0
+        at += 1
+        if mod == 0 and base == 5:
+            at += 4
+    if mod == 1:
+        at += 1
+    elif mod == 2 or (mod == 0 and rm == 5):
+        at += 4
+    return min(at + (1 if place == 3 else 0), len(code))
+
+
+def boundaries(layout: Layout, functions: Functions, chosen: np.ndarray, bits: int) -> np.ndarray:
+    """Sorted addresses at which the instructions of the `chosen` functions begin."""
+    pieces, bases = [], []
+    for start, end in zip(functions.start[chosen].tolist(), functions.end[chosen].tolist(), strict=True):
+        for at in range(start, end, _FUNCTION_LIMIT):
+            pieces.append(lengths(layout.bytes_at(at, min(end, at + _FUNCTION_LIMIT)), bits))
+            bases.append(at)
+    counts = np.array([len(piece) for piece in pieces], np.int64)
+    steps = np.frombuffer(b"".join(pieces), np.uint8).astype(np.int64)
+    if not len(steps):
+        return steps
+    offset = np.cumsum(steps) - steps
+    first = np.cumsum(counts) - counts
+    filled = counts > 0
+    shift = np.array(bases, np.int64)[filled] - offset[first[filled]]
+    return offset + np.repeat(shift, counts[filled])
+
+
+def confirm(
+    layout: Layout, candidates: Candidates, functions: Functions, chosen: np.ndarray, bits: int, table: Encodings
+) -> Candidates:
+    """Those of `candidates` in the `chosen` functions that are instructions, by the address of their first byte."""
+    begin = boundaries(layout, functions, chosen, bits)
+    if not len(begin) or not len(candidates):
+        return candidates.take(np.empty(0, np.int64))
+    index = np.searchsorted(begin, candidates.address, side="right") - 1
+    start = begin[np.maximum(index, 0)]
+    distance = candidates.address - start
+    real = (index >= 0) & (distance >= 0) & (distance <= 4)
+    for shift in range(1, 5):
+        deep = np.flatnonzero(real & (distance >= shift))
+        real[deep] = _PREFIX_BYTES[_bytes(layout, candidates.address[deep] - shift)]
+    kept = np.flatnonzero(real)
+    found = Candidates(start[kept], candidates.set[kept].copy(), candidates.doubtful[kept])
+    return _decide_doubtful(layout, found, bits, table)
+
+
+def _bytes(layout: Layout, addresses: np.ndarray) -> np.ndarray:
+    values = np.zeros(len(addresses), np.uint8)
+    for area in layout.areas:
+        inside = (addresses >= area.address) & (addresses < area.end)
+        values[inside] = area.data[addresses[inside] - area.address]
+    return values
+
+
+def _decide_doubtful(layout: Layout, found: Candidates, bits: int, table: Encodings) -> Candidates:
+    number = {one: i for i, one in enumerate(table.sets)}
+    unknown = table.holding(*UNDECODED)
+    for i in np.flatnonzero(found.doubtful).tolist():
+        instruction = decode_at(layout, int(found.address[i]), bits)
+        found.set[i] = number.get(needs(instruction), 0) if instruction else 0
+    # The decoder's word goes before the screen's where it can read an encoding after all.
+    for i in np.flatnonzero(unknown[found.set]).tolist():
+        if decode_at(layout, int(found.address[i]), bits):
+            found.set[i] = 0
+    return found.take(np.flatnonzero(found.set))
+
+
+def decode_at(layout: Layout, address: int, bits: int) -> iced.Instruction | None:
+    """The instruction at `address`; None where the decoder knows none."""
+    code = layout.bytes_at(address, address + 16)
+    instruction = next(iter(iced.Decoder(bits, code, ip=address)), None) if code else None
+    return None if instruction is None or instruction.is_invalid else instruction

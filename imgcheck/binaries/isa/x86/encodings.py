@@ -1,0 +1,123 @@
+"""Which encodings exist and what each needs: tables built from the decoder's own list of instructions.
+
+iced-x86 knows the CPUID features and the encoding of each of its 4,900 instruction forms (operand sizes included: a
+ymm integer operation is AVX2, an EVEX form on xmm needs AVX512VL). Reading them at start takes 10 ms and cannot
+drift from the decoder that confirms. Encoding layouts: Intel SDM volume 2, chapter 2; AMD manual volume 6 for XOP.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+import iced_x86 as iced
+import numpy as np
+
+from imgcheck.knowledge.store import rules_directory
+
+_PREFIXES = {iced.MandatoryPrefix.NONE: (0, 1, 2, 3), iced.MandatoryPrefix.PNP: (0,), iced.MandatoryPrefix.P66: (1,),
+             iced.MandatoryPrefix.PF3: (2,), iced.MandatoryPrefix.PF2: (3,)}  # fmt: skip
+_MAPS = {iced.OpCodeTableKind.T0F: 1, iced.OpCodeTableKind.T0F38: 2, iced.OpCodeTableKind.T0F3A: 3,
+         iced.OpCodeTableKind.MAP5: 5, iced.OpCodeTableKind.MAP6: 6, iced.OpCodeTableKind.MAP8: 8,
+         iced.OpCodeTableKind.MAP9: 9, iced.OpCodeTableKind.MAP10: 10}  # fmt: skip
+_VECTOR = {iced.EncodingKind.VEX: 0, iced.EncodingKind.EVEX: 1, iced.EncodingKind.XOP: 2}
+_HARMLESS = (iced.Mnemonic.TZCNT, iced.Mnemonic.LZCNT)
+"""They run as BSF and BSR where the CPU lacks them: another result, never a trap."""
+_QUERIES = {iced.Mnemonic.CPUID: "cpuid", iced.Mnemonic.XGETBV: "xgetbv"}
+UNDECODED = {"apx", "avx10"}
+"""Features of encodings that the decoder does not know: seen by their form alone."""
+
+
+@dataclass(frozen=True)
+class Encodings:
+    """Feature sets and the tables that lead from bytes to them.
+
+    `sets[i]` is a set of feature names, `member[i, f]` tells that it holds `features[f]`; set 0 is empty. `cpuid` and
+    `xgetbv` count as features, so that the same screen finds them.
+    """
+
+    features: tuple[str, ...]
+    sets: tuple[frozenset[str], ...]
+    member: np.ndarray
+    legacy: np.ndarray
+    """[map, prefix, opcode, reg] to a set: maps 1 = 0F, 2 = 0F 38, 3 = 0F 3A; prefixes none, 66, F3, F2."""
+    ambiguous: np.ndarray
+    """Like `legacy`: instructions with different needs share this key, and only the decoder tells them apart."""
+    vector: np.ndarray
+    """[VEX or EVEX or XOP, map & 7, prefix, opcode, W, L] to a set."""
+    apx: int
+    avx10: int
+
+    def holding(self, *features: str) -> np.ndarray:
+        """Which sets hold one of `features`."""
+        columns = [self.features.index(f) for f in features if f in self.features]
+        return self.member[:, columns].any(axis=1)
+
+
+@cache
+def names() -> dict[int, str]:
+    """The decoder's numbers of the features that decide on real machines, to the names Linux gives them."""
+    data = tomllib.loads((rules_directory() / "analysis" / "isa.toml").read_text(encoding="utf-8"))
+    return {getattr(iced.CpuidFeature, theirs): ours for theirs, ours in data["x86"]["features"].items()}
+
+
+def needs(instruction: iced.Instruction) -> frozenset[str]:
+    """The features that one decoded instruction needs; empty for what runs, or runs as a no-operation, everywhere."""
+    if instruction.mnemonic in _QUERIES:
+        return frozenset({_QUERIES[instruction.mnemonic]})
+    if instruction.mnemonic in _HARMLESS:
+        return frozenset()
+    wanted = names()
+    return frozenset(wanted[f] for f in instruction.cpuid_features() if f in wanted)
+
+
+class _Builder:
+    """Collects what each key may be, then numbers the sets."""
+
+    def __init__(self) -> None:
+        self.legacy: dict[tuple[int, ...], list[frozenset[str]]] = {}
+        self.vector: dict[tuple[int, ...], list[frozenset[str]]] = {}
+
+    def enter(self, info: iced.OpCodeInfo, found: frozenset[str]) -> None:
+        place, opcode = _MAPS.get(info.table), info.op_code
+        regs = range(8) if info.group_index < 0 else (info.group_index,)
+        if info.op_code_len == 2:  # the second byte is a fixed ModRM, as in 0F 01 D0
+            opcode, regs = opcode >> 8, ((opcode >> 3) & 7,)
+        if place is None:
+            return
+        prefixes = _PREFIXES[info.mandatory_prefix]
+        if info.encoding == iced.EncodingKind.LEGACY:
+            for key in product((place,), prefixes, (opcode,), regs):
+                self.legacy.setdefault(key, []).append(found)
+        elif info.encoding in _VECTOR:
+            widths = (0, 1) if info.is_wig or info.is_wig32 else (info.w,)
+            lengths = (0, 1, 2) if info.is_lig else (info.l,)
+            for key in product((_VECTOR[info.encoding],), (place & 7,), prefixes[:1], (opcode,), widths, lengths):
+                self.vector.setdefault(key, []).append(found)
+
+    def build(self) -> Encodings:
+        number: dict[frozenset[str], int] = {frozenset(): 0}
+        legacy, ambiguous = np.zeros((4, 4, 256, 8), np.uint8), np.zeros((4, 4, 256, 8), bool)
+        vector = np.zeros((3, 8, 4, 256, 2, 4), np.uint8)
+        for key, found in self.legacy.items():
+            legacy[key] = number.setdefault(frozenset().union(*found), len(number))
+            ambiguous[key] = len(set(found)) > 1
+        for key, found in self.vector.items():
+            vector[key] = number.setdefault(frozenset().union(*found), len(number))
+        apx, avx10 = (number.setdefault(frozenset({f}), len(number)) for f in ("apx", "avx10"))
+        sets = tuple(number)
+        features = tuple(sorted(frozenset().union(*sets)))
+        member = np.array([[feature in one for feature in features] for one in sets], bool)
+        return Encodings(features, sets, member, legacy, ambiguous, vector, apx, avx10)
+
+
+@cache
+def encodings(bits: int) -> Encodings:
+    """The tables for 32-bit or 64-bit code."""
+    builder, probe = _Builder(), iced.Instruction()
+    for code in sorted(v for v in vars(iced.Code).values() if isinstance(v, int)):
+        info = iced.OpCodeInfo(code)
+        if info.is_instruction and (info.mode64 if bits == 64 else info.mode32):
+            probe.code = code
+            builder.enter(info, needs(probe))
+    return builder.build()

@@ -1,0 +1,16 @@
+"""Screens, confirms and judges the code of one x86 file."""
+
+from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.isa.x86.encodings import encodings
+from imgcheck.binaries.isa.x86.findings import Findings
+from imgcheck.binaries.isa.x86.verdict import judge
+from imgcheck.documents.facts import Isa
+
+
+def analyse(elf: Elf, bits: int) -> Isa | None:
+    """The Isa of an x86 file in 32-bit or 64-bit mode; None where it holds no code."""
+    layout = Layout(elf)
+    if not layout.areas:
+        return None
+    return judge(Findings(layout, bits, encodings(bits)))

@@ -1,0 +1,235 @@
+"""Who calls whom, read from raw bytes: near calls and jumps whose target is a known function, PLT stubs, pointers.
+
+`E8`, `E9` and `0F 8x` with a 32-bit displacement to the first byte of a function are calls or tail calls; a false hit
+needs 32 matching bits in data or in an operand. `mod=00 rm=101` operands are relative to the next instruction in
+64-bit code; taken without an immediate they name the address that `lea` takes or `mov` reads.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from imgcheck.binaries.isa.layout import Area, Layout
+from imgcheck.binaries.isa.x86.screen import find_bytes
+
+_STUB_REACH = 12
+"""A PLT stub jumps through its slot within this many bytes: ENDBR64 (4), BND (1), FF 25."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Function indices, sorted by source: `source` jumps or calls into `target` at address `site`."""
+
+    source: np.ndarray
+    target: np.ndarray
+    site: np.ndarray
+
+    def take(self, chosen: np.ndarray) -> "Edges":
+        return Edges(self.source[chosen], self.target[chosen], self.site[chosen])
+
+
+class Graph:
+    """Calls and references of one file."""
+
+    def __init__(self, layout: Layout, bits: int) -> None:
+        self.layout = layout
+        self.bits = bits
+        self.functions = layout.functions
+
+    # Raw scans
+
+    @cached_property
+    def _branches(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sites and targets of everything that looks like a near call or jump with a target in code."""
+        sites, targets = [], []
+        for area in self.layout.areas:
+            for at, size in self._branch_bytes(area):
+                if len(at):
+                    target = _word(area.data, at + size) + at + size + 4 + area.address
+                    inside = self.layout.in_code(target)
+                    sites.append(at[inside] + area.address)
+                    targets.append(target[inside])
+        if not sites:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        site, target = np.concatenate(sites), np.concatenate(targets)
+        order = np.argsort(site, kind="stable")
+        return site[order], target[order]
+
+    def _branch_bytes(self, area: Area) -> list[tuple[np.ndarray, int]]:
+        data = area.data
+        limit = len(data) - 6
+        calls = find_bytes(data, 0xFE, 0xE8)
+        escapes = find_bytes(data, 0xFF, 0x0F)
+        escapes = escapes[escapes < limit]
+        conditional = escapes[(data[escapes + 1] & 0xF0) == 0x80]
+        return [(calls[calls < limit], 1), (conditional, 2)]
+
+    @cached_property
+    def references(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Address of the ModRM byte, target, and kind of every RIP-relative operand (absolute in 32-bit code).
+
+        The target is right for instructions without an immediate. The kind is the byte before the ModRM byte.
+        """
+        sites, targets, kinds = [], [], []
+        for area in self.layout.areas:
+            at = find_bytes(area.data, 0xC7, 0x05)
+            at = at[(at < len(area.data) - 5) & (at > 0)]
+            target = _word(area.data, at + 1)
+            target = target + at + 5 + area.address if self.bits == 64 else target & 0xFFFFFFFF
+            sites.append(at + area.address)
+            targets.append(target)
+            kinds.append(area.data[at - 1])
+        if not sites:
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8)
+        return np.concatenate(sites), np.concatenate(targets), np.concatenate(kinds)
+
+    # Calls
+
+    def starting_at(self, addresses: np.ndarray) -> np.ndarray:
+        """Index of the function that starts at each address, or -1."""
+        starts = self.functions.start
+        if not len(starts):
+            return np.full(len(addresses), -1, np.int64)
+        index = self._block_index(addresses)
+        for _ in range(16):  # starts lie at least a byte apart, so 16 steps cross a block
+            behind = (index + 1 < len(starts)) & (starts[np.minimum(index, len(starts) - 1)] < addresses)
+            if not behind.any():
+                break
+            index = index + behind
+        index = np.minimum(index, len(starts) - 1)
+        return np.where(starts[index] == addresses, index, -1)
+
+    @cached_property
+    def _blocks(self) -> list[tuple[int, int, np.ndarray]]:
+        """Per area: for each 16 bytes the index of the first function that starts there or later."""
+        return [
+            (
+                a.address,
+                a.end,
+                np.searchsorted(self.functions.start, np.arange(a.address & ~15, a.end, 16)).astype(np.int32),
+            )
+            for a in self.layout.areas
+        ]
+
+    def _block_index(self, addresses: np.ndarray) -> np.ndarray:
+        index = np.zeros(len(addresses), np.int64)
+        for first, end, blocks in self._blocks:
+            inside = np.flatnonzero((addresses >= first) & (addresses < end))
+            index[inside] = blocks[(addresses[inside] - (first & ~15)) >> 4]
+        return index
+
+    @cached_property
+    def calls(self) -> Edges:
+        """Calls and tail calls between functions of this file, those through the PLT to its own functions included."""
+        site, target = self._branches
+        index = self.starting_at(target)
+        index[self._is_stub(target)] = -1
+        plt_site, plt_target, _ = self._through_slots
+        own = self.starting_at(plt_target)
+        site = np.concatenate([site[index >= 0], plt_site[own >= 0]])
+        index = np.concatenate([index[index >= 0], own[own >= 0]])
+        order = np.argsort(site, kind="stable")
+        site, index = site[order], index[order]
+        source = self.functions.holding(site)
+        kept = (source >= 0) & (source != index)
+        return Edges(source[kept], index[kept], site[kept])
+
+    @cached_property
+    def imported(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Function index, dynamic symbol index and site of calls to other files."""
+        site, _, symbol = self._through_slots
+        kept = symbol >= 0
+        return self.functions.holding(site[kept]), symbol[kept], site[kept]
+
+    @cached_property
+    def _slot_jumps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sites of `FF 25` and `FF 15` (jump and call through memory) and the pointer each goes through."""
+        site, target, kind = self.references
+        chosen = kind == 0xFF
+        site, target = site[chosen], target[chosen]
+        pointer = self.layout.pointers.at(target)
+        return site[pointer >= 0] - 1, pointer[pointer >= 0]
+
+    def _is_stub(self, addresses: np.ndarray) -> np.ndarray:
+        return self._stub_pointer(addresses) >= 0
+
+    def _stub_pointer(self, addresses: np.ndarray) -> np.ndarray:
+        """Which pointer the code at each address jumps through, where it is a PLT stub; else -1."""
+        jumps, pointers = self._stubs
+        if not len(jumps):
+            return np.full(len(addresses), -1, np.int64)
+        index = np.minimum(np.searchsorted(jumps, addresses), len(jumps) - 1)
+        near = (jumps[index] >= addresses) & (jumps[index] - addresses < _STUB_REACH)
+        return np.where(near, pointers[index], -1)
+
+    @cached_property
+    def _stubs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Jumps through a slot that form the PLT: those in a `.plt*` section, or a run of them at one distance."""
+        site, pointer = self._slot_jumps
+        names = [area for area in self.layout.areas if area.name.startswith((".plt", ".iplt"))]
+        if any(area.name != "segment" for area in self.layout.areas):
+            inside = np.zeros(len(site), bool)
+            for area in names:
+                inside |= (site >= area.address) & (site < area.end)
+        else:
+            gap = np.diff(site, append=site[-1:])
+            inside = (gap == 16) | (gap == 8) | (np.roll(gap, 1) == 16) | (np.roll(gap, 1) == 8)
+        return site[inside], pointer[inside]
+
+    @cached_property
+    def _through_slots(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Site, own target (or -1) and imported symbol (or -1) of calls through the PLT and the GOT."""
+        site, target = self._branches
+        pointer = self._stub_pointer(target)
+        direct_site, direct_pointer = self._slot_jumps
+        stub = np.isin(direct_site, self._stubs[0])
+        site = np.concatenate([site[pointer >= 0], direct_site[~stub]])
+        pointer = np.concatenate([pointer[pointer >= 0], direct_pointer[~stub]])
+        pointers = self.layout.pointers
+        own, symbol = pointers.target[pointer], pointers.symbol[pointer]
+        return site, own, np.where(own < 0, symbol, -1)
+
+    # Addresses taken
+
+    @cached_property
+    def taken(self) -> Edges:
+        """Functions whose address another function takes by `lea` or reads from a pointer with `mov`."""
+        site, target, kind = self.references
+        chosen = np.flatnonzero((kind == 0x8D) | (kind == 0x8B))
+        site, target, loads = site[chosen], target[chosen], kind[chosen] == 0x8B
+        pointer = self.layout.pointers.at(target)
+        through = loads & (pointer >= 0)
+        if len(self.layout.pointers.target):
+            target = np.where(through, self.layout.pointers.target[pointer], target)
+        index = np.where(loads & ~through, -1, self.starting_at(target))
+        source = self.functions.holding(site)
+        kept = (index >= 0) & (source >= 0) & (index != source)
+        return Edges(source[kept], index[kept], site[kept])
+
+
+def reach(edges: Edges, count: int, roots: np.ndarray, closed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Functions reached from `roots` without going on from `closed` ones, and for each the function it came from."""
+    seen, parent = np.zeros(count, bool), np.full(count, -1, np.int64)
+    first = np.searchsorted(edges.source, np.arange(count + 1))
+    frontier = np.unique(roots[roots >= 0])
+    seen[frontier] = True
+    while len(frontier):
+        frontier = frontier[~closed[frontier]]
+        size = first[frontier + 1] - first[frontier]
+        at = np.repeat(first[frontier] - (np.cumsum(size) - size), size) + np.arange(size.sum())
+        target, source = edges.target[at], np.repeat(frontier, size)
+        new = ~seen[target]
+        target, source = target[new], source[new]
+        parent[target] = source
+        seen[target] = True
+        frontier = np.unique(target)
+    return seen, parent
+
+
+def _word(data: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Signed 32-bit little-endian words at any alignment; `at + 4` must lie inside."""
+    value = data[at].astype(np.uint32)
+    for i in (1, 2, 3):
+        value |= data[at + i].astype(np.uint32) << np.uint32(8 * i)
+    return value.view(np.int32).astype(np.int64)

@@ -1,0 +1,140 @@
+"""Finds every byte position that may begin an instruction of interest, without decoding: numpy over the whole code.
+
+A position is a candidate where prefix, map, opcode and operand fields name an encoding that exists. Most are real;
+what is data, displacement or immediate is sorted out when the function around it is decoded. Layouts: Intel SDM
+volume 2, sections 2.1 to 2.7 (legacy, VEX, EVEX); AMD manual volume 6 (XOP); Intel APX specification (EVEX map 4).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from imgcheck.binaries.isa.layout import Area
+from imgcheck.binaries.isa.x86.encodings import Encodings
+
+_CHUNK = 1 << 18
+"""Bytes screened at a time: the comparisons stay in the second-level cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Sorted addresses of possible instructions (of their VEX, EVEX, XOP or 0F byte) and the set each would need."""
+
+    address: np.ndarray
+    set: np.ndarray
+    doubtful: np.ndarray
+    """Only the decoder can tell what the instruction is."""
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+    def take(self, chosen: np.ndarray) -> "Candidates":
+        return Candidates(self.address[chosen], self.set[chosen], self.doubtful[chosen])
+
+
+def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
+    """Positions of the bytes that are `value` under `mask`."""
+    parts = [
+        np.flatnonzero((data[at : at + _CHUNK] & mask) == value).astype(np.int64) + at
+        if mask != 0xFF
+        else np.flatnonzero(data[at : at + _CHUNK] == value).astype(np.int64) + at
+        for at in range(0, len(data), _CHUNK)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def screen(areas: tuple[Area, ...], bits: int, table: Encodings) -> Candidates:
+    """All candidates of `areas`, by address."""
+    found = [part for area in areas for part in _screen_area(area, bits, table)]
+    if not found:
+        empty = np.empty(0, np.int64)
+        return Candidates(empty, empty.astype(np.uint8), empty.astype(bool))
+    address, sets, doubtful = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.argsort(address, kind="stable")
+    return Candidates(address[order], sets[order], doubtful[order])
+
+
+def _screen_area(area: Area, bits: int, table: Encodings) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    data = area.data
+    found = []
+    for first, screener in ((0xC5, _vex2), (0xC4, _vex3), (0x62, _evex), (0x8F, _xop), (0x0F, _legacy)):
+        at = find_bytes(data, 0xFF, first)
+        if bits == 32 and first in (0xC5, 0xC4, 0x62):  # elsewhere LDS, LES and BOUND, whose operand is in memory
+            at = at[_byte(data, at, 1) >= 0xC0]
+        at, sets, doubtful = screener(data, at, bits, table)
+        kept = sets > 0
+        found.append((at[kept] + area.address, sets[kept], doubtful[kept]))
+    return found
+
+
+def _byte(data: np.ndarray, at: np.ndarray, shift: int) -> np.ndarray:
+    return data[np.clip(at + shift, 0, len(data) - 1)]
+
+
+def _certain(at: np.ndarray, sets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return at, sets, np.zeros(len(at), bool)
+
+
+def _vex2(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
+    head = _byte(data, at, 1)
+    return _certain(at, table.vector[0, 1, head & 3, _byte(data, at, 2), 0, (head >> 2) & 1])
+
+
+def _vex3(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
+    place = _byte(data, at, 1) & 31
+    at, place = at[place < 8], place[place < 8]
+    head = _byte(data, at, 2)
+    return _certain(at, table.vector[0, place, head & 3, _byte(data, at, 3), head >> 7, (head >> 2) & 1])
+
+
+def _evex(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
+    first, second = _byte(data, at, 1), _byte(data, at, 2)
+    shaped = ((second & 4) != 0) & ((first & 7) > 0) & ((first & 7) < 7)
+    at, first, second = at[shaped], first[shaped], second[shaped]
+    third, opcode, modrm = (_byte(data, at, shift) for shift in (3, 4, 5))
+    place = first & 7
+    # With register operands the broadcast bit means rounding, the length field its mode, and the length is 512.
+    rounding = ((third & 0x10) != 0) & (modrm >= 0xC0)
+    length = np.where(rounding, 2, (third >> 5) & 3)
+    sets = table.vector[1, place, second & 3, opcode, second >> 7, length]
+    sets = np.where((place == 4) | ((first & 8) != 0), 0, sets)
+    # Map 4 is APX whatever else it says; other unknown opcodes of a well-formed prefix are newer than the decoder.
+    new = (sets == 0) & (place != 4) & ((first & 8) == 0) & (length < 3)
+    sets = np.where(place == 4, table.apx if bits == 64 else 0, np.where(new, table.avx10, sets))
+    return _certain(at, sets.astype(np.uint8))
+
+
+def _xop(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
+    place = _byte(data, at, 1) & 31
+    chosen = (place >= 8) & (place <= 10)
+    at, place = at[chosen], place[chosen]
+    head = _byte(data, at, 2)
+    return _certain(at, table.vector[2, place & 7, head & 3, _byte(data, at, 3), head >> 7, (head >> 2) & 1])
+
+
+def _legacy(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
+    wanted = table.legacy[1].any(axis=(0, 2))
+    wanted[[0x38, 0x3A]] = True
+    at = at[wanted[_byte(data, at, 1)]]
+    second = _byte(data, at, 1)
+    place = np.where(second == 0x38, 2, np.where(second == 0x3A, 3, 1))
+    long = place > 1
+    opcode = np.where(long, _byte(data, at, 2), second)
+    reg = (_byte(data, at, 2) * ~long + _byte(data, at, 3) * long) >> 3 & 7
+    prefix = _prefix(data, at, bits)
+    sets = table.legacy[place, prefix, opcode, reg]
+    # A byte before the opcode that looks like a prefix may end the instruction before it.
+    prefix = np.where(sets > 0, prefix, 0)
+    return at, table.legacy[place, prefix, opcode, reg], table.ambiguous[place, prefix, opcode, reg]
+
+
+def _prefix(data: np.ndarray, at: np.ndarray, bits: int) -> np.ndarray:
+    """Number of the mandatory prefix that seems to stand before the 0F bytes at `at`: none, 66, F3, F2."""
+    number = np.zeros(256, np.uint8)
+    number[[0x66, 0xF3, 0xF2]] = 1, 2, 3
+    before = [number[_byte(data, at, -i)] * (at >= i) for i in (1, 2, 3)]
+    if bits == 64:
+        rex = (_byte(data, at, -1) & 0xF0) == 0x40
+        before = [np.where(rex, before[1], before[0]), np.where(rex, before[2], before[1])]
+    # F2 and F3 decide over 66, in whichever order they stand.
+    return np.where((before[0] == 1) & (before[1] > 1), before[1], before[0])
