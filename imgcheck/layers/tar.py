@@ -8,7 +8,7 @@ Go's archive/tar, which unpacks layers in Docker, Podman, containerd and Apptain
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, Kind
@@ -16,8 +16,8 @@ from imgcheck.sources.model import Content
 
 BLOCK = 512
 _ZERO = bytes(BLOCK)
-# name, mode, uid, gid, size, mtime, chksum, typeflag, linkname, magic, devmajor, devminor, prefix
-_HEADER = struct.Struct("100s8s8s8s12s12s8s1s100s6s66x8s8s155s12x")
+# name, (mode, uid, gid), size, mtime, chksum, typeflag
+_HEADER = struct.Struct("100s24s12s12s8sc")
 _EXTENSION_LIMIT = 1 << 20
 """Bytes of one pax header or long name, as in Go: nobody writes more, and it is held in memory."""
 _SPARSE_LIMIT = 1 << 18
@@ -185,80 +185,118 @@ class _Reader:
         self.stream = stream
         self.body = _Body(stream)
         self.numbers: dict[bytes, int] = {}
+        self.owners: dict[bytes, tuple[int, int, int]] = {}
+        self.sums: dict[bytes, int] = {}
         self.globals: Records = {}
 
     def members(self) -> Iterator[tuple[Entry, Content | None]]:
-        """Runs once per member of archives with 300,000 of them: kept flat, and plain members take no other call."""
-        stream, body, number = self.stream, self.body, self.numbers
-        unpack, adler32 = _HEADER.unpack, zlib.adler32
+        """Runs once per member of archives with 300,000 of them: plain members call nothing but the cheapest.
+
+        Whoever writes a layer repeats modes, owners, times and lengths, so that nearly every number is found in a
+        dictionary by its very bytes.
+        """
+        stream, body, numbers, owners, sums = self.stream, self.body, self.numbers, self.owners, self.sums
+        unpack_from, adler32 = _HEADER.unpack_from, zlib.adler32
         while True:
-            block = stream.block()
+            at = stream.at
+            block = stream.data[at : at + BLOCK]
+            if len(block) == BLOCK:
+                stream.at = at + BLOCK
+            else:
+                block = stream.block()
             if not block or (block == _ZERO and self._ends()):
                 return
-            name, mode, uid, gid, size, mtime, checksum, flag, link, magic, major, minor, prefix = unpack(block)
-            # Adler-32's low half is 1 + the sum of the bytes, and the fastest such sum within reach; the checksum
-            # field itself counts as eight spaces.
-            total = (adler32(block) & 0xFFFF) - (adler32(checksum) & 0xFFFF) + 256
-            stored = number.get(checksum)
-            if stored is None:
-                stored = self._number(checksum, "checksum")
-            if (total - stored) % _ADLER_BASE:
-                self._bad_checksum(block, stored)
-            kind = _KINDS.get(flag)
-            length = number.get(size)
-            if length is None:
-                length = self._number(size, "size")
-            if length < 0:
-                stream.fail(f"a member of negative size ({length})")
-            records: Mapping[str, str] = self.globals
-            if kind is None:
-                flag, block, records = self._extensions(flag, block, length)
-                if not block:
-                    return
-                name, mode, uid, gid, size, mtime, checksum, flag, link, magic, major, minor, prefix = unpack(block)
-                kind = _KINDS.get(flag)
-                if kind is None:
-                    stream.fail(f"a member of the unknown type {flag!r}")
-                length = self._number(size, "size")
-            path = name[: name.find(b"\0")] if b"\0" in name else name
-            if prefix[0] and magic == b"ustar\0":
-                path = self._prefix(block, prefix) + b"/" + path
-            path = path.decode("utf-8", "surrogateescape")
-            entry = Entry(
-                path, kind, (number.get(mode) or self._number(mode, "mode")) & 0o7777, length, "",
-                number.get(uid) or self._number(uid, "uid"), number.get(gid) or self._number(gid, "gid"),
-                number.get(mtime) or self._number(mtime, "mtime"),
-            )  # fmt: skip
-            segments: Segments | None = None
-            if records:
-                segments, length = self._apply(entry, records, length)
-                path = entry.path
-            if flag == b"S":
-                segments, entry.size = self._old_sparse(block)
-            if flag == b"\0" and path.endswith("/"):
-                entry.kind = kind = "directory"
-            if "/." in path or "//" in path or path[:1] in "/." or path[-1:] == "/":
-                entry.path = clean(path)
-            if kind != "file":
-                # Other kinds have no data whatever their size says (POSIX leaves it to the writer).
-                self._link(entry, records, link)
-                entry.size = length = 0
-                if kind in ("character", "block"):
-                    entry.device = (self._number(major, "device number"), self._number(minor, "device number"))
-                yield entry, None
-                continue
-            body.left = length
-            body.path = path
-            if segments is None:
-                yield entry, body
+            name, owner, size, mtime, checksum, flag = unpack_from(block)
+            if adler32(block) & 0xFFFF != sums.get(checksum):
+                self._check(block, checksum)
+            if flag == b"0" and size in numbers and not self.globals:
+                try:
+                    path = self._path(block) if block[345] else name.partition(b"\0")[0].decode()
+                except UnicodeDecodeError:
+                    path = self._path(block)
+                if "/." in path or "//" in path or path[:1] in "/." or path[-1:] == "/":
+                    path = clean(path)
+                mode, uid, gid = owners.get(owner) or self._owner(owner)
+                length = numbers[size]
+                time = numbers.get(mtime)
+                if time is None:
+                    time = self._number(mtime, "mtime")
+                entry = Entry(path, "file", mode, length, "", uid, gid, time)
+                content: Content = body
             else:
-                yield entry, self._sparse_body(entry, segments, length)
+                described = self._member(block)
+                if described is None:
+                    return
+                entry, length, segments = described
+                if entry.kind != "file":
+                    yield entry, None
+                    continue
+                content = body if segments is None else self._sparse_body(entry, segments, length)
+            body.left = length
+            body.path = entry.path
+            yield entry, content
             left = body.left + (-length & 511)
             at = stream.at + left
             if at <= len(stream.data):
                 stream.at = at
             else:
-                stream.skip(left, path)
+                stream.skip(left, entry.path)
+
+    def _member(self, block: bytes) -> tuple[Entry, int, Segments | None] | None:
+        """The member that `block` begins, extended headers read: its entry, stored length and sparse map.
+
+        None where the archive ends behind a global header.
+        """
+        records: Mapping[str, str] = self.globals
+        if block[156] in _EXTENSIONS:
+            block, records = self._extensions(block)
+            if not block:
+                return None
+        flag = block[156:157]
+        kind = _KINDS.get(flag)
+        if kind is None:
+            self.stream.fail(f"a member of the unknown type {flag!r}")
+        length = self._size(block)
+        mode, uid, gid = self._owner(block[100:124])
+        entry = Entry(self._path(block), kind, mode, length, "", uid, gid, self._number(block[136:148], "mtime"))
+        segments: Segments | None = None
+        if records:
+            segments, length = self._apply(entry, records, length)
+        if flag == b"S":
+            segments, entry.size = self._old_sparse(block)
+        if flag == b"\0" and entry.path.endswith("/"):
+            entry.kind = "directory"
+        entry.path = clean(entry.path)
+        if entry.kind != "file":
+            # Other kinds have no data whatever their size says (POSIX leaves it to the writer).
+            self._link(entry, records, block[157:257])
+            entry.size = length = 0
+            segments = None
+        if entry.kind in ("character", "block"):
+            major, minor = self._number(block[329:337], "device"), self._number(block[337:345], "device")
+            entry.device = (major, minor)
+        return entry, length, segments
+
+    def _path(self, block: bytes) -> str:
+        path = block[:100].partition(b"\0")[0]
+        if block[345] and block[257:263] == b"ustar\0":
+            # star's variant keeps times behind a prefix of 131 bytes and ends the header with "tar".
+            prefix = block[345 : 476 if block[508:512] == b"tar\0" else 500]
+            path = prefix.partition(b"\0")[0] + b"/" + path
+        return path.decode("utf-8", "surrogateescape")
+
+    def _owner(self, field: bytes) -> tuple[int, int, int]:
+        """Mode, uid and gid."""
+        mode = self._number(field[:8], "mode") & 0o7777
+        owner = mode, self._number(field[8:16], "uid"), self._number(field[16:], "gid")
+        _bound(self.owners)[field] = owner
+        return owner
+
+    def _size(self, block: bytes) -> int:
+        length = self._number(block[124:136], "size")
+        if length < 0:
+            self.stream.fail(f"a member of negative size ({length})")
+        return length
 
     def _ends(self) -> bool:
         """After one zero block: True at the end of the archive. One zero block amid members is damage."""
@@ -267,7 +305,16 @@ class _Reader:
             self.stream.fail("damaged: a zero block stands between members")
         return True
 
-    def _bad_checksum(self, block: bytes, stored: int) -> None:
+    def _check(self, block: bytes, checksum: bytes) -> None:
+        """Verify the checksum, and remember what Adler-32 makes of a header that is right.
+
+        Adler-32's low half is 1 + the sum of the bytes modulo 65521, and the fastest such sum within reach; the
+        checksum field itself counts as eight spaces.
+        """
+        stored = self._number(checksum, "checksum")
+        if sum(block) - sum(checksum) + 256 == stored:
+            _bound(self.sums)[checksum] = (stored + sum(checksum) - 256 + 1) % _ADLER_BASE
+            return
         # Some old writers summed signed bytes.
         signed = sum(byte - 256 if byte > 127 else byte for byte in block[:148] + b" " * 8 + block[156:])
         if signed != stored:
@@ -286,22 +333,20 @@ class _Reader:
             if not _OCTAL_DIGITS.issuperset(digits):
                 self.stream.fail(f"a member's {what} is no number: {field!r}")
             value = int(digits, 8) if digits else 0
-        if len(self.numbers) > 1 << 16:
-            self.numbers.clear()
-        self.numbers[field] = value
+        # No negative number is remembered: sizes are taken from here unseen.
+        if value >= 0:
+            _bound(self.numbers)[field] = value
         return value
 
-    def _prefix(self, block: bytes, prefix: bytes) -> bytes:
-        # star's variant keeps times behind a prefix of 131 bytes and ends the header with "tar".
-        if block[508:512] == b"tar\0":
-            prefix = prefix[:131]
-        return prefix.partition(b"\0")[0]
+    def _extensions(self, block: bytes) -> tuple[bytes, Records]:
+        """Read pax headers and long names from `block` on: the header of the member they describe, their records.
 
-    def _extensions(self, flag: bytes, block: bytes, length: int) -> tuple[bytes, bytes, Records]:
-        """Read pax headers and long names up to the member they describe: its flag, its header, its records."""
+        The header is empty where the archive ends behind a global one.
+        """
         local: Records = {}
         longs: Records = {}
-        while flag[0] in _EXTENSIONS:
+        while block[156] in _EXTENSIONS:
+            flag, length = block[156:157], self._size(block)
             if length > _EXTENSION_LIMIT:
                 self.stream.fail(f"an extended header of {length} bytes; at most {_EXTENSION_LIMIT} are read")
             data = self.stream.take(length, "an extended header")
@@ -315,20 +360,11 @@ class _Reader:
                 local = self._pax(data)
             block = self.stream.block()
             if not block or block == _ZERO:
-                if flag == b"g":
-                    return flag, b"", {}
-                self.stream.truncated("a member, behind its extended header")
-            flag, length = self._checked(block)
-        return flag, block, {**self.globals, **longs, **local}
-
-    def _checked(self, block: bytes) -> tuple[bytes, int]:
-        stored = self._number(block[148:156], "checksum")
-        if sum(block) - sum(block[148:156]) + 256 != stored:
-            self._bad_checksum(block, stored)
-        length = self._number(block[124:136], "size")
-        if length < 0:
-            self.stream.fail(f"a member of negative size ({length})")
-        return block[156:157], length
+                if flag != b"g":
+                    self.stream.truncated("a member, behind its extended header")
+                return b"", {}
+            self._check(block, block[148:156])
+        return block, {**self.globals, **longs, **local}
 
     def _pax(self, data: bytes) -> Records:
         r"""Records `LENGTH KEY=VALUE\n` of a pax extended header."""
@@ -451,6 +487,12 @@ class _Reader:
             self.stream.fail(f"a member's mtime is no number: {text[:40]!r}")
         self._decimal(whole, "mtime", negative=True)
         return float(text[:60])
+
+
+def _bound(memory: dict[bytes, Any]) -> dict[bytes, Any]:
+    if len(memory) > 1 << 16:
+        memory.clear()
+    return memory
 
 
 def clean(path: str) -> str:

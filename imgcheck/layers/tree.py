@@ -7,6 +7,8 @@ does not; tests compare with `umoci unpack`.
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from msgspec import Struct
+
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, Kind
 
@@ -20,43 +22,68 @@ _LINKS_WHEN_OPENING = 40
 """What Linux follows before ELOOP (path_resolution(7))."""
 
 
-class Node:
+# Structs out of the garbage collector's sight: a tree has hundreds of thousands of nodes and no cycles.
+class Node(Struct, gc=False, eq=False):
     """An inode of the tree. Hardlinks are several names of one Node."""
 
-    __slots__ = (
-        "children", "device", "gid", "kind", "layer", "link", "mode", "mtime", "payload", "size", "touched", "uid",
-        "xattrs",
-    )  # fmt: skip
+    entry: Entry
+    """Attributes as the layer gave them; `path` is the first name as stored, not the canonical one."""
+    layer: int
+    """Index of the layer that brought the content; for a directory, of the last that described it."""
+    payload: Any = None
+    """Whatever the caller stored with the entry."""
+    children: "dict[str, Node] | None" = None
+    """For directories, by name."""
+    touched: set[str] | None = None
+    """Names that the layer at hand brought or walked through."""
 
-    def __init__(self, entry: Entry, layer: int, payload: Any = None) -> None:
-        self.children: dict[str, Node] | None = None
-        self.touched: set[str] | None = None
-        if entry.kind == "directory":
-            self.children = {}
-        self.describe(entry, layer)
-        self.payload = payload
-        """Whatever the caller stored with the entry."""
+    @property
+    def kind(self) -> Kind:
+        return self.entry.kind
 
-    def describe(self, entry: Entry, layer: int) -> None:
-        """Take over the attributes of `entry`."""
-        self.kind: Kind = entry.kind
-        self.mode = entry.mode
-        self.size = entry.size
-        self.link = entry.link
-        self.uid = entry.uid
-        self.gid = entry.gid
-        self.mtime = entry.mtime
-        self.device = entry.device
-        self.xattrs = entry.xattrs
-        self.layer = layer
-        """Index of the layer that brought the content; for a directory, of the last that described it."""
+    @property
+    def mode(self) -> int:
+        return self.entry.mode
+
+    @property
+    def size(self) -> int:
+        return self.entry.size
+
+    @property
+    def link(self) -> str:
+        """Target of a symlink, as stored."""
+        return self.entry.link
+
+    @property
+    def uid(self) -> int:
+        return self.entry.uid
+
+    @property
+    def gid(self) -> int:
+        return self.entry.gid
+
+    @property
+    def mtime(self) -> float:
+        return self.entry.mtime
+
+    @property
+    def device(self) -> tuple[int, int]:
+        return self.entry.device
+
+    @property
+    def xattrs(self) -> dict[str, bytes]:
+        return self.entry.xattrs
+
+
+def _directory(entry: Entry, layer: int) -> Node:
+    return Node(entry, layer, None, {})
 
 
 class MergedTree:
     """Layers applied one after another. Paths are relative to the root, "" is the root; a leading `/` is accepted."""
 
     def __init__(self) -> None:
-        self.root = Node(Entry("", "directory", 0o755), 0)
+        self.root = _directory(Entry("", "directory", 0o755), 0)
         self._layer = 0
         self._touched: list[Node] = []
         self._parents: dict[str, Node] = {}
@@ -93,12 +120,15 @@ class MergedTree:
         old = children.get(name)
         if old is not None:
             if old.children is not None and entry.kind == "directory":
-                old.describe(entry, self._layer)
+                old.entry, old.layer = entry, self._layer
                 return old
             self._forget(old)
-        if entry.kind == "hardlink":
+        kind = entry.kind
+        if kind == "hardlink":
             children.pop(name, None)
             node = self._link_target(entry)
+        elif kind == "directory":
+            node = _directory(entry, self._layer)
         else:
             node = Node(entry, self._layer, payload)
         children[name] = node
@@ -129,7 +159,7 @@ class MergedTree:
     def _apply_root(self, entry: Entry) -> Node:
         if entry.kind != "directory":
             self._fail(entry.path, f"the root would become a {entry.kind}")
-        self.root.describe(entry, self._layer)
+        self.root.entry, self.root.layer = entry, self._layer
         return self.root
 
     def _begin_touched(self, directory: Node) -> set[str]:
@@ -152,7 +182,7 @@ class MergedTree:
             directory = trail[-1]
             node = directory.children.get(name)
             if node is None:
-                node = directory.children[name] = Node(Entry("", "directory", 0o755), self._layer)
+                node = directory.children[name] = _directory(Entry(name, "directory", 0o755), self._layer)
             if node.kind == "symlink":
                 links += 1
                 if links > _LINKS_WHEN_BUILDING:
