@@ -4,6 +4,7 @@ Everything follows the program headers and PT_DYNAMIC as ld.so does; section hea
 no segments. Tags and layouts are those of the System V gABI and of glibc's elf.h.
 """
 
+import re
 from collections.abc import Iterator
 
 from imgcheck.binaries.elf import ET_CORE, ET_DYN, ET_EXEC, ET_REL, Elf
@@ -22,6 +23,11 @@ DF_TEXTREL, DF_BIND_NOW = 0x4, 0x8
 DF_1_NOW, DF_1_NODEFLIB, DF_1_PIE = 0x1, 0x800, 0x08000000
 NT_GNU_ABI_TAG, NT_GNU_PROPERTY_TYPE_0 = 1, 5
 GNU_PROPERTY_X86_ISA_1_NEEDED = 0xC0008002
+
+# glibc keeps its default directories as neighbouring strings that end in a slash (elf/dl-load.c, system_dirs).
+_LOADER_NAME = re.compile(r"ld(-linux[\w-]*|64)?\.so\.\d+")
+_LOADER_DIRECTORIES = re.compile(rb"(?<=\0)(?:/(?:[\x21-\x2e\x30-\x7e]{1,255}/){1,16}\0){1,8}")
+_LOADER_SIZE_LIMIT = 16 << 20
 
 # Highest bit first; a file that needs several levels needs the highest of them.
 _ISA_LEVELS = ((8, "x86-64-v4"), (4, "x86-64-v3"), (2, "x86-64-v2"), (1, "x86-64"))
@@ -56,6 +62,7 @@ def read_linkage(elf: Elf) -> Linkage:
         isa_level=_isa_level(elf),
         driver_functions=driver_functions(symbols, needed),
         python_module=is_python_module(symbols),
+        loader_directories=_loader_directories(elf, next(_names(elf, strings, DT_SONAME), "")),
         markers=markers_of(symbols),
     )
 
@@ -67,6 +74,13 @@ def _names(elf: Elf, strings: DynamicStrings, tag: int) -> Iterator[str]:
 def _paths(elf: Elf, strings: DynamicStrings, tag: int) -> tuple[str, ...]:
     text = next(_names(elf, strings, tag), "")
     return tuple(text.split(":")) if text else ()
+
+
+def _loader_directories(elf: Elf, soname: str) -> tuple[str, ...]:
+    if not _LOADER_NAME.fullmatch(soname) or len(elf.data) > _LOADER_SIZE_LIMIT:
+        return ()
+    found = max((match.group() for match in _LOADER_DIRECTORIES.finditer(elf.data)), key=len, default=b"")
+    return tuple(part.decode().rstrip("/") for part in found.split(b"\0") if part)
 
 
 def _type(elf: Elf) -> str:

@@ -1,0 +1,168 @@
+"""One process as ld.so builds it: objects loaded breadth first, what is missing, which versions are not there."""
+
+import posixpath
+from dataclasses import dataclass
+
+from imgcheck.documents.facts import Linkage
+from imgcheck.loader.system import Found, Plan, System
+
+
+class Object:
+    """A loaded file (a link_map of glibc, a dso of musl)."""
+
+    __slots__ = ("_chain", "_plan", "libraries", "linkage", "loader", "opened", "origin", "real", "reason", "system")
+
+    def __init__(
+        self, system: System, opened: str, real: str, linkage: Linkage, loader: "Object | None", reason: str = ""
+    ) -> None:
+        self.system, self.opened, self.real, self.linkage, self.loader = system, opened, real, linkage, loader
+        self.reason = reason
+        self.origin = posixpath.dirname(opened)
+        """$ORIGIN: the directory of the path by which it was opened, links not resolved (the program's: resolved)."""
+        self.libraries: list[tuple[str, Object | None]] = []
+        """Names it asks for with what they became, in order."""
+        self._chain: tuple[tuple[str, tuple[str, ...]], ...] | None = None
+        self._plan: Plan | None = None
+
+    @property
+    def chain(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """(file, directories) of the RPATH of this object, of what loaded it, and so on up to the program."""
+        if self._chain is None:
+            # Chains are as deep as the longest path of first requests: walked up to the first one known.
+            pending, at = [], self
+            while at is not None and at._chain is None:
+                pending.append(at)
+                at = at.loader
+            above = at._chain if at is not None else ()
+            for item in reversed(pending):
+                own = item._directories(item._inherited)
+                above = item._chain = ((item.opened, own), *above) if own else above
+        return self._chain
+
+    @property
+    def _inherited(self) -> tuple[str, ...]:
+        # musl treats both tags alike; glibc hands down RPATH only.
+        return self.linkage.rpath or (self.linkage.runpath if self.system.kind == "musl" else ())
+
+    def _directories(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.system.expand(path, self.origin) for path in paths))
+
+    @property
+    def plan(self) -> Plan:
+        if self._plan is None:
+            runpath = self._directories(self.linkage.runpath)
+            self._plan = self.system.plan(self.chain, runpath, "nodeflib" in self.linkage.flags)
+        return self._plan
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A library that an object needs and the loader does not find."""
+
+    object: Object
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionMiss:
+    """A symbol version that an object needs and the file that was chosen does not define."""
+
+    object: Object
+    name: str
+    provider: Object
+    version: str
+
+
+class Process:
+    """`path` started as a program, or opened by `within` (dlopen) where that is given."""
+
+    def __init__(self, system: System, path: str, opened: str = "", within: "Process | None" = None) -> None:
+        self.system, self.within = system, within
+        self.objects: list[Object] = []
+        self.misses: list[Miss] = []
+        self._names: dict[str, Object] = {}
+        self._reals: dict[str, Object] = {}
+        linkage = system.tree.linkage[path]
+        self.main = Object(system, opened or path, path, linkage, within.main if within else None)
+        self._add(self.main)
+        if within is None:
+            self._add_interpreter()
+            for name in (*system.environment.preload, *system.tree.image.tree.ld_so_preload):
+                self._load(name, self.main)
+        self._load_dependencies()
+
+    def _add_interpreter(self) -> None:
+        system = self.system
+        if system.real and self.main.real != system.real:
+            linkage = system.tree.linkage[system.real]
+            self._add(Object(system, system.interpreter, system.real, linkage, None, "interpreter"))
+
+    def _add(self, item: Object) -> None:
+        self.objects.append(item)
+        self._reals.setdefault(item.real, item)
+        self._names.setdefault(item.opened, item)
+        # musl knows a library by the name it was asked for, never by its soname.
+        if item.linkage.soname and self.system.kind == "glibc":
+            self._names.setdefault(item.linkage.soname, item)
+
+    def loaded(self, name: str) -> Object | None:
+        """The loaded object that `name` means, here or in the process that opened this one."""
+        found = self._names.get(name)
+        return found if found is not None or self.within is None else self.within.loaded(name)
+
+    def _load_dependencies(self) -> None:
+        for item in self.objects:  # grows while it is walked: breadth first, as _dl_map_object_deps
+            linkage = item.linkage
+            for name in (*linkage.needed, *linkage.filters):
+                found = self._load(name, item)
+                item.libraries.append((name, found))
+                if found is None:
+                    self.misses.append(Miss(item, name))
+            for name in linkage.auxiliary:  # optional by definition
+                item.libraries.append((name, self._load(name, item)))
+
+    def _load(self, name: str, requester: Object) -> Object | None:
+        if "$" in name:
+            name = self.system.expand(name, requester.origin)
+        known = self.loaded(name)
+        if known is not None:
+            return known
+        if self.system.is_self(name):
+            return self._interpreter_as(name)
+        if "/" in name:
+            found = self.system.at_path(name, requester.origin)
+        else:
+            found = self.system.find(name, requester.plan)
+        return self._take(name, found, requester) if found is not None else None
+
+    def _take(self, name: str, found: Found, requester: Object) -> Object:
+        same = self._reals.get(found.real) or (self.within._reals.get(found.real) if self.within else None)
+        if same is None:
+            linkage = self.system.tree.linkage[found.real]
+            same = Object(self.system, found.opened, found.real, linkage, requester, found.reason)
+            self._add(same)
+        self._names.setdefault(name, same)
+        return same
+
+    def _interpreter_as(self, name: str) -> Object | None:
+        found = self._reals.get(self.system.real) or (self.within._reals.get(self.system.real) if self.within else None)
+        if found is not None:
+            self._names[name] = found
+        return found
+
+    def version_misses(self) -> list[VersionMiss]:
+        """Versions that are not there, as _dl_check_map_versions finds them.
+
+        A provider without any version definition passes ("no version information available" is a mere warning), and
+        so does a weak reference. musl checks no versions.
+        """
+        if self.system.kind == "musl":
+            return []
+        missed = []
+        for item in self.objects:
+            for need in item.linkage.verneed:
+                provider = self.loaded(need.library)
+                if provider is not None and provider.linkage.verdef:
+                    absent = self.system.missing_versions(item.real, need, provider.real)
+                    missed += [VersionMiss(item, need.library, provider, version) for version in absent]
+        return missed

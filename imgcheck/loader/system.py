@@ -1,0 +1,324 @@
+"""One dynamic loader of an image with all that is fixed for every process it starts: directories, cache, variables.
+
+glibc's rules: elf/dl-load.c (open_path, _dl_map_object, expand_dynamic_token), elf/dl-cache.c, elf/dl-hwcaps.c, and
+the glibc 2.33 and 2.37 NEWS for hwcaps directories. musl's: ldso/dynlinker.c (load_library, fixup_rpath).
+"""
+
+import itertools
+import posixpath
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from imgcheck import versions
+from imgcheck.documents.facts import Linkage, Verneed
+from imgcheck.documents.image import CacheEntry
+from imgcheck.loader.abi import Abi, abi_of
+from imgcheck.loader.environment import Environment
+from imgcheck.loader.injection import Injection
+from imgcheck.loader.tree import Tree
+
+CACHE = "/etc/ld.so.cache"
+
+_MUSL_DIRECTORIES = ("/lib", "/usr/local/lib", "/usr/lib")
+_MUSL_NAME = re.compile(r"ld-musl-([\w-]+)\.so\.1")
+# Library names that musl is itself, whatever follows the dot.
+_MUSL_SELF = re.compile(r"lib(c|pthread|rt|m|dl|util|xnet)\.")
+_TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
+_HWCAPS = "glibc-hwcaps/"
+_HWCAP_EXTENSION = 1 << 62
+_LEGACY_UNTIL = "2.37"
+# Directories of the legacy search by what the CPU has: AT_PLATFORM and HWCAP names of x86-64, most significant first.
+_LEGACY = {"x86-64-v4": ("tls", "haswell", "avx512_1", "x86_64"), "x86-64-v3": ("tls", "haswell", "x86_64")}
+_LEGACY_BASE = ("tls", "x86_64")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A library as the loader found it."""
+
+    opened: str
+    """The path by which it was opened: what ldd prints and what $ORIGIN is taken from."""
+    real: str
+    """Canonical path."""
+    reason: str
+    """The rule that led there: `RPATH of FILE`, `RUNPATH`, `LD_LIBRARY_PATH`, `ld.so.cache`, `default directory`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Directories sought for one reason; none for the cache."""
+
+    reason: str
+    directories: tuple[str, ...]
+
+
+@dataclass
+class Plan:
+    """Where a file's libraries are sought, with what was found so far."""
+
+    steps: tuple[Step, ...]
+    ignores_defaults: bool = False
+    """DF_1_NODEFLIB: default directories do not count, nor what the cache names in them."""
+    known: dict[str, Found | None] = field(default_factory=dict)
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        places = (step.directories or (CACHE,) for step in self.steps)
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(places)))
+
+
+PlanKey = tuple[tuple[tuple[str, tuple[str, ...]], ...], tuple[str, ...], bool]
+
+
+class System:
+    """A dynamic loader in `tree`: the one at `interpreter`, or where that is missing what its ABI implies."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        interpreter: str,
+        abi: Abi,
+        environment: Environment,
+        injection: Injection | None,
+        levels: tuple[str, ...],
+    ) -> None:
+        self.tree, self.interpreter, self.abi, self.environment = tree, interpreter, abi, environment
+        self.injection, self.levels = injection, levels
+        self.real = tree.file(interpreter) if interpreter else ""
+        musl = _MUSL_NAME.fullmatch(posixpath.basename(interpreter))
+        self.kind: Literal["glibc", "musl"] = "musl" if musl else "glibc"
+        self._musl_architecture = musl[1] if musl else ""
+        self._plans: dict[PlanKey, Plan] = {}
+        self._versions: dict[tuple[str, str, str], tuple[str, ...]] = {}
+
+    @cached_property
+    def defaults(self) -> tuple[str, ...]:
+        """Default directories: built into glibc's ld.so, of musl's path file or musl itself."""
+        if self.kind == "musl":
+            prefix = posixpath.dirname(posixpath.dirname(self.interpreter))
+            path = posixpath.join(prefix, "etc", f"ld-musl-{self._musl_architecture}.path")
+            return self.tree.image.tree.musl_paths.get(path, _MUSL_DIRECTORIES)
+        own = self.tree.linkage[self.real].loader_directories if self.real else ()
+        return own or self._guessed
+
+    @property
+    def _guessed(self) -> tuple[str, ...]:
+        """By where the C library lies, for a loader whose own list is not known."""
+        triplet, lib = self.abi.triplet, self.abi.lib
+        multiarch = (f"/lib/{triplet}", f"/usr/lib/{triplet}")
+        if triplet and any("libc.so.6" in self.tree.table(directory) for directory in multiarch):
+            return (*multiarch, "/lib", "/usr/lib")
+        return (f"/{lib}", f"/usr/{lib}")
+
+    @cached_property
+    def version(self) -> str:
+        """Glibc's version by the newest version node of its libc.so.6; empty where that is not found."""
+        for directory in self.defaults:
+            path = self.tree.table(directory).get("libc.so.6", "")
+            if path and self._fits(self.tree.linkage[path]):
+                return glibc_version(self.tree.linkage[path])
+        return ""
+
+    @cached_property
+    def subdirectories(self) -> tuple[str, ...]:
+        """Hwcaps directories that this loader seeks below each directory on this CPU, in order."""
+        modern = tuple(_HWCAPS + level for level in self.levels)
+        if self.kind == "musl" or self.abi.machine != "x86_64" or not self._legacy:
+            return () if self.kind == "musl" else modern
+        names = next((_LEGACY[level] for level in self.levels if level in _LEGACY), _LEGACY_BASE)
+        chosen = itertools.product((True, False), repeat=len(names))
+        legacy = ("/".join(itertools.compress(names, mask)) for mask in chosen)
+        return (*modern, *filter(None, legacy))
+
+    @property
+    def _legacy(self) -> bool:
+        return bool(self.version) and not versions.at_least(self.version, _LEGACY_UNTIL)
+
+    @cached_property
+    def cache(self) -> dict[str, str]:
+        """Soname to the path that the cache gives for it on this machine and CPU."""
+        if self.kind == "musl":
+            return {}
+        if self.injection is not None and self.injection.ldconfig:
+            return self._rebuilt_cache()
+        best: dict[str, tuple[int, str]] = {}
+        for entry in self.tree.image.tree.ld_so_cache:
+            rank = self._rank(entry)
+            if rank is not None and (entry.soname not in best or rank < best[entry.soname][0]):
+                best[entry.soname] = (rank, entry.path)
+        return {soname: path for soname, (_, path) in best.items()}
+
+    def _rank(self, entry: CacheEntry) -> int | None:
+        """Preference of a cache entry, lower first; None where this loader does not take it."""
+        if entry.flags != self.abi.cache_flags and self.abi.cache_flags != -1:
+            return None
+        level = entry.path.rpartition(_HWCAPS)[2].partition("/")[0] if _HWCAPS in entry.path else ""
+        if level or entry.hwcap & _HWCAP_EXTENSION:
+            return self.levels.index(level) if level in self.levels else None
+        if not entry.hwcap:
+            return len(self.levels)
+        # Legacy entries stand before the plain one in the cache, best first.
+        directory = posixpath.dirname(entry.path)
+        return len(self.levels) if any(directory.endswith("/" + sub) for sub in self.subdirectories) else None
+
+    def _rebuilt_cache(self) -> dict[str, str]:
+        """What ldconfig would write: the directories of ld.so.conf first, then the default ones."""
+        first = (self.injection.directory,) if self.injection and self.injection.order == "ld-so-conf-first" else ()
+        cache: dict[str, str] = {}
+        for directory in (*first, *self.tree.image.tree.ld_so_conf, *self.defaults):
+            table = self.tree.table(directory)
+            for name, path in table.items():
+                if ".so" in name and self._fits(self.tree.linkage[path]):
+                    cache.setdefault(self.tree.linkage[path].soname or name, _join(directory, name))
+        return cache
+
+    def _fits(self, linkage: Linkage) -> bool:
+        return linkage.machine == self.abi.machine and linkage.elf_class == self.abi.elf_class
+
+    def is_self(self, name: str) -> bool:
+        """Musl alone: whether the loader takes `name` for itself, whatever lies in the file system."""
+        return self.kind == "musl" and bool(_MUSL_SELF.match(name))
+
+    def expand(self, text: str, origin: str) -> str:
+        """`text` with $ORIGIN, $LIB and $PLATFORM replaced, relative paths taken from the working directory."""
+
+        def value(match: re.Match[str]) -> str:
+            token = match[1] or match[2]
+            if token == "ORIGIN":
+                return origin.rstrip("/")
+            if self.kind == "musl":
+                return match[0]
+            return self.defaults[0].lstrip("/") if token == "LIB" else self.abi.platform
+
+        expanded = _TOKEN.sub(value, text) if "$" in text else text
+        return posixpath.join(self.environment.working_directory, expanded).rstrip("/") or "/"
+
+    def plan(self, chain: tuple[tuple[str, tuple[str, ...]], ...], runpath: tuple[str, ...], nodeflib: bool) -> Plan:
+        """The search of a file: `chain` are (file, RPATH) of it and its loaders, `runpath` its own."""
+        key = (chain, runpath, nodeflib)
+        found = self._plans.get(key)
+        if found is None:
+            steps = self._musl_steps(chain) if self.kind == "musl" else self._glibc_steps(chain, runpath, nodeflib)
+            found = self._plans[key] = Plan(tuple(steps), nodeflib)
+        return found
+
+    def _glibc_steps(
+        self, chain: tuple[tuple[str, tuple[str, ...]], ...], runpath: tuple[str, ...], nodeflib: bool
+    ) -> list[Step]:
+        steps = [] if runpath else [Step(f"RPATH of {path}", directories) for path, directories in chain]
+        if self.library_path:
+            steps.append(Step("LD_LIBRARY_PATH", self.library_path))
+        if runpath:
+            steps.append(Step("RUNPATH", runpath))
+        steps.append(Step("ld.so.cache", ()))
+        if not nodeflib:
+            steps.append(Step("default directory", self.defaults))
+        return steps
+
+    def _musl_steps(self, chain: tuple[tuple[str, tuple[str, ...]], ...]) -> list[Step]:
+        steps = [Step("LD_LIBRARY_PATH", self.library_path)] if self.library_path else []
+        steps += [Step(f"RPATH of {path}", directories) for path, directories in chain]
+        return [*steps, Step("default directory", self.defaults)]
+
+    @cached_property
+    def library_path(self) -> tuple[str, ...]:
+        """LD_LIBRARY_PATH with what the runtime adds to it."""
+        own = self.environment.library_path
+        if self.injection is not None and self.injection.order == "ld-library-path-first":
+            own = (self.injection.directory, *own)
+        elif self.injection is not None and self.injection.order == "ld-library-path-last":
+            own = (*own, self.injection.directory)
+        return tuple(dict.fromkeys(self.expand(part, "/") for part in own))
+
+    def find(self, name: str, plan: Plan) -> Found | None:
+        """The library `name`, which holds no slash, by `plan`."""
+        if name not in plan.known:
+            plan.known[name] = self._find(name, plan)
+        return plan.known[name]
+
+    def _find(self, name: str, plan: Plan) -> Found | None:
+        for step in plan.steps:
+            if step.directories:
+                found = self._in_directories(name, step)
+            else:
+                found = self._in_cache(name, plan.ignores_defaults)
+            if found is not None:
+                return found
+        return None
+
+    def _in_directories(self, name: str, step: Step) -> Found | None:
+        for directory in step.directories:
+            for sub in (*self.subdirectories, ""):
+                place = f"{directory}/{sub}" if sub else directory
+                path = self.tree.table(place).get(name, "")
+                # A file of another class or machine is passed over in silence; the search goes on.
+                if path and self._fits(self.tree.linkage[path]):
+                    return Found(_join(place, name), path, step.reason)
+        return None
+
+    def _in_cache(self, name: str, ignores_defaults: bool) -> Found | None:
+        opened = self.cache.get(name, "")
+        if not opened or (ignores_defaults and opened.startswith(tuple(d + "/" for d in self.defaults))):
+            return None
+        path = self.tree.file(opened)
+        return Found(opened, path, "ld.so.cache") if path and self._fits(self.tree.linkage[path]) else None
+
+    def missing_versions(self, path: str, need: Verneed, provider: str) -> tuple[str, ...]:
+        """The versions of `need` of file `path` that file `provider` does not define, weak ones excepted."""
+        key = (path, need.library, provider)
+        if key not in self._versions:
+            present = {*self.tree.linkage[provider].verdef, *need.weak}
+            self._versions[key] = tuple(version for version in need.versions if version not in present)
+        return self._versions[key]
+
+    def at_path(self, name: str, origin: str) -> Found | None:
+        """The library that a name with a slash names."""
+        opened = self.expand(name, origin)
+        path = self.tree.file(opened)
+        return Found(opened, path, "path") if path and self._fits(self.tree.linkage[path]) else None
+
+
+def _join(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory != "/" else f"/{name}"
+
+
+def glibc_version(libc: Linkage) -> str:
+    """The newest GLIBC_2.x that a C library defines: "2.36"; empty where it defines none."""
+    names = (name.removeprefix("GLIBC_") for name in libc.verdef if name.startswith("GLIBC_"))
+    numbers = [number for number in map(versions.parse, names) if number]
+    return ".".join(map(str, max(numbers))) if numbers else ""
+
+
+class Systems:
+    """The dynamic loaders of a tree, by interpreter."""
+
+    def __init__(
+        self, tree: Tree, environment: Environment, injection: Injection | None, levels: tuple[str, ...]
+    ) -> None:
+        self._make = lambda interpreter, abi: System(tree, interpreter, abi, environment, injection, levels)
+        self._tree = tree
+        self._known: dict[tuple[str, Abi], System] = {}
+        self._interpreters: dict[tuple[str, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        for linkage in tree.linkage.values():
+            if linkage.interpreter:
+                self._interpreters[linkage.machine, linkage.elf_class][linkage.interpreter] += 1
+
+    def of(self, path: str, linkage: Linkage) -> System:
+        """The loader that `linkage` asks for; for a library the one that its processes must have."""
+        abi = abi_of(linkage.machine, linkage.elf_class)
+        key = (linkage.interpreter or self._of_library(path, linkage, abi), abi)
+        if key not in self._known:
+            self._known[key] = self._make(*key)
+        return self._known[key]
+
+    def _of_library(self, path: str, linkage: Linkage, abi: Abi) -> str:
+        asked = self._interpreters[linkage.machine, linkage.elf_class]
+        present = [name for name in sorted(asked, key=lambda name: -asked[name]) if self._tree.file(name)]
+        musl = [name for name in present if _MUSL_NAME.fullmatch(posixpath.basename(name))]
+        glibc = [name for name in present if name not in musl]
+        wants_musl = "-linux-musl/" in path or any(n == "libc.so" or n.startswith("libc.musl-") for n in linkage.needed)
+        preferred = (musl or glibc) if wants_musl else (glibc or musl)
+        return preferred[0] if preferred else abi.interpreter

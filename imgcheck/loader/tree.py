@@ -1,0 +1,110 @@
+"""The files of an image as the loader sees them: paths resolved inside the root, directories as look-up tables."""
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from imgcheck.documents.facts import Linkage
+from imgcheck.documents.host import HostLibrary
+from imgcheck.documents.image import ImageProfile
+from imgcheck.loader.abi import class_of
+
+_LINK_LIMIT = 40
+_NOTHING: Mapping[str, str] = {}
+
+
+class Tree:
+    """ELF files and symlinks of an image, with host files laid over it where a runtime injects some."""
+
+    def __init__(self, image: ImageProfile) -> None:
+        self.image = image
+        self.links = image.tree.symlinks
+        self.linkage: dict[str, Linkage] = {}
+        """Canonical path to linkage, of everything that ld.so could map."""
+        for record in image.files:
+            linkage = image.objects[record.object].linkage
+            if linkage is not None and linkage.type in ("executable", "shared"):
+                self.linkage[record.path] = linkage
+        self.host: dict[str, HostLibrary] = {}
+        """Path in the container to the host library that lies there."""
+        self._canonical: dict[str, str] = {}
+        self._tables: dict[str, dict[str, str]] = self._directories()
+
+    def _directories(self) -> dict[str, dict[str, str]]:
+        tables: dict[str, dict[str, str]] = defaultdict(dict)
+        for path in self.linkage:
+            directory, _, name = path.rpartition("/")
+            tables[directory or "/"][name] = path
+        for link in self.links:
+            directory, _, name = link.rpartition("/")
+            target = self.canonical(link)
+            if target in self.linkage:
+                tables[self.canonical(directory or "/")][name] = target
+        return dict(tables)
+
+    def overlay(self, directory: str, libraries: tuple[HostLibrary, ...]) -> "Tree":
+        """This tree with `libraries` in `directory`, under their file names and sonames, over what was there."""
+        other = object.__new__(Tree)
+        other.__dict__.update(self.__dict__)
+        other.linkage, other.host = dict(self.linkage), dict(self.host)
+        real = self.canonical(directory)
+        table = dict(self._tables.get(real, _NOTHING))
+        for library in libraries:
+            path = posixpath.join(real, posixpath.basename(library.path))
+            table[posixpath.basename(path)] = table[library.soname] = path
+            other.linkage[path], other.host[path] = _linkage(library), library
+        other._tables = self._tables | {real: table}
+        return other
+
+    def canonical(self, path: str) -> str:
+        """`path` with `.`, `..` and the recorded symlinks resolved inside the root; it need not exist."""
+        found = self._canonical.get(path)
+        if found is None:
+            found = self._canonical[path] = self._resolve(path)
+        return found
+
+    def _resolve(self, path: str) -> str:
+        todo = path.split("/")[::-1]
+        done, links = "", 0
+        while todo:
+            part = todo.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                done = done.rpartition("/")[0]
+                continue
+            target = self.links.get(f"{done}/{part}")
+            if target is None:
+                done = f"{done}/{part}"
+                continue
+            links += 1
+            if links > _LINK_LIMIT:  # ELOOP: a name that no file has
+                return f"{done}/{part}"
+            done = "" if target.startswith("/") else done
+            todo += target.split("/")[::-1]
+        return done or "/"
+
+    def table(self, directory: str) -> Mapping[str, str]:
+        """Names in `directory` that lead to ELF files, with the canonical path of each."""
+        return self._tables.get(self.canonical(directory), _NOTHING)
+
+    def file(self, path: str) -> str:
+        """Canonical path of the ELF file at `path`; empty where there is none."""
+        directory, _, name = path.rpartition("/")
+        return self.table(directory or "/").get(name, "")
+
+    def directories(self) -> Iterator[str]:
+        """Canonical directories that hold ELF files or links to them."""
+        return iter(self._tables)
+
+
+def _linkage(library: HostLibrary) -> Linkage:
+    return Linkage(
+        elf_class=class_of(library.machine),
+        machine=library.machine,
+        soname=library.soname,
+        needed=library.needed,
+        verneed=library.verneed,
+        verdef=library.verdef,
+        markers=library.markers,
+    )
