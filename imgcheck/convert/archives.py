@@ -1,0 +1,212 @@
+"""An image repacked with its layers as they are: an OCI layout, or an archive that `docker load` reads."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from imgcheck.convert.disk import create_file, open_file, raw, write_file
+from imgcheck.convert.gather import gather
+from imgcheck.convert.model import ConvertOptions
+from imgcheck.convert.stage import Stage
+from imgcheck.convert.tarout import TarWriter
+from imgcheck.documents.image import LayerInfo
+from imgcheck.layers.entry import Entry
+from imgcheck.layers.stream import TarLayer
+from imgcheck.layers.tree import Node
+from imgcheck.progress import Progress
+from imgcheck.sources.model import Image, Layer
+
+Write = Callable[[Image, Stage, str, ConvertOptions, Progress], int]
+"""Writes the image as a new file or directory of the stage and returns its bytes."""
+
+_COPY = 1 << 20
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_INDEX = "application/vnd.oci.image.index.v1+json"
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_LAYER = "application/vnd.oci.image.layer.v1.tar"
+_SUFFIXES = ((b"\x1f\x8b", "+gzip"), (b"\x28\xb5\x2f\xfd", "+zstd"))
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z")
+_REPOSITORY = re.compile(r"[a-z0-9]+(?:[._/:-]+[a-z0-9]+)*\Z")
+
+
+@dataclass(frozen=True)
+class _Blob:
+    """A verified blob in the stage."""
+
+    name: str
+    digest: str
+    diff_id: str
+    size: int
+    media_type: str
+
+
+def write_layout(image: Image, stage: Stage, name: str, options: ConvertOptions, progress: Progress) -> int:
+    """An OCI layout (image-spec image-layout.md) with one image."""
+    for directory in (name, f"{name}/blobs", f"{name}/blobs/sha256"):
+        os.mkdir(directory, 0o755, dir_fd=stage.fd)
+    blobs = _copy_layers(image, stage, options, progress)
+    for blob in blobs:
+        os.rename(blob.name, _place(name, blob.digest), src_dir_fd=stage.fd, dst_dir_fd=stage.fd)
+    config = _put(stage, name, _config(image, blobs), _CONFIG)
+    layers = [{"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size} for blob in blobs]
+    manifest = _put(
+        stage,
+        name,
+        _json({"schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": layers}),
+        _MANIFEST,
+    )
+    manifest["annotations"] = {"org.opencontainers.image.ref.name": image_name(options.name, image.reference)}
+    manifest["platform"] = _platform(image)
+    write_file(
+        stage.fd, f"{name}/index.json", _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": [manifest]})
+    )
+    write_file(stage.fd, f"{name}/oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
+    return sum(blob.size for blob in blobs)
+
+
+def write_docker_archive(image: Image, stage: Stage, name: str, options: ConvertOptions, progress: Progress) -> int:
+    """A tar with manifest.json, the config and the layers, as `docker save` of every version reads it back."""
+    blobs = _copy_layers(image, stage, options, progress)
+    config = _config(image, blobs)
+    config_name = hashlib.sha256(config).hexdigest() + ".json"
+    names = [f"{blob.digest.removeprefix('sha256:')}.tar" for blob in blobs]
+    tag = image_name(options.name, image.reference)
+    tags = [tag if ":" in tag else f"{_repository(image.reference)}:{tag}"]
+    manifest = _json([{"Config": config_name, "RepoTags": tags, "Layers": names}])
+    with create_file(stage.fd, name) as file:
+        tar = TarWriter(file.write)
+        for path, data in ((config_name, config), ("manifest.json", manifest)):
+            tar.member(raw(path), _file_node(), len(data))
+            tar.data(data)
+        for path, blob in dict(zip(names, blobs, strict=True)).items():
+            tar.member(raw(path), _file_node(), blob.size)
+            with open_file(stage.fd, blob.name) as content:
+                tar.content(content, blob.size)
+            os.unlink(blob.name, dir_fd=stage.fd)
+        tar.end()
+        return file.tell()
+
+
+def image_name(name: str, reference: str) -> str:
+    """The name stored with the image: the one asked for, else the reference's tag, else "latest"."""
+    if name:
+        return name
+    tag = reference.partition("@")[0].rpartition(":")[2]
+    return tag if _TAG.match(tag) and tag != reference else "latest"
+
+
+def _repository(reference: str) -> str:
+    last = reference.rpartition("://")[2].partition("@")[0].rpartition(":")
+    found = last[0] or last[2]
+    return found if _REPOSITORY.match(found) and len(found) < 200 else "image"
+
+
+def _copy_layers(image: Image, stage: Stage, options: ConvertOptions, progress: Progress) -> list[_Blob]:
+    return [
+        _copy_blob(layer, stage, f"layer{index}", options, progress)
+        if isinstance(layer, TarLayer)
+        else _pack(layer, stage, f"layer{index}", options, progress)
+        for index, layer in enumerate(image.layers)
+    ]
+
+
+def _copy_blob(layer: TarLayer, stage: Stage, name: str, options: ConvertOptions, progress: Progress) -> _Blob:
+    """Copy first, then verify the copy: what is published is what was verified."""
+    blob_hash = hashlib.sha256()
+    with layer.open() as blob, create_file(stage.fd, name) as copy:
+        while data := blob.read(_COPY):
+            blob_hash.update(data)
+            copy.write(data)
+        size = copy.tell()
+    copied = TarLayer(layer.info, lambda: open_file(stage.fd, name))
+    gather((copied,), lambda *_entry: None, options.limits, progress)
+    with open_file(stage.fd, name) as blob:
+        media_type = _media_type(blob.read(4))
+    return _Blob(name, f"sha256:{blob_hash.hexdigest()}", layer.info.diff_id, size, media_type)
+
+
+def _pack(layer: Layer, stage: Stage, name: str, options: ConvertOptions, progress: Progress) -> _Blob:
+    """A layer that is no archive (a directory's) as an uncompressed tar, its members in the source's order."""
+    digest = hashlib.sha256()
+    with create_file(stage.fd, name) as file:
+
+        def write(data: Any) -> None:
+            digest.update(data)
+            file.write(data)
+
+        tar = TarWriter(write)
+        for entry, content in layer.entries():
+            _pack_member(tar, entry, content)
+        tar.end()
+        size = file.tell()
+    found = f"sha256:{digest.hexdigest()}"
+    packed = TarLayer(LayerInfo(digest=found, diff_id=found, size=size), lambda: open_file(stage.fd, name))
+    gather((packed,), lambda *_entry: None, options.limits, progress)
+    return _Blob(name, found, found, size, _LAYER)
+
+
+def _pack_member(tar: TarWriter, entry: Entry, content: Any) -> None:
+    path = raw(entry.path)
+    node = Node(entry, 0)
+    if entry.kind == "hardlink":
+        tar.hardlink(path, raw(entry.link), node)
+    elif content is not None:
+        tar.member(path, node, entry.size)
+        tar.content(content, entry.size)
+    elif path:
+        tar.member(path, node)
+
+
+def _config(image: Image, blobs: list[_Blob]) -> bytes:
+    """The image's own config where its layers are its own, else one that says the same of what was packed."""
+    if image.raw_config and all(isinstance(layer, TarLayer) for layer in image.layers):
+        return image.raw_config
+    config = image.config
+    process = {
+        "Env": list(config.environment),
+        "Entrypoint": list(config.entrypoint),
+        "Cmd": list(config.command),
+        "WorkingDir": config.working_directory,
+        "User": config.user,
+        "Labels": config.labels,
+    }
+    diff_ids = [blob.diff_id or blob.digest for blob in blobs]
+    return _json(
+        _platform(image)
+        | {
+            "config": {key: value for key, value in process.items() if value},
+            "rootfs": {"type": "layers", "diff_ids": diff_ids},
+        }
+    )
+
+
+def _platform(image: Image) -> dict[str, str]:
+    platform = image.platform
+    found = {"architecture": platform.architecture, "os": platform.os, "variant": platform.variant}
+    return {key: value for key, value in found.items() if value}
+
+
+def _media_type(magic: bytes) -> str:
+    return _LAYER + next((suffix for start, suffix in _SUFFIXES if magic.startswith(start)), "")
+
+
+def _place(layout: str, digest: str) -> str:
+    return f"{layout}/blobs/sha256/{digest.removeprefix('sha256:')}"
+
+
+def _put(stage: Stage, layout: str, data: bytes, media_type: str) -> dict[str, Any]:
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    write_file(stage.fd, _place(layout, digest), data)
+    return {"mediaType": media_type, "digest": digest, "size": len(data)}
+
+
+def _json(document: Any) -> bytes:
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def _file_node() -> Node:
+    return Node(Entry("", "file", 0o644), 0)

@@ -1,0 +1,90 @@
+"""First pass: the layers, verified and within bounds, as one merged tree; contents go where the caller keeps them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from imgcheck.convert.disk import raw
+from imgcheck.convert.model import Limits
+from imgcheck.errors import ConvertError
+from imgcheck.layers.entry import Entry
+from imgcheck.layers.stream import TarLayer
+from imgcheck.layers.tree import MergedTree, Node
+from imgcheck.progress import Progress
+from imgcheck.sources.model import Content, Layer
+
+Keep = Callable[[int, int, Entry, Content], Any]
+"""Called with layer, ordinal of the entry in it, entry and content of each regular file; gives the Node's payload."""
+
+
+@dataclass
+class Gathered:
+    """The merged tree, and what it does not say itself."""
+
+    tree: MergedTree = field(default_factory=MergedTree)
+    linked: set[Node] = field(default_factory=set)
+    """Nodes that may have several names."""
+    entries: int = 0
+
+
+def gather(layers: tuple[Layer, ...], keep: Keep, limits: Limits, progress: Progress) -> Gathered:
+    """Apply all layers. Raises ConvertError beyond a limit, LayerError and DigestError as layers do."""
+    gathered = Gathered()
+    tree = gathered.tree
+    for index, layer in enumerate(layers):
+        tree.begin_layer(index)
+        bounds = _Bounds(limits, layer)
+        for ordinal, (entry, content) in enumerate(entries(layer, progress)):
+            gathered.entries += 1
+            bounds.check(entry, gathered.entries)
+            payload = keep(index, ordinal, entry, content) if content is not None else None
+            node = tree.apply(entry, payload)
+            if entry.kind == "hardlink" and node is not None:
+                gathered.linked.add(node)
+    return gathered
+
+
+def entries(layer: Layer, progress: Progress) -> Iterator[tuple[Entry, Content | None]]:
+    """The layer's entries, its bytes told to `progress` where it is an archive."""
+    return layer.entries(progress) if isinstance(layer, TarLayer) else layer.entries()
+
+
+class _Bounds:
+    """The limits, as far as one layer can break them."""
+
+    def __init__(self, limits: Limits, layer: Layer) -> None:
+        self._limits = limits
+        self._name = layer.info.digest or layer.info.diff_id or "a layer"
+        self._total = 0
+        self._allowed = max(limits.ratio_floor, limits.ratio * layer.info.size) if layer.info.size else 1 << 62
+
+    def check(self, entry: Entry, count: int) -> None:
+        limits = self._limits
+        if count > limits.entries:
+            self._refuse(f"the image has more than {limits.entries} entries")
+        if entry.size:
+            self._total += entry.size
+            if entry.size > limits.file_size:
+                self._refuse(f"{entry.path!r} claims {entry.size} bytes, more than {limits.file_size}")
+            if self._total > self._allowed:
+                self._refuse(f"its files claim more than {self._allowed} bytes, out of all proportion to the blob")
+        path = entry.path
+        # Characters are at most four bytes: the common case needs no encoding.
+        if len(path) > 60 and (len(path) * 4 > limits.path or len(path) > limits.name // 4):
+            self._check_names(raw(path))
+        if path.count("/") >= limits.depth:
+            self._refuse(f"{path[:60]!r}... is more than {limits.depth} directories deep")
+        if "\0" in path or "\0" in entry.link:
+            self._refuse(f"{path!r} or its link target holds a NUL byte")
+        if entry.kind == "symlink" and not 0 < len(raw(entry.link)) <= limits.path:
+            self._refuse(f"the link {path!r} has a target of {len(raw(entry.link))} bytes")
+
+    def _check_names(self, path: bytes) -> None:
+        if len(path) > self._limits.path:
+            self._refuse(f"the path {path[:60]!r}... is longer than {self._limits.path} bytes")
+        longest = max(path.split(b"/"), key=len)
+        if len(longest) > self._limits.name:
+            self._refuse(f"the file name {longest[:60]!r}... is longer than {self._limits.name} bytes")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise ConvertError(f"{self._name}: refused: {why}", "no honest image does this: ask where it comes from")
