@@ -1,25 +1,26 @@
 """One pass over an image's layers: the merged tree, facts of every file with code, and the small texts wanted.
 
 Files are read straight from the stream of their layer into one buffer each and hashed on the way; the engines work
-on them in other threads while the stream goes on. Nothing touches the disk.
+on them in other processes while the stream goes on. Nothing touches the disk.
 """
 
 import fnmatch
 import hashlib
+import os
 import re
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from os import cpu_count
 
-from imgcheck.binaries.analyse import analyse, looks_like_code
+from imgcheck.binaries.analyse import looks_like_code
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Script
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree
 from imgcheck.profile.texts import read_script
+from imgcheck.profile.worker import Memory, Worker
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Content, Image, Layer
 
@@ -31,6 +32,8 @@ _CODE_LIMIT = 4 << 30
 """Larger than any object file that can be loaded in practice; it is held in memory."""
 _WAITING_LIMIT = 128 << 20
 """Bytes of files that wait for the engines besides the largest one: what bounds memory."""
+_WORKERS = 8
+"""Processes at most; each holds the engines (about 100 MB) besides the files."""
 _HASH_STEP = 4 << 20
 
 
@@ -109,30 +112,39 @@ class _Analysis:
     """The engines at work on files, with a bound on the bytes in memory."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(max(1, min(4, cpu_count() or 1)), thread_name_prefix="imgcheck-engines")
+        cores = len(os.sched_getaffinity(0))
+        self._pool = ThreadPoolExecutor(min(_WORKERS, cores), thread_name_prefix="imgcheck-engines")
         self._futures: dict[str, Future[CodeFacts | None]] = {}
         self._waiting: dict[str, int] = {}
         self._room = threading.Condition()
+        self._idle: list[Worker] = []
 
     def __enter__(self) -> "_Analysis":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+        for worker in self._idle:
+            worker.stop()
 
     def take(self, entry: Entry, head: bytes, content: Content) -> Code:
         """Read the file, and have it analysed unless the same bytes were met before."""
         if entry.size > _CODE_LIMIT:
             return self._refuse(entry)
-        import numpy as np
-
         self._wait_for(entry.size)
-        buffer = memoryview(np.empty(entry.size, np.uint8))
-        key = _fill(buffer, head, content)
-        if key not in self._futures:
+        memory = Memory(entry.size)
+        try:
+            key = _fill(memory.buffer, head, content)
+            memory.unmap()
+        except BaseException:
+            memory.close()
+            raise
+        if key in self._futures:
+            memory.close()
+        else:
             with self._room:
                 self._waiting[key] = entry.size
-            self._futures[key] = self._pool.submit(self._analyse, key, buffer)
+            self._futures[key] = self._pool.submit(self._analyse, key, memory)
         return Code(key)
 
     def results(self) -> dict[str, CodeFacts | None]:
@@ -153,11 +165,14 @@ class _Analysis:
         with self._room:
             self._room.wait_for(fits)
 
-    def _analyse(self, key: str, data: memoryview) -> CodeFacts | None:
+    def _analyse(self, key: str, memory: Memory) -> CodeFacts | None:
+        worker = self._idle.pop() if self._idle else Worker()
         try:
-            return analyse(data)
+            return worker.analyse(memory)
         finally:
-            del data
+            if worker.alive:
+                self._idle.append(worker)
+            memory.close()
             with self._room:
                 del self._waiting[key]
                 self._room.notify()
