@@ -1,11 +1,11 @@
 """What a command reaches in an image, and what the loader would miss on the way."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from imgcheck.documents.image import Reach
 
-Context = Literal["entry", "module", "library"]
+Context = Literal["entry", "module", "helper", "library"]
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,15 @@ class Problem:
     root: str = ""
     """The program or library in whose start it happens; `path` itself or a file that loads it."""
     context: Context = "entry"
-    """Whether `root` is a program, a Python extension module, or a library that something opens by itself."""
+    """What `root` is: a program that is called by name, a Python extension module, a program outside PATH (a wrapper
+    may start it with variables of its own), or a library that something opens by itself."""
     elsewhere: tuple[str, ...] = ()
     """Files of the image that would serve, outside the directories that were sought."""
     skipped: tuple[str, ...] = ()
     """Files of the right name that the loader passed over: other class or machine."""
+
+    def with_files(self, elsewhere: tuple[str, ...], skipped: tuple[str, ...]) -> "Problem":
+        return replace(self, elsewhere=elsewhere, skipped=skipped)
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class Closure:
 
     reaches: dict[str, Reach] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    contextual: tuple[Problem, ...] = ()
+    """What a file opened at run time misses by itself, but finds where its opener has loaded it before."""
     chosen: dict[tuple[str, str], str] = field(default_factory=dict)
     """(file, soname) to the canonical path chosen; injected files by their path in the container."""
     opens: dict[str, str] = field(default_factory=dict)

@@ -1,10 +1,15 @@
 """The host's libraries that a runtime places in the container, and where the loader then finds them."""
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
+from imgcheck import versions
 from imgcheck.documents.host import HostLibrary, HostProfile
 from imgcheck.documents.image import ImageProfile
 from imgcheck.knowledge.types import Runtime
+from imgcheck.loader.abi import abi_of, class_of
+
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386"}
 
 
 @dataclass(frozen=True)
@@ -21,12 +26,59 @@ class Injection:
     """The host's files are not known: `libraries` are the sonames that its driver is known to have."""
 
 
-def injection_for(
-    runtime: Runtime, host: HostProfile, image: ImageProfile, driver_sonames: tuple[str, ...] = ()
-) -> Injection | None:
-    """What `runtime` injects on `host`; None where it injects nothing, or the host has no driver to inject.
+def injection_for(runtime: Runtime, host: HostProfile, image: ImageProfile) -> Injection | None:
+    """What `runtime` injects on `host`; None where it injects nothing, or the host has nothing to inject.
 
-    Where the host's libraries are not known but its driver is, stand-ins named `driver_sonames` without symbol
-    versions are assumed (`Injection.assumed`).
+    Where the host's library files are not known but its driver is, stand-ins under the runtime's sonames are assumed,
+    without symbol versions (`Injection.assumed`).
     """
-    raise NotImplementedError
+    machine = _MACHINES.get(image.platform.architecture, image.platform.architecture)
+    if not runtime.injects_driver or not _asked_for(runtime, image) or host.driver.userland.absent:
+        return None
+    if runtime.injects_on and not {machine, image.platform.architecture} & set(runtime.injects_on):
+        return None
+    libraries = tuple(
+        library
+        for library in host.libraries.value or ()
+        if library.machine == machine and any(_matches(library, pattern) for pattern in runtime.libraries)
+    )
+    assumed = host.libraries.unknown and (host.driver.userland.known or host.driver.cuda.known)
+    if assumed:
+        libraries = tuple(_stand_in(pattern, machine) for pattern in runtime.libraries if pattern.endswith(".so*"))
+    if not libraries:
+        return None
+    directory = runtime.directory.replace("{libdir}", library_directory(image, machine))
+    return Injection(directory, libraries, _order(runtime, host), runtime.ldconfig, assumed)
+
+
+def _order(runtime: Runtime, host: HostProfile) -> str:
+    """The order of the version that is installed, where the host tells and that version changed it."""
+    installed = next((each.version for each in host.runtimes.value or () if each.id == runtime.id), "")
+    changed = (c.order for c in runtime.changes if c.order and installed and versions.at_least(installed, c.since))
+    return next(changed, runtime.order)
+
+
+def _asked_for(runtime: Runtime, image: ImageProfile) -> bool:
+    """Whether what makes the runtime inject is in the image, or can be given by its user."""
+    variables = dict(item.partition("=")[::2] for item in image.config.environment)
+    unset = [name for name in runtime.requires_environment if variables.get(name, "") in ("", "void", "none")]
+    unlabelled = [name for name in runtime.requires_labels if name not in image.config.labels]
+    return not unlabelled and (not unset or bool(runtime.environment_option))
+
+
+def _matches(library: HostLibrary, pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (library.soname, library.path.rpartition("/")[2]))
+
+
+def _stand_in(pattern: str, machine: str) -> HostLibrary:
+    soname = pattern.removesuffix("*") + ".1"
+    return HostLibrary(path=f"/{soname}", soname=soname, machine=machine)
+
+
+def library_directory(image: ImageProfile, machine: str) -> str:
+    """The distribution's directory of 64-bit libraries: Debian's multiarch one where the image has it."""
+    abi = abi_of(machine, class_of(machine))
+    multiarch = f"/usr/lib/{abi.triplet}"
+    places = (multiarch + "/", f"/lib/{abi.triplet}/")
+    present = multiarch in image.tree.directories or any(record.path.startswith(places) for record in image.files)
+    return multiarch if abi.triplet and present else "/usr/lib64"

@@ -1,20 +1,350 @@
-"""ld.so's search over an image's index: who loads what, from where, and what is missed."""
+"""ld.so's work over a whole image: who loads what, from where, what is missed, and how each file is reached."""
 
-from imgcheck.documents.image import ImageProfile
-from imgcheck.loader.closure import Closure
-from imgcheck.loader.injection import Injection
-from imgcheck.loader.roots import Roots
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from imgcheck.documents.host import HostProfile
+from imgcheck.documents.image import ImageProfile, Reach
+from imgcheck.knowledge.types import Runtime
+from imgcheck.loader.closure import Closure, Context, Problem
+from imgcheck.loader.environment import Environment, environment_of
+from imgcheck.loader.injection import Injection, injection_for
+from imgcheck.loader.process import Process
+from imgcheck.loader.roots import Roots, find_roots, python_fits
+from imgcheck.loader.system import System, Systems
+from imgcheck.loader.tree import Tree
+
+_REACHES: tuple[Reach, ...] = ("entry", "import", "path", "unreached")
+_CONTEXTS: tuple[Context, ...] = ("entry", "module", "helper", "library")
+# Opened by name at run time, by the CUDA runtime and by frameworks, from whatever the loader finds first.
+_OPENED_BY_NAME = ("libcuda.so", "libnvidia-")
+_PYTHON = "python"
 
 
 def close(
     image: ImageProfile,
     roots: Roots | None = None,
-    injection: Injection | None = None,
+    host: HostProfile | None = None,
+    runtime: Runtime | None = None,
     levels: tuple[str, ...] = (),
 ) -> Closure:
-    """All that `roots` reach in `image` with `injection` in place, and what the loader misses.
+    """All that `roots` reach in `image`, and what the loader misses, as `runtime` starts it on `host`.
 
-    `roots` None means find_roots(image). `levels` are the glibc-hwcaps directories that the host's CPU opens, best
-    first ("x86-64-v3", "x86-64-v2"); empty (unknown) takes the baseline files.
+    `roots` None means find_roots(image). Without host or runtime nothing is injected. `levels` are the glibc-hwcaps
+    directories that the host's CPU opens, best first ("x86-64-v3", "x86-64-v2"); empty (unknown) takes the baseline
+    files. For several runtimes use one `Loader`.
     """
-    raise NotImplementedError
+    return Loader(image, roots, levels).close(host, runtime)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """A file that begins a process, or that something opens by itself."""
+
+    path: str
+    context: Context
+    reach: Reach
+    within: str = ""
+    """The program that opens it, where that is known."""
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of one start."""
+
+    start: _Start
+    loaded: tuple[str, ...]
+    """Canonical paths in ld.so's order."""
+    asked: frozenset[str]
+    """Every name that was asked for."""
+    chosen: dict[tuple[str, str], str]
+    problems: tuple[Problem, ...]
+
+
+class Loader:
+    """The loader's model of one image; what no runtime changes is worked out once."""
+
+    def __init__(self, image: ImageProfile, roots: Roots | None = None, levels: tuple[str, ...] = ()) -> None:
+        self.image = image
+        self.roots = roots if roots is not None else find_roots(image)
+        self._levels = levels
+        self._tree = Tree(image)
+        self._environment = environment_of(image)
+
+    def close(self, host: HostProfile | None = None, runtime: Runtime | None = None) -> Closure:
+        """The closure on `host` under `runtime`; without either, of the image alone."""
+        injection = injection_for(runtime, host, self.image) if host is not None and runtime is not None else None
+        if injection is None:
+            return self._alone
+        return self._with(injection)
+
+    @cached_property
+    def _view(self) -> "_View":
+        return _View(self._tree, self._environment, None, self._levels)
+
+    @cached_property
+    def _outcomes(self) -> list[_Outcome]:
+        return _run_all(self._view, self.roots, self._environment)
+
+    @cached_property
+    def _alone(self) -> Closure:
+        return _closure(self._view, self._outcomes, self.roots)
+
+    def _with(self, injection: Injection) -> Closure:
+        tree = self._tree.overlay(injection.directory, injection.libraries)
+        view = _View(tree, self._environment, injection, self._levels)
+        changed = _changed_names(self._view, view, injection)
+        outcomes = [_run(view, outcome.start) if outcome.asked & changed else outcome for outcome in self._outcomes] + [
+            _run(view, start) for start in _injected_starts(tree, self.roots)
+        ]
+        return _closure(view, outcomes, self.roots)
+
+
+class _View:
+    """A tree with its dynamic loaders, under one injection."""
+
+    def __init__(
+        self, tree: Tree, environment: Environment, injection: Injection | None, levels: tuple[str, ...]
+    ) -> None:
+        self.tree, self.injection = tree, injection
+        self.systems = Systems(tree, environment, injection, levels)
+        self._programs: dict[str, Process] = {}
+
+    def system(self, path: str) -> System:
+        return self.systems.of(path, self.tree.linkage[path])
+
+    def program(self, path: str) -> Process:
+        """The process of a program in which others are opened: made once."""
+        if path not in self._programs:
+            self._programs[path] = Process(self.system(path), path)
+        return self._programs[path]
+
+    @cached_property
+    def by_name(self) -> dict[str, list[str]]:
+        """File name or soname to the files that carry it."""
+        found: dict[str, dict[str, None]] = defaultdict(dict)
+        for directory in self.tree.directories():
+            for name, path in self.tree.table(directory).items():
+                found[name][path] = None
+        for path, linkage in self.tree.linkage.items():
+            if linkage.soname:
+                found[linkage.soname][path] = None
+        return {name: list(paths) for name, paths in found.items()}
+
+
+def _changed_names(before: _View, after: _View, injection: Injection) -> frozenset[str]:
+    """Names whose search may end elsewhere once `injection` is in place."""
+    names = {library.soname for library in injection.libraries}
+    names |= {posixpath.basename(library.path) for library in injection.libraries}
+    if injection.ldconfig:
+        for path in after.tree.linkage:
+            old, new = before.system(path).cache if path in before.tree.linkage else {}, after.system(path).cache
+            names |= {name for name in {*old, *new} if old.get(name) != new.get(name)}
+            break
+    return frozenset(names)
+
+
+def _run_all(view: _View, roots: Roots, environment: Environment) -> list[_Outcome]:
+    """Programs first, then Python's modules, then every library that none of these has loaded."""
+    outcomes = [_run(view, start) for start in _programs(view.tree, roots, environment)]
+    covered = {path for outcome in outcomes for path in outcome.loaded}
+    for start in _modules(view, roots, covered):
+        outcome = _run(view, start)
+        outcomes.append(outcome)
+        covered.update(outcome.loaded)
+    for start in _libraries(view, roots, covered):
+        if start.path not in covered:
+            outcome = _run(view, start)
+            outcomes.append(outcome)
+            covered.update(outcome.loaded)
+    return outcomes
+
+
+def _programs(tree: Tree, roots: Roots, environment: Environment) -> Iterator[_Start]:
+    """Every program, those of the command first; a library among the entries is one that something opens."""
+    for path in roots.entries:
+        yield _Start(path, "entry" if _is_program(tree, path) else "library", "entry")
+    in_path = {tree.canonical(directory) for directory in environment.path}
+    linked = {target for directory in in_path for target in tree.table(directory).values()}
+    for path in tree.linkage:
+        if path not in roots.entries and _is_program(tree, path):
+            outside: Reach = "path" if path in linked else "unreached"
+            context: Context = "entry" if path in linked else "helper"
+            yield _Start(path, context, "entry" if roots.everything else outside)
+
+
+def _is_program(tree: Tree, path: str) -> bool:
+    """libc.so.6 and others that merely can be run carry an interpreter, too: they have a soname."""
+    linkage = tree.linkage[path]
+    return linkage.type == "executable" and not linkage.soname
+
+
+def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[_Start]:
+    """Python extension modules in their interpreter, and the other libraries of its packages behind them."""
+    pythons = [path for path in view.tree.linkage if posixpath.basename(path).startswith(_PYTHON)]
+    pythons = [path for path in pythons if _is_program(view.tree, path)]
+    pythons.sort(key=lambda path: path not in roots.entries)
+    imports = set(roots.imports)
+    for path, linkage in view.tree.linkage.items():
+        if linkage.python_module and linkage.type == "shared" and path not in covered:
+            reach: Reach = "import" if path in imports else "entry" if roots.everything else "unreached"
+            yield _Start(path, "module", reach, _python_of(path, pythons))
+    for path in roots.imports:
+        if not view.tree.linkage[path].python_module and path not in covered:
+            yield _Start(path, "library", "import", _python_of(path, pythons))
+
+
+def _python_of(module: str, pythons: list[str]) -> str:
+    """The interpreter for a module: of its version, and of its prefix where several are."""
+    fitting = [path for path in pythons if python_fits(posixpath.basename(path).removeprefix(_PYTHON), module)]
+    near = [path for path in fitting if module.startswith(posixpath.dirname(posixpath.dirname(path)) + "/")]
+    return next(iter(near or fitting), "")
+
+
+def _libraries(view: _View, roots: Roots, covered: set[str]) -> Iterator[_Start]:
+    """Libraries that nothing loaded so far: first those that no other names, since they load the rest."""
+    left = [path for path, linkage in view.tree.linkage.items() if path not in covered]
+    named = {name for path in left for name in view.tree.linkage[path].needed}
+    inner = [p for p in left if {view.tree.linkage[p].soname, posixpath.basename(p)} & named]
+    imports = set(roots.imports)
+    for path in (*(p for p in left if p not in set(inner)), *inner):
+        reach: Reach = "entry" if roots.everything else "import" if path in imports else "unreached"
+        yield _Start(path, "library", reach)
+
+
+def _injected_starts(tree: Tree, roots: Roots) -> Iterator[_Start]:
+    """The driver's libraries that programs open by name, in the process of the command where it is known."""
+    program = next((path for path in roots.entries if _is_program(tree, path)), "")
+    for path, library in tree.host.items():
+        if library.soname.startswith(_OPENED_BY_NAME):
+            yield _Start(path, "library", "entry", program)
+
+
+def _run(view: _View, start: _Start) -> _Outcome:
+    tree, system = view.tree, view.system(start.path)
+    linkage = tree.linkage[start.path]
+    if start.context in ("entry", "helper") and linkage.interpreter and not tree.file(linkage.interpreter):
+        problem = Problem("interpreter", start.path, linkage.interpreter, root=start.path)
+        return _Outcome(start, (start.path,), frozenset(), {}, (problem,))
+    within = view.program(start.within) if start.within and view.system(start.within).abi == system.abi else None
+    if within is not None:
+        system = within.system
+    process = Process(system, start.path, within=within)
+    chosen = {(item.real, name): found.real for item in process.objects for name, found in item.libraries if found}
+    asked = {name for item in process.objects for name, _ in item.libraries}
+    return _Outcome(
+        start,
+        tuple(item.real for item in process.objects),
+        frozenset(asked),
+        chosen,
+        tuple(_problems(view, start, process)),
+    )
+
+
+def _problems(view: _View, start: _Start, process: Process) -> Iterator[Problem]:
+    host = view.tree.host
+    for miss in process.misses:
+        yield Problem(
+            "library",
+            miss.object.real,
+            miss.name,
+            injected=miss.object.real in host,
+            searched=miss.object.plan.searched,
+            root=start.path,
+            context=start.context,
+        )
+    for missed in process.version_misses():
+        yield Problem(
+            "version",
+            missed.object.real,
+            missed.name,
+            missed.version,
+            missed.provider.opened,
+            injected=missed.object.real in host or missed.provider.real in host,
+            root=start.path,
+            context=start.context,
+        )
+
+
+def _closure(view: _View, outcomes: list[_Outcome], roots: Roots) -> Closure:
+    outcomes = sorted(outcomes, key=_rank)
+    reaches: dict[str, Reach] = {}
+    chosen: dict[tuple[str, str], str] = {}
+    for outcome in outcomes:
+        for path in outcome.loaded:
+            reaches.setdefault(path, outcome.start.reach)
+        for key, path in outcome.chosen.items():
+            chosen.setdefault(key, path)
+    if roots.everything:
+        reaches |= {record.path: "entry" for record in view.tree.image.files}
+    problems, contextual = _sorted_out(view, outcomes, chosen)
+    return Closure(
+        reaches=reaches,
+        problems=problems,
+        contextual=contextual,
+        chosen=chosen,
+        opens=_opens(view, roots),
+        injected=frozenset(view.tree.host),
+        assumed=view.injection is not None and view.injection.assumed,
+        loaded={outcome.start.path: outcome.loaded for outcome in reversed(outcomes)},
+        libcs=frozenset(path for path in reaches if posixpath.basename(path).startswith(("libc.so.6", "libc-2."))),
+    )
+
+
+def _rank(outcome: _Outcome) -> tuple[int, int]:
+    return _REACHES.index(outcome.start.reach), _CONTEXTS.index(outcome.start.context)
+
+
+def _sorted_out(
+    view: _View, outcomes: Iterable[_Outcome], chosen: dict[tuple[str, str], str]
+) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    """Each problem once, where it is reached best; apart from them those that the context may well settle.
+
+    A file that is opened at run time finds what its opener has loaded before: a library that it misses by itself, yet
+    that another context gives it or that lies elsewhere in the image, is no failure that can be foreseen.
+    """
+    kept: dict[tuple[str, ...], Problem] = {}
+    settled: dict[tuple[str, ...], Problem] = {}
+    for outcome in outcomes:
+        for problem in outcome.problems:
+            key = (problem.kind, problem.path, problem.needed, problem.version, problem.provider)
+            if key in kept:
+                continue
+            problem = _with_alternatives(view, problem)
+            elsewhere = problem.elsewhere or (problem.path, problem.needed) in chosen
+            if problem.kind == "library" and problem.context != "entry" and elsewhere and not problem.injected:
+                settled.setdefault(key, problem)
+            else:
+                kept[key] = problem
+    return tuple(kept.values()), tuple(problem for key, problem in settled.items() if key not in kept)
+
+
+def _with_alternatives(view: _View, problem: Problem) -> Problem:
+    """`problem` with the files of the same name: those that would serve, and those of another class or machine."""
+    if problem.kind != "library":
+        return problem
+    system = view.system(problem.path)
+    named = view.by_name.get(posixpath.basename(problem.needed), [])
+    fitting = [path for path in named if view.system(path).abi == system.abi]
+    sought = {view.tree.canonical(directory) for directory in problem.searched}
+    skipped = [path for path in named if path not in fitting and posixpath.dirname(path) in sought]
+    return problem.with_files(tuple(fitting), tuple(skipped))
+
+
+def _opens(view: _View, roots: Roots) -> dict[str, str]:
+    """What the driver's sonames lead to for a program of the command, or else for any program of the image."""
+    names = {n for n in view.by_name if n.startswith(_OPENED_BY_NAME) and ".so" in n}
+    programs = [path for path in roots.entries if _is_program(view.tree, path)]
+    programs = programs or [path for path in view.tree.linkage if _is_program(view.tree, path)][:1]
+    found: dict[str, str] = {}
+    for path in programs:
+        process = view.program(path)
+        for name in sorted(names):
+            loaded = process.loaded(name)
+            there = loaded or process.system.find(name, process.main.plan)
+            if there is not None:
+                found.setdefault(name, there.real)
+    return found

@@ -1,8 +1,25 @@
 """What runs in an image: its command, through PATH, `env`, shebangs and shell wrappers, down to ELF files."""
 
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imgcheck.documents.image import ImageProfile
+from imgcheck.documents.image import ImageProfile, Script
+from imgcheck.loader.environment import environment_of
+from imgcheck.loader.tree import Tree
+
+_SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh", "busybox"})
+# Programs that run the command in their arguments.
+_WRAPPERS = frozenset({
+    "catchsegv", "chroot", "chrt", "conda", "docker-init", "dumb-init", "env", "exec", "gosu", "ionice", "mamba",
+    "micromamba", "mpiexec", "mpirun", "nice", "nohup", "numactl", "setarch", "setpriv", "setsid", "srun", "stdbuf",
+    "su-exec", "sudo", "taskset", "time", "timeout", "tini", "tini-static", "unshare", "xvfb-run",
+})  # fmt: skip
+_PYTHON = re.compile(r"(?:python|pypy)(\d+(?:\.\d+)?)?[a-z]*(?:\.exe)?")
+_OPERATORS = frozenset({"&&", "||", ";", "|", "&", "(", ")", "{", "}", "!", "then", "do", "else", "if", "while"})
+_DEPTH = 16
 
 
 @dataclass(frozen=True)
@@ -14,7 +31,7 @@ class Roots:
     entries: tuple[str, ...] = ()
     """Canonical paths of the ELF files that they execute, interpreters of scripts included."""
     imports: tuple[str, ...] = ()
-    """Extension modules that a Python among `entries` can import."""
+    """Libraries that a Python among `entries` can import or open: extension modules and what lies beside them."""
     everything: bool = False
     """No command is known, or it is a bare shell: users type their own, and every file counts as reached."""
     missing: tuple[str, ...] = ()
@@ -27,4 +44,164 @@ def find_roots(image: ImageProfile, command: tuple[str, ...] | None = None, entr
     `command` None means the image's own. `entries` (`--entry PATH`) replace the command where that is None, else
     they add to it.
     """
-    raise NotImplementedError
+    search = _Search(image)
+    words: tuple[str, ...] = ()
+    if command is not None or not entries:
+        tail = image.config.command if command is None else command
+        words = (*image.config.entrypoint, *tail)
+        search.run(words)
+        if command:  # Apptainer's exec and `docker run --entrypoint` start it without the image's entrypoint
+            search.run(command)
+    for entry in entries:
+        search.run((entry,))
+    everything = search.open_ended if search.found else not search.missing
+    return Roots(words, tuple(search.found), tuple(search.imports()), everything, tuple(search.missing))
+
+
+class _Search:
+    """Follows commands down to ELF files."""
+
+    def __init__(self, image: ImageProfile) -> None:
+        self._tree = Tree(image)
+        self._environment = environment_of(image)
+        self._scripts: dict[str, Script] = {script.path: script for script in image.tree.scripts}
+        self._python_paths = image.tree.python_paths
+        self._called: dict[str, None] = {}
+        self._seen: set[tuple[str, ...]] = set()
+        self.found: dict[str, None] = {}
+        self.missing: dict[str, None] = {}
+        self.open_ended = False
+        """A shell waits for commands, or runs some that cannot be read."""
+
+    def run(self, words: tuple[str, ...], depth: int = _DEPTH) -> None:
+        """Add what executing `words` starts."""
+        if not words or depth == 0 or words in self._seen:
+            return
+        self._seen.add(words)
+        path = self._which(words[0])
+        if not path:
+            self.missing[words[0]] = None
+            return
+        if path in self._scripts:
+            self._script(self._scripts[path], words[1:], depth)
+            return
+        self.found[path] = None
+        self._called[words[0]] = None
+        self._arguments(posixpath.basename(words[0]), posixpath.basename(path), words[1:], depth)
+
+    def _arguments(self, called: str, real: str, arguments: tuple[str, ...], depth: int) -> None:
+        if called in _SHELLS or (real in _SHELLS and real != "busybox"):
+            self._shell(arguments, depth)
+        elif called in _WRAPPERS:
+            self.run(self._wrapped(arguments), depth - 1)
+
+    def _wrapped(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        """The command in a wrapper's arguments: from the first word on that is a program of the image."""
+        for index, word in enumerate(arguments):
+            if word.startswith("-S") and len(arguments) == index + 2:  # env -S "words"
+                return _split(arguments[index + 1])
+            if not word.startswith("-") and "=" not in word and self._which(word):
+                return arguments[index:]
+        return ()
+
+    def _shell(self, arguments: tuple[str, ...], depth: int) -> None:
+        if arguments[:1] == ("sh",):  # busybox sh
+            arguments = arguments[1:]
+        for index, word in enumerate(arguments):
+            if word.startswith("-") and not word.startswith("--") and "c" in word:
+                self._line(arguments[index + 1 : index + 2], depth)
+                return
+            if not word.startswith(("-", "+")):
+                self.run((word, *arguments[index + 1 :]), depth - 1)
+                return
+        self.open_ended = True
+
+    def _line(self, line: tuple[str, ...], depth: int) -> None:
+        """The commands of `sh -c LINE` whose names stand there plainly."""
+        started = False
+        for command in _commands(line[0] if line else ""):
+            if self._which(command[0]):
+                self.run(command, depth - 1)
+                started = True
+        self.open_ended |= not started
+
+    def _script(self, script: Script, arguments: tuple[str, ...], depth: int) -> None:
+        words = script.interpreter
+        shell = any(posixpath.basename(word) in _SHELLS for word in words[:3])
+        # The interpreter of a shell script is reached, yet its own arguments are the script: not to be followed again.
+        self.run(words if not shell else (words[0],), depth - 1) if not shell else self._interpreter(words)
+        if not shell:
+            return
+        for command in script.execs:
+            self.run(arguments if command == "$@" else (command, *arguments), depth - 1)
+        plain = [command for command in script.execs if command != "$@"]
+        if not (plain or ("$@" in script.execs and arguments)):
+            self.open_ended = True
+
+    def _interpreter(self, words: tuple[str, ...]) -> None:
+        for word in words:
+            if path := self._which(word):
+                self.found[path] = None
+
+    def _which(self, word: str) -> str:
+        """Canonical path of the program or script that `word` starts; empty where there is none."""
+        if "/" in word:
+            path = self._tree.canonical(posixpath.join(self._environment.working_directory, word))
+            return path if path in self._tree.linkage or path in self._scripts else ""
+        for directory in self._environment.path:
+            path = self._tree.canonical(f"{directory}/{word}")
+            if path in self._tree.linkage or path in self._scripts:
+                return path
+        return ""
+
+    def imports(self) -> Iterator[str]:
+        """Shared libraries below the module directories of the Pythons that were found."""
+        pythons = [posixpath.basename(path) for path in self.found]
+        matches = [match for match in map(_PYTHON.fullmatch, pythons) if match]
+        if not matches:
+            return
+        for path, linkage in self._tree.linkage.items():
+            if linkage.type != "shared":
+                continue
+            inside = "/lib-dynload/" in path or path.startswith(tuple(p + "/" for p in self._python_paths))
+            if inside and any(python_fits(match[1] or "", path) for match in matches):
+                yield path
+
+
+_VERSION_IN_PATH = re.compile(r"/(?:python|pypy)(\d+\.\d+)/")
+_VERSION_IN_NAME = re.compile(r"\.cpython-(\d)(\d+)")
+
+
+def python_fits(version: str, path: str) -> bool:
+    """Whether a Python of `version` ("3.11", "3" or unknown "") can load the module at `path`, by its names."""
+    named = _VERSION_IN_NAME.search(posixpath.basename(path))
+    directory = _VERSION_IN_PATH.search(path)
+    found = f"{named[1]}.{named[2]}" if named else directory[1] if directory else ""
+    if not found or not version:
+        return True
+    return found == version if "." in version else found.partition(".")[0] == version
+
+
+def _split(line: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(line))
+    except ValueError:
+        return ()
+
+
+def _commands(line: str) -> Iterator[tuple[str, ...]]:
+    """Simple commands of a shell line, assignments and keywords before them taken off."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    try:
+        tokens = list(lexer)
+    except ValueError:
+        return
+    for token in (*tokens, ";"):
+        if token in _OPERATORS or set(token) <= set("();<>|&"):
+            if words:
+                yield tuple(words)
+            words = []
+        elif words or not re.fullmatch(r"exec|[A-Za-z_]\w*=.*", token):
+            words.append(token)

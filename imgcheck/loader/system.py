@@ -227,10 +227,13 @@ class System:
     def library_path(self) -> tuple[str, ...]:
         """LD_LIBRARY_PATH with what the runtime adds to it."""
         own = self.environment.library_path
-        if self.injection is not None and self.injection.order == "ld-library-path-first":
-            own = (self.injection.directory, *own)
-        elif self.injection is not None and self.injection.order == "ld-library-path-last":
-            own = (*own, self.injection.directory)
+        order, directory = (self.injection.order, self.injection.directory) if self.injection else ("", "")
+        if order == "ld-library-path-first":
+            own = (directory, *own)
+        elif order == "ld-library-path-last":
+            own = (*own, directory)
+        elif order == "image-first":
+            own = (*(own or (*self.tree.image.tree.ld_so_conf, *self.defaults)), directory)
         return tuple(dict.fromkeys(self.expand(part, "/") for part in own))
 
     def find(self, name: str, plan: Plan) -> Found | None:

@@ -3,6 +3,7 @@
 import hashlib
 import mmap
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, TreeIndex
 from imgcheck.loader.cache import read_cache
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
+
+
+_PYTHON_PATH = re.compile(r".*?/(?:site|dist)-packages(?=/)")
 
 
 def profile_of(root: Path, environment: tuple[str, ...] = (), command: tuple[str, ...] = ()) -> ImageProfile:
@@ -33,7 +37,7 @@ def profile_of(root: Path, environment: tuple[str, ...] = (), command: tuple[str
         layers=(LayerInfo(),),
         files=tuple(sorted(records, key=lambda record: record.path)),
         objects=objects,
-        tree=_index(root, links),
+        tree=_index(root, links, records),
     )
 
 
@@ -58,7 +62,7 @@ def _facts(path: str) -> CodeFacts | None:
     return CodeFacts(len(data), linkage=read_linkage(Elf(memoryview(data))))
 
 
-def _index(root: Path, links: dict[str, str]) -> TreeIndex:
+def _index(root: Path, links: dict[str, str], records: list[FileRecord]) -> TreeIndex:
     def text(path: str) -> bytes:
         file = root / path.lstrip("/")
         return file.read_bytes() if file.is_file() else b""
@@ -72,4 +76,5 @@ def _index(root: Path, links: dict[str, str]) -> TreeIndex:
         ld_so_cache=read_cache(text("/etc/ld.so.cache")),
         ld_so_preload=read_preload(text("/etc/ld.so.preload")),
         musl_paths=musl,
+        python_paths=tuple(sorted({m[0] for r in records if (m := _PYTHON_PATH.match(r.path))})),
     )
