@@ -12,6 +12,7 @@ from imgcheck.documents.host import Fact, HostLibrary, absent, known, unknown
 from imgcheck.errors import ElfError
 from imgcheck.host.files import Root
 from imgcheck.knowledge import Knowledge
+from imgcheck.loader.cache import read_cache
 
 # Where drivers lie that are not in the loader's cache: NixOS, WSL, sites that unpack NVIDIA's archive.
 _DIRECTORIES = (
@@ -29,8 +30,6 @@ _FABRIC = (
     "libpmix.so*",
     "libpmi2.so*",
 )
-_NEW_MAGIC = b"glibc-ld.so.cache1.1"
-_OLD_MAGIC = b"ld.so-1.7.0"
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 21: "ppc64le", 22: "s390x", 243: "riscv64",
              258: "loongarch64"}  # fmt: skip
 
@@ -82,7 +81,7 @@ class Libraries:
 
     @cached_property
     def _cached(self) -> list[tuple[str, str]]:
-        return list(read_cache(self._root.data("/etc/ld.so.cache") or b""))
+        return [(entry.soname, entry.path) for entry in read_cache(self._root.data("/etc/ld.so.cache") or b"")]
 
     def _fits(self, path: str) -> bool:
         """A shared object for this machine by its ELF header (e_machine is the u16 at 18)."""
@@ -96,29 +95,6 @@ class Libraries:
 
 def _glob(pattern: str) -> str:
     return re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
-
-
-def read_cache(data: bytes) -> Iterator[tuple[str, str]]:
-    """(soname, path) of each entry of an ld.so.cache in the format of glibc 2.2 and later, in its order.
-
-    The header is 48 bytes from the magic: 20 bytes of magic, u32 count, u32 size of strings, reserved. Each entry is
-    24 bytes: i32 flags, u32 key, u32 value, u32 osversion, u64 hwcap; key and value are offsets from the magic to
-    zero-terminated strings (glibc sysdeps/generic/dl-cache.h). Old caches carry an older table in front.
-    """
-    start = data.find(_NEW_MAGIC) if data.startswith((_NEW_MAGIC, _OLD_MAGIC)) else -1
-    if start < 0 or len(data) < start + 48:
-        return
-    table = data[start:]
-    order = ">" if table[28] & 3 == 3 else "<"
-    (count,) = struct.unpack_from(f"{order}I", table, 20)
-    for index in range(min(count, (len(table) - 48) // 24)):
-        _, key, value = struct.unpack_from(f"{order}iII", table, 48 + 24 * index)
-        yield _text(table, key), _text(table, value)
-
-
-def _text(table: bytes, start: int) -> str:
-    end = table.find(b"\0", start)
-    return table[start:end].decode("utf-8", "backslashreplace") if 0 <= start < end else ""
 
 
 def injectable(root: Root, knowledge: Knowledge, libraries: Libraries, driver: bool) -> Fact[tuple[HostLibrary, ...]]:

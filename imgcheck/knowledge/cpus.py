@@ -33,8 +33,8 @@ class Feature(Data, frozen=True):
     """Lowest x86-64 level that includes it; `baseline` is what every CPU of the architecture has."""
     without: Literal["trap", "other-result", "no-operation"] = "trap"
     """What its instructions do on a CPU that lacks it."""
-    vector: bool = False
-    """Wider or fused arithmetic, which hot loops gain from."""
+    vector: Literal["", "gain", "listed"] = ""
+    """`gain`: hot loops gain much from being compiled for it; `listed`: named along with those."""
 
 
 class Microarchitecture(Data, frozen=True):
@@ -57,6 +57,19 @@ class Product(Data, frozen=True):
     """Regular expression, searched without regard to case."""
     microarchitecture: str
     source: str
+
+
+class LoaderDirectory(Data, frozen=True):
+    """Directories that a loader opens only on CPUs that have `features` (rules/cpus/directories.toml)."""
+
+    id: str
+    architecture: str
+    pattern: str
+    """Regular expression, searched in a file's path."""
+    sources: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    level: str = ""
+    """x86-64 level whose features they are, in place of `features`."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +102,16 @@ def display(knowledge: Knowledge, architecture: str, ids: Iterable[str]) -> str:
 
 def ranked(knowledge: Knowledge, architecture: str, ids: Iterable[str]) -> list[str]:
     """`ids` from the oldest to the newest extension; unknown ones last."""
-    order = {name: index for index, name in enumerate(features(knowledge, architecture))}
+    order = _order(knowledge, architecture)
     return sorted(ids, key=lambda name: (order.get(name, len(order)), name))
 
 
+@lru_cache(maxsize=32)
+def _order(knowledge: Knowledge, architecture: str) -> dict[str, int]:
+    return {name: index for index, name in enumerate(features(knowledge, architecture))}
+
+
+@lru_cache(maxsize=32)
 def baseline(knowledge: Knowledge, architecture: str) -> frozenset[str]:
     """Features that every CPU of `architecture` has."""
     table = features(knowledge, architecture).values()
@@ -116,6 +135,19 @@ def level_of(knowledge: Knowledge, present: Iterable[str]) -> str:
             break
         reached = level
     return reached
+
+
+def guarded_by(knowledge: Knowledge, architecture: str, path: str) -> frozenset[str] | None:
+    """Features without which the loader never opens `path`; None for a file that no CPU test of the loader guards."""
+    for entry in _directories(knowledge):
+        if entry.architecture == feature_architecture(architecture) and re.search(entry.pattern, path):
+            return level_features(knowledge, entry.level) if entry.level else frozenset(entry.features)
+    return None
+
+
+@lru_cache(maxsize=4)
+def _directories(knowledge: Knowledge) -> list[LoaderDirectory]:
+    return knowledge.entries("cpus", "directory", LoaderDirectory)
 
 
 def from_flags(knowledge: Knowledge, architecture: str, flags: Iterable[str]) -> frozenset[str]:
@@ -216,3 +248,19 @@ def closest(knowledge: Knowledge, architecture: str, vendor: str, part: str, pre
         if cpu and cpu.features <= present:
             fitting.append((len(cpu.features), len(target.ancestors), name))
     return max(fitting)[2] if fitting else ""
+
+
+_VENDORS = {"x86_64": ("GenuineIntel", "AuthenticAMD"), "aarch64": ("ARM", "Fujitsu"), "ppc64le": ("IBM",)}
+
+
+def first_with(knowledge: Knowledge, architecture: str, wanted: frozenset[str]) -> list[str]:
+    """For each large vendor the microarchitecture with the fewest features that has all of `wanted`."""
+    from archspec.cpu import TARGETS
+
+    first = []
+    for vendor in _VENDORS.get(feature_architecture(architecture), ()):
+        named_by_vendor = [named(knowledge, name) for name, target in TARGETS.items() if target.vendor == vendor]
+        fitting = [cpu for cpu in named_by_vendor if cpu and wanted <= cpu.features]
+        if fitting:
+            first.append(min(fitting, key=lambda cpu: len(cpu.features)).microarchitecture)
+    return first

@@ -1,0 +1,85 @@
+"""ARCH001: programs of the image that the host's CPU cannot execute."""
+
+from imgcheck.check.context import Answers, Context
+from imgcheck.documents.image import FileRecord
+from imgcheck.documents.report import Evidence
+
+_GOARCH = {"amd64": "x86_64", "386": "i386", "arm64": "aarch64", "loong64": "loongarch64"}
+_PLATFORM = {machine: goarch for goarch, machine in _GOARCH.items()}
+# A 64-bit kernel runs the 32-bit programs of its predecessor; ARMv8 and later CPUs need not have that mode.
+_ALSO_RUNS = {"x86_64": ("i386",), "aarch64": ()}
+_MAY_RUN = {"aarch64": ("arm",)}
+
+
+def check(context: Context) -> Answers:
+    """ARCH001 by the programs that the command starts, or the image's platform where it holds none."""
+    answers = Answers()
+    host = context.host.cpu.architecture
+    programs = _programs(context)
+    machines = {_machine(context, record) for record in programs} or {platform_machine(context)}
+    named = " and ".join(sorted(machines))
+    if not host.known or host.value is None:
+        answers.answer("ARCH001", "unknown", f"the image is for {named}, and the host's architecture is not known")
+        return answers
+    runs = {host.value, *_ALSO_RUNS.get(host.value, ())}
+    if machines & runs:
+        answers.answer("ARCH001", "ok", f"the image has programs for {host.value}")
+        return answers
+    severity = "risk" if machines & set(_MAY_RUN.get(host.value, ())) else "fail"
+    finding = context.finding(
+        "ARCH001",
+        severity,
+        subject=min(machines),
+        evidence=_evidence(context, programs),
+        variant=_variant(context),
+        program=_program(context, programs),
+        image_architecture=named,
+        host_architecture=host.value,
+        image_platform=_platform(min(machines)),
+        host_platform=_platform(host.value),
+    )
+    answers.found(finding)
+    outcome = "ok" if finding.severity == "info" else finding.severity
+    answers.answer("ARCH001", outcome, f"the image's programs are for {named}, the host is {host.value}")
+    return answers
+
+
+def platform_machine(context: Context) -> str:
+    """The machine that the image's platform names, as Linkage.machine."""
+    architecture = context.image.platform.architecture
+    return _GOARCH.get(architecture, architecture)
+
+
+def _platform(machine: str) -> str:
+    return _PLATFORM.get(machine, machine)
+
+
+def _programs(context: Context) -> list[FileRecord]:
+    """Executables that the command starts, best known first; other files of the closure are loaded by them."""
+    found = []
+    for record in context.image.files:
+        linkage = context.image.facts(record).linkage
+        if linkage and linkage.type == "executable" and context.closure.reach(record.path) == "entry":
+            found.append(record)
+    return sorted(found, key=lambda record: record.path)
+
+
+def _machine(context: Context, record: FileRecord) -> str:
+    linkage = context.image.facts(record).linkage
+    return linkage.machine if linkage else ""
+
+
+def _evidence(context: Context, programs: list[FileRecord]) -> tuple[Evidence, ...]:
+    if not programs:
+        return (Evidence(path="", detail=f"the image's platform is {context.image.platform}"),)
+    return tuple(context.evidence(record, f"ELF file for {_machine(context, record)}") for record in programs)
+
+
+def _program(context: Context, programs: list[FileRecord]) -> str:
+    command = (*context.image.config.entrypoint, *context.image.config.command)
+    return command[0] if command else (programs[0].path if programs else "the program")
+
+
+def _variant(context: Context) -> str:
+    family = context.runtime.family
+    return family if family in context.knowledge.catalogue["ARCH001"].variants else ""

@@ -1,0 +1,475 @@
+"""CPU001 to CPU004: the instruction sets that the image's code uses against those of the host's CPU."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from imgcheck import versions
+from imgcheck.check.arch import platform_machine
+from imgcheck.check.context import Answers, Context
+from imgcheck.documents.facts import Isa, IsaUse, Linkage
+from imgcheck.documents.image import FileRecord
+from imgcheck.documents.report import Evidence, Finding, Outcome, Severity
+from imgcheck.knowledge import cpus
+
+_HOT_FUNCTIONS = 1000
+"""Vector functions from which a library counts as hot: C libraries and runtimes stay far below, kernels far above."""
+_OBEYS_NOTE = "2.33"
+"""First glibc whose loader compares GNU_PROPERTY_X86_ISA_1_NEEDED with the CPU."""
+_REACHES = ("entry", "import", "path", "unreached")
+_WORST: tuple[Severity, ...] = ("fail", "risk", "degraded")
+
+
+@dataclass(frozen=True)
+class _Need:
+    """What one file wants of the CPU and the CPU lacks or may lack."""
+
+    record: FileRecord
+    isa: Isa
+    uses: tuple[IsaUse, ...]
+    """From the oldest extension to the newest."""
+
+
+class _Host:
+    """The host's CPU as the rules ask it."""
+
+    def __init__(self, context: Context) -> None:
+        self.knowledge = context.knowledge
+        self.machine = context.host.cpu.architecture.value or platform_machine(context)
+        fact = context.host.cpu.features
+        self.features = frozenset(fact.value or ()) if fact.known else None
+        cpu = context.host.cpu
+        model, name = cpu.model.value or "", cpu.microarchitecture.value or ""
+        self.name = f"{model} ({name})" if model and name and model != name else model or name or "the host's CPU"
+
+    def has(self, architecture: str, feature: str) -> bool | None:
+        """Whether the CPU has `feature`, None where that is not known."""
+        if feature in cpus.baseline(self.knowledge, architecture):
+            return True
+        if self.features is None:
+            return None
+        if feature in self.features:
+            return True
+        return False if feature in cpus.features(self.knowledge, architecture) else None
+
+
+def check(context: Context) -> Answers:
+    """All rules of the family, each with one finding per extension, level or library."""
+    answers = Answers()
+    host = _Host(context)
+    code = list(_code(context, host))
+    trapping = _illegal(context, host, code, answers)
+    # A file that ends in SIGILL anyway need not be doubted for its newer extensions too.
+    _undecided(context, host, [each for each in code if each[0].path not in trapping], answers)
+    _refused(context, host, answers)
+    _unused(context, host, code, answers)
+    return answers
+
+
+def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, Isa]]:
+    """Files with analysed code that this CPU could execute at all, those that its loader never opens left out."""
+    for record in context.image.files:
+        facts = context.image.facts(record)
+        if facts.linkage is None or facts.isa is None:
+            continue
+        if host.machine and cpus.feature_architecture(facts.linkage.machine) != host.machine:
+            continue
+        guard = cpus.guarded_by(context.knowledge, facts.linkage.machine, record.path)
+        if guard is not None and (host.features is None or not guard <= host.features):
+            continue
+        yield record, facts.linkage, facts.isa
+
+
+def _needs(
+    host: _Host, code: Iterable[tuple[FileRecord, Linkage, Isa]], answer: str, state: bool | None
+) -> Iterator[_Need]:
+    """Files with uses of `answer` whose extension the CPU lacks (`state` False) or may lack (None)."""
+    for record, linkage, isa in code:
+        uses = {use.feature: use for use in isa.uses if use.answer == answer}
+        wanted = [name for name in uses if host.has(linkage.machine, name) is state]
+        if wanted:
+            order = cpus.ranked(host.knowledge, linkage.machine, wanted)
+            yield _Need(record, isa, tuple(uses[name] for name in order))
+
+
+def _illegal(context: Context, host: _Host, code: list, answers: Answers) -> set[str]:
+    """CPU001; returns the files whose code traps."""
+    trapping = [need for need in map(_only_trapping(host), _needs(host, code, "required", False)) if need.uses]
+    findings = list(_grouped(context, host, "CPU001", "fail", trapping))
+    open_needs = list(_needs(host, code, "required", None)) if host.features is None else []
+    _conclude(
+        context,
+        answers,
+        "CPU001",
+        findings,
+        open_needs,
+        ok=f"{host.name} has every extension that the code requires",
+        bad="required by the code, and not in this CPU",
+    )
+    return {need.record.path for need in trapping}
+
+
+def _only_trapping(host: _Host):
+    table = cpus.features(host.knowledge, host.machine)
+
+    def kept(need: _Need) -> _Need:
+        trapping = tuple(use for use in need.uses if table[use.feature].without == "trap")
+        return _Need(need.record, need.isa, trapping)
+
+    return kept
+
+
+def _undecided(context: Context, host: _Host, code: list, answers: Answers) -> None:
+    """CPU002."""
+    needs = list(_needs(host, code, "unknown", False))
+    findings = list(_grouped(context, host, "CPU002", "risk", needs))
+    if host.features is not None:
+        # Extensions that no table of ours knows: whether the CPU has them cannot be told.
+        findings += _grouped(context, host, "CPU002", "risk", list(_needs(host, code, "required", None)))
+    findings += _wrong_results(context, host, code)
+    merged = list({finding.subject: finding for finding in reversed(findings)}.values())[::-1]
+    open_needs = list(_needs(host, code, "unknown", None)) if host.features is None else []
+    _conclude(
+        context,
+        answers,
+        "CPU002",
+        merged,
+        open_needs,
+        ok="no undecided use of an extension that this CPU lacks",
+        bad="in the code, not in this CPU, and it could not be decided whether it runs",
+    )
+
+
+def _wrong_results(context: Context, host: _Host, code: list) -> Iterator[Finding]:
+    table = cpus.features(host.knowledge, host.machine)
+    needs = []
+    for need in _needs(host, code, "required", False):
+        silent = tuple(use for use in need.uses if table[use.feature].without == "other-result")
+        if silent:
+            needs.append(_Need(need.record, need.isa, silent))
+    yield from _grouped(context, host, "CPU002", "risk", needs, variant="other-result")
+
+
+def _grouped(
+    context: Context, host: _Host, rule: str, severity: Severity, needs: Iterable[_Need], variant: str = ""
+) -> Iterator[Finding]:
+    """One finding per oldest missing extension; each file stands in exactly one of them."""
+    groups: dict[str, list[_Need]] = defaultdict(list)
+    for need in needs:
+        groups[need.uses[0].feature].append(need)
+    for subject in cpus.ranked(host.knowledge, host.machine, groups):
+        members = sorted(groups[subject], key=lambda need: _rank(context, need))
+        yield _finding(context, host, rule, severity, subject, members, variant)
+
+
+def _rank(context: Context, need: _Need) -> tuple[int, bool, str]:
+    """Best reached first, then what shows how it is reached, then by path so that reports stay the same."""
+    return _REACHES.index(context.closure.reach(need.record.path)), not need.uses[0].call_path, need.record.path
+
+
+def _finding(
+    context: Context, host: _Host, rule: str, severity: Severity, subject: str, members: list[_Need], variant: str
+) -> Finding:
+    first = members[0]
+    wanted = {use.feature for need in members for use in need.uses}
+    if not variant and rule == "CPU001" and _is_tensorflow(context, first.record):
+        variant = "tensorflow"
+    return context.finding(
+        rule,
+        severity,
+        subject,
+        evidence=tuple(_evidence(context, host, need) for need in members),
+        variant=variant,
+        feature=cpus.display(host.knowledge, host.machine, [subject]),
+        features=cpus.display(host.knowledge, host.machine, wanted),
+        path=first.record.path,
+        reason=first.uses[0].reason,
+        host_cpu=host.name,
+        example=_example(host, wanted),
+        build=_build(host),
+        tensorflow=_words(host, [subject]),
+    )
+
+
+def _evidence(context: Context, host: _Host, need: _Need) -> Evidence:
+    """The first instruction of the oldest missing extension; the others by `also.FEATURE` in the data."""
+    use = need.uses[0]
+    place = f" at {use.address:#x}" + (f" in {use.function}" if use.function else "") if use.text else ""
+    shown = f"{use.text}{place}: {use.reason}" if use.text else use.reason
+    data = {
+        "features": " ".join(each.feature for each in need.uses),
+        "address": f"{use.address:#x}" if use.address else "",
+        "function": use.function,
+        "code": use.code,
+        "text": use.text,
+        "call_path": " -> ".join(use.call_path),
+        "count": str(use.count) if use.count else "",
+        "baseline": need.isa.baseline,
+    }
+    data |= {
+        f"also.{each.feature}": f"{each.text} at {each.address:#x}" if each.text else each.reason
+        for each in need.uses[1:]
+    }
+    return context.evidence(need.record, shown, **{key: value for key, value in data.items() if value})
+
+
+def _conclude(
+    context: Context,
+    answers: Answers,
+    rule: str,
+    findings: list[Finding],
+    open_needs: list[_Need],
+    ok: str,
+    bad: str,
+) -> None:
+    """The outcome: the worst finding, else unknown where reached code has an open need, else ok."""
+    for finding in findings:
+        answers.found(finding)
+    worst = next((severity for severity in _WORST if any(f.severity == severity for f in findings)), None)
+    if worst:
+        subjects = [f.subject for f in findings if f.severity == worst]
+        named = cpus.display(context.knowledge, context.host.cpu.architecture.value or "", subjects)
+        answers.answer(rule, worst, f"{named}: {bad}")
+        return
+    reached = [need for need in open_needs if context.closure.reach(need.record.path) in ("entry", "import")]
+    unread = _unread(context)
+    if unread:
+        answers.answer(
+            rule, "unknown", f"{unread[0]} could not be read" + (f", nor {len(unread) - 1} more" * (len(unread) > 1))
+        )
+    elif reached:
+        machine = context.image.facts(reached[0].record).linkage.machine
+        names = cpus.display(context.knowledge, machine, {use.feature for need in reached for use in need.uses})
+        answers.answer(rule, "unknown", f"the image uses {names}, and the host's CPU features are not known")
+    elif findings:
+        answers.answer(rule, "ok", "what the command reaches uses nothing that this CPU lacks")
+    else:
+        answers.answer(rule, "ok", ok if context.host.cpu.features.known else "nothing beyond the baseline is used")
+
+
+def _unread(context: Context) -> list[str]:
+    """Reached files whose code could not be analysed."""
+    damaged = [record.path for record in context.image.files if context.image.facts(record).error]
+    return [path for path in damaged if context.closure.reach(path) in ("entry", "import")]
+
+
+def _refused(context: Context, host: _Host, answers: Answers) -> None:
+    """CPU003."""
+    glibc = _image_glibc(context)
+    marked = [(record, linkage) for record, linkage in _marked(context, host) if _obeyed(record, linkage, glibc)]
+    if host.features is None and (marked or _power_floor(context, host)):
+        levels = sorted({linkage.isa_level for _, linkage in marked}) or ["more than the baseline"]
+        answers.answer(
+            "CPU003", "unknown", f"the image demands {levels[-1]}, and the host's CPU features are not known"
+        )
+        return
+    findings = [*_level_findings(context, host, marked, glibc), *_power_findings(context, host)]
+    for finding in findings:
+        answers.found(finding)
+    worst = next((severity for severity in _WORST if any(f.severity == severity for f in findings)), None)
+    if worst:
+        answers.answer("CPU003", worst, f"the CPU is below what {findings[0].subject} demands")
+    elif marked:
+        answers.answer("CPU003", "ok", "the CPU reaches the levels that the image's files are marked with")
+    else:
+        answers.answer("CPU003", "ok", "no file of the image is marked with a level above the baseline")
+
+
+def _marked(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage]]:
+    for record in context.image.files:
+        linkage = context.image.facts(record).linkage
+        if linkage is None or linkage.isa_level in ("", cpus.LEVELS[0]) or linkage.isa_level not in cpus.LEVELS:
+            continue
+        if cpus.guarded_by(context.knowledge, linkage.machine, record.path) is None:
+            yield record, linkage
+
+
+def _is_libc(linkage: Linkage) -> bool:
+    return linkage.soname == "libc.so.6" or linkage.soname.startswith(("ld-linux", "ld64.so"))
+
+
+def _obeyed(record: FileRecord, linkage: Linkage, glibc: str) -> bool:
+    return _is_libc(linkage) or (bool(glibc) and versions.at_least(glibc, _OBEYS_NOTE))
+
+
+def _image_glibc(context: Context) -> str:
+    """The newest GLIBC_2.x that the image's libc.so.6 defines; "" where it has none."""
+    found = []
+    for record in context.image.files:
+        linkage = context.image.facts(record).linkage
+        if linkage and linkage.soname == "libc.so.6":
+            found += [name.removeprefix("GLIBC_") for name in linkage.verdef if re.fullmatch(r"GLIBC_\d+\.\d+", name)]
+    return max(found, key=versions.parse, default="")
+
+
+def _level_findings(
+    context: Context, host: _Host, marked: list[tuple[FileRecord, Linkage]], glibc: str
+) -> Iterator[Finding]:
+    """One finding per level and refuser: the C library stops every program, the loader those with the file."""
+    groups: dict[tuple[bool, str], list[tuple[FileRecord, Linkage]]] = defaultdict(list)
+    for record, linkage in marked:
+        if not cpus.level_features(host.knowledge, linkage.isa_level) <= (host.features or frozenset()):
+            groups[_is_libc(linkage), linkage.isa_level].append((record, linkage))
+    for (is_libc, level), members in sorted(groups.items(), key=lambda item: (not item[0][0], item[0][1])):
+        members.sort(key=lambda each: (_REACHES.index(context.closure.reach(each[0].path)), each[0].path))
+        lacking = cpus.level_features(host.knowledge, level) - (host.features or frozenset())
+        yield context.finding(
+            "CPU003",
+            "fail",
+            subject=f"glibc {level}" if is_libc else level,
+            evidence=tuple(
+                context.evidence(record, f"its note asks for {level}", level=level) for record, _ in members
+            ),
+            variant="glibc" if is_libc else "",
+            refuser="The C library" if is_libc else "The loader",
+            level=level,
+            path=members[0][0].path,
+            glibc=glibc or "(version unknown)",
+            host_cpu=host.name,
+            host_level=cpus.level_of(host.knowledge, host.features or ()),
+            features=cpus.display(host.knowledge, "x86_64", lacking),
+            example=_example(host, cpus.level_features(host.knowledge, level)),
+            build=_build(host),
+        )
+
+
+_POWER_FLOORS = (("arch_3_1", "3.1", "POWER10"), ("arch_3_00", "3.00", "POWER9"))
+
+
+def _power_floor(context: Context, host: _Host) -> list[tuple[FileRecord, str, str, str]]:
+    """C libraries for ppc64le whose own code requires a newer ISA: their loader tests for it before all else."""
+    found = []
+    for record in context.image.files:
+        facts = context.image.facts(record)
+        if not facts.linkage or not facts.isa or facts.linkage.machine != "ppc64le" or not _is_libc(facts.linkage):
+            continue
+        required = {use.feature for use in facts.isa.uses if use.answer == "required"}
+        floor = next((entry for entry in _POWER_FLOORS if entry[0] in required), None)
+        if floor and host.has("ppc64le", floor[0]) is not True:
+            found.append((record, *floor))
+    return found
+
+
+def _power_findings(context: Context, host: _Host) -> Iterator[Finding]:
+    floors = _power_floor(context, host)
+    for feature in sorted({entry[1] for entry in floors}):
+        members = [entry for entry in floors if entry[1] == feature]
+        record, _, isa, generation = members[0]
+        yield context.finding(
+            "CPU003",
+            "fail",
+            subject=f"glibc {feature}",
+            evidence=tuple(context.evidence(entry[0], f"built for {generation}", feature=feature) for entry in members),
+            variant="power",
+            refuser="The C library",
+            level=generation,
+            path=record.path,
+            isa=isa,
+            generation=generation,
+            glibc=_image_glibc(context) or "(version unknown)",
+            host_cpu=host.name,
+            host_level="an older ISA",
+            features=cpus.display(host.knowledge, "ppc64le", [feature]),
+            example="",
+            build=_build(host),
+        )
+
+
+def _unused(context: Context, host: _Host, code: list, answers: Answers) -> None:
+    """CPU004."""
+    hot = [
+        (record, linkage, isa)
+        for record, linkage, isa in code
+        if isa.vector_functions >= _HOT_FUNCTIONS and context.closure.reach(record.path) in ("entry", "import")
+    ]
+    if not hot:
+        answers.answer("CPU004", "not-applicable", "the command reaches no library with much vector arithmetic")
+        return
+    if host.features is None:
+        answers.answer("CPU004", "unknown", "the host's CPU features are not known")
+        return
+    findings = [found for each in hot if (found := _leaves_unused(context, host, *each))]
+    for finding in findings:
+        answers.found(finding)
+    outcome: Outcome = "degraded" if findings else "ok"
+    reason = f"{len(findings)} of {len(hot)} libraries with much vector arithmetic leave wider instructions unused"
+    answers.answer("CPU004", outcome, reason)
+
+
+def _leaves_unused(context: Context, host: _Host, record: FileRecord, linkage: Linkage, isa: Isa) -> Finding | None:
+    table = cpus.features(host.knowledge, linkage.machine)
+    tensorflow = _tensorflow_words(context, record)
+    used = _compiled_for(host, isa)
+    if not tensorflow:
+        used |= {use.feature for use in isa.uses if use.answer != "required"}
+    free = [name for name, entry in table.items() if entry.vector and host.has(linkage.machine, name) is True]
+    unused = [name for name in free if name not in used]
+    if not any(table[name].vector == "gain" for name in unused):
+        return None
+    return context.finding(
+        "CPU004",
+        "degraded",
+        subject=record.path,
+        evidence=(
+            context.evidence(
+                record,
+                f"{isa.vector_functions} vector functions, compiled for {isa.baseline or 'the baseline'}",
+                unused=" ".join(unused),
+                baseline=isa.baseline,
+            ),
+        ),
+        variant=tensorflow,
+        path=record.path,
+        functions=isa.vector_functions,
+        features=cpus.display(host.knowledge, linkage.machine, unused),
+        words=_words(host, unused),
+        build=_build(host),
+    )
+
+
+def _compiled_for(host: _Host, isa: Isa) -> set[str]:
+    """Extensions that the file as a whole was compiled for, older ones that those imply included."""
+    required = {use.feature for use in isa.uses if use.answer == "required"}
+    if isa.baseline in cpus.LEVELS:
+        required |= cpus.level_features(host.knowledge, isa.baseline)
+    elif isa.baseline:
+        required.add(isa.baseline)
+    if host.machine in ("x86_64", "i386") and any(name.startswith("avx") for name in required):
+        # VEX code replaces SSE4 as a whole, whether or not an instruction of it is left.
+        required |= {"sse4_1", "sse4_2"}
+    return required
+
+
+def _is_tensorflow(context: Context, record: FileRecord) -> bool:
+    """A library of TensorFlow itself, which tests the CPU for what it was compiled with, in its own words."""
+    named = any(component.name == "TensorFlow" for component in context.image.components)
+    return named and bool(re.search(r"/tensorflow[^/]*/.*\.so|/libtensorflow[^/]*\.so", record.path))
+
+
+def _tensorflow_words(context: Context, record: FileRecord) -> str:
+    """The variant of CPU004 for the words of this TensorFlow; "" where the file is none of its."""
+    if not _is_tensorflow(context, record):
+        return ""
+    found = next(component.version for component in context.image.components if component.name == "TensorFlow")
+    return "tensorflow2" if versions.at_least(found, "2") else "tensorflow"
+
+
+def _words(host: _Host, features: Iterable[str]) -> str:
+    """As TensorFlow and others write them: "SSE4.1 SSE4.2 AVX AVX2 AVX512F FMA"."""
+    return cpus.display(host.knowledge, host.machine, features).replace(", ", " ").replace("AVX-512", "AVX512")
+
+
+def _example(host: _Host, wanted: Iterable[str]) -> str:
+    """The oldest well-known CPUs that have all of `wanted`: " (Haswell, Zen or later)"."""
+    names = cpus.first_with(host.knowledge, host.machine, frozenset(wanted))
+    return f" ({' or '.join(names)}, or later)" if names else ""
+
+
+def _build(host: _Host) -> str:
+    """The compiler option that makes code for this CPU."""
+    if host.features is None:
+        return "compiled for the baseline"
+    if host.machine in ("x86_64", "i386"):
+        return f"-march={cpus.level_of(host.knowledge, host.features)}"
+    return "-mcpu=power8" if host.machine == "ppc64le" else "-march=armv8-a"

@@ -1,0 +1,324 @@
+"""RUN001 to RUN010: what a runtime asks of the image and of the host before anything of the image runs."""
+
+import posixpath
+import re
+from collections.abc import Iterable
+
+from imgcheck import versions
+from imgcheck.check.context import Answers, Context
+from imgcheck.documents.report import Evidence, Finding, Outcome, Severity
+
+_DRIVERLESS = {"void", "none", ""}
+_COMPUTE = {"all", "compute"}
+_MENDED_ENVIRONMENT = "1.5.0"
+"""First Apptainer whose environment script survives a backtick."""
+_WORKDIR_OPTIONS = {"apptainer": "--pwd {directory}", "charliecloud": "--cd={directory}"}
+_HOMES = {"": "/root", "root": "/root", "0": "/root"}
+
+
+def check(context: Context) -> Answers:
+    answers = Answers()
+    _driver_floor(context, answers)
+    _environment(context, answers)
+    _labels(context, answers)
+    _required_paths(context, answers)
+    _working_directory(context, answers)
+    _user(context, answers)
+    _destination(context, answers)
+    _architecture(context, answers)
+    _relative_command(context, answers)
+    _backtick(context, answers)
+    return answers
+
+
+def wants_gpu(context: Context) -> bool:
+    """The image has code for GPUs of NVIDIA, and the host may have one to run it."""
+    if context.host.gpus.absent and not context.require_gpu:
+        return False
+    for facts in context.image.objects.values():
+        if facts.gpu and (facts.gpu.modules or facts.gpu.cudart):
+            return True
+        if facts.linkage and "libcuda.so.1" in facts.linkage.needed:
+            return True
+    return False
+
+
+def _settings(lines: Iterable[str]) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in lines)
+
+
+def _config(detail: str) -> tuple[Evidence, ...]:
+    return (Evidence(path="", detail=detail),)
+
+
+def _conclude(answers: Answers, rule: str, findings: list[Finding], good: str) -> None:
+    for finding in findings:
+        answers.found(finding)
+    severities = [finding.severity for finding in findings]
+    outcome: Outcome = "fail" if "fail" in severities else "risk" if "risk" in severities else "ok"
+    answers.answer(rule, outcome, good if outcome == "ok" else findings[0].title)
+
+
+def _driver_floor(context: Context, answers: Answers) -> None:
+    """RUN001."""
+    runtime, driver = context.runtime, context.host.driver.kernel_module
+    if not runtime.minimum_driver or not wants_gpu(context) or driver.absent:
+        answers.answer("RUN001", "not-applicable", f"{runtime.title} sets no lowest driver version for this")
+        return
+    if not driver.known or driver.value is None:
+        answers.answer("RUN001", "unknown", f"it asks for driver {runtime.minimum_driver}; the host's is not known")
+        return
+    findings = []
+    if not versions.at_least(driver.value, runtime.minimum_driver):
+        findings.append(
+            context.finding(
+                "RUN001",
+                "fail",
+                subject=runtime.id,
+                evidence=_config(f"driver {driver.value} ({driver.source})"),
+                runtime=runtime.title,
+                driver=driver.value,
+                minimum=runtime.minimum_driver,
+            )
+        )
+    _conclude(answers, "RUN001", findings, f"driver {driver.value} is not older than {runtime.minimum_driver}")
+
+
+def _environment(context: Context, answers: Answers) -> None:
+    """RUN002."""
+    runtime = context.runtime
+    if not runtime.requires_environment or not wants_gpu(context):
+        answers.answer("RUN002", "not-applicable", "the driver does not depend on the image's environment")
+        return
+    settings = _settings(context.image.config.environment)
+    findings = [
+        _variable(context, variable, consequence, settings.get(variable))
+        for variable, consequence in runtime.requires_environment.items()
+        if not _serves(variable, settings.get(variable))
+    ]
+    _conclude(answers, "RUN002", findings, "the image sets what the runtime asks for")
+
+
+def _serves(variable: str, value: str | None) -> bool:
+    if value is None:
+        return False
+    words = {word.strip().lower() for word in value.split(",")}
+    if variable == "NVIDIA_DRIVER_CAPABILITIES":
+        return bool(words & _COMPUTE)
+    return not words <= _DRIVERLESS
+
+
+def _variable(context: Context, variable: str, consequence: str, value: str | None) -> Finding:
+    runtime = context.runtime
+    severity: Severity = "risk" if runtime.environment_option else "fail"
+    wanted = "compute,utility" if variable == "NVIDIA_DRIVER_CAPABILITIES" else "all"
+    passed = f", or start it with {runtime.environment_option}" if runtime.environment_option else ""
+    return context.finding(
+        "RUN002",
+        severity,
+        subject=variable,
+        evidence=_config("not set in the image's configuration" if value is None else f"{variable}={value}"),
+        runtime=runtime.title,
+        variable=variable,
+        consequence=consequence,
+        option=f"Add ENV {variable}={wanted} to the image{passed}.",
+    )
+
+
+def _labels(context: Context, answers: Answers) -> None:
+    """RUN003."""
+    runtime = context.runtime
+    if not runtime.requires_labels or not wants_gpu(context):
+        answers.answer("RUN003", "not-applicable", "the driver does not depend on the image's labels")
+        return
+    findings = [
+        context.finding(
+            "RUN003",
+            "fail",
+            subject=label,
+            evidence=_config("not among the image's labels"),
+            runtime=runtime.title,
+            label=label,
+            consequence=consequence,
+            driver=context.host.driver.kernel_module.value or "VERSION",
+        )
+        for label, consequence in runtime.requires_labels.items()
+        if label not in context.image.config.labels
+    ]
+    _conclude(answers, "RUN003", findings, "the image carries the label")
+
+
+def _required_paths(context: Context, answers: Answers) -> None:
+    """RUN004."""
+    runtime, tree = context.runtime, context.image.tree
+    if not runtime.requires_files and not runtime.requires_directories:
+        answers.answer("RUN004", "not-applicable", "the runtime asks for no file or directory of the image")
+        return
+    present = {*tree.files, *tree.directories}
+    missing = [path for path in (*runtime.requires_files, *runtime.requires_directories) if path not in present]
+    findings = [
+        context.finding(
+            "RUN004",
+            "fail",
+            subject=path,
+            evidence=(Evidence(path=path, detail="not in the image"),),
+            variant="udocker" if runtime.family == "udocker" else "",
+            runtime=runtime.title,
+            missing=path,
+        )
+        for path in missing
+    ]
+    _conclude(answers, "RUN004", findings, "the image has what the runtime binds to")
+
+
+def _working_directory(context: Context, answers: Answers) -> None:
+    """RUN005."""
+    if not context.runtime.requires_working_directory:
+        answers.answer("RUN005", "not-applicable", "the runtime does without the working directory")
+        return
+    directory = _directory(context)
+    if not directory:
+        answers.answer("RUN005", "ok", "the image sets no WORKDIR, and the user's home is the caller's affair")
+        return
+    findings = []
+    if directory != "/" and directory not in context.image.tree.directories:
+        findings.append(
+            context.finding(
+                "RUN005",
+                "fail",
+                subject=directory,
+                evidence=(Evidence(path=directory, detail="not in the image"),),
+                runtime=context.runtime.title,
+                directory=directory,
+            )
+        )
+    _conclude(answers, "RUN005", findings, f"{directory} exists")
+
+
+def _directory(context: Context) -> str:
+    """WORKDIR, or root's home where none is set and root is the user; "" for another user's home."""
+    config = context.image.config
+    if config.working_directory:
+        return posixpath.normpath("/" + config.working_directory.lstrip("/"))
+    return _HOMES.get(config.user.partition(":")[0], "")
+
+
+def _user(context: Context, answers: Answers) -> None:
+    """RUN006."""
+    syntax, user = context.runtime.user_syntax, context.image.config.user
+    if not syntax:
+        answers.answer("RUN006", "not-applicable", "the runtime understands every form of USER")
+        return
+    findings = []
+    if not re.fullmatch(syntax, user, re.ASCII):
+        findings.append(
+            context.finding(
+                "RUN006",
+                "fail",
+                subject=user,
+                evidence=_config(f"USER {user}"),
+                runtime=context.runtime.title,
+                user=user,
+            )
+        )
+    _conclude(answers, "RUN006", findings, f"USER {user} is understood" if user else "the image sets no USER")
+
+
+def _destination(context: Context, answers: Answers) -> None:
+    """RUN007."""
+    runtime = context.runtime
+    if not runtime.requires_one_directory or not wants_gpu(context):
+        answers.answer("RUN007", "not-applicable", "the runtime places no driver into a directory of the image")
+        return
+    findings = []
+    if not set(runtime.requires_one_directory) & set(context.image.tree.directories):
+        findings.append(
+            context.finding(
+                "RUN007",
+                "fail",
+                subject=runtime.id,
+                evidence=tuple(
+                    Evidence(path=path, detail="not in the image") for path in runtime.requires_one_directory
+                ),
+                runtime=runtime.title,
+                directories=" or ".join(runtime.requires_one_directory),
+                first=runtime.requires_one_directory[0],
+            )
+        )
+    _conclude(answers, "RUN007", findings, "the image has a directory for the driver's libraries")
+
+
+def _architecture(context: Context, answers: Answers) -> None:
+    """RUN008."""
+    runtime, host = context.runtime, context.host.cpu.architecture
+    if not runtime.injects_on or not wants_gpu(context):
+        answers.answer("RUN008", "not-applicable", "the runtime injects the driver on every architecture, or none")
+        return
+    if not host.known:
+        answers.answer("RUN008", "unknown", "the host's architecture is not known")
+        return
+    findings = []
+    if host.value not in runtime.injects_on:
+        findings.append(
+            context.finding(
+                "RUN008",
+                "fail",
+                subject=runtime.id,
+                evidence=_config(f"the host is {host.value} ({host.source})"),
+                runtime=runtime.title,
+                architecture=host.value,
+                architectures=" and ".join(runtime.injects_on),
+            )
+        )
+    _conclude(answers, "RUN008", findings, f"the runtime injects the driver on {host.value}")
+
+
+def _relative_command(context: Context, answers: Answers) -> None:
+    """RUN009."""
+    config, option = context.image.config, _WORKDIR_OPTIONS.get(context.runtime.family)
+    if option is None:
+        answers.answer("RUN009", "not-applicable", "the runtime enters the image's WORKDIR")
+        return
+    command = next(iter((*config.entrypoint, *config.command)), "")
+    relative = "/" in command and not command.startswith("/")
+    findings = []
+    if relative and config.working_directory not in ("", "/"):
+        findings.append(
+            context.finding(
+                "RUN009",
+                "fail",
+                subject=command,
+                evidence=_config(f"command {command}, WORKDIR {config.working_directory}"),
+                runtime=context.runtime.title,
+                command=command,
+                directory=config.working_directory,
+                option=option.replace("{directory}", config.working_directory),
+            )
+        )
+    _conclude(answers, "RUN009", findings, "the image's command does not depend on its WORKDIR")
+
+
+def _backtick(context: Context, answers: Answers) -> None:
+    """RUN010."""
+    if context.runtime.id not in ("apptainer", "apptainer-nv"):
+        answers.answer("RUN010", "not-applicable", "only Apptainer turns ENV into a script that a backtick breaks")
+        return
+    settings = _settings(context.image.config.environment)
+    variables = sorted(name for name, value in settings.items() if "`" in value)
+    version = _installed_version(context)
+    if not variables or (version and versions.at_least(version, _MENDED_ENVIRONMENT)):
+        answers.answer(
+            "RUN010", "ok", "no variable of the image holds a backtick" if not variables else f"Apptainer {version}"
+        )
+        return
+    severity: Severity = "fail" if version else "risk"
+    findings = [
+        context.finding("RUN010", severity, subject=name, evidence=_config(f"{name}={settings[name]}"), variable=name)
+        for name in variables
+    ]
+    _conclude(answers, "RUN010", findings, "")
+
+
+def _installed_version(context: Context) -> str:
+    installed = context.host.runtimes.value or ()
+    return next((entry.version for entry in installed if entry.id == context.runtime.id), "")
