@@ -5,13 +5,15 @@ import fnmatch
 from imgcheck.binaries.analyse import engine_versions
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import SCHEMA_VERSION, Component, FileRecord, ImageProfile
-from imgcheck.layers.tree import MergedTree
+from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.profile.components import TEXTS, detect
 from imgcheck.profile.scan import Code, Scan, scan
 from imgcheck.profile.texts import read_os_release
 from imgcheck.profile.tree_index import absolute, index_tree, text
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image
+
+Nodes = list[tuple[str, Node]]
 
 _OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 _LOADER_TEXTS = (
@@ -27,9 +29,10 @@ def build_profile(image: Image, progress: Progress) -> ImageProfile:
     """
     wanted = (*_OS_RELEASE, *_LOADER_TEXTS, *TEXTS)
     found = scan(image, wanted, progress)
-    records = _records(found)
+    nodes = [(path, node) for path, node in found.tree.walk() if _matters(node)]
+    records = _records(found, nodes)
     objects = {key: _facts(found, key) for key in sorted({record.object for _, record in records})}
-    texts = _texts(found.tree, wanted)
+    texts = _texts(found.tree, nodes, wanted)
     files = tuple(record for _, record in records)
     return ImageProfile(
         schema_version=SCHEMA_VERSION,
@@ -39,7 +42,7 @@ def build_profile(image: Image, progress: Progress) -> ImageProfile:
         layers=tuple(layer.info for layer in image.layers),
         files=files,
         objects=objects,
-        tree=index_tree(found.tree, [path for path, _ in records], texts, image.config),
+        tree=index_tree(found.tree, nodes, [path for path, _ in records], texts, image.config),
         manifest_digest=image.manifest_digest,
         config_digest=image.config_digest,
         components=(*_distribution(texts), *detect(files, objects, texts, image.config)),
@@ -48,11 +51,15 @@ def build_profile(image: Image, progress: Progress) -> ImageProfile:
     )
 
 
-def _records(found: Scan) -> list[tuple[str, FileRecord]]:
+def _matters(node: Node) -> bool:
+    return node.payload is not None or node.children is not None or node.kind == "symlink"
+
+
+def _records(found: Scan, nodes: Nodes) -> list[tuple[str, FileRecord]]:
     """Every name of a file with code, with its path in the tree."""
     return [
         (path, FileRecord(absolute(path), node.payload.object, node.layer, bool(node.mode & 0o111)))
-        for path, node in found.tree.walk()
+        for path, node in nodes
         if isinstance(node.payload, Code) and found.objects[node.payload.object] is not None
     ]
 
@@ -63,10 +70,10 @@ def _facts(found: Scan, key: str) -> CodeFacts:
     return facts
 
 
-def _texts(tree: MergedTree, patterns: tuple[str, ...]) -> dict[str, bytes]:
+def _texts(tree: MergedTree, nodes: Nodes, patterns: tuple[str, ...]) -> dict[str, bytes]:
     """The kept texts by absolute path; those wanted by a plain name also where a link leads to them."""
     texts: dict[str, bytes] = {}
-    for path, node in tree.walk():
+    for path, node in nodes:
         if isinstance(node.payload, bytes):
             name = absolute(path)
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):

@@ -26,6 +26,8 @@ from imgcheck.sources.model import Content, Image, Layer
 
 _HEAD = 8
 """Bytes that tell code, scripts and everything else apart."""
+_FIRST_BYTES = frozenset(b"\x7f\x50!./#")
+"""Those of code and of scripts: most files end here."""
 _TEXT_LIMIT = 1 << 20
 _SCRIPT_LIMIT = 1 << 16
 _CODE_LIMIT = 4 << 30
@@ -77,9 +79,11 @@ def _entries(layer: Layer, progress: Progress) -> Iterator[tuple[Entry, Content 
 
 def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: "_Analysis") -> Code | Script | bytes | None:
     head = content.read(_HEAD)
+    if head[0] not in _FIRST_BYTES and not wanted.perhaps(entry.path):
+        return None
     if looks_like_code(head):
         return analysis.take(entry, head, content)
-    if wanted.perhaps(entry.path) and wanted.matches(entry.path) and entry.size <= _TEXT_LIMIT:
+    if entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
         return head + content.read()
     if head[:2] == b"#!" and entry.mode & 0o111:
         return read_script("", head + content.read(_SCRIPT_LIMIT - len(head)))
@@ -98,11 +102,12 @@ class _Wanted:
         self._regex = re.compile("|".join(f"(?:{fnmatch.translate(tail)})" for tail in sorted(tails)))
         ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails}
         self._suffixes = tuple(sorted(end for end in ends if end))
-        self._infixes = tuple(sorted("/" + tail.split("*")[0] for tail in tails if tail[-1] in "*?]"))
+        infixes = sorted(re.escape(re.split(r"[*?\[]", tail)[0]) for tail in tails if tail[-1] in "*?]")
+        self._infix = re.compile("|".join(infixes) or r"(?!)").search
 
     def perhaps(self, path: str) -> bool:
         """A quick look that lets through all that `matches` would."""
-        return path.endswith(self._suffixes) or any(infix in path for infix in self._infixes)
+        return path.endswith(self._suffixes) or bool(self._infix(path))
 
     def matches(self, path: str) -> bool:
         return bool(self._regex.match("/".join(("/" + path).split("/")[-2:])))

@@ -32,13 +32,22 @@ def absolute(path: str) -> str:
     return text("/" + path)
 
 
-def index_tree(tree: MergedTree, recorded: Iterable[str], texts: dict[str, bytes], config: ImageConfig) -> TreeIndex:
-    """The index of `tree`. `recorded` are the tree's paths of files with code, `texts` the kept ones by path."""
+def index_tree(
+    tree: MergedTree,
+    nodes: Iterable[tuple[str, Node]],
+    recorded: Iterable[str],
+    texts: dict[str, bytes],
+    config: ImageConfig,
+) -> TreeIndex:
+    """The index of `tree`, of which `nodes` are directories, links and whatever has a payload.
+
+    `recorded` are the tree's paths of files with code, `texts` the kept ones by path.
+    """
     scripts: list[Script] = []
     reached = list(recorded)
     links: list[tuple[str, Node]] = []
     python: list[str] = []
-    for path, node in tree.walk():
+    for path, node in nodes:
         if isinstance(node.payload, Script):
             reached.append(path)
             scripts.append(Script(absolute(path), node.payload.interpreter, node.payload.execs))
