@@ -59,6 +59,15 @@ class Since(Data, frozen=True):
     sources: tuple[str, ...]
 
 
+class VendorLibraries(Data, frozen=True):
+    """Libraries that ship modules for single targets by design (rules/tables/cuda/libraries.toml)."""
+
+    id: str
+    sonames: tuple[str, ...]
+    """Beginnings of their sonames."""
+    sources: tuple[str, ...]
+
+
 def version_of(number: int) -> str:
     """CUDA's version number as text: 9020 is "9.2", 12040 is "12.4"."""
     return f"{number // 1000}.{number % 1000 // 10}"
@@ -93,6 +102,13 @@ def _ptx(knowledge: Knowledge) -> dict[str, str]:
 def _functions(knowledge: Knowledge) -> dict[str, str]:
     entries = knowledge.entries("tables/driver_api", "since", Since)
     return {name: entry.id for entry in entries for name in entry.functions}
+
+
+@lru_cache(maxsize=4)
+def vendor_sonames(knowledge: Knowledge) -> tuple[str, ...]:
+    """Beginnings of the sonames of NVIDIA's own libraries of GPU code."""
+    entries = knowledge.entries("tables/cuda", "vendor", VendorLibraries)
+    return tuple(name for entry in entries for name in entry.sonames)
 
 
 def driver_cuda(knowledge: Knowledge, driver: str) -> str | None:

@@ -27,6 +27,9 @@ class Capability(Data, frozen=True):
     chips: tuple[str, ...]
     sources: tuple[str, ...]
     tegra: bool = False
+    """An integrated part, not binary compatible with the desktop parts of its major version."""
+    unverified: bool = False
+    """Of a Tegra part: whether desktop code runs on it after all is not recorded."""
     first_driver: str = ""
     last_branch: str = ""
     """Last driver branch that drives it; empty while it is supported."""

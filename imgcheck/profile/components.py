@@ -85,15 +85,6 @@ def detect(
     return tuple(sorted(found.values(), key=_rank))
 
 
-def summary(components: Iterable[Component]) -> tuple[str, ...]:
-    """Each component in a few words: "CUDA 9.2", "TensorFlow 1.12.0 for 7.0"."""
-    lines = []
-    for component in components:
-        targets = f"for {', '.join(component.built_for)}" if component.built_for else ""
-        lines.append(" ".join(part for part in (component.name, component.version, targets) if part))
-    return tuple(lines)
-
-
 def _rank(component: Component) -> tuple[int, str]:
     return (_ORDER.index(component.name) if component.name in _ORDER else len(_ORDER)), component.name
 

@@ -15,8 +15,8 @@ ENGINE_VERSION = "1"
 _SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 _SAMPLE = 128
 """Cubins whose header is unpacked to find their toolkit; evenly spread, since a file has few toolkits."""
-_STUB_LIMIT = 8192
-"""Cubins larger than this hold code for sure; nvcc's stub is under 2 KB."""
+_STUB_LIMIT = 2560
+"""Larger cubins are taken to hold code: those without any measure 960 to 1992 bytes."""
 _PTX_HEAD = re.compile(rb"^\s*\.version\s+(\d+\.\d+)\s+(?://[^\n]*\s*)*\.target\s+sm_(\d+[af]?)", re.MULTILINE)
 
 
@@ -97,8 +97,9 @@ def _modules(
     data: memoryview, loaded: list[memoryview], relocatable: list[memoryview]
 ) -> tuple[tuple[GpuModule, ...], str]:
     """The modules with code, equal ones counted together, and the newest toolkit of their cubins."""
+    empty = _Emptiness()
     pairs = [(area, container) for area in loaded for container in fatbin.containers(area)]
-    pairs = [(area, container) for area, container in pairs if not _is_stub(area, container)]
+    pairs = [(area, container) for area, container in pairs if not _is_stub(area, container, empty)]
     linked = [(area, container) for area in relocatable for container in fatbin.containers(area)]
     parts = sorted({ptx for _, container in linked for ptx in _named(container.entries, (fatbin.PTX,), True)})
     if pairs:
@@ -144,16 +145,27 @@ def _order(module: GpuModule) -> tuple:
     return [target_key(name) for name in module.sass], module.ptx, module.lto, module.other
 
 
-def _is_stub(area: memoryview, container: fatbin.Container) -> bool:
-    # nvcc 13 links a container without any code into every program; the driver never launches from it.
-    if not container.entries:
-        return True
-    return all(e.kind == fatbin.CUBIN and e.unpacked <= _STUB_LIMIT and _empty(area, e) for e in container.entries)
+def _is_stub(area: memoryview, container: fatbin.Container, empty: "_Emptiness") -> bool:
+    # nvcc links a container without any code into every program (13), and makes one for every source file without
+    # kernels; the driver never launches from it.
+    return all(
+        entry.kind == fatbin.CUBIN and entry.unpacked <= _STUB_LIMIT and empty(area, entry)
+        for entry in container.entries
+    )
 
 
-def _empty(area: memoryview, entry: fatbin.Entry) -> bool:
-    image = _elf(memoryview(unpack.image(area, entry, _STUB_LIMIT)))
-    return image is not None and not cubin.has_code(image)
+class _Emptiness:
+    """Whether a small cubin is without code; equal ones, of which a library has hundreds, are unpacked once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, bool] = {}
+
+    def __call__(self, area: memoryview, entry: fatbin.Entry) -> bool:
+        payload = bytes(area[entry.offset : entry.offset + min(entry.size, _STUB_LIMIT)])
+        if payload not in self._known:
+            image = _elf(memoryview(unpack.image(area, entry, _STUB_LIMIT)))
+            self._known[payload] = image is not None and not cubin.has_code(image)
+        return self._known[payload]
 
 
 def _toolkit(pairs: list[tuple[memoryview, fatbin.Container]]) -> str:

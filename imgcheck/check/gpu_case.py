@@ -1,0 +1,253 @@
+"""What the GPU rules judge in one cell: the image's GPU needs, the host's GPUs and driver, and the libcuda opened."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from imgcheck.check.context import Context
+from imgcheck.documents.facts import CodeFacts, ForwardCompat, GpuCode
+from imgcheck.documents.host import HostLibrary
+from imgcheck.documents.image import Component, FileRecord
+from imgcheck.knowledge import cuda, gpus
+from imgcheck.versions import compare, parse
+
+LIBCUDA = "libcuda.so.1"
+_DRIVER_FILE = re.compile(r"lib[A-Za-z0-9_-]+\.so\.(\d{3,4}\.\d+(?:\.\d+)?)")
+_RUNTIME_SONAME = re.compile(r"libcudart\.so\.(\d+(?:\.\d+)?)")
+_COMPAT_PLACE = re.compile(r"/usr/local/cuda(?:-\d+(?:\.\d+)?)?/compat/")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """GPUs of one name and compute capability on the host."""
+
+    name: str
+    capability: str
+    """Empty where not known."""
+    brand: str = ""
+    target: str = ""
+    """Of AMD GPUs."""
+    first_driver: str = ""
+    """Oldest driver that lists the product, where its capability is older."""
+
+    @property
+    def label(self) -> str:
+        detail = self.capability or self.target
+        name = self.name or "GPU"
+        return f"{name} ({detail})" if detail else name
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The libcuda.so.1 that the command would open."""
+
+    path: str
+    injected: bool
+    driver: str
+    """Version of the driver it belongs to; empty where not known."""
+    cuda: str
+    """CUDA version that it reports; empty where not known."""
+    stub: bool = False
+    compat: bool = False
+    note: ForwardCompat | None = None
+    record: FileRecord | None = None
+    functions: frozenset[str] | None = None
+    """Its exports, where the host's file was read."""
+
+
+@dataclass(frozen=True)
+class RuntimeUse:
+    """A CUDA runtime that a file holds or is linked against."""
+
+    record: FileRecord
+    version: str
+    how: str
+
+
+class Case:
+    """One cell as the GPU rules see it."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.knowledge = context.knowledge
+
+    @cached_property
+    def files(self) -> tuple[tuple[FileRecord, CodeFacts], ...]:
+        image = self.context.image
+        return tuple((record, image.objects[record.object]) for record in image.files if record.object in image.objects)
+
+    @cached_property
+    def code(self) -> tuple[tuple[FileRecord, GpuCode], ...]:
+        """Files with code for NVIDIA GPUs."""
+        return tuple((r, f.gpu) for r, f in self.files if f.gpu and f.gpu.modules)
+
+    @cached_property
+    def amd_code(self) -> tuple[tuple[FileRecord, GpuCode], ...]:
+        return tuple((r, f.gpu) for r, f in self.files if f.gpu and f.gpu.amd)
+
+    @cached_property
+    def runtimes(self) -> tuple[RuntimeUse, ...]:
+        """CUDA runtimes in the image's code, and those that files are linked against."""
+        found = []
+        for record, facts in self.files:
+            if facts.gpu and facts.gpu.cudart:
+                how = "the runtime itself" if "libcudart.so" in record.path else "linked into it"
+                found.append(RuntimeUse(record, facts.gpu.cudart, how))
+            for name in facts.linkage.needed if facts.linkage else ():
+                match = _RUNTIME_SONAME.fullmatch(name)
+                if match:
+                    version = match[1] if "." in match[1] else f"{match[1]}.0"
+                    found.append(RuntimeUse(record, version, f"linked against {name}"))
+        return tuple(found)
+
+    @cached_property
+    def linked(self) -> tuple[FileRecord, ...]:
+        """Files that name libcuda.so.1 as needed: the loader refuses them without it."""
+        return tuple(r for r, facts in self.files if facts.linkage and LIBCUDA in facts.linkage.needed)
+
+    @cached_property
+    def wants_nvidia(self) -> bool:
+        return bool(self.code or self.runtimes or self.linked)
+
+    @cached_property
+    def gpu_files(self) -> tuple[FileRecord, ...]:
+        """Every file that needs a GPU of any vendor, once."""
+        every = [r for r, _ in self.code] + [u.record for u in self.runtimes] + [*self.linked]
+        every += [r for r, _ in self.amd_code]
+        return tuple({record.path: record for record in every}.values())
+
+    @cached_property
+    def environment(self) -> Mapping[str, str]:
+        settings = (setting.partition("=") for setting in self.context.image.config.environment)
+        return {key: value for key, _, value in settings}
+
+    @cached_property
+    def components(self) -> Mapping[str, Component]:
+        return {component.name: component for component in self.context.image.components}
+
+    def framework(self, names: tuple[str, ...] = ("TensorFlow", "PyTorch")) -> str:
+        """Which framework's wording the user sees: of the first of `names` in the image, in lower case; else ""."""
+        return next((name.lower() for name in names if name in self.components), "")
+
+    @cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        """NVIDIA GPUs of the host, equal ones once; empty where there are none or they are not known."""
+        found = {}
+        for gpu in self.context.host.gpus.value or ():
+            if gpu.vendor == "nvidia":
+                product = gpus.by_name(self.knowledge, gpu.name) if gpu.name else None
+                product = product or (gpus.by_pci_id(self.knowledge, gpu.pci_id) if gpu.pci_id else None)
+                capability = gpu.compute_capability or (product.capability if product else "")
+                first = product.first_driver if product else ""
+                kind = Kind(gpu.name, capability, gpu.brand or _brand(gpu.name), first_driver=first)
+                found[kind] = None
+        return tuple(found)
+
+    @cached_property
+    def amd_kinds(self) -> tuple[Kind, ...]:
+        host = self.context.host.gpus.value or ()
+        return tuple(dict.fromkeys(Kind(g.name, "", target=g.target) for g in host if g.vendor == "amd"))
+
+    @cached_property
+    def kernel_driver(self) -> str:
+        """Version of the host's kernel module; empty where absent or not known."""
+        return self.context.host.driver.kernel_module.value or ""
+
+    @cached_property
+    def host_cuda(self) -> str:
+        """CUDA version of the host's own driver; empty where not known."""
+        driver = self.context.host.driver
+        if driver.cuda.value:
+            return driver.cuda.value
+        version = driver.userland.value or driver.kernel_module.value
+        return (cuda.driver_cuda(self.knowledge, version) or "") if version else ""
+
+    @cached_property
+    def opened(self) -> Opened | None:
+        """The libcuda that the command would open; None where the loader finds none."""
+        compat = self._activated_compat()
+        if compat:
+            return compat
+        path = self.context.closure.opens.get(LIBCUDA)
+        if path is None:
+            return None
+        record = next((r for r, _ in self.files if r.path == path), None)
+        if path in self.context.closure.injected or record is None:
+            return self._host_libcuda(path)
+        return self._image_libcuda(record)
+
+    def _host_libcuda(self, path: str) -> Opened:
+        driver = self.context.host.driver
+        library = self._host_library(LIBCUDA)
+        version = driver.userland.value or (library.version if library else "") or self.kernel_driver
+        functions = frozenset(library.functions) if library and library.functions else None
+        return Opened(path, True, version, self.host_cuda, functions=functions)
+
+    def _host_library(self, soname: str) -> HostLibrary | None:
+        libraries = self.context.host.libraries.value or ()
+        machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(self.context.image.platform.architecture)
+        return next(
+            (lib for lib in libraries if lib.soname == soname and lib.machine == (machine or lib.machine)), None
+        )
+
+    def _image_libcuda(self, record: FileRecord) -> Opened:
+        gpu = self.context.image.facts(record).gpu or GpuCode()
+        version = driver_version(record.path) or gpu.driver_version
+        reported = gpu.driver_cuda or (cuda.driver_cuda(self.knowledge, version) or "" if version else "")
+        return Opened(
+            record.path,
+            False,
+            version,
+            reported,
+            stub=gpu.stub or "/stubs/" in record.path,
+            compat=gpu.forward_compat is not None or "/compat/" in record.path,
+            note=gpu.forward_compat,
+            record=record,
+        )
+
+    @cached_property
+    def compat_libraries(self) -> tuple[Opened, ...]:
+        """The image's cuda-compat libcuda files, whether anything opens them or not."""
+        found = (self._image_libcuda(r) for r, f in self.files if f.gpu and is_libcuda(r.path))
+        return tuple(opened for opened in found if opened.compat)
+
+    def _activated_compat(self) -> Opened | None:
+        """The compat library that the runtime itself puts first, by the rule of NVIDIA's hook.
+
+        NVIDIA Container Toolkit, cmd/nvidia-cdi-hook/cudacompat: one library in /usr/local/cuda/compat; by its note
+        where it has one, else by the driver's major version.
+        """
+        libraries = [lib for lib in self.compat_libraries if _COMPAT_PLACE.match(lib.path)]
+        if not self.context.runtime.applies_compat or len(libraries) != 1 or not self.kernel_driver:
+            return None
+        return libraries[0] if compat_serves(libraries[0], self.kernel_driver, self.host_cuda) else None
+
+
+def compat_serves(library: Opened, kernel_driver: str, host_cuda: str) -> bool:
+    """Whether cuda-compat's `library` is newer than the host's driver and lists its branch, as far as it says."""
+    branch = parse(kernel_driver)[:1]
+    if library.note:
+        newer = not host_cuda or compare(library.note.cuda, host_cuda) > 0
+        return newer and branch[0] in library.note.drivers if branch else False
+    return bool(branch) and parse(library.driver)[:1] > branch
+
+
+def is_libcuda(path: str) -> bool:
+    return path.rpartition("/")[2].startswith("libcuda.so")
+
+
+def driver_version(path: str) -> str:
+    """Driver version in the name of a driver library: "libcuda.so.390.30" gives "390.30"."""
+    match = _DRIVER_FILE.fullmatch(path.rpartition("/")[2])
+    return match[1] if match else ""
+
+
+def _brand(name: str) -> str:
+    """NVML's brand of a product where its name says it."""
+    lower = name.lower()
+    for word, brand in (("geforce", "geforce"), ("titan", "titan"), ("quadro rtx", "quadrortx"), ("quadro", "quadro"),
+                        ("tesla", "tesla"), ("grid", "grid")):  # fmt: skip
+        if word in lower:
+            return brand
+    return ""
