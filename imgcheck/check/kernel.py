@@ -1,0 +1,150 @@
+"""KRN001: files whose ABI note asks for a newer kernel than the host runs."""
+
+import posixpath
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Literal
+
+from imgcheck import versions
+from imgcheck.check.context import Answers, Context
+from imgcheck.check.loader_rules import LoaderRules, loader_rules
+from imgcheck.documents.facts import Linkage
+from imgcheck.documents.image import FileRecord
+from imgcheck.documents.report import Finding, Severity
+from imgcheck.loader.system import glibc_version
+
+_LINUX = "linux "
+_SEVERITIES: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
+
+
+@dataclass(frozen=True)
+class _Floor:
+    """A file with the lowest kernel that it asks for, and who would enforce it."""
+
+    record: FileRecord
+    kernel: str
+    role: Literal["libc", "static", "library"]
+
+
+def check(context: Context) -> Answers:
+    """KRN001 for one cell."""
+    answers = Answers()
+    floors = _floors(context)
+    if not floors:
+        answers.answer("KRN001", "not-applicable", "No file of the image names a lowest kernel.")
+        return answers
+    rules = loader_rules(context.knowledge)
+    highest = max((floor.kernel for floor in floors), key=versions.parse)
+    if context.host.kernel.known:
+        _compare(context, floors, highest, rules, answers)
+    elif versions.at_least(rules.kernel.oldest, highest):
+        reason = f"The image asks for Linux {highest} at most, older than any kernel on which containers run."
+        answers.answer("KRN001", "ok", reason)
+    elif all(_unchecked(context, floor, rules) for floor in _above(floors, rules.kernel.oldest)):
+        answers.answer("KRN001", "ok", "The image's glibc loads files whatever kernel they ask for.")
+    else:
+        reason = f"The image asks for Linux {highest}, and the host's kernel is not known; give --kernel."
+        answers.answer("KRN001", "unknown", reason)
+    return answers
+
+
+def _floors(context: Context) -> list[_Floor]:
+    """Floors of what glibc looks at: the C library, static programs, and libraries that something loads."""
+    found = []
+    loaded = {path for path in context.closure.chosen.values()} | set(context.closure.libcs)
+    for record in context.image.files:
+        linkage = context.image.facts(record).linkage
+        if linkage is None or not linkage.abi.startswith(_LINUX):
+            continue
+        kernel = linkage.abi.removeprefix(_LINUX)
+        if record.path in context.closure.libcs:
+            found.append(_Floor(record, kernel, "libc"))
+        elif "static" in linkage.flags and linkage.type == "executable":
+            found.append(_Floor(record, kernel, "static"))
+        elif linkage.type == "shared" and (record.path in loaded or linkage.soname):
+            found.append(_Floor(record, kernel, "library"))
+    return found
+
+
+def _above(floors: list[_Floor], kernel: str) -> list[_Floor]:
+    return [floor for floor in floors if versions.compare(floor.kernel, kernel) > 0]
+
+
+def _compare(context: Context, floors: list[_Floor], highest: str, rules: LoaderRules, answers: Answers) -> None:
+    kernel = context.host.kernel.value or ""
+    groups: dict[str, list[_Floor]] = defaultdict(list)
+    for floor in _above(floors, kernel):
+        groups[_subject(context, floor)].append(floor)
+    findings = [_finding(context, subject, group, rules) for subject, group in groups.items()]
+    findings.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
+    for finding in findings:
+        answers.found(finding)
+    if not findings:
+        answers.answer("KRN001", "ok", f"The image asks for Linux {highest} at most, and the host runs {kernel}.")
+        return
+    worst = findings[0].severity
+    names = ", ".join(finding.subject for finding in findings if finding.severity == worst)
+    answers.answer("KRN001", "ok" if worst == "info" else worst, f"Linux {kernel} is older than {names} asks for.")
+
+
+def _subject(context: Context, floor: _Floor) -> str:
+    linkage = context.image.facts(floor.record).linkage
+    return (linkage.soname if linkage else "") or posixpath.basename(floor.record.path)
+
+
+def _finding(context: Context, subject: str, group: list[_Floor], rules: LoaderRules) -> Finding:
+    group = sorted(group, key=lambda floor: versions.parse(floor.kernel), reverse=True)
+    first = group[0]
+    severity, variant, consequence = _judge(context, first, rules)
+    return context.finding(
+        "KRN001",
+        severity,
+        subject,
+        tuple(context.evidence(floor.record, f"asks for Linux {floor.kernel}", floor=floor.kernel) for floor in group),
+        variant=variant,
+        floor=first.kernel,
+        path=first.record.path,
+        program=_user(context, first.record.path),
+        kernel=context.host.kernel.value,
+        consequence=consequence,
+        remedy=_remedy(first),
+    )
+
+
+def _judge(context: Context, floor: _Floor, rules: LoaderRules) -> tuple[Severity, str, str]:
+    if not _unchecked(context, floor, rules):
+        if floor.role == "library":
+            return "fail", "skipped", "The loader passes over such a file in silence, so it seems missing."
+        return "fail", "", "It compares both when it starts, and stops."
+    if floor.role == "library":
+        return "info", "unchecked", "This glibc loads it all the same; a system call may be missing when it is made."
+    return "risk", "unchecked", "It no longer compares them, but takes system calls for granted that may be missing."
+
+
+def _unchecked(context: Context, floor: _Floor, rules: LoaderRules) -> bool:
+    """Whether the glibc that would have to refuse the file is one that no longer does."""
+    linkages: list[Linkage | None]
+    if floor.role == "static":
+        return False  # its glibc is inside it, of a version that nothing tells
+    if floor.role == "libc":
+        linkages = [context.image.facts(floor.record).linkage]
+    else:
+        by_path = {record.path: record for record in context.image.files}
+        linkages = [context.image.facts(by_path[path]).linkage for path in context.closure.libcs if path in by_path]
+    numbers = [glibc_version(linkage) for linkage in linkages if linkage is not None]
+    known = [number for number in numbers if number]
+    return bool(known) and all(versions.at_least(number, rules.kernel.glibc_checks_until) for number in known)
+
+
+def _user(context: Context, path: str) -> str:
+    """A program that loads `path`, for the error text; the file itself where none is seen."""
+    return next((root for root, loaded in context.closure.loaded.items() if path in loaded and root != path), path)
+
+
+def _remedy(floor: _Floor) -> str:
+    if floor.role == "library":
+        return (
+            "Strip the note in the Dockerfile (RUN strip --remove-section=.note.ABI-tag "
+            f"{floor.record.path}), use an older base image, or a host with Linux {floor.kernel} or newer."
+        )
+    return f"Use a base image of an older distribution, or a host with Linux {floor.kernel} or newer."

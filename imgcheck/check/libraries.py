@@ -1,0 +1,344 @@
+"""LIB001 library missing, LIB002 symbol version missing, LIB003 injected host library that does not fit."""
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from imgcheck import versions
+from imgcheck.check.context import Answers, Context, severity_for
+from imgcheck.check.loader_rules import LoaderRules, loader_rules, package_remedy
+from imgcheck.documents.image import FileRecord
+from imgcheck.documents.report import Evidence, Finding, Outcome, Severity
+from imgcheck.loader.closure import Problem
+from imgcheck.loader.system import glibc_version
+
+_SEVERITIES: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
+_OUTCOMES: dict[Severity, Outcome] = {"fail": "fail", "risk": "risk", "degraded": "degraded", "info": "ok"}
+_PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
+
+
+def check(context: Context) -> Answers:
+    """LIB001 to LIB003 for one cell."""
+    return _Libraries(context).answers()
+
+
+class _Libraries:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._rules: LoaderRules = loader_rules(context.knowledge)
+        self._records: dict[str, FileRecord] = {record.path: record for record in context.image.files}
+        self._answers = Answers()
+
+    def answers(self) -> Answers:
+        if not any(facts.linkage is not None for facts in self._context.image.objects.values()):
+            for rule in ("LIB001", "LIB002", "LIB003"):
+                self._answers.answer(rule, "not-applicable", "The image holds no ELF program or library.")
+            return self._answers
+        self._missing_libraries()
+        self._missing_versions()
+        self._injected()
+        return self._answers
+
+    # LIB001 ----------------------------------------------------------------------------------------------------------
+
+    def _missing_libraries(self) -> None:
+        groups: dict[str, list[Problem]] = defaultdict(list)
+        for problem in self._context.closure.problems:
+            if problem.kind == "interpreter" or (problem.kind == "library" and self._counts(problem)):
+                groups[problem.needed].append(problem)
+        findings = [self._missing(needed, problems) for needed, problems in groups.items()]
+        self._conclude("LIB001", findings, "Every program and library finds what it needs.")
+
+    def _counts(self, problem: Problem) -> bool:
+        return not self._rules.of_driver(problem.needed) and not problem.injected
+
+    def _missing(self, needed: str, problems: list[Problem]) -> Finding:
+        severity, first, evidence = self._weighed(problems, self._library_severity)
+        return self._context.finding(
+            "LIB001",
+            severity,
+            needed,
+            evidence,
+            variant=self._variant(first),
+            program=first.root,
+            path=first.path,
+            searched=", ".join(first.searched) or "no directory: the kernel opens it by its path",
+            note=_note(first),
+            remedy=self._library_remedy(first),
+        )
+
+    def _library_severity(self, problem: Problem) -> Severity:
+        if problem.context == "entry":
+            return "fail"
+        if problem.context == "module":
+            return "info" if self._optional(problem.root) else "fail"
+        if problem.context == "helper" or any(part in problem.root for part in _PYTHON_DIRECTORIES):
+            return "risk"
+        return "info"
+
+    def _optional(self, module: str) -> bool:
+        name = posixpath.basename(module).partition(".")[0]
+        return "/lib-dynload/" in module and name in self._rules.python.optional_modules
+
+    def _variant(self, problem: Problem) -> str:
+        if problem.kind == "interpreter":
+            return "interpreter"
+        if problem.context == "module":
+            return "python"
+        return "musl" if self._musl(problem.root) else ""
+
+    def _musl(self, path: str) -> bool:
+        linkage = self._context.image.facts(self._records[path]).linkage if path in self._records else None
+        return linkage is not None and "ld-musl-" in linkage.interpreter
+
+    def _library_remedy(self, problem: Problem) -> str:
+        if problem.elsewhere:
+            place = posixpath.dirname(problem.elsewhere[0])
+            return (
+                f"The file is in the image: add {place} to LD_LIBRARY_PATH (ENV in the Dockerfile), or name it in "
+                "/etc/ld.so.conf.d and run ldconfig in the same layer."
+            )
+        if problem.kind == "interpreter":
+            return package_remedy(self._context.knowledge, posixpath.basename(problem.needed)) or (
+                "Install the C library whose loader this is, or take a build of the program for this image's one."
+            )
+        return package_remedy(self._context.knowledge, problem.needed) or (
+            f"Install the package that brings {problem.needed} (apt-file search, dnf provides or apk search name it), "
+            "or copy the library into the image and run ldconfig."
+        )
+
+    # LIB002 ----------------------------------------------------------------------------------------------------------
+
+    def _missing_versions(self) -> None:
+        groups: dict[str, list[Problem]] = defaultdict(list)
+        for problem in self._context.closure.problems:
+            if problem.kind == "version" and not problem.injected:
+                groups[problem.needed].append(problem)
+        findings = [self._missing_version(needed, problems) for needed, problems in groups.items()]
+        self._conclude("LIB002", findings, "Every symbol version that a file needs is defined.")
+
+    def _missing_version(self, needed: str, problems: list[Problem]) -> Finding:
+        severity, first, evidence = self._weighed(problems, self._version_severity)
+        return self._context.finding(
+            "LIB002",
+            severity,
+            needed,
+            evidence,
+            variant="python" if first.context == "module" else "",
+            program=first.root,
+            path=first.path,
+            provider=first.provider,
+            version=first.version,
+            newest=self._newest(first),
+            remedy=_version_remedy(first),
+        )
+
+    def _version_severity(self, problem: Problem) -> Severity:
+        if problem.context in ("entry", "module"):
+            return "fail"
+        python = any(part in problem.root for part in _PYTHON_DIRECTORIES)
+        return "risk" if problem.context == "helper" or python else "info"
+
+    def _newest(self, problem: Problem) -> str:
+        """The newest version of the same family that the provider defines."""
+        provider = self._context.closure.chosen.get((problem.path, problem.needed), "")
+        record = self._records.get(provider)
+        linkage = self._context.image.facts(record).linkage if record else None
+        family = problem.version.rpartition("_")[0] + "_"
+        own = [
+            v for v in (linkage.verdef if linkage else ()) if v.startswith(family) and versions.parse(v[len(family) :])
+        ]
+        return max(own, key=lambda v: versions.parse(v[len(family) :]), default="other versions")
+
+    # LIB003 ----------------------------------------------------------------------------------------------------------
+
+    def _injected(self) -> None:
+        closure = self._context.closure
+        if not closure.injected:
+            self._answers.answer(
+                "LIB003", "not-applicable", f"{self._context.runtime.id} brings no library of this host."
+            )
+        elif not self._uses_driver():
+            self._answers.answer("LIB003", "not-applicable", "Nothing in the image uses the host's libraries.")
+        elif self._musl_image():
+            self._conclude("LIB003", [self._musl_finding()], "")
+        elif closure.assumed:
+            self._bounded()
+        else:
+            self._probed()
+
+    def _uses_driver(self) -> bool:
+        """GPU code, a CUDA runtime or driver functions in the image, or a program that loads an injected file."""
+        if any(path in self._context.closure.injected for path in self._context.closure.chosen.values()):
+            return True
+        objects = self._context.image.objects.values()
+        gpu = any(facts.gpu is not None and (facts.gpu.modules or facts.gpu.cudart) for facts in objects)
+        return gpu or any(facts.linkage is not None and facts.linkage.driver_functions for facts in objects)
+
+    def _musl_image(self) -> bool:
+        linkages = [facts.linkage for facts in self._context.image.objects.values() if facts.linkage is not None]
+        interpreters = {linkage.interpreter for linkage in linkages if linkage.interpreter}
+        return bool(interpreters) and all("ld-musl-" in interpreter for interpreter in interpreters)
+
+    def _musl_finding(self) -> Finding:
+        path = self._context.closure.opens.get("libcuda.so.1") or min(self._context.closure.injected)
+        return self._context.finding(
+            "LIB003",
+            "fail",
+            "musl",
+            (Evidence(path=path, detail="library of the host, built for glibc"),),
+            variant="musl",
+            path=path,
+            why="The image's C library is musl; the driver's libraries are built for glibc and load nowhere else.",
+            remedy="Use a base image with glibc (debian, ubuntu, rockylinux) for GPU work.",
+        )
+
+    def _bounded(self) -> None:
+        """A described host: its files are not known, its glibc bounds what they can need."""
+        host, image = self._context.host.glibc, self._image_glibc()
+        if not host.known:
+            reason = "The host's glibc and the version needs of its driver libraries are not known; give --glibc."
+            self._answers.answer("LIB003", "unknown", reason)
+        elif not image:
+            self._answers.answer("LIB003", "unknown", "The image's glibc is not known, so what it defines is neither.")
+        elif versions.at_least(image, host.value):
+            reason = f"The host's glibc {host.value} is not newer than the image's {image}."
+            self._answers.answer("LIB003", "ok", reason)
+        else:
+            self._conclude("LIB003", [self._bounded_finding(host.value, image)], "")
+
+    def _bounded_finding(self, host: str, image: str) -> Finding:
+        path = self._context.closure.opens.get("libcuda.so.1") or min(self._context.closure.injected)
+        return self._context.finding(
+            "LIB003",
+            "risk",
+            "libc.so.6",
+            (Evidence(path=path, detail=f"host glibc {host}, image glibc {image}"),),
+            program="the program",
+            provider="libc.so.6",
+            version=f"GLIBC_{host}",
+            path=path,
+            why=(
+                f"The host's libraries may need up to glibc {host}, and the image has {image}. NVIDIA's own files "
+                "are built for old versions; those of the host's distribution (GL dispatch, MPI) often are not."
+            ),
+            remedy="Probe the host (imgcheck probe -o host.json) to settle it, or use a base image with a newer glibc.",
+        )
+
+    def _image_glibc(self) -> str:
+        found = [self._records[path] for path in self._context.closure.libcs if path in self._records]
+        linkages = [self._context.image.facts(record).linkage for record in found]
+        numbers = [number for linkage in linkages if linkage and (number := glibc_version(linkage))]
+        return min(numbers, key=versions.parse, default="")
+
+    def _probed(self) -> None:
+        groups: dict[str, list[Problem]] = defaultdict(list)
+        for problem in self._context.closure.problems:
+            if problem.injected and problem.kind in ("version", "library") and self._matters(problem):
+                groups[problem.path].append(problem)
+        findings = [self._injected_finding(path, problems) for path, problems in groups.items()]
+        self._conclude("LIB003", findings, "The injected host libraries find what they need in the image.")
+
+    def _matters(self, problem: Problem) -> bool:
+        """Opened for computing, or loaded by a program of the image."""
+        loaded_by_image = problem.root not in self._context.closure.injected
+        return loaded_by_image or self._rules.for_compute(posixpath.basename(problem.root))
+
+    def _injected_finding(self, path: str, problems: list[Problem]) -> Finding:
+        _, first, evidence = self._weighed(problems, lambda _: "fail")
+        missing = first.kind == "library"
+        program = first.root if first.root not in self._context.closure.injected else "the program"
+        severity: Severity = "risk" if missing else "fail"
+        why = (
+            f"The host's {path} needs {first.needed}, which is neither injected nor in the image."
+            if missing
+            else f"The host's {path} needs {first.version}; the image's {first.needed} ends at {self._newest(first)}."
+        )
+        return self._context.finding(
+            "LIB003",
+            severity,
+            posixpath.basename(path),
+            evidence,
+            variant="missing" if missing else "",
+            program=program,
+            provider=first.needed if missing else first.provider,
+            version=first.version,
+            path=path,
+            why=why,
+            remedy=(
+                f"Install {first.needed} in the image." if missing else
+                "Use a base image whose glibc and libstdc++ are at least as new as the host's, or a runtime that "
+                "leaves this library out (for Apptainer: --nvccli, or a shorter nvliblist.conf)."
+            ),
+        )  # fmt: skip
+
+    # common ----------------------------------------------------------------------------------------------------------
+
+    def _weighed(self, problems: Sequence[Problem], severity_of) -> tuple[Severity, Problem, tuple[Evidence, ...]]:
+        """The worst severity after reach, the problem that has it, and all evidence with that first."""
+        pairs = [(self._evidence(problem), severity_of(problem), problem) for problem in problems]
+        pairs.sort(key=lambda item: _SEVERITIES.index(severity_for(item[1], (item[0],))))
+        _, severity, first = pairs[0]
+        # A weaker case must not be lifted by the reach of a stronger one: its evidence stands behind, not beside it.
+        return severity_for(severity, (pairs[0][0],)), first, tuple(evidence for evidence, _, _ in pairs)
+
+    def _evidence(self, problem: Problem) -> Evidence:
+        detail = f"needs {problem.needed}"
+        if problem.version:
+            detail = f"needs {problem.version} of {problem.needed}; {problem.provider} is loaded"
+        data = {
+            "needed": problem.needed,
+            "needed_by": problem.path,
+            "loaded_by": problem.root,
+            "searched": ":".join(problem.searched),
+            "version": problem.version,
+            "provider": problem.provider,
+            "elsewhere": ":".join(problem.elsewhere),
+        }
+        data = {name: value for name, value in data.items() if value}
+        record = self._records.get(problem.path)
+        if record is None:
+            return Evidence(path=problem.path, detail=detail, data=data)
+        reach = self._context.closure.reach(problem.root)
+        return msgspec.structs.replace(self._context.evidence(record, detail, **data), reach=reach)
+
+    def _conclude(self, rule: str, findings: Iterable[Finding], fine: str) -> None:
+        found = sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))
+        for finding in found:
+            self._answers.found(finding)
+        if not found:
+            self._answers.answer(rule, "ok", fine)
+            return
+        worst = found[0].severity
+        names = ", ".join(finding.subject for finding in found if finding.severity == worst)
+        text = {
+            "LIB001": f"Missing: {names}.",
+            "LIB002": f"Versions are missing in {names}.",
+            "LIB003": f"Host libraries that do not fit: {names}.",
+        }[rule]
+        aside = (
+            " Only files that the command does not reach, or optional ones, are concerned." if worst == "info" else ""
+        )
+        self._answers.answer(rule, _OUTCOMES[worst], text + aside)
+
+
+def _note(problem: Problem) -> str:
+    if problem.elsewhere:
+        return f" The image holds {problem.elsewhere[0]}, which is in none of these."
+    if problem.skipped:
+        return f" {problem.skipped[0]} has the name, but is for another machine."
+    return ""
+
+
+def _version_remedy(problem: Problem) -> str:
+    if problem.version.startswith("GLIBC_"):
+        floor = problem.version.removeprefix("GLIBC_")
+        return f"Use a base image with glibc {floor} or newer, or a build of {problem.path} for the older one."
+    if problem.version.startswith(("GLIBCXX_", "CXXABI_")):
+        return (
+            f"Install a newer libstdc++ than {problem.provider}; where another copy shadows it (conda, a copied one), "
+            "remove that copy or put the newer one first in LD_LIBRARY_PATH."
+        )
+    return f"Install the version of {problem.needed} that {problem.path} was built with."
