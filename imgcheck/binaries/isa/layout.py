@@ -92,6 +92,8 @@ class Layout:
 
     def __init__(self, elf: Elf) -> None:
         self.elf = elf
+        self.called = np.empty(0, np.int64)
+        """Addresses that code refers to as functions, as far as an engine finds them: starts without unwind entries."""
 
     @cached_property
     def areas(self) -> tuple[Area, ...]:
@@ -210,7 +212,7 @@ class Layout:
         areas = np.array([area.address for area in self.areas], np.int64)
         # A size of 0 on an untyped symbol marks a label inside a function; typed ones are functions.
         named = symbols.value[(symbols.type != _STT_NOTYPE) | (symbols.size > 0) | (symbols.bind == 1)]
-        start = np.unique(np.concatenate([unwind_start, named, -(-gaps // 16) * 16, areas]))
+        start = np.unique(np.concatenate([unwind_start, named, -(-gaps // 16) * 16, areas, self._uncovered()]))
         start = start[self.in_code(start)]
         limits = np.array(sorted([area.address for area in self.areas] + [area.end for area in self.areas]), np.int64)
         end = np.append(start[1:], _ADDRESS_LIMIT)
@@ -222,6 +224,17 @@ class Layout:
         unwind[at[known]] = True
         end[at[known]] = np.minimum(end[at[known]], np.maximum(unwind_end[known], unwind_start[known] + 1))
         return Functions(start, end, unwind)
+
+    def _uncovered(self) -> np.ndarray:
+        """Aligned targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""
+        start, end = self.unwind
+        pointed = self.pointers.target
+        target = np.unique(np.concatenate([self.called, pointed[self.in_code(pointed)]]))
+        target = target[target % 16 == 0]
+        if not len(start):
+            return target
+        index = np.searchsorted(start, target, side="right") - 1
+        return target[(index < 0) | (target >= end[np.maximum(index, 0)])]
 
     @cached_property
     def unwind(self) -> tuple[np.ndarray, np.ndarray]:

@@ -95,13 +95,16 @@ def confirm(
     real = (index >= 0) & (distance >= 0) & (distance <= 4)
     for shift in range(1, 5):
         deep = np.flatnonzero(real & (distance >= shift))
-        real[deep] = _PREFIX_BYTES[_bytes(layout, candidates.address[deep] - shift)]
+        real[deep] = _PREFIX_BYTES[bytes_at(layout, candidates.address[deep] - shift)]
     kept = np.flatnonzero(real)
-    found = Candidates(start[kept], candidates.set[kept].copy(), candidates.doubtful[kept])
+    # A prefix that belongs to the instruction before is none: the decoder then tells what this one is.
+    doubtful = candidates.doubtful[kept] | (distance[kept] < candidates.depth[kept])
+    found = Candidates(start[kept], candidates.set[kept].copy(), doubtful, candidates.depth[kept])
     return _decide_doubtful(layout, found, bits, table)
 
 
-def _bytes(layout: Layout, addresses: np.ndarray) -> np.ndarray:
+def bytes_at(layout: Layout, addresses: np.ndarray) -> np.ndarray:
+    """The byte at each address; 0 outside the code."""
     values = np.zeros(len(addresses), np.uint8)
     for area in layout.areas:
         inside = (addresses >= area.address) & (addresses < area.end)

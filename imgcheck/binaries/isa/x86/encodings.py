@@ -23,6 +23,7 @@ _MAPS = {iced.OpCodeTableKind.T0F: 1, iced.OpCodeTableKind.T0F38: 2, iced.OpCode
 _VECTOR = {iced.EncodingKind.VEX: 0, iced.EncodingKind.EVEX: 1, iced.EncodingKind.XOP: 2}
 _HARMLESS = (iced.Mnemonic.TZCNT, iced.Mnemonic.LZCNT)
 """They run as BSF and BSR where the CPU lacks them: another result, never a trap."""
+_BROADCASTS = (iced.Mnemonic.VBROADCASTSS, iced.Mnemonic.VBROADCASTSD)
 _QUERIES = {iced.Mnemonic.CPUID: "cpuid", iced.Mnemonic.XGETBV: "xgetbv"}
 UNDECODED = {"apx", "avx10"}
 """Features of encodings that the decoder does not know: seen by their form alone."""
@@ -45,6 +46,8 @@ class Encodings:
     """Like `legacy`: instructions with different needs share this key, and only the decoder tells them apart."""
     vector: np.ndarray
     """[VEX or EVEX or XOP, map & 7, prefix, opcode, W, L] to a set."""
+    avx: int
+    """The set of AVX alone."""
     apx: int
     avx10: int
 
@@ -67,6 +70,13 @@ def needs(instruction: iced.Instruction) -> frozenset[str]:
         return frozenset({_QUERIES[instruction.mnemonic]})
     if instruction.mnemonic in _HARMLESS:
         return frozenset()
+    if instruction.mnemonic in _BROADCASTS and instruction.op1_kind == iced.OpKind.MEMORY:
+        # AVX has the form that reads memory, AVX2 added the one that reads a register; both share one Code.
+        return frozenset({"avx"}) if instruction.encoding == iced.EncodingKind.VEX else _listed(instruction)
+    return _listed(instruction)
+
+
+def _listed(instruction: iced.Instruction) -> frozenset[str]:
     wanted = names()
     return frozenset(wanted[f] for f in instruction.cpuid_features() if f in wanted)
 
@@ -104,11 +114,11 @@ class _Builder:
             ambiguous[key] = len(set(found)) > 1
         for key, found in self.vector.items():
             vector[key] = number.setdefault(frozenset().union(*found), len(number))
-        apx, avx10 = (number.setdefault(frozenset({f}), len(number)) for f in ("apx", "avx10"))
+        avx, apx, avx10 = (number.setdefault(frozenset({f}), len(number)) for f in ("avx", "apx", "avx10"))
         sets = tuple(number)
         features = tuple(sorted(frozenset().union(*sets)))
         member = np.array([[feature in one for feature in features] for one in sets], bool)
-        return Encodings(features, sets, member, legacy, ambiguous, vector, apx, avx10)
+        return Encodings(features, sets, member, legacy, ambiguous, vector, avx, apx, avx10)
 
 
 @cache

@@ -1,15 +1,17 @@
 """What the code of one file shows: confirmed instructions per function, and where it asks the CPU."""
 
 import fnmatch
+import re
 import tomllib
 from functools import cache, cached_property
 
 import numpy as np
 
 from imgcheck.binaries.isa.layout import Layout
-from imgcheck.binaries.isa.x86.decode import confirm
-from imgcheck.binaries.isa.x86.encodings import Encodings
-from imgcheck.binaries.isa.x86.graph import Graph, reach
+from imgcheck.binaries.isa.x86.decode import bytes_at, confirm, instructions
+from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings
+from imgcheck.binaries.isa.x86.graph import Edges, Graph, reach
+from imgcheck.binaries.isa.x86.guards import Guards, Spread
 from imgcheck.binaries.isa.x86.screen import Candidates, screen
 from imgcheck.knowledge.store import rules_directory
 
@@ -17,6 +19,12 @@ BASELINE = ("sse", "sse2")
 QUERIES = ("cpuid", "xgetbv")
 VECTOR = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd", "avx512_fp16",
           "fma4", "xop", "avx_vnni", "vaes", "vpclmulqdq")  # fmt: skip
+_CHECKED = 8
+"""Functions looked at to tell new instructions from data."""
+_NAMED_EXPORTS = 30_000
+"""Exports whose names are looked at; libraries with more are C++ ones, whose variants show where they are used."""
+_LARGEST_DATA = 1 << 12
+"""Bytes of a variable that may hold CPU flags."""
 _BUDGET = 6 << 20
 _BUDGET_SHARE = 6
 """Code decoded: all that holds candidates up to 6 MiB, of larger files a sixth; the rest is sampled."""
@@ -33,8 +41,8 @@ class Findings:
 
     def __init__(self, layout: Layout, bits: int, table: Encodings) -> None:
         self.layout, self.bits, self.table = layout, bits, table
-        self.functions = layout.functions
         self.graph = Graph(layout, bits)
+        self.functions = layout.functions
 
     # Instructions
 
@@ -109,8 +117,28 @@ class Findings:
     def features(self) -> tuple[str, ...]:
         """Features with at least one confirmed instruction, queries and baseline left out."""
         present = self.table.member[np.unique(self.confirmed.set)].any(axis=0)
-        skipped = set(QUERIES) | (set(BASELINE) if self.bits == 64 else set())
+        skipped = set(QUERIES) | (set(BASELINE) if self.bits == 64 else set()) | self._implausible()
         return tuple(f for f, there in zip(self.table.features, present, strict=True) if there and f not in skipped)
+
+    def _implausible(self) -> set[str]:
+        """Undecoded features that show only in data read as code: never twice in a function that decodes cleanly."""
+        return {feature for feature in UNDECODED if not self._plausible(feature)}
+
+    def _plausible(self, feature: str) -> bool:
+        if feature not in self.table.features:
+            return False
+        held = self.confirmed_function[self.instructions_of(feature)]
+        functions, counts = np.unique(held[held >= 0], return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        chosen = functions[order][(counts[order] >= 2) & self.functions.unwind[functions[order]]][:_CHECKED]
+        return any(self._decodes_cleanly(int(function)) for function in chosen)
+
+    def _decodes_cleanly(self, function: int) -> bool:
+        """Whether nothing but vector instructions newer than the decoder is unreadable in the function."""
+        start, end = int(self.functions.start[function]), int(self.functions.end[function])
+        strange = [i.ip for i in instructions(self.layout, start, end, self.bits) if i.is_invalid]
+        known = set(self.confirmed.address[self.instructions_of(*UNDECODED)].tolist())
+        return all(address in known for address in strange)
 
     @cached_property
     def vector(self) -> np.ndarray:
@@ -127,6 +155,16 @@ class Findings:
         marks[vector[vector >= 0]] = False
         return marks
 
+    @cached_property
+    def pairing(self) -> tuple[int, int]:
+        """How often two 64-bit registers become one vector by PINSRQ (SSE4.1), and how often by PUNPCKLQDQ (SSE2)."""
+        inside = self.candidate_function
+        address = self.candidates.address[(inside >= 0) & self.functions.unwind[inside]]
+        second, third = bytes_at(self.layout, address + 1), bytes_at(self.layout, address + 2)
+        wide = (bytes_at(self.layout, address - 1) & 0xF8) == 0x48
+        first = bytes_at(self.layout, address) == 0x0F
+        return int((first & (second == 0x3A) & (third == 0x22) & wide).sum()), int((first & (second == 0x6C)).sum())
+
     # Queries
 
     @cached_property
@@ -141,39 +179,50 @@ class Findings:
         return index[index >= 0]
 
     @cached_property
-    def query_imports(self) -> dict[str, np.ndarray]:
-        """Imported functions and data that tell about the CPU, with the functions that use them."""
-        caller, symbol, _ = self.graph.imported
-        names = {i: self.layout.symbol_name(self.layout.dynamic_symbols, i) for i in np.unique(symbol).tolist()}
-        wanted = {i: name for i, name in names.items() if _matches(name, analysis()["queries"]["functions"])}
-        found = {name: np.unique(caller[(symbol == i) & (caller >= 0)]) for i, name in wanted.items()}
-        return found | self._query_data()
+    def leads_to_use(self) -> np.ndarray:
+        """Functions that use a feature above the baseline or call, over any number of steps, one that does."""
+        calls = self.graph.calls
+        order = np.argsort(calls.target, kind="stable")
+        backwards = Edges(calls.target[order], calls.source[order], calls.site[order])
+        return reach(backwards, len(self.functions), np.flatnonzero(self.any_use))[0]
 
-    def _query_data(self) -> dict[str, np.ndarray]:
-        """Data such as __cpu_model, imported or in this file, with the functions that refer to it."""
-        patterns = analysis()["queries"]["data"]
+    @cached_property
+    def query_symbols(self) -> dict[int, str]:
+        """Dynamic symbols, imported, whose functions report what the CPU has."""
+        imported = np.unique(self.graph.imported[1]).tolist()
+        names = {i: self.layout.symbol_name(self.layout.dynamic_symbols, i) for i in imported}
+        return {i: name for i, name in names.items() if _matches(name, queries()["functions"])}
+
+    @cached_property
+    def query_data(self) -> dict[str, np.ndarray]:
+        """Names of data such as __cpu_model -> its words in this file, or the slots that point to it elsewhere."""
+        patterns = queries()["data"]
         pointers, symbols = self.layout.pointers, self.layout.dynamic_symbols
-        site, target, _ = self.graph.references
         found: dict[str, np.ndarray] = {}
-        for i in np.unique(pointers.symbol[pointers.symbol >= 0]).tolist():
+        for i in np.unique(pointers.symbol[(pointers.symbol >= 0) & (pointers.target < 0)]).tolist():
             name = self.layout.symbol_name(symbols, i)
             if _matches(name, patterns):
-                slots = pointers.slot[pointers.symbol == i]
-                users = self.functions.holding(site[np.isin(target, slots)])
-                found[name] = np.unique(users[users >= 0])
+                found[name] = pointers.slot[pointers.symbol == i]
         for table in (self.layout.static_symbols, symbols):
-            for i in np.flatnonzero((table.type == 1) & (table.section != 0) & (table.size > 0)).tolist():
+            data = (table.type == 1) & (table.section != 0) & (table.size > 0) & (table.size <= _LARGEST_DATA)
+            for i in np.flatnonzero(data).tolist():
                 name = self.layout.symbol_name(table, i)
                 if _matches(name, patterns):
-                    first, size = int(table.value[i]), int(table.size[i])
-                    users = self.functions.holding(site[(target >= first) & (target < first + size)])
-                    found[name] = np.unique(np.concatenate([found.get(name, users[:0]), users[users >= 0]]))
+                    found[name] = np.arange(int(table.value[i]), int(table.value[i] + table.size[i]), 4)
         return found
 
     @cached_property
+    def query_addresses(self) -> np.ndarray:
+        return np.unique(np.concatenate([np.empty(0, np.int64), *self.query_data.values()]))
+
+    @cached_property
     def askers(self) -> np.ndarray:
-        """Functions that ask the CPU themselves, or read what somebody else asked."""
-        parts = [np.flatnonzero(self.using(*QUERIES)), self.resolvers, *self.query_imports.values()]
+        """Functions that ask the CPU themselves, call a library that does, or choose for an IFUNC."""
+        caller, symbol, _ = self.graph.imported
+        callers = caller[np.isin(symbol, list(self.query_symbols)) & (caller >= 0)]
+        site, target, _ = self.graph.references
+        readers = self.functions.holding(site[np.isin(target & ~3, self.query_addresses & ~3)])
+        parts = [np.flatnonzero(self.using(*QUERIES)), self.resolvers, callers, readers[readers >= 0]]
         return np.unique(np.concatenate(parts)).astype(np.int64)
 
     @cached_property
@@ -181,16 +230,55 @@ class Findings:
         found = [name for name in QUERIES if self.using(name).any()]
         if len(self.resolvers):
             found.append("IFUNC")
-        return tuple(found + sorted(self.query_imports))
+        return (*found, *sorted({*self.query_symbols.values(), *self.query_data}))
 
     @cached_property
-    def guards(self) -> np.ndarray:
-        """Which functions decide after asking: the askers and their callers."""
+    def guards(self) -> Guards:
+        return Spread(self).run() if len(self.askers) else Guards()
+
+    @cached_property
+    def asking(self) -> np.ndarray:
+        """Which functions ask the CPU or test what another one asked."""
+        return self.guards.asks(len(self.functions))
+
+    @cached_property
+    def open_instructions(self) -> np.ndarray:
+        """Which of `confirmed` run without a test inside their own function."""
+        return ~self.guards.guarded(self.confirmed_function, self.confirmed.address)
+
+    def open_users(self, feature: str) -> np.ndarray:
+        """Which functions use `feature` without a test of their own before it."""
         marks = np.zeros(len(self.functions), bool)
-        marks[self.askers] = True
-        calls = self.graph.calls
-        marks[calls.source[marks[calls.target]]] = True
+        at = self.instructions_of(feature)
+        held = self.confirmed_function[at[self.open_instructions[at]]]
+        marks[held[held >= 0]] = True
         return marks
+
+    @cached_property
+    def open_calls(self) -> Edges:
+        """Calls and tail calls that happen without a test before them in the calling function."""
+        calls = self.graph.calls
+        return calls.take(np.flatnonzero(~self.guards.guarded(calls.source, calls.site)))
+
+    @cached_property
+    def clones(self) -> np.ndarray:
+        """Functions whose name says that they are one implementation of several."""
+        symbols = self.layout.code_symbols
+        marks = np.zeros(len(self.functions), bool)
+        index = self.graph.starting_at(symbols.value)
+        wanted = self.any_use.copy()
+        wanted[self.graph.calls.source[self.any_use[self.graph.calls.target]]] = True
+        exports = self.graph.starting_at(self.layout.exports)
+        if len(exports) <= _NAMED_EXPORTS:
+            wanted[exports[exports >= 0]] = True
+        for i in np.flatnonzero((index >= 0) & wanted[np.maximum(index, 0)]).tolist():
+            if is_clone(self.layout.symbol_name(symbols, i)):
+                marks[index[i]] = True
+        return marks
+
+    @cached_property
+    def any_use(self) -> np.ndarray:
+        return self.using(*self.features) if self.features else np.zeros(len(self.functions), bool)
 
     # Reach
 
@@ -201,24 +289,48 @@ class Findings:
         roots = self.graph.starting_at(addresses)
         taken = self.graph.taken
         started = taken.target[np.isin(taken.source, roots[-1:])]  # what _start hands to __libc_start_main
-        return np.unique(np.concatenate([roots, started, self._named_roots()]))
+        roots = np.unique(np.concatenate([roots, started, self._named_roots()]))
+        return roots[roots >= 0]
 
     def _named_roots(self) -> np.ndarray:
         symbols = self.layout.code_symbols
-        names = (self.layout.symbol_name(symbols, i) for i in np.flatnonzero(symbols.bind == 1).tolist())
-        wanted = [i for i, name in zip(np.flatnonzero(symbols.bind == 1), names, strict=True)
-                  if name == "main" or name.startswith("PyInit_")]  # fmt: skip
-        return self.graph.starting_at(symbols.value[np.array(wanted, np.int64)])
+        index = np.flatnonzero(symbols.bind == 1)
+        named = [i for i in index.tolist() if is_start(self.layout.symbol_name(symbols, i))]
+        return self.graph.starting_at(symbols.value[np.array(named, np.int64)])
 
     @cached_property
     def reached_at_load(self) -> tuple[np.ndarray, np.ndarray]:
-        return reach(self.graph.calls, len(self.functions), self.load_roots, self.guards)
+        return reach(self.open_calls, len(self.functions), self.load_roots)
 
     @cached_property
     def reached_by_exports(self) -> tuple[np.ndarray, np.ndarray]:
         roots = self.graph.starting_at(self.layout.exports)
-        roots = roots[~np.isin(roots, self.resolvers)]
-        return reach(self.graph.calls, len(self.functions), roots, self.guards)
+        roots = roots[(roots >= 0) & ~np.isin(roots, self.resolvers)]
+        return reach(self.open_calls, len(self.functions), roots[~self.clones[roots]])
+
+
+def is_start(name: str) -> bool:
+    """A function that the platform calls first: a program's main, a Python module's entry."""
+    return name == "main" or name.startswith("PyInit_")
+
+
+def queries() -> dict:
+    return analysis()["queries"]["x86"]
+
+
+@cache
+def _clone_pattern() -> re.Pattern[str]:
+    path = rules_directory() / "analysis" / "clones.toml"
+    tokens = tomllib.loads(path.read_text(encoding="utf-8"))["x86"]
+    longest = sorted(tokens, key=len, reverse=True)
+    joined = "|".join(map(re.escape, longest))
+    # Mangled names put a length before and an E behind a namespace: N3foo4avx2E.
+    return re.compile(rf"(?:^|[._@\d])(?:{joined})(?:$|[._@\d]|E|I|Ev|C[12])", re.IGNORECASE)
+
+
+def is_clone(name: str) -> bool:
+    """Whether `name` follows a convention of rules/analysis/clones.toml for variants of one function."""
+    return bool(_clone_pattern().search(name))
 
 
 def _matches(name: str, patterns: list[str]) -> bool:

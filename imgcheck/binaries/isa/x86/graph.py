@@ -35,7 +35,14 @@ class Graph:
     def __init__(self, layout: Layout, bits: int) -> None:
         self.layout = layout
         self.bits = bits
+        layout.called = self._called()
         self.functions = layout.functions
+
+    def _called(self) -> np.ndarray:
+        """Targets of calls and of `lea`: where functions without unwind entries begin."""
+        site, target, kind = self.references
+        taken = target[kind == 0x8D]
+        return np.concatenate([self._branches[1], taken[self.layout.in_code(taken)]])
 
     # Raw scans
 
@@ -208,14 +215,13 @@ class Graph:
         return Edges(source[kept], index[kept], site[kept])
 
 
-def reach(edges: Edges, count: int, roots: np.ndarray, closed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Functions reached from `roots` without going on from `closed` ones, and for each the function it came from."""
+def reach(edges: Edges, count: int, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Functions reached from `roots` over `edges`, and for each the function it came from (-1 for roots)."""
     seen, parent = np.zeros(count, bool), np.full(count, -1, np.int64)
     first = np.searchsorted(edges.source, np.arange(count + 1))
     frontier = np.unique(roots[roots >= 0])
     seen[frontier] = True
     while len(frontier):
-        frontier = frontier[~closed[frontier]]
         size = first[frontier + 1] - first[frontier]
         at = np.repeat(first[frontier] - (np.cumsum(size) - size), size) + np.arange(size.sum())
         target, source = edges.target[at], np.repeat(frontier, size)

@@ -24,12 +24,14 @@ class Candidates:
     set: np.ndarray
     doubtful: np.ndarray
     """Only the decoder can tell what the instruction is."""
+    depth: np.ndarray
+    """How many bytes before `address` the mandatory prefix was taken from; 0 where none was."""
 
     def __len__(self) -> int:
         return len(self.address)
 
     def take(self, chosen: np.ndarray) -> "Candidates":
-        return Candidates(self.address[chosen], self.set[chosen], self.doubtful[chosen])
+        return Candidates(self.address[chosen], self.set[chosen], self.doubtful[chosen], self.depth[chosen])
 
 
 def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
@@ -48,22 +50,22 @@ def screen(areas: tuple[Area, ...], bits: int, table: Encodings) -> Candidates:
     found = [part for area in areas for part in _screen_area(area, bits, table)]
     if not found:
         empty = np.empty(0, np.int64)
-        return Candidates(empty, empty.astype(np.uint8), empty.astype(bool))
-    address, sets, doubtful = (np.concatenate(column) for column in zip(*found, strict=True))
+        return Candidates(empty, empty.astype(np.uint8), empty.astype(bool), empty.astype(np.uint8))
+    address, sets, doubtful, depth = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.argsort(address, kind="stable")
-    return Candidates(address[order], sets[order], doubtful[order])
+    return Candidates(address[order], sets[order], doubtful[order], depth[order])
 
 
-def _screen_area(area: Area, bits: int, table: Encodings) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _screen_area(area: Area, bits: int, table: Encodings) -> list[tuple[np.ndarray, ...]]:
     data = area.data
     found = []
     for first, screener in ((0xC5, _vex2), (0xC4, _vex3), (0x62, _evex), (0x8F, _xop), (0x0F, _legacy)):
         at = find_bytes(data, 0xFF, first)
         if bits == 32 and first in (0xC5, 0xC4, 0x62):  # elsewhere LDS, LES and BOUND, whose operand is in memory
             at = at[_byte(data, at, 1) >= 0xC0]
-        at, sets, doubtful = screener(data, at, bits, table)
+        at, sets, doubtful, depth = screener(data, at, bits, table)
         kept = sets > 0
-        found.append((at[kept] + area.address, sets[kept], doubtful[kept]))
+        found.append((at[kept] + area.address, sets[kept], doubtful[kept], depth[kept]))
     return found
 
 
@@ -71,8 +73,8 @@ def _byte(data: np.ndarray, at: np.ndarray, shift: int) -> np.ndarray:
     return data[np.clip(at + shift, 0, len(data) - 1)]
 
 
-def _certain(at: np.ndarray, sets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return at, sets, np.zeros(len(at), bool)
+def _certain(at: np.ndarray, sets: np.ndarray) -> tuple[np.ndarray, ...]:
+    return at, sets, np.zeros(len(at), bool), np.zeros(len(at), np.uint8)
 
 
 def _vex2(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
@@ -84,7 +86,10 @@ def _vex3(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tupl
     place = _byte(data, at, 1) & 31
     at, place = at[place < 8], place[place < 8]
     head = _byte(data, at, 2)
-    return _certain(at, table.vector[0, place, head & 3, _byte(data, at, 3), head >> 7, (head >> 2) & 1])
+    opcode = _byte(data, at, 3)
+    sets = table.vector[0, place, head & 3, opcode, head >> 7, (head >> 2) & 1]
+    loads = (place == 2) & ((opcode == 0x18) | (opcode == 0x19)) & (_byte(data, at, 4) < 0xC0)
+    return _certain(at, np.where(loads & (sets > 0), table.avx, sets).astype(np.uint8))
 
 
 def _evex(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
@@ -121,20 +126,22 @@ def _legacy(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tu
     long = place > 1
     opcode = np.where(long, _byte(data, at, 2), second)
     reg = (_byte(data, at, 2) * ~long + _byte(data, at, 3) * long) >> 3 & 7
-    prefix = _prefix(data, at, bits)
+    prefix, depth = _prefix(data, at, bits)
     sets = table.legacy[place, prefix, opcode, reg]
     # A byte before the opcode that looks like a prefix may end the instruction before it.
     prefix = np.where(sets > 0, prefix, 0)
-    return at, table.legacy[place, prefix, opcode, reg], table.ambiguous[place, prefix, opcode, reg]
+    depth = np.where(prefix > 0, depth, 0).astype(np.uint8)
+    return at, table.legacy[place, prefix, opcode, reg], table.ambiguous[place, prefix, opcode, reg], depth
 
 
-def _prefix(data: np.ndarray, at: np.ndarray, bits: int) -> np.ndarray:
-    """Number of the mandatory prefix that seems to stand before the 0F bytes at `at`: none, 66, F3, F2."""
+def _prefix(data: np.ndarray, at: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Number of the mandatory prefix (none, 66, F3, F2) before the 0F bytes at `at`, and how far before it stands."""
     number = np.zeros(256, np.uint8)
     number[[0x66, 0xF3, 0xF2]] = 1, 2, 3
     before = [number[_byte(data, at, -i)] * (at >= i) for i in (1, 2, 3)]
+    rex = (_byte(data, at, -1) & 0xF0) == 0x40 if bits == 64 else np.zeros(len(at), bool)
     if bits == 64:
-        rex = (_byte(data, at, -1) & 0xF0) == 0x40
         before = [np.where(rex, before[1], before[0]), np.where(rex, before[2], before[1])]
     # F2 and F3 decide over 66, in whichever order they stand.
-    return np.where((before[0] == 1) & (before[1] > 1), before[1], before[0])
+    behind = (before[0] == 1) & (before[1] > 1)
+    return np.where(behind, before[1], before[0]), 1 + rex + behind

@@ -1,18 +1,63 @@
 """Required, dispatched or unknown: each feature's answer with its reason."""
 
+from dataclasses import dataclass
+
 import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.isa.x86.decode import decode_at
+from imgcheck.binaries.isa.x86.encodings import UNDECODED
 from imgcheck.binaries.isa.x86.findings import Findings
+from imgcheck.binaries.isa.x86.graph import reach
 from imgcheck.documents.facts import Answer, Isa, IsaUse
 
-_UNDECODED_REASON = "well-formed encodings that no decoder at hand knows"
+_WIDE = (
+    "avx",
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512vl",
+    "avx512bw",
+    "avx512dq",
+    "avx512cd",
+    "bmi1",
+    "bmi2",
+    "movbe",
+)
+"""What compilers emit by themselves once -march allows it; the rest is written on purpose or rare."""
+
+
+_LEGACY = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    answer: Answer
+    reason: str
+    function: int = -1
+    """Index of the function that shows it."""
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """Functions with VEX/EVEX vector code against functions with legacy SSE alone."""
+
+    vector: int
+    legacy: int
+
+    @property
+    def share(self) -> float:
+        return self.legacy / max(self.legacy + self.vector, 1)
 
 
 def judge(found: Findings) -> Isa:
     """The answer for every feature that a confirmed instruction of the file needs."""
-    uses = tuple(_use(found, feature) for feature in found.features)
+    judge_one = _Judge(found)
+    verdicts = {feature: judge_one.verdict(feature) for feature in found.features}
+    verdicts = _lower_levels(verdicts)
+    uses = tuple(_use(found, feature, verdict) for feature, verdict in verdicts.items())
     return Isa(
         uses=uses,
         baseline=_baseline(uses),
@@ -23,43 +68,132 @@ def judge(found: Findings) -> Isa:
     )
 
 
-def _use(found: Findings, feature: str) -> IsaUse:
-    users = found.using(feature)
-    answer, reason, shown, path = _answer(found, feature, users)
+class _Judge:
+    """Weighs the evidence of one file."""
+
+    def __init__(self, found: Findings) -> None:
+        self.found = found
+        ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
+        ordinary = ordinary & ~found.clones
+        self.vector, self.legacy = found.vector & ordinary, found.legacy & ordinary
+        self.density = Density(int(self.vector.sum()), int(self.legacy.sum()))
+
+    def verdict(self, feature: str) -> Verdict:
+        found = self.found
+        if feature in UNDECODED:
+            return Verdict("unknown", "The code holds well-formed encodings that no decoder at hand knows.")
+        users = found.using(feature)
+        open_users = found.open_users(feature)
+        at_load = self._reached(open_users, found.reached_at_load)
+        if at_load:
+            return Verdict("required", "Reached at load or start without a test of the CPU on the way.", *at_load)
+        if not found.asks_cpu:
+            return self._without_query(feature, users)
+        by_export = self._reached(open_users, found.reached_by_exports)
+        if self._is_baseline(feature, users):
+            return Verdict("required", "Nearly all code of its kind in the file is in this form: it was compiled so as a whole.",
+                           *(by_export or ()))  # fmt: skip
+        free, guarded = self._callers(open_users)
+        if by_export and self.density.share < 0.25 and self.density.vector >= 8 and feature in _WIDE:
+            return Verdict("unknown", "Exported functions reach it without a visible test of the CPU.", *by_export)
+        if by_export and free > guarded and feature not in _WIDE:
+            return Verdict("unknown", "Exported functions reach it without a visible test of the CPU.", *by_export)
+        return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
+
+    def _reached(self, users: np.ndarray, reached: tuple[np.ndarray, np.ndarray]) -> tuple[int, tuple[str, ...]] | None:
+        seen, parent = reached
+        hit = np.flatnonzero(users & seen & ~self.found.clones)
+        return (int(hit[0]), _path(self.found, parent, int(hit[0]))) if len(hit) else None
+
+    def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
+        by_export = self._reached(users, self.found.reached_by_exports) or ()
+        whole = self.found.layout.elf.interpreter or self.density.share <= 0.25 or feature not in _WIDE
+        if feature in ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed") and users.sum() < 8:
+            whole = False
+        if self.found.clones[users].all():
+            whole = False
+        if whole or self.found.layout.elf.type == 2:
+            return Verdict("required", "Nothing in the file asks the CPU what it has before it uses this.", *by_export)
+        return Verdict(
+            "unknown", "A few functions use it and nothing in this file asks the CPU; their caller may.", *by_export
+        )
+
+    def _is_baseline(self, feature: str, users: np.ndarray) -> bool:
+        """Whether the whole file was compiled for it."""
+        found, density = self.found, self.density
+        load, exports = found.reached_at_load[0], found.reached_by_exports[0]
+        if feature == "avx":
+            in_load, in_load_legacy = int((self.vector & load).sum()), int((self.legacy & load).sum())
+            out, out_legacy = int((self.vector & exports).sum()), int((self.legacy & exports).sum())
+            if density.vector >= 8 and density.share < 0.12:
+                return True
+            if in_load >= 1 and in_load >= in_load_legacy:
+                return True
+            if density.vector >= 3 and density.share < 0.05 and out:
+                return True
+            return density.vector >= 8 and density.share < 0.25 and out >= 3 and out > out_legacy
+        if feature in _LEGACY:
+            return self._is_legacy_baseline(feature, users)
+        if feature not in _WIDE or density.share >= 0.12:
+            return False
+        ordinary = users & (self.vector | (feature in ("bmi1", "bmi2", "movbe"))) & ~found.clones
+        free, guarded = self._callers(found.open_users(feature) & ordinary)
+        return int(ordinary.sum()) >= max(5, 0.02 * density.vector) and free >= max(guarded, 1)
+
+    def _is_legacy_baseline(self, feature: str, users: np.ndarray) -> bool:
+        """Whether ordinary code was compiled for SSE3, SSSE3, SSE4 or POPCNT."""
+        found = self.found
+        open_users = found.open_users(feature) & ~found.clones & found.functions.unwind
+        free, guarded = self._callers(open_users)
+        # Pairs of registers become a vector in one instruction from SSE4.1 on: compilers then hardly write the other.
+        insert, unpack = found.pairing
+        if insert >= 5 and insert > unpack:
+            return free > 0
+        enough = max(5, 0.01 * (self.density.vector + self.density.legacy))
+        return int(open_users.sum()) >= enough and free > guarded and free >= 0.4 * users.sum()
+
+    def _callers(self, users: np.ndarray) -> tuple[int, int]:
+        """Users with a direct caller that neither tests nor uses it, and users called only behind a test."""
+        found = self.found
+        calls, open_calls = found.graph.calls, found.open_calls
+        called = np.zeros(len(users), bool)
+        called[calls.target] = True
+        # What only users call, and all that it calls, belongs to them: start from functions that nobody calls.
+        onward = open_calls.take(np.flatnonzero(~(users | found.clones)[open_calls.source]))
+        plain = reach(onward, len(users), np.flatnonzero(~called & ~users & ~found.clones))[0] & ~users
+        free = np.zeros(len(users), bool)
+        free[open_calls.target[plain[open_calls.source]]] = True
+        return int((users & free).sum()), int((users & called & ~free).sum())
+
+
+_BELOW_AVX = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16")
+
+
+def _lower_levels(verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
+    """What needs AVX has what came before AVX: where the one is required, so are the others."""
+    avx = next(
+        (verdicts[f] for f in ("avx512f", "avx2", "avx") if f in verdicts and verdicts[f].answer == "required"), None
+    )
+    if avx is None:
+        return verdicts
+    reason = "The file needs AVX, and every CPU with AVX has this."
+    return {
+        feature: Verdict("required", reason) if feature in _BELOW_AVX and verdict.answer != "required" else verdict
+        for feature, verdict in verdicts.items()
+    }
+
+
+def _use(found: Findings, feature: str, verdict: Verdict) -> IsaUse:
     at = found.instructions_of(feature)
-    inside = at[found.confirmed_function[at] == shown]
-    first = int(found.confirmed.address[inside[0] if len(inside) else at[0]])
-    text, code = _disassembly(found, first)
+    inside = at[found.confirmed_function[at] == verdict.function]
+    first = int(inside[0] if len(inside) else at[0])
+    address = int(found.confirmed.address[first])
+    text, code = _disassembly(found, address)
+    holder = int(found.confirmed_function[first])
     return IsaUse(
-        feature=feature, answer=answer, reason=reason, count=len(at), address=first, code=code, text=text,
-        function=_name(found, shown) if shown >= 0 else f"sub_{first:x}", call_path=path,
+        feature=feature, answer=verdict.answer, reason=verdict.reason, count=len(at), address=address, code=code,
+        text=text, function=_name(found, holder) if holder >= 0 else f"sub_{address:x}", call_path=verdict.path,
     )  # fmt: skip
-
-
-def _answer(found: Findings, feature: str, users: np.ndarray) -> tuple[Answer, str, int, tuple[str, ...]]:
-    """Answer, reason, the function to show and the path to it."""
-    first = int(np.flatnonzero(users)[0]) if users.any() else -1
-    if feature in ("apx", "avx10"):
-        return "unknown", f"The code holds {_UNDECODED_REASON}.", first, ()
-    if not found.asks_cpu:
-        return "required", "Nothing in the file asks the CPU what it has before it uses this.", first, ()
-    reached, parent = found.reached_at_load
-    direct = np.flatnonzero(users & reached & ~found.guards)
-    if len(direct):
-        path = _path(found, parent, int(direct[0]))
-        return "required", "Reached at load or start without a test of the CPU on the way.", int(direct[0]), path
-    vector, legacy = int(found.vector.sum()), int(found.legacy.sum())
-    share = legacy / max(legacy + vector, 1)
-    exported, parent = found.reached_by_exports
-    open_use = np.flatnonzero(users & exported & ~found.guards)
-    baseline = feature in ("avx",) and vector >= 8 and share < 0.12
-    if baseline:
-        reason = "Nearly all vector code of the file is in this form: it was compiled so as a whole."
-        return "required", reason, int(open_use[0]) if len(open_use) else first, ()
-    if len(open_use) and share < 0.25 and vector >= 8:
-        path = _path(found, parent, int(open_use[0]))
-        return "unknown", "Exported functions reach it without a visible test of the CPU.", int(open_use[0]), path
-    return "dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).", first, ()
 
 
 def _path(found: Findings, parent: np.ndarray, function: int) -> tuple[str, ...]:
@@ -74,6 +208,7 @@ def _name(found: Findings, function: int) -> str:
 
 
 def _disassembly(found: Findings, address: int) -> tuple[str, str]:
+    """Text and bytes of one instruction, the text empty where no decoder knows it."""
     instruction = decode_at(found.layout, address, found.bits)
     if instruction is None:
         return "", found.layout.bytes_at(address, address + 8).hex()

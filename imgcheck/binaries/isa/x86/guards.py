@@ -1,0 +1,184 @@
+"""Who asks the CPU, who passes the answer on, and which calls happen only behind a test of it.
+
+Knowledge spreads from `cpuid`, `xgetbv` and library functions that report CPU features to the variables that they
+are stored in, to the functions that return them and to the parameters that they are passed in; each round looks at
+the functions that the round before made interesting, until nothing new appears.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from imgcheck.binaries.isa.x86.decode import instructions
+from imgcheck.binaries.isa.x86.flow import NOTHING, STRUCT, Callee, Context, Flow, follow
+from imgcheck.binaries.isa.x86.graph import Edges
+
+_ROUNDS = 8
+_FUNCTION_BYTES = 1 << 16
+_TOTAL_BYTES = 600_000
+"""Code followed in all, so that a file made of CPU queries costs no more than a second."""
+_ACCESSOR = 256
+_READERS = 3000
+"""A variable that more functions read is no CPU flag but, say, a size derived from one."""
+
+
+@dataclass
+class Guards:
+    """Per function: `asks` (asks or tests), and the sites of its calls and uses that a test stands before."""
+
+    flows: dict[int, Flow] = field(default_factory=dict)
+    skipped: set[int] = field(default_factory=set)
+    """Functions that ask but were too long to follow: all they do counts as behind a test."""
+
+    def asks(self, count: int) -> np.ndarray:
+        marks = np.zeros(count, bool)
+        marks[list(self.flows)] = True
+        marks[list(self.skipped)] = True
+        return marks
+
+    def guarded(self, functions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+        """Which addresses, each inside the function of the same row, run only behind a test."""
+        starts, ends = self._ranges()
+        out = np.zeros(len(addresses), bool)
+        if len(starts):
+            index = np.searchsorted(starts, addresses, side="right") - 1
+            out = (index >= 0) & (addresses < ends[np.maximum(index, 0)])
+        if self.skipped:
+            out |= np.isin(functions, list(self.skipped))
+        return out
+
+    def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
+        pairs = sorted(pair for flow in self.flows.values() for pair in flow.guarded)
+        table = np.array(pairs, np.int64).reshape(-1, 2)
+        return table[:, 0], table[:, 1]
+
+
+class Spread:
+    """The rounds. `found` is the file's Findings; `useful` marks the functions worth following."""
+
+    def __init__(self, found) -> None:  # noqa: ANN001 - Findings imports this module
+        self.found = found
+        self.graph, self.functions = found.graph, found.functions
+        self.guards = Guards()
+        self.returns: set[int] = set()
+        self.outputs: set[int] = set()
+        self.parameters: dict[int, set[int]] = {}
+        self.variables: set[int] = set()
+        self.budget = _TOTAL_BYTES
+        self._calls: Edges = self.graph.calls
+        function, symbol, site = self.graph.imported
+        known = set(found.query_symbols)
+        self._imports = {int(s): int(i) for f, i, s in zip(function, symbol, site, strict=True) if int(i) in known}
+
+    def run(self) -> Guards:
+        self.variables |= self._query_slots()
+        # Resolvers of IFUNCs only hand out addresses; the loader calls them, and nothing else follows from them.
+        pending = set(self.found.askers.tolist()) - set(self.found.resolvers.tolist())
+        for _ in range(_ROUNDS):
+            before = (len(self.returns), len(self.outputs), len(self.variables), _total(self.parameters))
+            changed = self._follow_all(pending)
+            if (len(self.returns), len(self.outputs), len(self.variables), _total(self.parameters)) == before:
+                break
+            pending = self._interested() | changed
+            pending -= self.guards.skipped
+        return self.guards
+
+    def _worth_following(self, pending: set[int]) -> set[int]:
+        """Those that use an extension, lead to code that does, or are small enough to be accessors of the knowledge."""
+        chosen = np.array(sorted(pending), np.int64)
+        size = self.functions.end[chosen] - self.functions.start[chosen]
+        return set(chosen[self.found.leads_to_use[chosen] | (size <= _ACCESSOR)].tolist())
+
+    def _query_slots(self) -> set[int]:
+        return {int(a) & ~3 for a in self.found.query_addresses.tolist()}
+
+    def _follow_all(self, pending: set[int]) -> set[int]:
+        """Follows the functions; those whose parameters a caller's hand-over marked come back."""
+        marked: set[int] = set()
+        sizes = {i: int(self.functions.end[i] - self.functions.start[i]) for i in pending}
+        for index, size in sorted(sizes.items(), key=lambda item: item[1]):
+            if size > _FUNCTION_BYTES or size > self.budget:
+                self.guards.skipped.add(index)
+                continue
+            self.budget -= size
+            flow = self._follow(index)
+            self.guards.flows[index] = flow
+            if flow.returns:
+                self.returns.add(index)
+            if flow.outputs:
+                self.outputs.add(index)
+            self.variables |= flow.stores
+            self.variables |= {(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)}
+            marked |= self._hand_over(index, flow)
+        return marked
+
+    def _hand_over(self, index: int, flow: Flow) -> set[int]:
+        marked = set()
+        for site, target in self._sites(index).items():
+            handed = flow.passes.get(site, set())
+            if handed - self.parameters.get(target, set()):
+                self.parameters.setdefault(target, set()).update(handed)
+                marked.add(target)
+        return marked
+
+    def _sites(self, index: int) -> dict[int, int]:
+        """Next address of each call in a function -> the function called."""
+        first, last = np.searchsorted(self._calls.source, [index, index + 1])
+        sites, targets = self._calls.site[first:last].tolist(), self._calls.target[first:last].tolist()
+        # A call or jump is 5 bytes, a conditional jump or a call through memory 6.
+        return {s + size: t for s, t in zip(sites, targets, strict=True) for size in (6, 5)}
+
+    def _follow(self, index: int) -> Flow:
+        sites = self._sites(index)
+        imports = self._imports
+
+        def callee(after: int, target: int) -> Callee:
+            if after - 5 in imports or after - 6 in imports:
+                return Callee(returns=True, outputs=True)
+            called = sites.get(after, -1)
+            if called in self.returns or called in self.outputs:
+                return Callee(called in self.returns, called in self.outputs)
+            return NOTHING
+
+        context = Context(callee, self._holds, self._pointee)
+        start, end = int(self.functions.start[index]), int(self.functions.end[index])
+        code = list(instructions(self.found.layout, start, end, self.found.bits))
+        return follow(code, context, self.parameters.get(index, set())) if code else Flow()
+
+    def _holds(self, address: int) -> bool:
+        return (address & ~3) in self.variables
+
+    def _pointee(self, address: int) -> int:
+        pointers = self.found.layout.pointers
+        at = int(np.searchsorted(pointers.slot, address)) if address < 1 << 62 else len(pointers.slot)
+        if at < len(pointers.slot) and pointers.slot[at] == address and pointers.target[at] > 0:
+            return int(pointers.target[at])
+        return 0
+
+    def _interested(self) -> set[int]:
+        """Callers of functions that tell, readers of variables that hold, functions handed knowledge."""
+        tells = np.zeros(len(self.functions), bool)
+        tells[list(self.returns | self.outputs)] = True
+        callers = self._calls.source[tells[self._calls.target]]
+        return set(np.unique(callers).tolist()) | self._worth_following(self._readers()) | set(self.parameters)
+
+    def _readers(self) -> set[int]:
+        variables = np.array(sorted(self.variables), np.int64)
+        if not len(variables):
+            return set()
+        site, target, _ = self.graph.references
+        near = np.zeros(len(target), bool)
+        for shift in (0, 1, 4):  # the scan does not know the immediate behind the operand
+            word = (target + shift) & ~3
+            index = np.minimum(np.searchsorted(variables, word), len(variables) - 1)
+            near |= variables[index] == word
+        slots = self.found.layout.pointers
+        through = slots.slot[np.isin(slots.target, variables)]
+        near |= np.isin(target, through)
+        held = np.unique(self.functions.holding(site[near]))
+        held = held[held >= 0]
+        return set(held.tolist()) if len(held) <= _READERS else set()
+
+
+def _total(parameters: dict[int, set[int]]) -> int:
+    return sum(len(registers) for registers in parameters.values())
