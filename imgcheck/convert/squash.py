@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from imgcheck.convert.disk import create_file, open_file, raw
 from imgcheck.convert.gather import Gathered, entries
 from imgcheck.convert.stage import Stage
-from imgcheck.convert.tarout import TarWriter
+from imgcheck.convert.tarout import LAST_SECOND, TarWriter
 from imgcheck.errors import ConvertError
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.stream import TarLayer
@@ -84,13 +84,15 @@ def _sqfstar(stage: Stage, name: str, offset: int, root: Node) -> Iterator:
             "sqfstar was not found, which writes squashfs",
             "install squashfs-tools 4.5 or later, or convert --to sandbox",
         )
-    time = int(min(max(root.mtime, 0), (1 << 32) - 1))
-    attributes = ("-all-root", "-root-mode", f"{root.mode & 0o7777:o}", "-root-time", str(time), "-mkfs-time", "0")
+    attributes = ("-all-root", "-root-mode", f"{root.mode & 0o7777:o}")
+    # Versions before 4.6 know no other way to fix the times of the root and of the filesystem. Later ones would also
+    # lower times of files that lie behind this one, and none does.
+    fixed_time = os.environ | {"SOURCE_DATE_EPOCH": str(_latest(root))}
     quiet = ("-quiet", "-no-progress", "-exit-on-error")
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [program, "-comp", "gzip", "-offset", str(offset), *attributes, *quiet, name],
-            cwd=stage.path, stdin=subprocess.PIPE, stdout=log, stderr=log,
+            cwd=stage.path, env=fixed_time, stdin=subprocess.PIPE, stdout=log, stderr=log,
         )  # fmt: skip
         try:
             yield process.stdin.write
@@ -106,6 +108,16 @@ def _sqfstar(stage: Stage, name: str, offset: int, root: Node) -> Iterator:
                 process.wait()
         if process.returncode:
             raise _failure(log, process.returncode)
+
+
+def _latest(root: Node) -> int:
+    """The latest time in the tree, as the squashfs will hold it."""
+    latest, stack = 0.0, [root]
+    while stack:
+        node = stack.pop()
+        latest = max(latest, node.mtime)
+        stack.extend((node.children or {}).values())
+    return int(min(latest, LAST_SECOND))
 
 
 def _failure(log: object, status: int) -> ConvertError:

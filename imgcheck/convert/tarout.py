@@ -12,7 +12,7 @@ _HEADER = struct.Struct("100s8s8s8s12s12s8s1s100s8s32s32s8s8s155s12x")
 _CHUNK = 1 << 20
 _TYPES = {"file": b"0", "symlink": b"2", "directory": b"5", "fifo": b"6", "character": b"0", "block": b"0"}
 _OCTAL_11 = 1 << 33
-_LAST_SECOND = (1 << 32) - 1
+LAST_SECOND = (1 << 32) - 1
 """Squashfs and plain headers count seconds from 1970 without sign; earlier and later times become the nearest."""
 
 Write = Callable[[Any], object]
@@ -66,7 +66,7 @@ class TarWriter:
             records.append((b"linkpath", link))
         if size >= _OCTAL_11:
             records.append((b"size", b"%d" % size))
-        seconds = int(min(max(mtime, 0), _LAST_SECOND))
+        seconds = int(min(max(mtime, 0), LAST_SECOND))
         if records:
             body = b"".join(_record(key, value) for key, value in records)
             self._write(_plain(b"pax", b"x", 0o644, len(body), 0, b""))
