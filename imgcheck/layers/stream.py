@@ -221,6 +221,11 @@ class _Pipeline:
         return error
 
 
+def decompressed(blob: BinaryIO) -> Any:
+    """A reader of what is inside `blob`, whatever compressed it: for archives that hold layers."""
+    return _decompressor(_Tap(blob, None, lambda amount: None))
+
+
 def _hasher_for(digest: str, name: str) -> _Hasher | None:
     if not digest:
         return None

@@ -53,12 +53,17 @@ class Blobs(Protocol):
         """A blob as a stream, not verified. MissingBlobError where it is absent."""
 
 
-def parse_json(data: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in `data`; SourceError naming `what` where it is none."""
+def decode_json(data: bytes, what: str) -> Any:
+    """The JSON value in `data`; SourceError naming `what` where it is not valid."""
     try:
-        document = msgspec.json.decode(data)
+        return msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SourceError(f"{what} is not valid JSON ({error})") from None
+
+
+def parse_json(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in `data`; SourceError naming `what` where it is none."""
+    document = decode_json(data, what)
     if not isinstance(document, dict):
         raise SourceError(f"{what} is not a JSON object")
     return document

@@ -34,6 +34,10 @@ def _opener(kind: Kind) -> Opener:
     match kind:
         case "oci":
             from imgcheck.sources.layout import open_layout as opener
+        case "registry":
+            from imgcheck.sources.registry import open_registry as opener
+        case "archive" | "oci-archive" | "docker-archive":
+            from imgcheck.sources.archive import open_archive as opener
         case "profile":
             raise SourceError("an image profile holds facts, not an image: it can be checked but not read again")
         case _:

@@ -73,6 +73,11 @@ def is_digest(text: str) -> bool:
     return bool(_DIGEST.fullmatch(text))
 
 
+def is_registry_host(text: str) -> bool:
+    """Whether `text` is HOST[:PORT]: a name, an IPv4 address, or an IPv6 address in brackets."""
+    return bool(_HOST.fullmatch(text))
+
+
 def parse(text: str) -> Reference:
     """The reference that `text` writes. Raises SourceError where it is no name and no image lies at that path."""
     if not text or text != text.strip() or "\0" in text:
@@ -101,7 +106,7 @@ def parse_name(name: str, text: str, kind: Kind = "registry") -> Reference:
     if tag is not None and not _TAG.fullmatch(tag):
         raise SourceError(f"{text}: {tag!r} is not a tag", hint="tags are letters, digits, '_', '.' and '-'")
     _check_repository(repository, text)
-    if registry and not _HOST.fullmatch(registry):
+    if registry and not is_registry_host(registry):
         raise SourceError(f"{text}: {registry!r} is not a registry host")
     return Reference(kind, text, registry=registry, repository=repository, tag=tag or "", digest=digest)
 

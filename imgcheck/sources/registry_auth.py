@@ -1,0 +1,141 @@
+"""Answers a registry's challenge: Basic, or a Bearer token from its token server.
+
+Formats: RFC 9110 section 11 for challenges; the Distribution project's token.md and oauth.md for tokens.
+"""
+
+import base64
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import requests
+
+from imgcheck.errors import SourceError
+from imgcheck.sources.blobs import parse_json
+from imgcheck.sources.credentials import Credentials
+
+_BEARER = re.compile(r"\bBearer\s+(.*)", re.IGNORECASE | re.DOTALL)
+_BASIC = re.compile(r"(?:^|,\s*)Basic\b", re.IGNORECASE)
+_PARAMETER = re.compile(r'([A-Za-z]+)\s*=\s*(?:"([^"]*)"|([^\s",]+))')
+_ANSWER_LIMIT = 1 << 20
+_CLIENT = "imgcheck"
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """The `WWW-Authenticate` of a 401 answer, Bearer before Basic where both are offered."""
+
+    scheme: str
+    """`bearer`, `basic`, or "" where neither is offered."""
+    realm: str = ""
+    service: str = ""
+    scope: str = ""
+
+
+def parse_challenge(header: str) -> Challenge:
+    if match := _BEARER.search(header):
+        found = {name.lower(): quoted or bare for name, quoted, bare in _PARAMETER.findall(match[1])}
+        return Challenge("bearer", found.get("realm", ""), found.get("service", ""), found.get("scope", ""))
+    return Challenge("basic" if _BASIC.search(header) else "")
+
+
+def basic(username: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
+
+
+def check_realm(realm: str, origin: str) -> None:
+    """Refuse a token server to which a request must not go.
+
+    The registry at `origin` names it, and it may well be another host (registries and token servers often are). But
+    credentials must not leave TLS, and an outside registry must not direct us to services inside this network.
+    """
+    parts, registry = urlsplit(realm), urlsplit(origin)
+    refused = f"{registry.netloc}: its token server {parts.scheme}://{parts.hostname or ''} is refused: "
+    if parts.scheme not in ("https", "http") or not parts.hostname or parts.username is not None:
+        raise SourceError(refused + "not a plain http or https address")
+    if parts.scheme == "http" and registry.scheme == "https":
+        raise SourceError(refused + "it would receive credentials without TLS")
+    if parts.hostname != registry.hostname and _is_inside(parts.hostname) and not _is_inside(registry.hostname or ""):
+        raise SourceError(refused + "an address inside this network, named by a registry outside")
+
+
+def _is_inside(host: str) -> bool:
+    """Whether `host` is this machine or literally a private address. Names are not resolved."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return False
+
+
+class TokenServer:
+    """Fetches bearer tokens, over the session that the registry client uses."""
+
+    def __init__(self, session: requests.Session, timeout: float) -> None:
+        self._session = session
+        self._timeout = timeout
+
+    def token(self, challenge: Challenge, scope: str, credentials: Credentials | None, host: str) -> str:
+        """A bearer token for `scope` at the registry `host`. Raises SourceError where none is given."""
+        fields = {"scope": challenge.scope or scope}
+        if challenge.service:
+            fields["service"] = challenge.service
+        response = self._request(challenge.realm, fields, credentials, host)
+        with response:
+            if response.status_code in (401, 403):
+                raise _refused(host, credentials)
+            if response.status_code != 200:
+                raise SourceError(f"{host}: its token server answered {response.status_code}")
+            body = response.raw.read(_ANSWER_LIMIT, decode_content=True)
+        document = parse_json(body, f"{host}: the answer of its token server")
+        token = _first_text(document, "token", "access_token")
+        if not token:
+            raise SourceError(f"{host}: its token server gave no token")
+        return token
+
+    def _request(
+        self, realm: str, fields: dict[str, str], credentials: Credentials | None, host: str
+    ) -> requests.Response:
+        if credentials and credentials.identity_token:
+            form = fields | {
+                "grant_type": "refresh_token",
+                "refresh_token": credentials.identity_token,
+                "client_id": _CLIENT,
+            }
+            response = self._send("POST", realm, host, data=form)
+            # A server without the OAuth 2 form takes the same token as a password (token.md).
+            if response.status_code not in (404, 405):
+                return response
+            response.close()
+        headers = {}
+        if credentials:
+            secret = credentials.password or credentials.identity_token
+            headers["Authorization"] = basic(credentials.username, secret)
+        joint = "&" if urlsplit(realm).query else "?"
+        return self._send("GET", realm + joint + urlencode(fields), host, headers=headers)
+
+    def _send(self, method: str, url: str, host: str, **options: Any) -> requests.Response:
+        try:
+            # Redirects are not followed: a token server that moves would take the credentials along.
+            return self._session.request(
+                method, url, allow_redirects=False, stream=True, timeout=self._timeout, **options
+            )
+        except requests.RequestException:
+            # The exception's text holds the URL; nothing of it is shown.
+            raise SourceError(f"{host}: its token server {urlsplit(url).hostname} cannot be reached") from None
+
+
+def _refused(host: str, credentials: Credentials | None) -> SourceError:
+    if credentials:
+        return SourceError(f"{host}: login refused with the credentials from {credentials.origin}")
+    return SourceError(
+        f"{host}: no anonymous access to this image, or it does not exist",
+        hint="check the name; log in with podman or docker login, or give --username",
+    )
+
+
+def _first_text(document: dict[str, Any], *keys: str) -> str:
+    return next((value for key in keys if isinstance(value := document.get(key), str) and value), "")

@@ -1,0 +1,306 @@
+"""HTTP as a registry needs it: TLS or not, login, redirects without credentials, patience with limits."""
+
+import re
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError, NameResolutionError
+
+from imgcheck import __version__
+from imgcheck.errors import SourceError
+from imgcheck.sources.blobs import parse_json
+from imgcheck.sources.credentials import find_credentials
+from imgcheck.sources.options import SourceOptions
+from imgcheck.sources.registries import Endpoint
+from imgcheck.sources.registry_auth import TokenServer, basic, check_realm, parse_challenge
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MOST_REDIRECTS = 5
+_PASSING = (429, 500, 502, 503, 504)
+_LONGEST_WAIT = 120.0
+"""Seconds that a Retry-After may ask for; more is told to the user instead of waited."""
+_PROBE_SECONDS = 5.0
+_CONNECTIONS = 16
+"""Kept open at once: more than the threads that read layers."""
+_ERROR_LIMIT = 64 << 10
+_CERTS_D = ("/etc/containers/certs.d", "/etc/docker/certs.d")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+BROKEN = (requests.RequestException, HTTPError, OSError)
+"""What requests and urllib3 raise where a connection breaks, also while a body is read."""
+
+
+class RegistryHttp:
+    """GET requests to one registry host. Safe for several threads."""
+
+    def __init__(self, endpoint: Endpoint, options: SourceOptions) -> None:
+        self.endpoint = endpoint
+        self.options = options
+        self._session = _session(endpoint, options)
+        self._tokens = TokenServer(self._session, options.timeout)
+        self._lock = threading.Lock()
+        self._authorization = ""
+        self._base = ""
+        self._reached = False
+
+    def close(self) -> None:
+        self._session.close()
+
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> requests.Response:
+        """The answer to GET `path`, its body not yet read, whatever its status but those that pass or ask for login.
+
+        Raises SourceError where the host cannot be reached, refuses the login, or goes on failing.
+        """
+        base = self._base_url()
+        refused = 0
+        for attempt in range(self.options.attempts):
+            last = attempt + 1 == self.options.attempts
+            sent = self._authorization
+            try:
+                response = self._follow(base + path, headers or {}, sent)
+            except BROKEN as error:
+                if last or _is_final(error, self._reached):
+                    raise self._unreachable(error) from None
+                self.pause(attempt)
+                continue
+            self._reached = True
+            if response.status_code == 401 and refused < 2 and not last:
+                refused += 1
+                self._log_in(response, sent)
+            elif response.status_code in _PASSING and not last:
+                response.close()
+                self.pause(attempt, response.headers.get("Retry-After", ""))
+            else:
+                return self._checked(response)
+        raise SourceError(f"{self.endpoint.host}: no attempt was allowed")
+
+    def pause(self, attempt: int, retry_after: str = "") -> None:
+        """Wait before the next attempt: as long as the server asks, else longer each time."""
+        asked = _seconds(retry_after)
+        if asked is not None and asked > _LONGEST_WAIT:
+            raise SourceError(
+                f"{self.endpoint.host}: asks to wait {asked:.0f} s (rate limit)", hint="try again then, or log in"
+            )
+        time.sleep(self.options.backoff * 2**attempt if asked is None else asked)
+
+    def refuse(self, response: requests.Response, what: str) -> SourceError:
+        """The error for an answer that is not what was asked for; `what` names what that was."""
+        host, status = self.endpoint.host, response.status_code
+        with response:
+            said = _error_text(response)
+        if status in (401, 403):
+            return SourceError(
+                f"{what}: access denied by {host} ({status}){said}",
+                hint="check the name; log in with podman or docker login, or give --username",
+            )
+        if status == 404:
+            return SourceError(f"{what}: no such image at {host}{said}")
+        return SourceError(f"{what}: {host} answered {status}{said}")
+
+    def _checked(self, response: requests.Response) -> requests.Response:
+        """`response`, unless it is one that stayed what it was after every attempt."""
+        if response.status_code == 429:
+            raise SourceError(
+                f"{self.endpoint.host}: too many requests (429), also after {self.options.attempts} attempts",
+                hint="wait, or log in for a higher limit",
+            )
+        if response.status_code in _PASSING:
+            raise SourceError(
+                f"{self.endpoint.host}: answers {response.status_code} after {self.options.attempts} attempts"
+            )
+        return response
+
+    def _follow(self, url: str, headers: Mapping[str, str], authorization: str) -> requests.Response:
+        """GET `url` through its redirects. Credentials go to the registry's own origin alone (dist-spec: MUST NOT)."""
+        origin = _origin(url)
+        for _ in range(_MOST_REDIRECTS + 1):
+            send = {"Accept-Encoding": "identity", **headers}
+            at_home = _origin(url) == origin
+            if at_home and authorization:
+                send["Authorization"] = authorization
+            response = self._session.get(
+                url, headers=send, stream=True, allow_redirects=False, timeout=self.options.timeout
+            )
+            if response.status_code not in _REDIRECTS or "Location" not in response.headers:
+                if not at_home and response.status_code in (401, 403):
+                    # A signed address that ran out: asking the registry again gives a new one.
+                    response.status_code = 503
+                return response
+            response.close()
+            target = urljoin(url, response.headers["Location"])
+            self._check_redirect(url, target)
+            url = target
+        raise SourceError(f"{self.endpoint.host}: redirects more than {_MOST_REDIRECTS} times")
+
+    def _check_redirect(self, url: str, target: str) -> None:
+        parts = urlsplit(target)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise SourceError(f"{self.endpoint.host}: redirects to something that is no http or https address")
+        if parts.scheme == "http" and urlsplit(url).scheme == "https":
+            raise SourceError(
+                f"{self.endpoint.host}: redirects from https to plain http at {parts.hostname}, which is refused"
+            )
+
+    def _log_in(self, response: requests.Response, sent: str) -> None:
+        """Answer the challenge of a 401; another thread may have done so since `sent` was sent."""
+        response.close()
+        with self._lock:
+            if self._authorization != sent:
+                return
+            challenge = parse_challenge(response.headers.get("WWW-Authenticate", ""))
+            credentials = find_credentials(self.endpoint, self.options)
+            if challenge.scheme == "bearer":
+                if credentials and credentials.registry_token:
+                    token = credentials.registry_token
+                else:
+                    check_realm(challenge.realm, self._base)
+                    scope = f"repository:{self.endpoint.repository}:pull"
+                    token = self._tokens.token(challenge, scope, credentials, self.endpoint.host)
+                self._authorization = f"Bearer {token}"
+            elif challenge.scheme == "basic" and credentials:
+                self._authorization = basic(credentials.username, credentials.password or credentials.identity_token)
+                if sent == self._authorization:
+                    raise SourceError(
+                        f"{self.endpoint.host}: login refused with the credentials from {credentials.origin}"
+                    )
+            elif challenge.scheme == "basic":
+                raise SourceError(
+                    f"{self.endpoint.host}: login required (401)",
+                    hint="log in with podman or docker login, or give --username and --password-stdin",
+                )
+
+    def _base_url(self) -> str:
+        """The URL before `/v2/`, found once: TLS, except where plain HTTP is asked for or the host is this machine."""
+        with self._lock:
+            if not self._base:
+                self._base = f"{self._scheme()}://{self.endpoint.host}"
+        return self._base
+
+    def _scheme(self) -> str:
+        if self.options.plain_http:
+            return "http"
+        if not (self.endpoint.is_local or self.endpoint.insecure or self.options.insecure):
+            return "https"
+        try:
+            self._session.get(f"https://{self.endpoint.host}/v2/", timeout=_PROBE_SECONDS, allow_redirects=False)
+        except requests.exceptions.SSLError as error:
+            return "https" if "CERTIFICATE_VERIFY_FAILED" in str(error) else "http"
+        except requests.RequestException:
+            return "http"
+        return "https"
+
+    def _unreachable(self, error: Exception) -> SourceError:
+        host, text = self.endpoint.host, str(error)
+        if isinstance(error, requests.exceptions.SSLError):
+            if "CERTIFICATE_VERIFY_FAILED" in text:
+                return SourceError(
+                    f"{host}: its TLS certificate is not trusted", hint="give the authority's file with --ca-file"
+                )
+            return SourceError(f"{host}: does not speak TLS properly", hint="--plain-http, if it is a plain registry")
+        return SourceError(f"{host}: {explain(error, self.options.timeout)}")
+
+
+def explain(error: BaseException, timeout: float) -> str:
+    """What broke, in words. The exceptions' own texts are not used: they hold URLs, and so may hold secrets."""
+    if isinstance(error, requests.exceptions.ProxyError):
+        return "the proxy cannot be used (see the *_proxy environment variables)"
+    if isinstance(error, requests.exceptions.ConnectTimeout):
+        return f"no connection within {timeout:g} s"
+    if isinstance(error, requests.exceptions.Timeout) or "timed out" in str(error).lower():
+        return f"sent nothing for {timeout:g} s"
+    if _reason(error, NameResolutionError):
+        return "the host name cannot be resolved"
+    if "Connection refused" in str(error):
+        return "connection refused"
+    return "the connection broke"
+
+
+def _is_final(error: BaseException, reached: bool) -> bool:
+    """Whether trying again is pointless: an untrusted certificate, no such name, nobody there from the start."""
+    if isinstance(error, requests.exceptions.SSLError) or _reason(error, NameResolutionError):
+        return True
+    return not reached and "Connection refused" in str(error)
+
+
+def _reason(error: BaseException, kind: type[BaseException]) -> bool:
+    inner = error.args[0] if error.args else None
+    return isinstance(getattr(inner, "reason", inner), kind)
+
+
+def _session(endpoint: Endpoint, options: SourceOptions) -> requests.Session:
+    session = requests.Session()
+    session.headers["User-Agent"] = f"imgcheck/{__version__}"
+    # Without this requests would send ~/.netrc logins, also to hosts that a redirect names.
+    session.auth = lambda request: request
+    insecure = options.insecure or endpoint.insecure
+    session.verify = not insecure
+    session.mount("https://", _TlsAdapter(_tls_context(endpoint, options, insecure)))
+    session.mount("http://", HTTPAdapter(pool_maxsize=_CONNECTIONS))
+    return session
+
+
+class _TlsAdapter(HTTPAdapter):
+    """Connections with our own TLS context."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        super().__init__(pool_maxsize=_CONNECTIONS)
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        super().init_poolmanager(*arguments, ssl_context=self._context, **options)
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        return super().proxy_manager_for(proxy, ssl_context=self._context, **options)
+
+
+def _tls_context(endpoint: Endpoint, options: SourceOptions, insecure: bool) -> ssl.SSLContext:
+    """The system's authorities (requests adds its own), the user's file, and those under certs.d/HOST:PORT."""
+    context = ssl.create_default_context()
+    files = [Path(options.ca_file)] if options.ca_file else []
+    for directory in _CERTS_D:
+        files += sorted(Path(directory, endpoint.host).glob("*.crt"))
+    for file in files:
+        try:
+            context.load_verify_locations(cafile=str(file))
+        except (OSError, ssl.SSLError) as error:
+            raise SourceError(f"{file}: no readable PEM file of certificate authorities ({error})") from None
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Seconds of a Retry-After header, which is a number or a date (RFC 9110 section 10.2.3)."""
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        moment = parsedate_to_datetime(text)
+        return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _error_text(response: requests.Response) -> str:
+    """What the registry says of an error (dist-spec: errors[].message), made safe to print; "" where nothing."""
+    try:
+        document = parse_json(response.raw.read(_ERROR_LIMIT, decode_content=True), "error")
+        message = document["errors"][0]["message"]
+    except (SourceError, *BROKEN, LookupError, TypeError):
+        return ""
+    return ": " + _CONTROL.sub(" ", message)[:200] if isinstance(message, str) and message else ""
