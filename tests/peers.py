@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.tools import CHECKOUT, cache_directory, missing, need, run
+from tests.tools import CHECKOUT, cache_directory, missing, need, pypi_directory, run
 
 UNPRIVILEGED = 65534
 """The user `nobody`: peers that refuse root, or need a user that exists, run as this one."""
@@ -141,7 +141,6 @@ def install_apptainer() -> Path:
 
 def install_udocker() -> Path:
     """A directory for PYTHONPATH that holds udocker from PyPI, readable by every user."""
-    target = cache_directory() / "udocker"
-    if not (target / "udocker" / "maincmd.py").exists():
-        run(sys.executable, "-m", "pip", "install", "--quiet", "--target", target, "udocker==1.3.17")
-    return target
+    directory = pypi_directory("udocker==1.3.17")
+    directory.chmod(0o755)
+    return directory

@@ -4,6 +4,8 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -86,7 +88,7 @@ def cache_directory(*parts: str) -> Path:
 
 def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
     """Run a command with its output captured as text; a failure raises with what it printed."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace", **options)
     if done.returncode:
         words = " ".join(str(word) for word in command)
         raise AssertionError(f"{words}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -105,7 +107,7 @@ def compile_c(source: str, *flags: str, out: str = "program", compiler: str = "g
     if not target.exists():
         # Written beside and renamed, so that an interrupted run or a parallel one leaves no half file.
         work = directory / f".{os.getpid()}.{out}"
-        run(path, "-x", language, "-", *flags, "-o", work, input=source)
+        run(path, "-x", language, "-", "-x", "none", *flags, "-o", work, input=source)
         work.replace(target)
     return target
 
@@ -113,6 +115,34 @@ def compile_c(source: str, *flags: str, out: str = "program", compiler: str = "g
 @cache
 def _version(compiler: str) -> str:
     return run(compiler, "--version").stdout
+
+
+def pypi_directory(requirement: str) -> Path:
+    """The files of a pinned wheel ("name==1.2") from PyPI, unpacked once and kept."""
+    directory = cache_directory("pypi") / requirement
+    if not directory.exists():
+        with tempfile.TemporaryDirectory(dir=cache_directory("pypi")) as work:
+            _pip("install", "--no-deps", "--no-compile", "--target", f"{work}/files", requirement)
+            Path(work, "files").rename(directory)
+    return directory
+
+
+def pypi_wheel(requirement: str, *options: str) -> Path:
+    """The wheel file of a pinned requirement; `options` are pip's, for wheels of other Pythons and platforms."""
+    directory = cache_directory("wheels")
+    name, _, version = requirement.partition("==")
+    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
+    if not list(directory.glob(pattern)):
+        with tempfile.TemporaryDirectory(dir=directory) as work:
+            _pip("download", "--no-deps", "--only-binary", ":all:", "--dest", work, *options, requirement)
+            (wheel,) = Path(work).glob(pattern)
+            wheel.rename(directory / wheel.name)
+    (wheel,) = directory.glob(pattern)
+    return wheel
+
+
+def _pip(*arguments: str) -> None:
+    run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
 
 
 if __name__ == "__main__":
