@@ -1,4 +1,4 @@
-"""RUN001 to RUN010: what a runtime asks of the image and of the host before anything of the image runs."""
+"""RUN001 to RUN011: what a runtime asks of the image and of the host before anything of the image runs."""
 
 import posixpath
 import re
@@ -28,6 +28,7 @@ def check(context: Context) -> Answers:
     _architecture(context, answers)
     _relative_command(context, answers)
     _backtick(context, answers)
+    _cuda_label(context, answers)
     return answers
 
 
@@ -317,6 +318,33 @@ def _backtick(context: Context, answers: Answers) -> None:
         for name in variables
     ]
     _conclude(answers, "RUN010", findings, "")
+
+
+def _cuda_label(context: Context, answers: Answers) -> None:
+    """RUN011."""
+    label, cuda = context.runtime.cuda_label, context.host.driver.cuda
+    wanted = ".".join(map(str, versions.parse(context.image.config.labels.get(label, ""))[:2]))
+    if not label or not wanted or cuda.absent:
+        answers.answer("RUN011", "not-applicable", "the runtime compares no CUDA version of the image's labels")
+        return
+    if not cuda.known or cuda.value is None:
+        answers.answer("RUN011", "unknown", f"the image asks for CUDA {wanted}; the driver's CUDA version is not known")
+        return
+    findings = []
+    if not versions.at_least(cuda.value, wanted):
+        findings.append(
+            context.finding(
+                "RUN011",
+                "fail",
+                subject=wanted,
+                evidence=_config(f"label {label}={context.image.config.labels[label]}"),
+                runtime=context.runtime.title,
+                label=label,
+                image_cuda=wanted,
+                driver_cuda=cuda.value,
+            )
+        )
+    _conclude(answers, "RUN011", findings, f"the driver's CUDA {cuda.value} is not older than the image's {wanted}")
 
 
 def _installed_version(context: Context) -> str:

@@ -83,6 +83,8 @@ class Runtime(Data, frozen=True):
     the image, or what the site configures, can meet it."""
     requires_labels: dict[str, str] = {}
     """Labels that the image must carry for the driver to be injected, with what happens otherwise."""
+    cuda_label: str = ""
+    """Label whose CUDA version the runtime holds against the driver's, and refuses what is newer."""
     requires_directories: tuple[str, ...] = ()
     """Directories without which it cannot start the container."""
     requires_files: tuple[str, ...] = ()
