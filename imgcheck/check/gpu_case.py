@@ -150,6 +150,23 @@ class Case:
         return tuple(dict.fromkeys(Kind(g.name, "", target=g.target) for g in host if g.vendor == "amd"))
 
     @cached_property
+    def lacks_nvidia(self) -> bool:
+        """Whether the host is known to have no NVIDIA GPU, or no driver for one."""
+        gpus_known = not self.context.host.gpus.unknown
+        return not self.kinds and (gpus_known or self.context.host.driver.kernel_module.absent)
+
+    @cached_property
+    def lacks_gpu(self) -> bool:
+        """Whether the host is known to have no GPU of a vendor that the image has code for."""
+        lacks_amd = not self.amd_kinds and not self.context.host.gpus.unknown
+        return (self.lacks_nvidia or not self.wants_nvidia) and (lacks_amd or not self.amd_code)
+
+    @cached_property
+    def driver_cuda(self) -> str:
+        """CUDA version of the driver library that the process gets, else of the host's driver; "" where not known."""
+        return self.opened.cuda if self.opened and not self.opened.stub else self.host_cuda
+
+    @cached_property
     def kernel_driver(self) -> str:
         """Version of the host's kernel module; empty where absent or not known."""
         return self.context.host.driver.kernel_module.value or ""

@@ -66,6 +66,8 @@ class VendorLibraries(Data, frozen=True):
     sonames: tuple[str, ...]
     """Beginnings of their sonames."""
     sources: tuple[str, ...]
+    optional: bool = False
+    """They serve some GPUs alone by design, and programs go on without them."""
 
 
 def version_of(number: int) -> str:
@@ -105,10 +107,9 @@ def _functions(knowledge: Knowledge) -> dict[str, str]:
 
 
 @lru_cache(maxsize=4)
-def vendor_sonames(knowledge: Knowledge) -> tuple[str, ...]:
-    """Beginnings of the sonames of NVIDIA's own libraries of GPU code."""
-    entries = knowledge.entries("tables/cuda", "vendor", VendorLibraries)
-    return tuple(name for entry in entries for name in entry.sonames)
+def vendor_libraries(knowledge: Knowledge) -> tuple[VendorLibraries, ...]:
+    """NVIDIA's own libraries of GPU code."""
+    return tuple(knowledge.entries("tables/cuda", "vendor", VendorLibraries))
 
 
 def driver_cuda(knowledge: Knowledge, driver: str) -> str | None:

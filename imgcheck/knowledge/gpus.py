@@ -35,6 +35,14 @@ class Capability(Data, frozen=True):
     """Last driver branch that drives it; empty while it is supported."""
 
 
+class Generic(Data, frozen=True):
+    """A generic AMD target and the targets that it covers (rules/tables/gpus/amd.toml)."""
+
+    id: str
+    targets: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
 _NOISE = re.compile(
     r"nvidia|corporation|tesla|geforce|gpu|generation|laptop|mobile|notebook|max|q|design"
     r"|sxm\d?|pcie|pci|e|nvl|hbm\d?e?|fhhl|ds|dgxs|lp"
@@ -73,6 +81,12 @@ def _pci(knowledge: Knowledge) -> dict[str, Product]:
         for device, entry in table.items()
         if entry["chip"] in chips
     }
+
+
+@lru_cache(maxsize=4)
+def amd_generics(knowledge: Knowledge) -> dict[str, tuple[str, ...]]:
+    """Generic AMD target ("gfx11-generic") to the targets that run its code."""
+    return {entry.id: entry.targets for entry in knowledge.entries("tables/gpus", "generic", Generic)}
 
 
 def by_name(knowledge: Knowledge, name: str) -> Product | None:

@@ -1,0 +1,52 @@
+"""GPU001-GPU012: whether the host's driver and GPUs run the image's GPU code."""
+
+from collections.abc import Callable
+
+from imgcheck.check import gpu_driver, gpu_targets
+from imgcheck.check.context import Answers, Context
+from imgcheck.check.gpu_case import Case
+
+Rule = Callable[[Case, Answers], None]
+
+_RULES: dict[str, Rule] = {
+    "GPU001": gpu_driver.mismatch,
+    "GPU002": gpu_driver.runtime_version,
+    "GPU003": gpu_targets.no_code,
+    "GPU004": gpu_targets.only_ptx,
+    "GPU005": gpu_driver.requirement,
+    "GPU006": gpu_driver.compat,
+    "GPU007": gpu_driver.no_library,
+    "GPU008": gpu_targets.ptx_too_new,
+    "GPU009": gpu_driver.missing_functions,
+    "GPU010": gpu_targets.framework_minimum,
+    "GPU011": gpu_targets.no_gpu,
+    "GPU012": gpu_driver.unsupported_gpu,
+}
+_WITHOUT_GPU = ("GPU011",)
+_FOR_AMD = ("GPU003", "GPU011")
+
+
+def check(context: Context) -> Answers:
+    """Answers every GPU rule for one cell; all are not applicable where the image has no need of a GPU."""
+    case, answers = Case(context), Answers()
+    for name, rule in _RULES.items():
+        reason = _not_applicable(case, name)
+        if reason:
+            answers.answer(name, "not-applicable", reason)
+        else:
+            rule(case, answers)
+    return answers
+
+
+def _not_applicable(case: Case, rule: str) -> str:
+    if not case.wants_nvidia and not case.amd_code:
+        return "the image has no GPU code"
+    if rule in _WITHOUT_GPU:
+        return ""
+    if not case.wants_nvidia and rule not in _FOR_AMD:
+        return "the image has no code for NVIDIA GPUs"
+    if case.lacks_gpu:
+        return "the host has no GPU that the image has code for"
+    if case.lacks_nvidia and rule not in _FOR_AMD:
+        return "the host has no NVIDIA GPU"
+    return ""

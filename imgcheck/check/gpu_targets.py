@@ -1,0 +1,341 @@
+"""GPU003, GPU004, GPU008, GPU010, GPU011: the image's GPU code against the host's GPUs."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from imgcheck.check.context import Answers
+from imgcheck.check.gpu_answer import conclude
+from imgcheck.check.gpu_case import Case, Kind
+from imgcheck.check.gpu_code import Tally, capability_of, describe, fitting_ptx, tally
+from imgcheck.documents.facts import GpuCode
+from imgcheck.documents.image import Component, FileRecord
+from imgcheck.documents.report import Evidence, Finding, Severity
+from imgcheck.knowledge import Knowledge, cuda, gpus
+from imgcheck.versions import compare, parse
+
+_REACHED = ("entry", "import")
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One file against one kind of GPU."""
+
+    record: FileRecord
+    code: GpuCode
+    tally: Tally
+    role: str
+    """`own` code, of a `vendor` library, or of an `optional` vendor library that serves some GPUs alone by design."""
+
+    @property
+    def runs(self) -> bool:
+        return self.tally.best in ("native", "jit")
+
+
+def no_code(case: Case, answers: Answers) -> None:
+    """GPU003: no machine code and no PTX for a GPU of the host."""
+    if not case.context.host.gpus.known:
+        return answers.answer("GPU003", "unknown", f"the host's GPUs are not known; the image has {_targets(case)}")
+    findings = [finding for kind in case.kinds for finding in _no_code(case, kind)]
+    findings += _no_amd_code(case)
+    return conclude(answers, "GPU003", findings, _fitting(case), _without_capability(case))
+
+
+def _no_code(case: Case, kind: Kind) -> Iterator[Finding]:
+    judged = _judge(case, kind)
+    missing = [each for each in judged if each.tally.best in ("none", "undecided")]
+    bad, severity = _weigh(case, judged, missing)
+    if not bad:
+        return
+    if all(each.tally.best == "undecided" for each in bad) and severity == "fail":
+        severity = "risk"
+    yield case.context.finding(
+        "GPU003",
+        severity,
+        kind.label,
+        tuple(case.context.evidence(each.record, _evidence(each)) for each in bad),
+        variant=_old_or(case),
+        gpu=kind.label,
+        capability=kind.capability,
+        targets=describe(_union(each.code for each in bad)),
+        needed=_needed(kind),
+        option=_option(case, kind),
+        supported=_supported(bad),
+    )
+
+
+def _evidence(each: Judged) -> str:
+    undecided = each.tally.count("undecided")
+    runs = each.tally.count("native") + each.tally.count("jit")
+    note = f", {undecided} undecided (relocatable PTX, or a Tegra part)" if undecided else ""
+    return f"{runs} of {each.tally.total} modules have code for this GPU{note}: {describe(each.code)}"
+
+
+def _judge(case: Case, kind: Kind) -> list[Judged]:
+    if not kind.capability:
+        return []
+    return [
+        Judged(record, code, tally(case.knowledge, code, kind.capability, case.driver_cuda), _role(case, record))
+        for record, code in case.code
+    ]
+
+
+def _role(case: Case, record: FileRecord) -> str:
+    name = record.path.rpartition("/")[2]
+    found = [entry for entry in cuda.vendor_libraries(case.knowledge) if name.startswith(entry.sonames)]
+    if not found:
+        return "own"
+    return "optional" if all(entry.optional for entry in found) else "vendor"
+
+
+def _weigh(case: Case, judged: list[Judged], bad: list[Judged]) -> tuple[list[Judged], Severity]:
+    """Which of the files that lack code count, and how much.
+
+    Files that the command reaches go before others. Where nothing of the image's own code runs it fails; a library that
+    serves only some GPUs by design counts for nothing then but information.
+    """
+    reached = [each for each in judged if case.context.closure.reach(each.record.path) in _REACHED]
+    pool = reached if any(each in reached for each in bad) else judged
+    bad = [each for each in bad if each in pool]
+    own = [each for each in pool if each.role == "own"] or [each for each in pool if each.role == "vendor"] or pool
+    certain = not any(each.runs for each in own)
+    if certain and any(each in own for each in bad):
+        return bad, "fail" if _all_kinds_fail(case, pool) else "risk"
+    return bad, "risk" if any(each.role != "optional" for each in bad) else "info"
+
+
+def _all_kinds_fail(case: Case, pool: list[Judged]) -> bool:
+    """Whether no other kind of GPU in the host runs the same files."""
+    paths = {each.record.path for each in pool}
+    for kind in case.kinds:
+        if any(each.runs for each in _judge(case, kind) if each.record.path in paths and each.role == "own"):
+            return False
+    return True
+
+
+def _needed(kind: Kind) -> str:
+    major = kind.capability.partition(".")[0]
+    return f"SASS of {major}.x up to {kind.capability}, or PTX up to {kind.capability} that its driver reads"
+
+
+def _option(case: Case, kind: Kind) -> str:
+    digits = kind.capability.replace(".", "")
+    if "TensorFlow" in case.components:
+        return f"TF_CUDA_COMPUTE_CAPABILITIES={kind.capability}"
+    if "PyTorch" in case.components:
+        return f'TORCH_CUDA_ARCH_LIST="{kind.capability}"'
+    return f"nvcc -gencode arch=compute_{digits},code=sm_{digits}"
+
+
+def _supported(bad: Iterable[Judged]) -> str:
+    own = sorted({capability_of(t) for each in bad for m in each.code.modules for t in m.sass} - {""}, key=parse)
+    virtual = {entry.partition("@")[0] for each in bad for module in each.code.modules for entry in module.ptx}
+    ptx = sorted({capability_of(target) for target in virtual} - {""}, key=parse)
+    parts = [f"compute capability {', '.join(own)}"] if own else []
+    parts += [f"{ptx[0]} or newer"] if ptx else []
+    return " or ".join(parts) or "another kind"
+
+
+def _union(codes: Iterable[GpuCode]) -> GpuCode:
+    return GpuCode(modules=tuple(module for code in codes for module in code.modules))
+
+
+def _targets(case: Case) -> str:
+    if case.code:
+        return describe(_union(code for _, code in case.code))
+    return ", ".join(sorted({target for _, code in case.amd_code for target in code.amd})) or "no code of its own"
+
+
+def _without_capability(case: Case) -> str:
+    kinds = [kind.label for kind in case.kinds if not kind.capability]
+    return f"the compute capability of {', '.join(kinds)} is not known" if kinds and case.code else ""
+
+
+def _fitting(case: Case) -> str:
+    if not case.code:
+        return "no file has GPU code of its own" if not case.amd_code else "the image has code for the host's AMD GPUs"
+    parts = []
+    for kind in case.kinds:
+        counts = [each.tally for each in _judge(case, kind)]
+        runs = sum(each.count("native") + each.count("jit") for each in counts)
+        parts.append(f"{runs} of {sum(each.total for each in counts)} modules have code for {kind.label}")
+    return "; ".join(parts)
+
+
+def _no_amd_code(case: Case) -> Iterator[Finding]:
+    offered = {target for _, code in case.amd_code for target in code.amd}
+    if not case.amd_code or not case.amd_kinds:
+        return
+    lacking = [kind for kind in case.amd_kinds if not any(amd_fits(case.knowledge, t, kind.target) for t in offered)]
+    for kind in lacking:
+        yield case.context.finding(
+            "GPU003",
+            "fail" if len(lacking) == len(case.amd_kinds) else "risk",
+            kind.label,
+            tuple(case.context.evidence(record, f"code for {', '.join(code.amd)}") for record, code in case.amd_code),
+            variant="amd",
+            gpu=kind.label,
+            capability=kind.target,
+            targets=", ".join(sorted(offered)),
+            needed=f"code for exactly {kind.target}",
+            option=f"--offload-arch={kind.target}",
+            supported=", ".join(sorted(offered)),
+        )
+
+
+def amd_fits(knowledge: Knowledge, target: str, host: str) -> bool:
+    """Whether code for AMD `target` ("gfx90a:xnack-", "gfx11-generic") runs on `host` ("gfx90a:sramecc+:xnack-")."""
+    name, *wanted = target.split(":")
+    own, *present = host.split(":")
+    if name != own and own not in gpus.amd_generics(knowledge).get(name, ()):
+        return False
+    known = {feature[:-1]: feature[-1] for feature in present}
+    return all(known.get(feature[:-1], feature[-1]) == feature[-1] for feature in wanted)
+
+
+def only_ptx(case: Case, answers: Answers) -> None:
+    """GPU004: only PTX for a GPU, which the driver compiles at first start."""
+    if not case.context.host.gpus.known:
+        return answers.answer("GPU004", "unknown", "the host's GPUs are not known")
+    if not case.code:
+        return answers.answer("GPU004", "not-applicable", "no file has GPU code of its own")
+    findings = []
+    for kind in case.kinds:
+        jit = [each for each in _judge(case, kind) if each.tally.best == "jit" and each.role != "optional"]
+        if jit:
+            findings.append(
+                case.context.finding(
+                    "GPU004",
+                    "degraded",
+                    kind.label,
+                    tuple(case.context.evidence(each.record, _evidence(each)) for each in jit),
+                    gpu=kind.label,
+                    capability=kind.capability,
+                    targets=describe(_union(each.code for each in jit)),
+                )
+            )
+    fine = "no file depends on PTX for the host's GPUs"
+    return conclude(answers, "GPU004", findings, fine, _without_capability(case))
+
+
+def ptx_too_new(case: Case, answers: Answers) -> None:
+    """GPU008: PTX is all there is for a GPU, and the driver does not read its version."""
+    if not case.context.host.gpus.known:
+        return answers.answer("GPU008", "unknown", "the host's GPUs are not known")
+    if not case.code:
+        return answers.answer("GPU008", "not-applicable", "no file has GPU code of its own")
+    findings, dependent = [], False
+    for kind in case.kinds:
+        judged = _judge(case, kind)
+        dependent = dependent or any(each.tally.best == "jit" for each in judged)
+        findings += _too_new(case, kind, judged)
+    unknown = _without_capability(case)
+    if dependent and not case.driver_cuda:
+        unknown = "PTX is all there is for the host's GPU, and which PTX its driver reads is not known"
+    fine = "the driver reads the PTX that is needed" if dependent else "no file depends on PTX for the host's GPUs"
+    return conclude(answers, "GPU008", findings, fine, unknown)
+
+
+def _too_new(case: Case, kind: Kind, judged: list[Judged]) -> Iterator[Finding]:
+    newer = [each for each in judged if each.tally.best == "too-new"]
+    bad, severity = _weigh(case, judged, newer)
+    if not bad:
+        return
+    isas = {
+        isa
+        for each in bad
+        for module in each.code.modules
+        for isa in fitting_ptx(case.knowledge, module.ptx, kind.capability)
+    }
+    isa = min(isas, key=parse)
+    needed = cuda.ptx_cuda(case.knowledge, isa)
+    old = case.opened is not None and case.opened.driver and parse(case.opened.driver) < (450,)
+    yield case.context.finding(
+        "GPU008",
+        severity,
+        kind.label,
+        tuple(case.context.evidence(each.record, _evidence(each)) for each in bad),
+        variant="before-450" if old else "",
+        gpu=kind.label,
+        capability=kind.capability,
+        isa=isa,
+        needed_cuda=needed or "newer than any known",
+        driver_cuda=case.driver_cuda,
+        newest=cuda.newest_ptx(case.knowledge, case.driver_cuda) or "no version known",
+        min_driver=(cuda.first_driver(case.knowledge, needed) if needed else None) or "of a newer branch",
+        option=_option(case, kind),
+    )
+
+
+def framework_minimum(case: Case, answers: Answers) -> None:
+    """GPU010: a framework refuses a GPU below the lowest compute capability that it was built for."""
+    demanding = [c for c in case.context.image.components if c.minimum_capability]
+    if not demanding:
+        return answers.answer("GPU010", "not-applicable", "no framework of the image names a minimum capability")
+    if not case.context.host.gpus.known:
+        return answers.answer("GPU010", "unknown", "the host's GPUs are not known")
+    findings = [finding for component in demanding for finding in _below(case, component)]
+    kinds = [kind.label for kind in case.kinds if not kind.capability]
+    unknown = f"the compute capability of {', '.join(kinds)} is not known" if kinds else ""
+    names = ", ".join(f"{component.name} ({component.minimum_capability})" for component in demanding)
+    return conclude(answers, "GPU010", findings, f"the host's GPUs reach the minimum of {names}", unknown)
+
+
+def _below(case: Case, component: Component) -> Iterator[Finding]:
+    low = [k for k in case.kinds if k.capability and compare(k.capability, component.minimum_capability) < 0]
+    variant = component.name.lower() if component.name in ("TensorFlow", "PyTorch") else ""
+    for kind in low:
+        yield case.context.finding(
+            "GPU010",
+            "fail" if len(low) == len(case.kinds) else "risk",
+            f"{component.name} on {kind.label}",
+            (_component_evidence(case, component),),
+            variant=variant,
+            framework=component.name,
+            gpu=kind.label,
+            name=kind.name,
+            capability=kind.capability,
+            minimum=component.minimum_capability,
+            built_for=", ".join(component.built_for) or component.minimum_capability,
+        )
+
+
+def _component_evidence(case: Case, component: Component) -> Evidence:
+    record = next((r for r, _ in case.files if r.path == component.path), None)
+    detail = f"built for {', '.join(component.built_for)}" if component.built_for else "names its minimum"
+    return case.context.evidence(record, detail) if record else Evidence(path=component.path, detail=detail)
+
+
+def no_gpu(case: Case, answers: Answers) -> None:
+    """GPU011: the host has no GPU and the image has code for one."""
+    if not case.lacks_gpu:
+        if case.context.host.gpus.unknown and not case.kernel_driver:
+            return answers.answer("GPU011", "unknown", "whether the host has a GPU is not known")
+        return answers.answer("GPU011", "ok", "the host has a GPU")
+    host = case.context.host
+    amd = not case.wants_nvidia
+    if case.kinds or case.amd_kinds:
+        reason = f"its GPUs are {', '.join(kind.label for kind in case.kinds or case.amd_kinds)}"
+    elif host.driver.kernel_module.absent:
+        reason = "neither an NVIDIA GPU nor its driver was found" if not amd else "no GPU was found"
+    else:
+        reason = "no GPU was found"
+    finding = case.context.finding(
+        "GPU011",
+        "fail" if case.context.require_gpu else "degraded",
+        "GPU",
+        tuple(case.context.evidence(record, "GPU code or a CUDA runtime") for record in case.gpu_files[:_SHOWN]),
+        variant="amd" if amd else _old_or(case, frameworks=False),
+        vendor="AMD" if amd else "NVIDIA",
+        reason=reason,
+    )
+    return conclude(answers, "GPU011", [finding], "")
+
+
+def _old_or(case: Case, frameworks: bool = True) -> str:
+    """The variant whose text the user sees: PyTorch's, or the error numbers of CUDA before 10.1."""
+    if frameworks and "PyTorch" in case.components:
+        return "pytorch"
+    versions = [use.version for use in case.runtimes]
+    newest = max(versions, key=parse, default="")
+    return "before-10-1" if newest and compare(newest, "10.1") < 0 else ""
