@@ -51,7 +51,7 @@ def check(context: Context) -> Answers:
 def _floors(context: Context) -> list[_Floor]:
     """Floors of what glibc looks at: the C library, static programs, and libraries that something loads."""
     found = []
-    loaded = {path for path in context.closure.chosen.values()} | set(context.closure.libcs)
+    loaded = {*context.closure.chosen.values(), *context.closure.libcs}
     for record in context.image.files:
         linkage = context.image.facts(record).linkage
         if linkage is None or not linkage.abi.startswith(_LINUX):

@@ -14,7 +14,6 @@ from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, Laye
 from imgcheck.loader.cache import read_cache
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
 
-
 _PYTHON_PATH = re.compile(r".*?/(?:site|dist)-packages(?=/)")
 
 
@@ -23,7 +22,7 @@ def profile_of(root: Path, environment: tuple[str, ...] = (), command: tuple[str
     records, objects, links = [], {}, {}
     for path, entry in _walk(root):
         if entry.is_symlink():
-            links[path] = os.readlink(entry.path)
+            links[path] = str(Path(entry.path).readlink())
         elif entry.is_file() and (facts := _facts(entry.path)):
             key = hashlib.sha256(path.encode()).hexdigest()
             executable = bool(entry.stat().st_mode & 0o111)
@@ -55,7 +54,7 @@ def _walk(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def _facts(path: str) -> CodeFacts | None:
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         if file.read(4) != MAGIC:
             return None
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
