@@ -38,6 +38,8 @@ def _opener(kind: Kind) -> Opener:
             from imgcheck.sources.registry import open_registry as opener
         case "archive" | "oci-archive" | "docker-archive":
             from imgcheck.sources.archive import open_archive as opener
+        case "dir":
+            from imgcheck.sources.directory import open_directory as opener
         case "profile":
             raise SourceError("an image profile holds facts, not an image: it can be checked but not read again")
         case _:

@@ -17,6 +17,7 @@ _ARCHITECTURES = {
     "armv6l": "arm",
     "arm": "arm",
     "i386": "386",
+    "i586": "386",
     "i686": "386",
     "386": "386",
     "ppc64le": "ppc64le",
@@ -43,7 +44,12 @@ def wanted_platform(requested: str | None) -> Platform:
         parts = ["linux", *parts]
     if len(parts) > 3 or not all(parts):
         raise UsageError(f"--platform {requested}: not OS/ARCH[/VARIANT]", hint="for example linux/arm64")
-    return Platform(parts[0], _ARCHITECTURES.get(parts[1], parts[1]), *parts[2:])
+    return Platform(parts[0], goarch(parts[1]), *parts[2:])
+
+
+def goarch(machine_name: str) -> str:
+    """OCI's name of an architecture that is named as `uname -m` or OCI does; an unknown one stays as it is."""
+    return _ARCHITECTURES.get(machine_name, machine_name)
 
 
 @cache

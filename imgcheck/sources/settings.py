@@ -1,0 +1,221 @@
+"""Environment, command and architecture of an unpacked root, from what the runtime that made it keeps beside it."""
+
+import re
+import shlex
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from msgspec import structs
+
+from imgcheck.binaries.elf import Elf
+from imgcheck.documents.image import ImageConfig, Platform
+from imgcheck.errors import ElfError, SourceError
+from imgcheck.sources.blobs import parse_json, parse_platform, read_limited
+from imgcheck.sources.config import image_config
+from imgcheck.sources.layout import DirectoryFiles
+from imgcheck.sources.platforms import goarch
+
+_LIMIT = 1 << 20
+"""Bytes of any of these files."""
+# Programs that nearly every root has, in both places they have lain; one that is a link is passed over.
+_PROGRAMS = tuple(
+    f"{directory}/{name}"
+    for directory in ("usr/bin", "bin")
+    for name in ("bash", "dash", "env", "ls", "busybox", "cat", "tar")
+)
+_SINGULARITY_ENVIRONMENT = ("10-docker2singularity.sh", "10-docker.sh", "90-environment.sh")
+_SHELL_DEFAULT = re.compile(r'(\w+)="\$\{\1:-"?(.*?)"?\}"', re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_ESCAPED = re.compile(r'\\([\\"$`])')
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_RUNSCRIPT = "/.singularity.d/runscript"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is known of a root besides its files."""
+
+    config: ImageConfig = field(default_factory=ImageConfig)
+    platform: Platform | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_settings(root: Path) -> Settings:
+    """The settings of `root`: udocker's container.json beside it, else Singularity's or Charliecloud's files in it.
+
+    Links inside the root are not followed. A file that cannot be understood is a note.
+    """
+    found = Settings()
+    for reader in (_udocker, _singularity, _charliecloud):
+        try:
+            settings = reader(root)
+        except SourceError as error:
+            found = replace(found, notes=(*found.notes, error.message))
+            continue
+        if settings is not None:
+            found = replace(settings, notes=found.notes)
+            break
+    if found.platform is None:
+        found = replace(found, platform=_platform_of_programs(root))
+    if found.platform is None:
+        found = replace(found, notes=(*found.notes, "no program tells the architecture; this machine's is assumed"))
+    return found
+
+
+def _udocker(root: Path) -> Settings | None:
+    """container.json is the image's config (udocker 1.3, container/structure.py)."""
+    data = _read(root.parent, "container.json") if root.name == "ROOT" else None
+    return None if data is None else _from_config(data, f"{root.parent}/container.json")
+
+
+def _charliecloud(root: Path) -> Settings | None:
+    """`ch/metadata.json` of ch-image or a plain OCI config, and `ch/environment` of ch-run --set-env."""
+    metadata, environment = _read(root, "ch/metadata.json"), _read(root, "ch/environment")
+    if metadata is None and environment is None:
+        return None
+    settings = Settings() if metadata is None else _from_config(metadata, f"{root}/ch/metadata.json")
+    if environment is None:
+        return settings
+    lines = [line for line in _text(environment).splitlines() if "=" in line and not line.startswith("#")]
+    variables = tuple(f"{name}={_unquoted(value)}" for name, _, value in (line.partition("=") for line in lines))
+    return replace(settings, config=structs.replace(settings.config, environment=variables))
+
+
+def _from_config(data: bytes, what: str) -> Settings:
+    document = parse_json(data, what)
+    if "config" in document or "container_config" in document:
+        config = image_config(document.get("config") or document.get("container_config"), what)
+        return Settings(config, parse_platform(document))
+    # ch-image's own form: `env` is an object, `cwd` and `arch` are strings.
+    raw = document.get("env")
+    variables = tuple(f"{key}={value}" for key, value in raw.items()) if isinstance(raw, dict) else ()
+    directory, architecture = document.get("cwd"), document.get("arch")
+    return Settings(
+        ImageConfig(environment=variables, working_directory=directory if isinstance(directory, str) else ""),
+        Platform("linux", goarch(architecture)) if isinstance(architecture, str) and architecture else None,
+    )
+
+
+def _singularity(root: Path) -> Settings | None:
+    """The scripts that Singularity and Apptainer write for an image, as far as they are plain."""
+    runscript = _read(root, ".singularity.d/runscript")
+    scripts = [_read(root, f".singularity.d/env/{name}") for name in _SINGULARITY_ENVIRONMENT]
+    if runscript is None and not any(scripts):
+        return None
+    variables: dict[str, str] = {}
+    for script in scripts:
+        _collect(_text(script or b""), variables)
+    entrypoint, command = _command(_text(runscript or b""))
+    environment = tuple(f"{name}={value}" for name, value in variables.items())
+    return Settings(ImageConfig(entrypoint=entrypoint, command=command, environment=environment))
+
+
+def _collect(script: str, variables: dict[str, str]) -> None:
+    """Add the variables that `script` exports with values it writes out, in order."""
+    for line in _statements(script):
+        statement = line.strip().removeprefix("export ").partition("; export")[0].strip()
+        name, equals, value = statement.partition("=")
+        if not equals or not _NAME.fullmatch(name):
+            continue
+        if match := _SHELL_DEFAULT.fullmatch(statement):
+            variables[name] = _ESCAPED.sub(r"\1", match[2])
+            continue
+        words = _split(statement)
+        if len(words) == 1:
+            plain = words[0].partition("=")[2]
+            variables[name] = plain if value.startswith("'") else _expand(plain, variables)
+
+
+def _statements(script: str) -> list[str]:
+    """Lines, joined where a quotation runs over several."""
+    found, open_lines = [], ""
+    for line in script.splitlines():
+        open_lines = f"{open_lines}\n{line}" if open_lines else line
+        if open_lines.lstrip().startswith("#") or _closed(open_lines):
+            found.append(open_lines)
+            open_lines = ""
+    return found
+
+
+def _command(script: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Entrypoint and command of a runscript: those of the image it was made of, else the script itself."""
+    assigned = dict(re.findall(r"^(OCI_ENTRYPOINT|OCI_CMD)=(.*)$", script, re.MULTILINE))
+    if assigned:
+        return tuple(_inner(assigned.get("OCI_ENTRYPOINT", ""))), tuple(_inner(assigned.get("OCI_CMD", "")))
+    lines = [line.strip() for line in _statements(script) if line.strip() and not line.lstrip().startswith("#")]
+    if settled := _settled(lines):
+        return settled
+    if len(lines) == 1 and lines[0].startswith("exec "):
+        words = [word for word in _split(lines[0])[1:] if word not in ("$@", "$*")]
+        return (), tuple(words)
+    return ((_RUNSCRIPT,), ()) if lines else ((), ())
+
+
+def _settled(lines: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Entrypoint and command where the script sets its arguments to them and execs those, as imgcheck writes it."""
+    if lines[-1:] != ['exec "$@"']:
+        return None
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    for line in lines:
+        if line.startswith("set -- "):
+            words = tuple(_split(line)[2:])
+            if words[-1:] == ("$@",):
+                entrypoint = words[:-1]
+            else:
+                command = words
+    return (entrypoint, command) if entrypoint or command else None
+
+
+def _inner(value: str) -> list[str]:
+    """The words in a quoted list of quoted words, as Singularity writes OCI_CMD."""
+    return _split("".join(_split(value)))
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return []
+
+
+def _closed(text: str) -> bool:
+    try:
+        shlex.split(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _expand(value: str, variables: dict[str, str]) -> str:
+    return _VARIABLE.sub(lambda match: variables.get(match[1] or match[2], ""), value)
+
+
+def _unquoted(value: str) -> str:
+    """One layer of single quotes stripped, as ch-run does."""
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] == "'" else value
+
+
+def _platform_of_programs(root: Path) -> Platform | None:
+    files = DirectoryFiles(str(root))
+    for program in _PROGRAMS:
+        try:
+            with files.open(program) as file:
+                return Platform("linux", goarch(Elf(file.read(64)).machine))
+        except (OSError, ElfError):
+            continue
+    return None
+
+
+def _read(directory: Path, path: str) -> bytes | None:
+    """A small file under `directory`; None where there is none."""
+    try:
+        return read_limited(DirectoryFiles(str(directory)).open(path), _LIMIT, f"{directory}/{path}")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SourceError(f"{directory}/{path}: {error.strerror or error}") from None
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
