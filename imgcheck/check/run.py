@@ -22,9 +22,9 @@ from imgcheck.documents.report import (
     Verdict,
 )
 from imgcheck.host.summary import summarise
-from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge import Knowledge, cpus
 from imgcheck.knowledge.types import Runtime
-from imgcheck.loader.model import close
+from imgcheck.loader.model import Loader
 from imgcheck.loader.roots import find_roots
 
 Family = Callable[[Context], Answers]
@@ -103,7 +103,16 @@ def verdict_of(findings: Sequence[Finding], checks: Sequence[CheckResult]) -> Ve
 def _judge_host(image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge) -> list[_Judged]:
     runtimes, chosen_by = _runtimes(host, request, knowledge)
     roots = find_roots(image, request.command, request.entries)
-    return [_judge(image, host, each, chosen_by, roots, request, knowledge) for each in runtimes]
+    loader = Loader(image, roots, _hwcaps(host, knowledge))
+    return [_judge(loader, host, each, chosen_by, request, knowledge) for each in runtimes]
+
+
+def _hwcaps(host: HostProfile, knowledge: Knowledge) -> tuple[str, ...]:
+    """The glibc-hwcaps directories that the host's CPU opens, best first."""
+    if host.cpu.architecture.value != "x86_64" or not host.cpu.features.value:
+        return ()
+    level = cpus.level_of(knowledge, host.cpu.features.value)
+    return cpus.LEVELS[cpus.LEVELS.index(level) : 0 : -1]
 
 
 def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tuple[list[Runtime], str]:
@@ -113,8 +122,10 @@ def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tupl
     return (found, "host") if found else (list(knowledge.runtimes.values()), "best")
 
 
-def _judge(image, host, runtime: Runtime, chosen_by: str, roots, request: Request, knowledge: Knowledge) -> _Judged:
-    context = Context(image, host, runtime, knowledge, close(image, roots, host, runtime), request.require_gpu)
+def _judge(
+    loader: Loader, host: HostProfile, runtime: Runtime, chosen_by: str, request: Request, knowledge: Knowledge
+) -> _Judged:
+    context = Context(loader.image, host, runtime, knowledge, loader.close(host, runtime), request.require_gpu)
     answers = [arch.check(context)]
     if not any(finding.severity == "fail" for finding in answers[0].findings):
         answers += [family(context) for family in FAMILIES]

@@ -22,7 +22,11 @@ _SEVERITIES = (
     ("degraded", "It will run, but not at its best", "bold yellow"),
     ("info", "Worth knowing", "bold"),
 )
-_EVIDENCE_SHOWN = 3
+_EVIDENCE_SHOWN = 2
+_BRIEF_SHOWN = 8
+"""Findings of one rule and severity that are listed after the one told in full."""
+_WHY_SHOWN = 360
+_DETAIL_SHOWN = 240
 
 
 def terminal_report(report: Report, terminal: bool) -> str:
@@ -37,8 +41,8 @@ def _parts(report: Report) -> Iterator[RenderableType]:
         if findings:
             yield text("")
             yield text(title, style)
-        for finding in findings:
-            yield from _finding(finding, style)
+        for _, group in groupby(findings, key=lambda finding: finding.rule):
+            yield from _rule(list(group), style)
     yield from _checks("Checked and fine", [c for c in report.checks if c.outcome == "ok"], "green")
     yield from _checks("Could not be checked", [c for c in report.checks if c.outcome == "unknown"], "bold magenta")
     yield from _cells(report)
@@ -62,43 +66,64 @@ def _headline(report: Report) -> Iterator[RenderableType]:
         yield line(("  fails under ", "bold"), ", ".join(fails))
 
 
+def _rule(findings: list[Finding], style: str) -> Iterator[RenderableType]:
+    """The first finding of a rule in full; the others, which it explains too, with their title and place."""
+    yield from _finding(findings[0], style)
+    others = findings[1 : 1 + _BRIEF_SHOWN]
+    for finding in others:
+        yield indented(line((finding.rule, style), "  ", (finding.title, "bold")), 2)
+        for evidence in finding.evidence[:1]:
+            yield indented(_evidence(evidence), 4)
+    hidden = len(findings) - 1 - len(others)
+    if hidden:
+        yield indented(line((findings[0].rule, style), f"  and {hidden} more like it; -o json lists all"), 2)
+
+
 def _finding(finding: Finding, style: str) -> Iterator[RenderableType]:
     yield indented(line((finding.rule, style), "  ", (finding.title, "bold")), 2)
-    for index, predicted in enumerate(finding.predicted_error.splitlines()):
-        yield indented(line("you see  " if index == 0 else "         ", (predicted, "italic")), 4)
-    yield indented(_labelled("why", finding.why), 4)
+    yield indented(_labelled("you see", finding.predicted_error, "italic"), 4)
+    yield indented(_labelled("why", _clipped(" ".join(finding.why.split()), _WHY_SHOWN)), 4)
     for evidence in finding.evidence[:_EVIDENCE_SHOWN]:
         yield indented(_evidence(evidence), 4)
     hidden = len(finding.evidence) - _EVIDENCE_SHOWN
     if hidden > 0:
-        yield indented(line(f"         and {hidden} more; -o json lists all"), 4)
-    yield indented(_labelled("way out", finding.remedy), 4)
+        yield indented(line(f"         and {hidden} more places; -o json lists all"), 4)
+    yield indented(_labelled("way out", " ".join(finding.remedy.split())), 4)
 
 
-def _labelled(label: str, content: str) -> Table:
-    grid = Table.grid(padding=(0, 0))
-    grid.add_column(width=9, no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(text(label), text(" ".join(content.split())))
+def _labelled(label: str, content: str, style: str = "") -> Table:
+    grid = _label_grid()
+    for index, part in enumerate(content.splitlines()):
+        grid.add_row(text(label if index == 0 else ""), text(part, style))
     return grid
 
 
 def _evidence(evidence: Evidence) -> Table:
-    grid = Table.grid(padding=(0, 0))
-    grid.add_column(width=9, no_wrap=True)
-    grid.add_column(overflow="fold")
+    grid = _label_grid()
     reach = f"  [{evidence.reach}]" if evidence.reach in ("path", "unreached", "import") else ""
     grid.add_row(text("where"), line((evidence.path, "cyan"), reach))
     for detail in evidence.detail.splitlines():
-        grid.add_row("", text(detail))
+        grid.add_row("", text(_clipped(detail, _DETAIL_SHOWN)))
     if evidence.history:
         grid.add_row("", line((f"added by {_shortened(evidence.history)}", "dim")))
     return grid
 
 
+def _label_grid() -> Table:
+    grid = Table.grid(padding=(0, 0))
+    grid.add_column(width=9, no_wrap=True)
+    grid.add_column(overflow="fold")
+    return grid
+
+
+def _clipped(content: str, limit: int) -> str:
+    """`content` cut between words; the JSON report has it whole."""
+    return content if len(content) <= limit else content[:limit].rsplit(" ", 1)[0] + " ..."
+
+
 def _shortened(history: str) -> str:
     words = " ".join(history.split()).removeprefix("/bin/sh -c ").removeprefix("#(nop) ")
-    return words if len(words) <= 160 else words[:157] + "..."
+    return _clipped(words, 160)
 
 
 def _checks(title: str, checks: list[CheckResult], style: str) -> Iterator[RenderableType]:
