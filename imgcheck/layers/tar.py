@@ -81,10 +81,16 @@ class _Stream:
         return head + self.take(BLOCK - len(head), "a header")
 
     def take(self, size: int, what: str) -> bytes:
-        """Exactly `size` bytes, which the caller has bounded."""
-        buffer = bytearray(size)
-        self.readinto(memoryview(buffer), what)
-        return bytes(buffer)
+        """Exactly `size` bytes; memory grows with what is really there, since sizes lie."""
+        parts: list[bytes] = []
+        while size:
+            if self.at >= len(self.data) and not self.fill():
+                self.truncated(what)
+            part = self.data[self.at : self.at + size]
+            self.at += len(part)
+            size -= len(part)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def readinto(self, buffer: memoryview, what: str) -> None:
         done, size = 0, len(buffer)
@@ -311,7 +317,8 @@ class _Reader:
         Adler-32's low half is 1 + the sum of the bytes modulo 65521, and the fastest such sum within reach; the
         checksum field itself counts as eight spaces.
         """
-        stored = self._number(checksum, "checksum")
+        digits = checksum.partition(b"\0")[0].strip(b" ")
+        stored = int(digits, 8) if digits and _OCTAL_DIGITS.issuperset(digits) else -1
         if sum(block) - sum(checksum) + 256 == stored:
             _bound(self.sums)[checksum] = (stored + sum(checksum) - 256 + 1) % _ADLER_BASE
             return
@@ -455,7 +462,7 @@ class _Reader:
         return self._pairs(numbers), size
 
     def _sparse_numbers(self, area: bytes) -> list[int]:
-        fields = (area[at : at + 12] for at in range(0, len(area) - 23, 12) if area[at - at % 24] != 0)
+        fields = (area[at : at + 12] for at in range(0, len(area), 12) if area[at - at % 24] != 0)
         return [self._number(field, "sparse map") for field in fields]
 
     def _sparse_body(self, entry: Entry, segments: Segments, length: int) -> _SparseBody:

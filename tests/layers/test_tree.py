@@ -136,19 +136,19 @@ def unpacked(root: Path) -> dict[str, tuple]:
     """What lies on disk under `root`, in the form of `described`."""
     names: dict[int, str] = {}
     found = {}
-    stack = [(name, root / name) for name in os.listdir(root)]
+    stack = [(path.name, path) for path in root.iterdir()]
     paths = []
     while stack:
         name, path = stack.pop()
         paths.append((name, path))
         if path.is_dir() and not path.is_symlink():
-            stack.extend((f"{name}/{child}", path / child) for child in os.listdir(path))
+            stack.extend((f"{name}/{child.name}", child) for child in path.iterdir())
     for name, path in sorted(paths, key=lambda item: item[0].split("/")):
         status = path.lstat()
         first = names.setdefault(status.st_ino, name)
         mode = stat.S_IMODE(status.st_mode)
         if stat.S_ISLNK(status.st_mode):
-            found[name] = ("symlink", os.readlink(path), first)
+            found[name] = ("symlink", os.readlink(path), first)  # noqa: PTH115 (Path would tidy the target)
         elif stat.S_ISREG(status.st_mode):
             found[name] = ("file", mode, hashlib.sha256(path.read_bytes()).hexdigest(), first)
         elif stat.S_ISDIR(status.st_mode):
