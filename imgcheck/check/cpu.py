@@ -1,11 +1,13 @@
 """CPU001 to CPU004: the instruction sets that the image's code uses against those of the host's CPU."""
 
+import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imgcheck import versions
+from imgcheck.binaries.isa.variants import is_variant_path
 from imgcheck.check.arch import platform_machine
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.facts import Isa, IsaUse, Linkage
@@ -69,6 +71,7 @@ def check(context: Context) -> Answers:
 
 def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, Isa]]:
     """Files with analysed code that this CPU could execute at all, those that its loader never opens left out."""
+    by_needed = {path for root, paths in context.closure.loaded.items() for path in paths if path != root}
     for record in context.image.files:
         facts = context.image.facts(record)
         if facts.linkage is None or facts.isa is None:
@@ -78,7 +81,15 @@ def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, 
         guard = cpus.guarded_by(context.knowledge, facts.linkage.machine, record.path)
         if guard is not None and (host.features is None or not guard <= host.features):
             continue
+        if guard is None and is_variant_path(record.path) and _opened_by_choice(context, record, by_needed):
+            continue
         yield record, facts.linkage, facts.isa
+
+
+def _opened_by_choice(context: Context, record: FileRecord, by_needed: set[str]) -> bool:
+    """A variant by its name that some program picks by the CPU: nothing needs it by DT_NEEDED or runs it by name."""
+    command = next(iter((*context.image.config.entrypoint, *context.image.config.command)), "")
+    return record.path not in by_needed and posixpath.basename(command) != posixpath.basename(record.path)
 
 
 def _needs(

@@ -1,0 +1,80 @@
+"""Contexts for rules: images of a few files, described hosts, and closures that say how each file is reached."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from imgcheck.check.context import Answers, Context
+from imgcheck.documents.facts import CodeFacts, GpuCode, GpuModule, Isa, IsaUse, Linkage
+from imgcheck.documents.host import HostProfile
+from imgcheck.documents.image import Component, FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, TreeIndex
+from imgcheck.documents.report import Finding
+from imgcheck.host.describe import describe_host
+from imgcheck.knowledge import Knowledge
+from imgcheck.loader.closure import Closure
+
+KNOWLEDGE = Knowledge()
+LAYER = LayerInfo(diff_id="sha256:0", history="RUN pip install tensorflow-gpu")
+
+
+def use(feature: str, answer: str = "required", **values) -> IsaUse:
+    given = {"reason": f"uses {feature}", "text": f"insn of {feature}", "address": 0x1234, "function": "main"}
+    return IsaUse(feature, answer, **(given | values))
+
+
+def code(
+    *uses: IsaUse,
+    machine: str = "x86_64",
+    type: str = "shared",
+    isa_level: str = "",
+    soname: str = "",
+    verdef: Sequence[str] = (),
+    vector_functions: int = 0,
+    baseline: str = "",
+    error: str = "",
+) -> CodeFacts:
+    linkage = Linkage(64, machine, type=type, isa_level=isa_level, soname=soname, verdef=tuple(verdef))
+    return CodeFacts(1000, linkage, Isa(uses, baseline, vector_functions=vector_functions), error=error)
+
+
+CUDA = CodeFacts(1000, Linkage(64, "x86_64"), gpu=GpuCode((GpuModule(1, sass=("70",)),), cudart="9.0"))
+
+
+def context(
+    files: Mapping[str, CodeFacts],
+    host: HostProfile | None = None,
+    runtime: str = "docker",
+    reaches: Mapping[str, str] | None = None,
+    platform: str = "amd64",
+    config: ImageConfig | None = None,
+    tree: TreeIndex | None = None,
+    components: Sequence[Component] = (),
+    loaded: Mapping[str, tuple[str, ...]] | None = None,
+) -> Context:
+    """`files` by path; all are reached from the command but for those that `reaches` says otherwise of."""
+    digests = {path: hashlib.sha256(path.encode()).hexdigest() for path in files}
+    image = ImageProfile(
+        "1.0",
+        "test",
+        Platform(architecture=platform),
+        config or ImageConfig(),
+        (LAYER,),
+        tuple(FileRecord(path, digests[path], 0) for path in files),
+        {digests[path]: facts for path, facts in files.items()},
+        tree or TreeIndex(),
+        components=tuple(components),
+    )
+    closure = Closure(reaches=dict.fromkeys(files, "entry") | dict(reaches or {}), loaded=dict(loaded or {}))
+    return Context(image, host or cpu("haswell"), KNOWLEDGE.runtimes[runtime], KNOWLEDGE, closure)
+
+
+def cpu(name: str, **more) -> HostProfile:
+    return describe_host(KNOWLEDGE, cpu=name, **more)
+
+
+def outcome(answers: Answers, rule: str) -> str:
+    (result,) = [check.outcome for check in answers.checks if check.rule == rule]
+    return result
+
+
+def findings(answers: Answers, rule: str) -> list[Finding]:
+    return [finding for finding in answers if finding.rule == rule]

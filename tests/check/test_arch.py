@@ -1,0 +1,65 @@
+"""ARCH001: foreign programs, in the words of each runtime."""
+
+import pytest
+
+from imgcheck.check.arch import check
+from imgcheck.documents.image import ImageConfig
+from imgcheck.host.describe import describe_host
+from tests.check.contexts import KNOWLEDGE, code, context, cpu, findings, outcome
+
+POWER = {"/usr/bin/python": code(machine="ppc64le", type="executable")}
+
+
+def test_power_image_on_x86_is_an_exec_format_error() -> None:
+    config = ImageConfig(entrypoint=("/usr/bin/python",))
+    answers = check(context(POWER, platform="ppc64le", config=config))
+    (finding,) = findings(answers, "ARCH001")
+    assert outcome(answers, "ARCH001") == "fail"
+    assert finding.predicted_error == "exec /usr/bin/python: exec format error"
+    assert finding.evidence[0].path == "/usr/bin/python"
+
+
+def test_same_image_on_power_is_fine() -> None:
+    assert outcome(check(context(POWER, cpu("power8"), platform="ppc64le")), "ARCH001") == "ok"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "text"),
+    [
+        ("podman", "exec container process `/app`: Exec format error"),
+        ("apptainer-nv", "FATAL: image targets 'arm64', cannot run on 'amd64'"),
+        ("charliecloud", "error: can't execve(2): /app: Exec format error"),
+        ("udocker", "exec /app: exec format error"),
+    ],
+)
+def test_each_runtime_says_it_in_its_words(runtime: str, text: str) -> None:
+    files = {"/app": code(machine="aarch64", type="executable")}
+    (finding,) = findings(check(context(files, runtime=runtime, platform="arm64")), "ARCH001")
+    assert finding.predicted_error == text
+
+
+def test_platform_decides_where_there_is_no_program() -> None:
+    assert outcome(check(context({}, platform="arm64")), "ARCH001") == "fail"
+    assert outcome(check(context({}, platform="amd64")), "ARCH001") == "ok"
+
+
+def test_foreign_files_beside_native_programs_are_fine() -> None:
+    files = {
+        "/app": code(type="executable"),
+        "/usr/share/firmware": code(machine="aarch64", type="executable"),
+    }
+    assert outcome(check(context(files)), "ARCH001") == "ok"
+
+
+def test_32_bit_x86_runs_on_64_bit() -> None:
+    files = {"/app": code(machine="i386", type="executable")}
+    assert outcome(check(context(files, platform="386")), "ARCH001") == "ok"
+
+
+def test_32_bit_arm_on_64_bit_arm_is_a_risk() -> None:
+    files = {"/app": code(machine="arm", type="executable")}
+    assert outcome(check(context(files, cpu("graviton2"), platform="arm")), "ARCH001") == "risk"
+
+
+def test_unknown_host_is_unknown() -> None:
+    assert outcome(check(context(POWER, describe_host(KNOWLEDGE, glibc="2.17"))), "ARCH001") == "unknown"

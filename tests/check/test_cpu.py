@@ -1,0 +1,230 @@
+"""The CPU rules: what traps, what is undecided, what refuses, and what is left unused."""
+
+import pytest
+
+from imgcheck.check.cpu import check
+from imgcheck.documents.image import Component, ImageConfig
+from imgcheck.host.describe import describe_host
+from tests.check.contexts import KNOWLEDGE, code, context, cpu, findings, outcome, use
+
+SKYLAKE512 = [use("avx"), use("avx2"), use("fma"), use("avx512f", text="vaddps zmm0, zmm1, zmm2"), use("avx512vl")]
+
+
+def test_skylake_build_on_broadwell_is_an_illegal_instruction() -> None:
+    answers = check(context({"/usr/lib/libtf.so": code(*SKYLAKE512)}, cpu("broadwell")))
+    (finding,) = findings(answers, "CPU001")
+    assert outcome(answers, "CPU001") == "fail"
+    assert finding.severity == "fail"
+    assert finding.subject == "avx512f"
+    assert finding.predicted_error == "Illegal instruction (core dumped)"
+    assert "AVX-512F, AVX-512VL" in finding.title
+    (evidence,) = finding.evidence
+    assert evidence.detail.startswith("vaddps zmm0, zmm1, zmm2 at 0x1234 in main")
+    assert evidence.history == "RUN pip install tensorflow-gpu"
+    assert evidence.data["features"] == "avx512f avx512vl"
+    assert "also.avx512vl" in evidence.data
+    assert "-march=x86-64-v3" in finding.remedy
+    assert "{" not in "".join((finding.title, finding.why, finding.remedy, finding.predicted_error))
+
+
+def test_same_build_on_skylake_runs() -> None:
+    answers = check(context({"/usr/lib/libtf.so": code(*SKYLAKE512)}, cpu("skylake-avx512")))
+    assert not list(answers)
+    assert outcome(answers, "CPU001") == outcome(answers, "CPU002") == "ok"
+
+
+def test_one_finding_per_oldest_missing_extension_and_each_file_in_one() -> None:
+    files = {
+        "/a": code(use("avx2"), use("bmi2"), use("avx")),
+        "/b": code(use("avx"), use("fma")),
+        "/c": code(use("bmi2")),
+    }
+    found = findings(check(context(files, cpu("nehalem"))), "CPU001")
+    assert [(finding.subject, [item.path for item in finding.evidence]) for finding in found] == [
+        ("avx", ["/a", "/b"]),
+        ("bmi2", ["/c"]),
+    ]
+
+
+def test_dispatched_code_does_not_fail() -> None:
+    answers = check(context({"/usr/lib/libblas.so": code(use("avx512f", "dispatched"))}, cpu("haswell")))
+    assert outcome(answers, "CPU001") == outcome(answers, "CPU002") == "ok"
+
+
+@pytest.mark.parametrize(("reach", "severity", "result"), [("path", "risk", "risk"), ("unreached", "info", "ok")])
+def test_unreached_code_weighs_less(reach: str, severity: str, result: str) -> None:
+    answers = check(
+        context({"/usr/bin/other": code(use("avx512f"))}, cpu("haswell"), reaches={"/usr/bin/other": reach})
+    )
+    (finding,) = findings(answers, "CPU001")
+    assert finding.severity == severity
+    assert outcome(answers, "CPU001") == result
+
+
+def test_best_reached_file_stands_first_and_decides() -> None:
+    files = {"/a": code(use("avx512f")), "/z": code(use("avx512f"))}
+    (finding,) = findings(check(context(files, reaches={"/a": "unreached"})), "CPU001")
+    assert [item.path for item in finding.evidence] == ["/z", "/a"]
+    assert finding.severity == "fail"
+
+
+def test_undecided_use_is_a_risk_and_never_ok() -> None:
+    answers = check(context({"/x": code(use("avx512f", "unknown", reason="a table is filled at run time"))}))
+    (finding,) = findings(answers, "CPU002")
+    assert finding.severity == outcome(answers, "CPU002") == "risk"
+    assert "a table is filled at run time" in finding.why
+
+
+def test_file_that_traps_anyway_is_not_doubted_too() -> None:
+    answers = check(context({"/x": code(use("avx"), use("avx512f", "unknown"))}, cpu("nehalem")))
+    assert not findings(answers, "CPU002")
+
+
+def test_lzcnt_does_not_trap_but_gives_other_results() -> None:
+    answers = check(context({"/x": code(use("lzcnt"))}, cpu("sandybridge")))
+    (finding,) = findings(answers, "CPU002")
+    assert outcome(answers, "CPU001") == "ok"
+    assert "results are wrong" in finding.predicted_error
+
+
+def test_extension_without_an_entry_in_the_tables_is_a_risk() -> None:
+    answers = check(context({"/x": code(use("avx1024"))}))
+    assert outcome(answers, "CPU002") == "risk"
+
+
+def test_unknown_cpu_is_unknown_only_where_more_than_the_baseline_is_needed() -> None:
+    host = describe_host(KNOWLEDGE, arch="x86_64")
+    assert outcome(check(context({"/x": code(use("avx"))}, host)), "CPU001") == "unknown"
+    assert outcome(check(context({"/x": code(use("avx", "unknown"))}, host)), "CPU002") == "unknown"
+    assert outcome(check(context({"/x": code(use("sse2"))}, host)), "CPU001") == "ok"
+    assert outcome(check(context({"/x": code(use("avx", "dispatched"))}, host)), "CPU001") == "ok"
+
+
+def test_unreadable_file_that_is_reached_leaves_the_answer_unknown() -> None:
+    answers = check(context({"/x": code(error="truncated ELF header")}))
+    assert outcome(answers, "CPU001") == "unknown"
+
+
+def test_file_of_a_hwcaps_directory_counts_only_where_the_loader_opens_it() -> None:
+    path = "/usr/lib/x86_64-linux-gnu/glibc-hwcaps/x86-64-v3/libz.so.1"
+    assert outcome(check(context({path: code(use("avx2"))}, cpu("nehalem"))), "CPU001") == "ok"
+    assert outcome(check(context({path: code(use("avx512f"))}, cpu("haswell"))), "CPU001") == "fail"
+
+
+def test_variant_that_a_program_chooses_does_not_fail_but_one_that_is_linked_does() -> None:
+    path = "/opt/mkl/lib/libmkl_avx512.so"
+    files = {"/app": code(type="executable"), path: code(use("avx512f"))}
+    assert outcome(check(context(files)), "CPU001") == "ok"
+    linked = context(files, loaded={"/app": (path,)})
+    assert outcome(check(linked), "CPU001") == "fail"
+
+
+def test_variant_program_that_is_the_command_fails() -> None:
+    config = ImageConfig(entrypoint=("gmx_avx512",))
+    answers = check(context({"/usr/bin/gmx_avx512": code(use("avx512f"), type="executable")}, config=config))
+    assert outcome(answers, "CPU001") == "fail"
+
+
+def test_power9_build_on_power8() -> None:
+    files = {"/app": code(use("arch_3_00"), machine="ppc64le")}
+    answers = check(context(files, cpu("power8"), platform="ppc64le"))
+    (finding,) = findings(answers, "CPU001")
+    assert "ISA 3.0 (POWER9)" in finding.title
+    assert outcome(check(context(files, cpu("power9"), platform="ppc64le")), "CPU001") == "ok"
+
+
+def test_lse_atomics_on_the_first_graviton() -> None:
+    files = {"/app": code(use("atomics"), machine="aarch64")}
+    assert outcome(check(context(files, cpu("graviton"), platform="arm64")), "CPU001") == "fail"
+    assert outcome(check(context(files, cpu("graviton2"), platform="arm64")), "CPU001") == "ok"
+
+
+def test_32_bit_programs_use_the_same_cpu() -> None:
+    answers = check(context({"/app": code(use("avx2"), machine="i386")}, cpu("nehalem")))
+    assert outcome(answers, "CPU001") == "fail"
+
+
+def test_tensorflow_says_it_in_its_own_words_too() -> None:
+    path = "/usr/lib/python3/site-packages/tensorflow/libtensorflow_framework.so"
+    image = context({path: code(use("avx"))}, cpu("nehalem"), components=[Component("TensorFlow", "1.12.0")])
+    (finding,) = findings(check(image), "CPU001")
+    assert finding.predicted_error.startswith("Illegal instruction (core dumped)")
+    assert "was compiled to use AVX instructions, but these aren't available on your machine" in finding.predicted_error
+
+
+GLIBC = ["GLIBC_2.2.5", "GLIBC_2.34", "GLIBC_PRIVATE"]
+
+
+def test_isa_note_above_the_cpu_is_refused_by_a_loader_that_reads_it() -> None:
+    files = {
+        "/lib/libc.so.6": code(soname="libc.so.6", verdef=GLIBC, isa_level="x86-64"),
+        "/app/libfast.so": code(isa_level="x86-64-v3"),
+    }
+    answers = check(context(files, cpu("nehalem")))
+    (finding,) = findings(answers, "CPU003")
+    assert finding.predicted_error == (
+        "error while loading shared libraries: /app/libfast.so: CPU ISA level is lower than required"
+    )
+    assert "reaches x86-64-v2 only" in finding.why
+    assert outcome(check(context(files, cpu("haswell"))), "CPU003") == "ok"
+
+
+def test_older_glibc_ignores_the_note() -> None:
+    files = {
+        "/lib/libc.so.6": code(soname="libc.so.6", verdef=["GLIBC_2.31"]),
+        "/app/libfast.so": code(isa_level="x86-64-v3"),
+    }
+    assert outcome(check(context(files, cpu("nehalem"))), "CPU003") == "ok"
+
+
+def test_c_library_built_for_a_level_stops_every_program() -> None:
+    files = {"/lib64/libc.so.6": code(soname="libc.so.6", verdef=GLIBC, isa_level="x86-64-v2")}
+    (finding,) = findings(check(context(files, cpu("core2"))), "CPU003")
+    assert finding.predicted_error == "Fatal glibc error: CPU does not support x86-64-v2"
+    assert not findings(check(context(files, cpu("nehalem"))), "CPU003")
+
+
+def test_c_library_built_for_power9_on_power8() -> None:
+    files = {"/lib64/ld64.so.2": code(use("arch_3_00"), machine="ppc64le", soname="ld64.so.2")}
+    (finding,) = findings(check(context(files, cpu("power8"), platform="ppc64le")), "CPU003")
+    assert finding.predicted_error == "Fatal glibc error: CPU lacks ISA 3.00 support (POWER9 or later required)"
+
+
+def test_note_is_unknown_where_the_cpu_is() -> None:
+    files = {"/lib64/libc.so.6": code(soname="libc.so.6", verdef=GLIBC, isa_level="x86-64-v2")}
+    assert outcome(check(context(files, describe_host(KNOWLEDGE, arch="x86_64"))), "CPU003") == "unknown"
+
+
+TENSORFLOW = "/usr/lib/python3/site-packages/tensorflow/python/_pywrap_tensorflow_internal.so"
+
+
+def test_baseline_tensorflow_on_broadwell_names_what_it_leaves_unused() -> None:
+    files = {TENSORFLOW: code(use("sse2"), vector_functions=40000, baseline="x86-64")}
+    answers = check(context(files, cpu("broadwell"), components=[Component("TensorFlow", "1.12.0")]))
+    (finding,) = findings(answers, "CPU004")
+    assert finding.severity == outcome(answers, "CPU004") == "degraded"
+    assert finding.predicted_error == (
+        "Your CPU supports instructions that this TensorFlow binary was not compiled to use: SSE4.1 SSE4.2 AVX AVX2 FMA"
+    )
+
+
+def test_broadwell_tensorflow_on_broadwell_leaves_nothing_unused() -> None:
+    files = {TENSORFLOW: code(use("avx2"), use("fma"), use("avx"), vector_functions=40000, baseline="x86-64-v3")}
+    answers = check(context(files, cpu("broadwell"), components=[Component("TensorFlow", "1.12.0")]))
+    assert outcome(answers, "CPU004") == "ok"
+
+
+def test_hot_library_that_dispatches_leaves_nothing_unused() -> None:
+    uses = [use(name, "dispatched") for name in ("sse4_1", "avx", "avx2", "fma", "avx512f")]
+    answers = check(context({"/usr/lib/libblas.so": code(*uses, vector_functions=5000)}, cpu("skylake-avx512")))
+    assert outcome(answers, "CPU004") == "ok"
+
+
+def test_library_with_little_vector_code_is_not_worth_a_word() -> None:
+    answers = check(context({"/usr/lib/libz.so": code(use("sse2"), vector_functions=50)}, cpu("skylake-avx512")))
+    assert outcome(answers, "CPU004") == "not-applicable"
+
+
+def test_unreached_hot_library_is_not_worth_a_word() -> None:
+    image = context({"/x": code(vector_functions=5000)}, reaches={"/x": "unreached"})
+    assert outcome(check(image), "CPU004") == "not-applicable"

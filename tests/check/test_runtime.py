@@ -1,0 +1,160 @@
+"""The rules on runtimes: each with a case that fires and one that does not."""
+
+import pytest
+from msgspec.structs import replace
+
+from imgcheck.check.runtime import check
+from imgcheck.documents.host import InstalledRuntime, known
+from imgcheck.documents.image import ImageConfig, TreeIndex
+from tests.check.contexts import CUDA, KNOWLEDGE, code, context, cpu, findings, outcome
+
+FULL_TREE = TreeIndex(
+    directories=("/dev", "/proc", "/sys", "/tmp", "/root", "/usr/lib64"), files=("/etc/passwd", "/etc/group")
+)
+GPU_NODE = {"gpus": ["Tesla K80"], "driver": "396.44"}
+
+
+def judged(runtime: str, rule: str, host=None, files=None, **image):
+    image.setdefault("tree", FULL_TREE)
+    answers = check(context(files or {"/app": CUDA}, host or cpu("haswell", **GPU_NODE), runtime, **image))
+    found = findings(answers, rule)
+    for finding in found:
+        assert "{" not in "".join((finding.title, finding.predicted_error, finding.why, finding.remedy))
+    return outcome(answers, rule), found
+
+
+@pytest.mark.parametrize(
+    ("driver", "result"), [("352.99", "fail"), ("361.93.02", "fail"), ("361.93.03", "ok"), ("375.51", "ok")]
+)
+def test_nvidia_docker_1_refuses_old_drivers(driver: str, result: str) -> None:
+    host = cpu("power8", gpus=["Tesla P100-SXM2-16GB"], driver=driver)
+    assert judged("nvidia-docker1", "RUN001", host)[0] == result
+    assert judged("lsf-docker", "RUN001", host)[0] == result
+    assert judged("docker", "RUN001", host)[0] == "not-applicable"
+
+
+def test_unknown_driver_is_unknown() -> None:
+    assert judged("nvidia-docker1", "RUN001", cpu("haswell"))[0] == "unknown"
+
+
+def test_enroot_gives_no_gpu_to_an_image_without_its_variables() -> None:
+    result, found = judged("enroot", "RUN002")
+    assert result == "fail"
+    assert [finding.subject for finding in found] == ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"]
+    good = ImageConfig(environment=("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"))
+    assert judged("enroot", "RUN002", config=good) == ("ok", [])
+
+
+@pytest.mark.parametrize("value", ["void", "", "none"])
+def test_variable_that_turns_injection_off_counts_as_missing(value: str) -> None:
+    config = ImageConfig(environment=(f"NVIDIA_VISIBLE_DEVICES={value}", "NVIDIA_DRIVER_CAPABILITIES=all"))
+    assert judged("enroot", "RUN002", config=config)[0] == "fail"
+
+
+def test_docker_user_can_ask_for_gpus_by_option() -> None:
+    result, (finding,) = judged("nvidia", "RUN002")
+    assert result == "risk"
+    assert "--gpus all" in finding.remedy
+
+
+def test_image_without_gpu_code_needs_no_variables() -> None:
+    assert judged("enroot", "RUN002", files={"/app": code()})[0] == "not-applicable"
+    assert judged("enroot", "RUN002", cpu("haswell", gpus=["none"]))[0] == "not-applicable"
+
+
+def test_nvidia_docker_1_mounts_the_driver_by_label() -> None:
+    assert judged("nvidia-docker1", "RUN003")[0] == "fail"
+    config = ImageConfig(labels={"com.nvidia.volumes.needed": "nvidia_driver"})
+    assert judged("nvidia-docker1", "RUN003", config=config)[0] == "ok"
+
+
+def test_udocker_refuses_an_image_without_passwd_and_group() -> None:
+    result, found = judged("udocker", "RUN004", tree=TreeIndex(directories=("/root",)))
+    assert result == "fail"
+    assert [finding.subject for finding in found] == ["/etc/passwd", "/etc/group"]
+    assert found[0].predicted_error == "Error: invalid host volume path: /etc/passwd"
+    assert judged("udocker", "RUN004")[0] == "ok"
+    assert judged("docker", "RUN004", tree=TreeIndex())[0] == "not-applicable"
+
+
+def test_charliecloud_binds_to_directories_of_the_image() -> None:
+    result, (finding,) = judged(
+        "charliecloud", "RUN004", tree=TreeIndex(directories=("/dev", "/proc", "/sys"), files=FULL_TREE.files)
+    )
+    assert result == "fail"
+    assert finding.predicted_error == "can't bind: destination not found: /tmp"
+
+
+@pytest.mark.parametrize(
+    ("config", "result"),
+    [
+        (ImageConfig(working_directory="/work"), "fail"),
+        (ImageConfig(working_directory="/tmp/"), "ok"),
+        (ImageConfig(), "ok"),
+        (ImageConfig(user="app"), "ok"),
+    ],
+)
+def test_udocker_does_not_create_the_working_directory(config: ImageConfig, result: str) -> None:
+    assert judged("udocker", "RUN005", config=config)[0] == result
+
+
+def test_missing_home_of_root_is_found_where_there_is_no_workdir() -> None:
+    assert judged("udocker", "RUN005", tree=TreeIndex(files=FULL_TREE.files))[0] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("user", "result"),
+    [("", "ok"), ("app", "ok"), ("1000", "ok"), ("1000:1000", "ok"), ("app:app", "fail"), ("a.b", "fail")],
+)
+def test_udocker_understands_few_forms_of_user(user: str, result: str) -> None:
+    assert judged("udocker", "RUN006", config=ImageConfig(user=user))[0] == result
+
+
+def test_udocker_needs_a_place_for_the_driver() -> None:
+    tree = TreeIndex(directories=("/root",), files=FULL_TREE.files)
+    assert judged("udocker-nvidia", "RUN007", tree=tree)[0] == "fail"
+    assert judged("udocker-nvidia", "RUN007")[0] == "ok"
+    assert judged("udocker", "RUN007", tree=tree)[0] == "not-applicable"
+
+
+def test_udocker_injects_nothing_on_arm() -> None:
+    host = cpu("graviton2", **GPU_NODE)
+    assert judged("udocker-nvidia", "RUN008", host)[0] == "fail"
+    assert judged("udocker-nvidia", "RUN008")[0] == "ok"
+
+
+def test_relative_command_depends_on_the_working_directory() -> None:
+    config = ImageConfig(entrypoint=("./run.sh",), working_directory="/app")
+    result, (finding,) = judged("apptainer", "RUN009", config=config)
+    assert result == "fail"
+    assert "--pwd /app" in finding.remedy
+    assert judged("docker", "RUN009", config=config)[0] == "not-applicable"
+    assert (
+        judged("apptainer", "RUN009", config=ImageConfig(entrypoint=("run.sh",), working_directory="/app"))[0] == "ok"
+    )
+
+
+@pytest.mark.parametrize(("version", "result"), [("1.4.5", "fail"), ("", "risk"), ("1.5.0", "ok")])
+def test_backtick_in_the_environment_breaks_old_apptainer(version: str, result: str) -> None:
+    installed = known((InstalledRuntime("apptainer", version, "/usr/bin/apptainer"),), "PATH")
+    host = replace(cpu("haswell"), runtimes=installed)
+    config = ImageConfig(environment=("PS1=`hostname`",))
+    assert judged("apptainer", "RUN010", host, config=config)[0] == result
+    assert judged("apptainer", "RUN010", host, config=ImageConfig(environment=("A=b",)))[0] == "ok"
+
+
+@pytest.mark.parametrize(("driver", "result"), [("352.99", "fail"), ("375.51", "ok")])
+def test_nvidia_docker_1_compares_the_cuda_label(driver: str, result: str) -> None:
+    config = ImageConfig(labels={"com.nvidia.cuda.version": "8.0.61"})
+    host = cpu("haswell", gpus=["K80"], driver=driver)
+    outcome_, found = judged("nvidia-docker1", "RUN011", host, config=config)
+    assert outcome_ == result
+    if found:
+        assert found[0].predicted_error == "nvidia-docker | Error: unsupported CUDA version: driver 7.5 < image 8.0"
+
+
+@pytest.mark.parametrize("runtime", sorted(KNOWLEDGE.runtimes))
+def test_every_runtime_answers_every_rule_once(runtime: str) -> None:
+    answers = check(context({"/app": CUDA}, runtime=runtime, tree=FULL_TREE))
+    rules = [result.rule for result in answers.checks]
+    assert rules == [f"RUN{number:03}" for number in range(1, 12)]
