@@ -1,0 +1,49 @@
+"""rules/runtimes: the sixteen names, each complete enough for the loader's model and the rules."""
+
+import pytest
+from msgspec import ValidationError, convert
+
+from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.types import Runtime
+
+KNOWLEDGE = Knowledge()
+NAMES = {
+    "docker", "nvidia", "nvidia-docker1", "podman", "podman-nvidia", "apptainer", "apptainer-nv", "singularity",
+    "singularity-nv", "udocker", "udocker-nvidia", "charliecloud", "shifter", "sarus", "enroot", "lsf-docker",
+}  # fmt: skip
+
+
+def test_the_names_are_those_of_the_contract() -> None:
+    assert set(KNOWLEDGE.runtimes) == NAMES
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_what_injects_says_what_where_and_how_it_is_found(name: str) -> None:
+    runtime = KNOWLEDGE.runtimes[name]
+    told = (bool(runtime.libraries), bool(runtime.directory), bool(runtime.order))
+    assert told == (runtime.injects_driver,) * 3
+    assert runtime.programs
+    assert runtime.sources
+    assert all(source.startswith("https://") for source in runtime.sources)
+    if runtime.injects_driver:
+        assert runtime.gpu
+        assert any(pattern.startswith("libcuda.so") for pattern in runtime.libraries)
+        assert any(pattern.startswith("libnvidia-ml.so") for pattern in runtime.libraries)
+        assert all(".so*" in pattern for pattern in runtime.libraries)
+
+
+def test_changes_stand_newest_first_and_change_something() -> None:
+    for runtime in KNOWLEDGE.runtimes.values():
+        for change in runtime.changes:
+            assert change.order or change.enforces_require
+            assert change.note
+
+
+def test_only_glvnd_lists_carry_dispatch_libraries() -> None:
+    carrying = {name for name, runtime in KNOWLEDGE.runtimes.items() if "libGLdispatch.so*" in runtime.libraries}
+    assert carrying == {"apptainer-nv", "singularity-nv", "nvidia-docker1"}
+
+
+def test_a_typo_in_a_key_cannot_pass() -> None:
+    with pytest.raises(ValidationError):
+        convert({"id": "x", "title": "x", "sources": ["y"], "libary": []}, Runtime)
