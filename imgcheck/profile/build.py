@@ -4,18 +4,16 @@ import fnmatch
 
 from imgcheck.binaries.analyse import engine_versions
 from imgcheck.documents.facts import CodeFacts
-from imgcheck.documents.image import SCHEMA_VERSION, Component, FileRecord, ImageProfile
+from imgcheck.documents.image import SCHEMA_VERSION, FileRecord, ImageProfile
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.profile.components import TEXTS, detect
 from imgcheck.profile.scan import Code, Scan, scan
-from imgcheck.profile.texts import read_os_release
 from imgcheck.profile.tree_index import absolute, index_tree, text
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image
 
 Nodes = list[tuple[str, Node]]
 
-_OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 _LOADER_TEXTS = (
     "/etc/ld.so.conf", "/etc/ld.so.conf.d/*", "/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/ld-musl-*.path",
 )  # fmt: skip
@@ -27,7 +25,7 @@ def build_profile(image: Image, progress: Progress) -> ImageProfile:
     Raises LayerError or DigestError where a layer cannot be trusted; a file that cannot be read stands in
     `unreadable` and the rest goes on.
     """
-    wanted = (*_OS_RELEASE, *_LOADER_TEXTS, *TEXTS)
+    wanted = (*_LOADER_TEXTS, *TEXTS)
     found = scan(image, wanted, progress)
     nodes = [(path, node) for path, node in found.tree.walk() if _matters(node)]
     records = _records(found, nodes)
@@ -45,7 +43,7 @@ def build_profile(image: Image, progress: Progress) -> ImageProfile:
         tree=index_tree(found.tree, nodes, [path for path, _ in records], texts, image.config),
         manifest_digest=image.manifest_digest,
         config_digest=image.config_digest,
-        components=(*_distribution(texts), *detect(files, objects, texts, image.config)),
+        components=detect(files, objects, texts, image.config),
         unreadable={record.path: objects[record.object].error for record in files if objects[record.object].error},
         engines=engine_versions(),
     )
@@ -83,12 +81,3 @@ def _texts(tree: MergedTree, nodes: Nodes, patterns: tuple[str, ...]) -> dict[st
         if node is not None and isinstance(node.payload, bytes):
             texts[pattern] = node.payload
     return texts
-
-
-def _distribution(texts: dict[str, bytes]) -> tuple[Component, ...]:
-    path = next((path for path in _OS_RELEASE if path in texts), "")
-    values = read_os_release(texts[path]) if path else {}
-    name = values.get("NAME") or values.get("ID")
-    if not name:
-        return ()
-    return (Component(name, values.get("VERSION_ID", ""), path, detail=values.get("PRETTY_NAME", "")),)

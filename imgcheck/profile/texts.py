@@ -1,4 +1,4 @@
-"""The small text files that a profile reads: os-release, and scripts with what they hand over to."""
+"""Scripts: what runs them, and what they hand over to."""
 
 import re
 import shlex
@@ -6,25 +6,12 @@ import shlex
 from imgcheck.documents.image import Script
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
-_EXEC = re.compile(rb"^[ \t]*exec[ \t]+([^\n]+)$", re.MULTILINE)
+_EXEC = re.compile(rb"(?:^|[;&|{]|\b(?:then|else|do)\b)[ \t]*exec[ \t]+([^\n;&|]+)", re.MULTILINE)
+"""`exec` where a command begins."""
 _PLAIN = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
 _FIRST_LINE = 256
 """Linux reads no more of a `#!` line (BINPRM_BUF_SIZE)."""
 _EXECS_LIMIT = 32
-
-
-def read_os_release(data: bytes) -> dict[str, str]:
-    """KEY=VALUE lines of an os-release file (os-release(5)), shell quotes taken off."""
-    values: dict[str, str] = {}
-    for line in data.decode("utf-8", "backslashreplace").splitlines():
-        key, equals, value = line.strip().partition("=")
-        if not equals or not key.replace("_", "").isalnum():
-            continue
-        try:
-            values[key] = "".join(shlex.split(value)[:1])
-        except ValueError:
-            continue
-    return values
 
 
 def read_script(path: str, data: bytes) -> Script | None:

@@ -1,0 +1,202 @@
+"""From layers to a profile: what is recorded, what is not, and what a damaged file costs."""
+
+import io
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from imgcheck.documents import decode, encode
+from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform
+from imgcheck.errors import DigestError
+from imgcheck.layers.stream import TarLayer
+from imgcheck.profile.build import build_profile
+from imgcheck.profile.worker import Memory, Worker
+from imgcheck.progress import SILENT
+from imgcheck.sources.model import Image
+from tests.layers.layouts import Member, archive, digest_of, directory, file, hardlink, symlink
+from tests.layers.test_tar import END, extended, header, record
+from tests.tools import compile_c
+
+
+@pytest.fixture(scope="module")
+def program() -> bytes:
+    return compile_c("int main(void) { return 0; }", "-O1", out="program").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def library() -> bytes:
+    return compile_c(
+        "int f(int x) { return x + 1; }", "-shared", "-fPIC", "-Wl,-soname,libf.so.1", out="libf.so.1"
+    ).read_bytes()
+
+
+def profile_of(*layers: Iterable[Member] | bytes, config: ImageConfig | None = None) -> ImageProfile:
+    blobs = [layer if isinstance(layer, bytes) else archive(layer) for layer in layers]
+    tars = tuple(TarLayer(LayerInfo(diff_id=digest_of(blob)), lambda blob=blob: io.BytesIO(blob)) for blob in blobs)
+    return build_profile(Image("test", Platform(), config or ImageConfig(), tars), SILENT)
+
+
+def test_files_with_code_are_recorded_with_layer_and_facts(program: bytes, library: bytes) -> None:
+    profile = profile_of(
+        [file("usr/bin/p", program, mode=0o755), file("notes", "no code")], [file("usr/lib/libf.so.1", library)]
+    )
+    assert [(r.path, r.layer, r.executable) for r in profile.files] == [
+        ("/usr/bin/p", 0, True),
+        ("/usr/lib/libf.so.1", 1, False),
+    ]
+    assert profile.facts(profile.files[1]).linkage.soname == "libf.so.1"
+    assert set(profile.engines) == {"gpu", "isa", "linkage"}
+
+
+def test_deleted_and_overwritten_files_do_not_appear(program: bytes, library: bytes) -> None:
+    lower = [file("gone", program), file("replaced", program), file("kept", library)]
+    profile = profile_of(lower, [file(".wh.gone"), file("replaced", "text now")])
+    assert [record.path for record in profile.files] == ["/kept"]
+    assert len(profile.objects) == 1
+
+
+def test_equal_files_are_one_object_and_hardlinks_are_two_paths(program: bytes) -> None:
+    profile = profile_of([file("a", program), file("b", program), hardlink("c", "a")])
+    assert [record.path for record in profile.files] == ["/a", "/b", "/c"]
+    assert len(profile.objects) == 1
+
+
+def test_damaged_elf_is_unreadable_and_the_rest_goes_on(program: bytes) -> None:
+    absurd = b"\x7fELF\x07\x09" + program[6:]
+    profile = profile_of(
+        [file("cut", program[: len(program) // 4]), file("head", b"\x7fELF\x02"), file("absurd", absurd),
+         file("whole", program)]
+    )  # fmt: skip
+    assert set(profile.unreadable) == {"/cut", "/head", "/absurd"}
+    assert "truncated" in profile.unreadable["/cut"]
+    assert "truncated" in profile.unreadable["/head"]
+    assert "absurd" in profile.unreadable["/absurd"]
+    assert not profile.facts(next(r for r in profile.files if r.path == "/whole")).error
+
+
+def test_program_too_large_for_memory_is_unreadable_and_costs_nothing() -> None:
+    sparse = extended(record("GNU.sparse.size", str(1 << 40)) + record("GNU.sparse.map", "0,8"))
+    blob = sparse + header(name=b"bomb", size=b"10") + b"\x7fELF\x02\x01\x01\0".ljust(512, b"\0") + END
+    assert "too large" in profile_of(blob).unreadable["/bomb"]
+
+
+def test_only_links_that_lead_to_code_are_kept(program: bytes) -> None:
+    profile = profile_of(
+        [directory("usr/lib"), symlink("lib", "usr/lib"), file("usr/lib/p.1", program), symlink("usr/lib/p", "p.1"),
+         symlink("chain", "/lib/p"), file("doc", "d"), symlink("doc.link", "doc"), symlink("dangling", "nowhere"),
+         symlink("etc/resolv.conf", "../run/none"), directory("empty"), symlink("to-empty", "empty")]
+    )  # fmt: skip
+    assert profile.tree.symlinks == {
+        "/chain": "/lib/p",
+        "/lib": "usr/lib",
+        "/usr/lib/p": "p.1",
+        "/etc/resolv.conf": "../run/none",  # dangling, at a place where runtimes bind
+    }
+
+
+def test_scripts_and_what_they_hand_over_to(program: bytes) -> None:
+    wrapper = (
+        "#!/bin/sh\nset -e\nif [ -x /a ]; then exec /opt/tool --flag; fi\nexec 3>&1\n  exec gosu app server\nexec $X\n"
+    )
+    profile = profile_of(
+        [file("w", wrapper, mode=0o755), file("e", '#!/usr/bin/env bash\nexec "$@"\n', mode=0o755),
+         file("py", "#!/usr/bin/env -S python3 -u\nexec rm\n", mode=0o755), file("data", "#!/bin/sh\n"),
+         symlink("run", "w")]
+    )  # fmt: skip
+    found = {script.path: (script.interpreter, script.execs) for script in profile.tree.scripts}
+    assert found == {
+        "/w": (("/bin/sh",), ("/opt/tool", "gosu")),
+        "/e": (("/usr/bin/env", "bash"), ("$@",)),
+        "/py": (("/usr/bin/env", "-S", "python3", "-u"), ()),
+    }
+    assert profile.tree.symlinks == {"/run": "w"}
+
+
+def test_loader_configuration_through_links_and_layers() -> None:
+    profile = profile_of(
+        [file("etc/ld.so.conf", "include ld.so.conf.d/*.conf\n/opt/lib # last\n"),
+         file("etc/ld.so.conf.d/b.conf", "/b"), file("etc/ld.so.conf.d/a.conf", "/a"),
+         symlink("etc/ld.so.preload", "/opt/preload"), directory("opt")],
+        [file("etc/ld.so.conf.d/.wh.b.conf"), file("etc/ld.so.conf.d/c.conf", "/c")],
+    )  # fmt: skip
+    assert profile.tree.ld_so_conf == ("/a", "/c", "/opt/lib")
+
+
+def test_places_that_runtimes_ask_for() -> None:
+    config = ImageConfig(working_directory="/work/./here/")
+    profile = profile_of(
+        [directory("usr/lib64"), directory("work/here"), file("etc/passwd", "root"), symlink("bin", "usr/bin"),
+         file("usr/bin/sh", "x", mode=0o755), directory("site/python3/site-packages/x")],
+        config=config,
+    )  # fmt: skip
+    assert profile.tree.directories == ("/bin", "/etc", "/usr/bin", "/usr/lib64", "/work/here")
+    assert profile.tree.files == ("/bin/sh", "/etc/passwd")
+    assert profile.tree.python_paths == ("/site/python3/site-packages",)
+
+
+def test_distribution_is_read_through_its_link() -> None:
+    text = 'NAME="Debian GNU/Linux"\nVERSION_ID="12"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n'
+    profile = profile_of([file("usr/lib/os-release", text), symlink("etc/os-release", "../usr/lib/os-release")])
+    (found,) = profile.components
+    assert "Debian" in found.name
+    assert found.version == "12"
+
+
+def test_names_that_are_no_utf_8_stay_valid_unicode(program: bytes) -> None:
+    profile = profile_of([file("caf\udce9", program), symlink("l\udcff", "caf\udce9")])
+    assert profile.files[0].path == r"/caf\xe9"
+    assert profile.tree.symlinks == {r"/l\xff": r"caf\xe9"}
+    assert decode(encode(profile), ImageProfile, "it") == profile
+
+
+def test_wrong_diff_id_leaves_no_profile(program: bytes) -> None:
+    layer = TarLayer(LayerInfo(diff_id="sha256:" + "1" * 64), lambda: io.BytesIO(archive([file("p", program)])))
+    with pytest.raises(DigestError):
+        build_profile(Image("test", Platform(), ImageConfig(), (layer,)), SILENT)
+
+
+def test_profile_is_the_same_every_time(program: bytes, library: bytes) -> None:
+    layers = [[file(f"f{i}", program + bytes(i)) for i in range(20)], [file("l", library)]]
+    assert encode(profile_of(*layers)) == encode(profile_of(*layers))
+
+
+def memory_of(data: bytes) -> Memory:
+    memory = Memory(len(data))
+    memory.buffer[:] = data
+    memory.unmap()
+    return memory
+
+
+def test_worker_answers_again_and_again(program: bytes) -> None:
+    worker = Worker()
+    for data in (program, b"no code", program):
+        memory = memory_of(data)
+        facts = worker.analyse(memory)
+        memory.close()
+        assert (facts.linkage.machine if facts else None) == ("x86_64" if data == program else None)
+    worker.stop()
+
+
+def test_crash_of_a_worker_is_the_error_of_its_file(program: bytes) -> None:
+    worker = Worker()
+    os.kill(worker._process.pid, signal.SIGSEGV)
+    memory = memory_of(program)
+    facts = worker.analyse(memory)
+    memory.close()
+    assert "crashed" in facts.error
+    assert not worker.alive
+
+
+def test_worker_imports_nothing_from_where_the_user_stands(
+    program: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit('imported from the working directory')")
+    monkeypatch.chdir(tmp_path)
+    worker = Worker()
+    memory = memory_of(program)
+    assert not worker.analyse(memory).error
+    memory.close()
+    worker.stop()
