@@ -8,7 +8,6 @@ from typing import Literal
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context
 from imgcheck.check.loader_rules import LoaderRules, loader_rules
-from imgcheck.documents.facts import Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Finding, Severity
 from imgcheck.loader.system import glibc_version
@@ -123,16 +122,12 @@ def _judge(context: Context, floor: _Floor, rules: LoaderRules) -> tuple[Severit
 
 def _unchecked(context: Context, floor: _Floor, rules: LoaderRules) -> bool:
     """Whether the glibc that would have to refuse the file is one that no longer does."""
-    linkages: list[Linkage | None]
     if floor.role == "static":
         return False  # its glibc is inside it, of a version that nothing tells
-    if floor.role == "libc":
-        linkages = [context.image.facts(floor.record).linkage]
-    else:
-        by_path = {record.path: record for record in context.image.files}
-        linkages = [context.image.facts(by_path[path]).linkage for path in context.closure.libcs if path in by_path]
-    numbers = [glibc_version(linkage) for linkage in linkages if linkage is not None]
-    known = [number for number in numbers if number]
+    libcs = [record for record in context.image.files if record.path in context.closure.libcs]
+    records = [floor.record] if floor.role == "libc" else libcs
+    pairs = [(record.path, context.image.facts(record).linkage) for record in records]
+    known = [number for path, linkage in pairs if linkage and (number := glibc_version(path, linkage))]
     return bool(known) and all(versions.at_least(number, rules.kernel.glibc_checks_until) for number in known)
 
 

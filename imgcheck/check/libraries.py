@@ -3,6 +3,7 @@
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -16,6 +17,7 @@ from imgcheck.loader.system import glibc_version
 
 _SEVERITIES: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
 _OUTCOMES: dict[Severity, Outcome] = {"fail": "fail", "risk": "risk", "degraded": "degraded", "info": "ok"}
+_SHOWN = 3
 _PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
 
 
@@ -64,7 +66,7 @@ class _Libraries:
             variant=self._variant(first),
             program=first.root,
             path=first.path,
-            searched=", ".join(first.searched) or "no directory: the kernel opens it by its path",
+            searched=_places(first.searched) or "no directory: the kernel opens it by its path",
             note=_note(first),
             remedy=self._library_remedy(first),
         )
@@ -73,14 +75,40 @@ class _Libraries:
         if problem.context == "entry":
             return "fail"
         if problem.context == "module":
-            return "info" if self._optional(problem.root) else "fail"
-        if problem.context == "helper" or any(part in problem.root for part in _PYTHON_DIRECTORIES):
+            return "info" if self._optional(problem) else "fail"
+        if problem.context == "helper":
             return "risk"
-        return "info"
+        return "risk" if _package(problem.root) and not self._aside(problem) else "info"
 
-    def _optional(self, module: str) -> bool:
-        name = posixpath.basename(module).partition(".")[0]
-        return "/lib-dynload/" in module and name in self._rules.python.optional_modules
+    def _optional(self, problem: Problem) -> bool:
+        """A module without which its package, or the interpreter, goes on working."""
+        name = posixpath.basename(problem.root).partition(".")[0]
+        if "/lib-dynload/" in problem.root:
+            return name in self._rules.python.optional_modules
+        return self._aside(problem)
+
+    def _aside(self, problem: Problem) -> bool:
+        """Whether `problem` lies deeper in its Python package than a module of it that loads, and only there.
+
+        Packages import what lies near their root; sub-packages for an optional library (TensorRT in TensorFlow's
+        `contrib`) are imported by those who want them.
+        """
+        package = _package(problem.root)
+        depths = [path.count("/") for path in self._loading_modules if _package(path) == package]
+        if not package or not depths or problem.root.count("/") <= min(depths):
+            return False
+        return not any(
+            other.needed == problem.needed and _package(other.root) == package and other.root.count("/") <= min(depths)
+            for other in self._context.closure.problems
+        )
+
+    @cached_property
+    def _loading_modules(self) -> list[str]:
+        """Extension modules that miss nothing but, at most, the driver's libraries."""
+        failing = {p.root for p in self._context.closure.problems if p.kind != "library" or self._counts(p)}
+        modules = (r.path for r in self._context.image.files if (f := self._context.image.facts(r).linkage)
+                   and f.python_module)  # fmt: skip
+        return [path for path in modules if path not in failing]
 
     def _variant(self, problem: Problem) -> str:
         if problem.kind == "interpreter":
@@ -138,8 +166,7 @@ class _Libraries:
     def _version_severity(self, problem: Problem) -> Severity:
         if problem.context in ("entry", "module"):
             return "fail"
-        python = any(part in problem.root for part in _PYTHON_DIRECTORIES)
-        return "risk" if problem.context == "helper" or python else "info"
+        return "risk" if problem.context == "helper" or _package(problem.root) else "info"
 
     def _newest(self, problem: Problem) -> str:
         """The newest version of the same family that the provider defines."""
@@ -229,8 +256,8 @@ class _Libraries:
 
     def _image_glibc(self) -> str:
         found = [self._records[path] for path in self._context.closure.libcs if path in self._records]
-        linkages = [self._context.image.facts(record).linkage for record in found]
-        numbers = [number for linkage in linkages if linkage and (number := glibc_version(linkage))]
+        pairs = [(record.path, self._context.image.facts(record).linkage) for record in found]
+        numbers = [number for path, linkage in pairs if linkage and (number := glibc_version(path, linkage))]
         return min(numbers, key=versions.parse, default="")
 
     def _probed(self) -> None:
@@ -322,6 +349,23 @@ class _Libraries:
             " Only files that the command does not reach, or optional ones, are concerned." if worst == "info" else ""
         )
         self._answers.answer(rule, _OUTCOMES[worst], text + aside)
+
+
+def _package(path: str) -> str:
+    """The directory of the top-level Python package in which `path` lies; empty outside of packages."""
+    for part in _PYTHON_DIRECTORIES:
+        head, found, tail = path.partition(part)
+        if found and "/" in tail:
+            return head + part + tail.partition("/")[0]
+    return ""
+
+
+def _places(searched: Sequence[str]) -> str:
+    """The directories that were sought, in order; in the middle of a long list only their number."""
+    places = list(dict.fromkeys(posixpath.normpath(place) for place in searched))
+    if len(places) > 2 * _SHOWN:
+        places[_SHOWN:-_SHOWN] = [f"{len(places) - 2 * _SHOWN} more directories"]
+    return ", ".join(places)
 
 
 def _note(problem: Problem) -> str:

@@ -26,6 +26,7 @@ _MUSL_DIRECTORIES = ("/lib", "/usr/local/lib", "/usr/lib")
 _MUSL_NAME = re.compile(r"ld-musl-([\w-]+)\.so\.1")
 # Library names that musl is itself, whatever follows the dot.
 _MUSL_SELF = re.compile(r"lib(c|pthread|rt|m|dl|util|xnet)\.")
+_LIBC_FILE = re.compile(r"libc-(2\.\d+)\.so")
 _TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
 _HWCAPS = "glibc-hwcaps/"
 _HWCAP_EXTENSION = 1 << 62
@@ -119,7 +120,7 @@ class System:
         for directory in self.defaults:
             path = self.tree.table(directory).get("libc.so.6", "")
             if path and self._fits(self.tree.linkage[path]):
-                return glibc_version(self.tree.linkage[path])
+                return glibc_version(path, self.tree.linkage[path])
         return ""
 
     @cached_property
@@ -288,8 +289,14 @@ def _join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory != "/" else f"/{name}"
 
 
-def glibc_version(libc: Linkage) -> str:
-    """The newest GLIBC_2.x that a C library defines: "2.36"; empty where it defines none."""
+def glibc_version(path: str, libc: Linkage) -> str:
+    """Version of a C library: of its file name (libc-2.31.so, until glibc 2.34), else its newest version node.
+
+    A release may add no node to libc.so.6, so that the node can be one release behind. Empty where it has none.
+    """
+    named = _LIBC_FILE.fullmatch(posixpath.basename(path))
+    if named:
+        return named[1]
     names = (name.removeprefix("GLIBC_") for name in libc.verdef if name.startswith("GLIBC_"))
     numbers = [number for number in map(versions.parse, names) if number]
     return ".".join(map(str, max(numbers))) if numbers else ""

@@ -13,6 +13,7 @@ from imgcheck.loader.system import System, Systems
 from imgcheck.loader.tree import Tree
 
 _LINE = re.compile(r"^\s+(?:(?P<name>\S+) => )?(?P<path>not found|\S+?)(?: \(0x[0-9a-f]+\))?$")
+_MUSL_MISSING = re.compile(r"^Error loading shared library (\S+): ")
 _VERSION = re.compile(
     r"^(?P<main>.*?): (?P<provider>\S+): version `(?P<version>[^']+)' not found \(required by (?P<by>.+)\)$"
 )
@@ -79,12 +80,20 @@ def real_answer(root: Path, tree: Tree, system: System, path: str, environment: 
         if version := _VERSION.match(line):
             by, provider = tree.canonical(version["by"]), tree.canonical(version["provider"])
             versions.add((by, provider, version["version"]))
+        elif missing := _MUSL_MISSING.match(line):
+            libraries.add((missing[1], ""))
         elif (match := _LINE.match(line)) and not (match["name"] or match["path"]).startswith("linux-vdso"):
             found = match["path"]
             name = match["name"] or found
             libraries.add((name.rpartition("/")[2], "" if found == "not found" else tree.canonical(found)))
     if done.returncode and not libraries and not versions:
         return Answer(error=(done.stderr or done.stdout).strip() or f"exit {done.returncode}")
+    return _answer(system, libraries, versions)
+
+
+def _answer(system: System, libraries: set[tuple[str, str]], versions: set[tuple[str, str, str]]) -> Answer:
+    if system.kind == "musl":  # names itself always, under whatever name it was asked for
+        libraries = {(name, path) for name, path in libraries if path != system.real}
     return Answer(frozenset(libraries), frozenset(versions))
 
 
@@ -97,4 +106,4 @@ def model_answer(system: System, path: str) -> Answer:
     libraries = {(item.opened.rpartition("/")[2], item.real) for item in process.objects[1:] if item in used}
     libraries |= {(miss.name, "") for miss in process.misses}
     versions = {(miss.object.real, miss.provider.real, miss.version) for miss in process.version_misses()}
-    return Answer(frozenset(libraries), frozenset(versions))
+    return _answer(system, libraries, versions)
