@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.images import File, ImageBuilder, Member, Symlink
+from tests.images import Directory, File, ImageBuilder, Member, Symlink
 from tests.seeds.gpu_code import embedded, fatbin
 from tests.tools import compile_c, need, run
 
@@ -76,6 +76,9 @@ def _base(architecture: str) -> dict[str, Member]:
     files = {name: _library_of(compiler, Path(name).name) for name in (loader, "libc.so.6")}
     return {
         "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
+        "etc/group": "root:x:0:\n",
+        **dict.fromkeys(("dev", "proc", "sys", "root", "usr/lib64"), Directory()),
+        "tmp": Directory(0o1777),
         loader: files[loader],
         f"lib/{_MULTIARCH[architecture]}/libc.so.6": files["libc.so.6"],
     }

@@ -1,5 +1,7 @@
 """Runs a scenario through the command line: image, host and runtime to the report, held against what happened."""
 
+import contextlib
+import io
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -85,13 +87,11 @@ class Replay:
 
     def report(self, scenario: Scenario) -> Report:
         """What `imgcheck image` says of the scenario."""
-        output = self._directory / "report.json"
-        _imgcheck(
+        output = _imgcheck(
             "image", self._profile(scenario.image), "--host-probe", self._host(scenario.host),
-            "--runtime", scenario.runtime, "-o", f"json={output}", "-o", f"table={self._directory / 'report.txt'}",
-            "--fail-on", "never", "--allow-unknown",
+            "--runtime", scenario.runtime, "-o", "json", "--fail-on", "never", "--allow-unknown",
         )  # fmt: skip
-        return decode(output.read_bytes(), Report, str(output))
+        return decode(output.encode(), Report, scenario.id)
 
     def layout(self, image: str) -> Path:
         """The OCI layout of an image."""
@@ -118,10 +118,12 @@ class Replay:
         return str(path)
 
 
-def _imgcheck(*arguments: str) -> None:
-    status = main(arguments)
+def _imgcheck(*arguments: str) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        status = main(arguments)
     if status:
         raise AssertionError(f"imgcheck {' '.join(arguments)}: exit status {status}")
+    return output.getvalue()
 
 
 def differences(scenario: Scenario, report: Report) -> list[str]:
