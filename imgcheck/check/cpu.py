@@ -71,6 +71,7 @@ def check(context: Context) -> Answers:
 
 def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, Isa]]:
     """Files with analysed code that this CPU could execute at all, those that its loader never opens left out."""
+    families = _variants(record.path for record in context.image.files)
     by_needed = {path for root, paths in context.closure.loaded.items() for path in paths if path != root}
     for record in context.image.files:
         facts = context.image.facts(record)
@@ -81,15 +82,41 @@ def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, 
         guard = cpus.guarded_by(context.knowledge, facts.linkage.machine, record.path)
         if guard is not None and (host.features is None or not guard <= host.features):
             continue
-        if guard is None and is_variant_path(record.path) and _opened_by_choice(context, record, by_needed):
+        if guard is None and record.path in families and _opened_by_choice(record, facts.linkage, by_needed):
             continue
         yield record, facts.linkage, facts.isa
 
 
-def _opened_by_choice(context: Context, record: FileRecord, by_needed: set[str]) -> bool:
-    """A variant by its name that some program picks by the CPU: nothing needs it by DT_NEEDED or runs it by name."""
-    command = next(iter((*context.image.config.entrypoint, *context.image.config.command)), "")
-    return record.path not in by_needed and posixpath.basename(command) != posixpath.basename(record.path)
+def _variants(paths: Iterable[str]) -> set[str]:
+    """Files that are one of several variants by their names, as libmkl_avx2.so beside libmkl_def.so is.
+
+    A name alone says nothing: a program may be called after the CPU that it was built for. Only where another file of
+    the same directory differs in that word, or lacks it, is there a choice.
+    """
+    families: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        families[_stem(path) or path].append(path)
+    return {path for stem, members in families.items() if len(members) > 1 for path in members if path != stem}
+
+
+def _stem(path: str) -> str:
+    """`path` without the word that makes it a variant; "" where there is none."""
+    if not is_variant_path(path):
+        return ""
+    directory, name = posixpath.split(path)
+    for word in re.finditer(r"[-_.][^-_.]+", name):
+        stem = f"{directory}/{name[: word.start()]}{name[word.end() :]}"
+        if not is_variant_path(stem):
+            return stem
+    return ""
+
+
+def _opened_by_choice(record: FileRecord, linkage: Linkage, by_needed: set[str]) -> bool:
+    """A library that its program opens by name after asking the CPU: nothing loads it by DT_NEEDED.
+
+    Programs are left out, since it is their user who chooses among them.
+    """
+    return linkage.type == "shared" and record.path not in by_needed
 
 
 def _needs(

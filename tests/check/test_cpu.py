@@ -3,7 +3,7 @@
 import pytest
 
 from imgcheck.check.cpu import check
-from imgcheck.documents.image import Component, ImageConfig
+from imgcheck.documents.image import Component
 from imgcheck.host.describe import describe_host
 from tests.check.contexts import KNOWLEDGE, code, context, cpu, findings, outcome, use
 
@@ -113,16 +113,25 @@ def test_file_of_a_hwcaps_directory_counts_only_where_the_loader_opens_it() -> N
 
 def test_variant_that_a_program_chooses_does_not_fail_but_one_that_is_linked_does() -> None:
     path = "/opt/mkl/lib/libmkl_avx512.so"
-    files = {"/app": code(type="executable"), path: code(use("avx512f"))}
+    files = {"/app": code(type="executable"), path: code(use("avx512f")), "/opt/mkl/lib/libmkl_def.so": code()}
     assert outcome(check(context(files)), "CPU001") == "ok"
     linked = context(files, loaded={"/app": (path,)})
     assert outcome(check(linked), "CPU001") == "fail"
 
 
-def test_variant_program_that_is_the_command_fails() -> None:
-    config = ImageConfig(entrypoint=("gmx_avx512",))
-    answers = check(context({"/usr/bin/gmx_avx512": code(use("avx512f"), type="executable")}, config=config))
-    assert outcome(answers, "CPU001") == "fail"
+@pytest.mark.parametrize("path", ["/opt/app-haswell", "/usr/lib/libfast_avx2.so"])
+def test_name_without_a_sibling_makes_no_variant(path: str) -> None:
+    assert outcome(check(context({path: code(use("avx2"))}, cpu("nehalem"))), "CPU001") == "fail"
+
+
+def test_variant_beside_the_plain_file_is_a_choice() -> None:
+    files = {"/usr/lib/libfast_avx2.so.1": code(use("avx2")), "/usr/lib/libfast.so.1": code()}
+    assert outcome(check(context(files, cpu("nehalem"))), "CPU001") == "ok"
+
+
+def test_programs_for_several_cpus_are_chosen_by_their_user_and_fail() -> None:
+    files = {"/usr/bin/gmx_avx512": code(use("avx512f"), type="executable"), "/usr/bin/gmx": code(type="executable")}
+    assert outcome(check(context(files)), "CPU001") == "fail"
 
 
 def test_power9_build_on_power8() -> None:

@@ -141,6 +141,15 @@ def test_links_of_a_capture_do_not_lead_out_of_it(tmp_path: Path) -> None:
     assert host.distribution.unknown
 
 
+def test_absolute_links_of_a_capture_are_followed_inside_it(tmp_path: Path) -> None:
+    root = captured("virtual-machine", tmp_path)
+    (root / "opt").mkdir()
+    (root / "opt/release").write_text('PRETTY_NAME="inside"\n')
+    (root / "etc/os-release").unlink()
+    (root / "etc/os-release").symlink_to("/opt/release")
+    assert probe_host(str(root)).distribution.value == "inside"
+
+
 def test_musl_host_has_no_glibc(tmp_path: Path) -> None:
     root = captured("virtual-machine", tmp_path)
     (root / "lib").mkdir()
