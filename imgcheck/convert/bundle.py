@@ -25,14 +25,13 @@ _NAMESPACES = ("pid", "ipc", "uts", "mount", "user")
 
 
 def bundle_config(launch: Launch) -> bytes:
-    """config.json for whoever converts: one id of the host, mapped to the one that USER names."""
-    uid, gid = launch.uid or 0, launch.gid or 0
+    """config.json for whoever converts: one id of the host, which runtimes want to see as root inside."""
     environment = {"PATH": DEFAULT_PATH, "HOME": launch.home, **launch.environment}
     document = {
         "ociVersion": "1.0.2",
         "process": {
             "terminal": False,
-            "user": {"uid": uid, "gid": gid},
+            "user": {"uid": 0, "gid": 0},
             "args": list(launch.argv),
             "env": [f"{name}={value}" for name, value in environment.items()],
             "cwd": launch.working_directory,
@@ -45,11 +44,18 @@ def bundle_config(launch: Launch) -> bytes:
         "annotations": dict(launch.labels),
         "linux": {
             "namespaces": [{"type": kind} for kind in _NAMESPACES],
-            "uidMappings": [{"containerID": uid, "hostID": os.geteuid(), "size": 1}],
-            "gidMappings": [{"containerID": gid, "hostID": os.getegid(), "size": 1}],
+            "uidMappings": [{"containerID": 0, "hostID": os.geteuid(), "size": 1}],
+            "gidMappings": [{"containerID": 0, "hostID": os.getegid(), "size": 1}],
         },
     }
     return json.dumps(document, indent=1).encode()
+
+
+def notes(launch: Launch) -> list[str]:
+    """What a rootless bundle cannot keep."""
+    if launch.uid == 0:
+        return []
+    return [f"without root there is one user in the container, root, which is you outside: USER {launch.user!r} is not"]
 
 
 def run_command(destination: str, name: str) -> str:

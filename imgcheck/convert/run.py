@@ -155,7 +155,7 @@ def _rootfs(job: Job) -> Converted:
 
 def _rootfs_command(launch: Launch, destination: Path) -> str:
     environment = (f"{name}={value}" for name, value in launch.environment.items())
-    place = (f"--root={destination}", f"--wd={destination}{launch.working_directory}")
+    place = (f"--root={destination}", f"--wd={launch.working_directory}")
     return words(("env", "-i", *environment, "unshare", "--map-root-user", *place, *launch.argv))
 
 
@@ -184,6 +184,7 @@ def _bundle(job: Job) -> Converted:
         tree.add(job, _common)
         os.mkdir("bundle", dir_fd=stage.fd)
         files = tree.place("bundle/rootfs")
+        tree.notes += bundle.notes(tree.launch)
         write_file(stage.fd, "bundle/config.json", bundle.bundle_config(tree.launch))
         _publish(job, stage, "bundle")
         command = bundle.run_command(str(job.destination), udocker.container_name("", job.image.reference))
@@ -203,6 +204,7 @@ def _udocker(job: Job) -> Converted:
         identifier = udocker.new_id()
         tree = _Tree(job, stage, owner_access=True)
         tree.add(job, _common, lambda additions, _launch: udocker.add_udocker(additions))
+        tree.notes += udocker.notes(tree.launch)
         os.mkdir(identifier, dir_fd=stage.fd)
         files = tree.place(f"{identifier}/ROOT")
         write_file(stage.fd, f"{identifier}/container.json", udocker.container_json(tree.launch, job.image.platform))

@@ -65,6 +65,7 @@ unset SING_USER_DEFINED_PATH SING_USER_DEFINED_PREPEND_PATH SING_USER_DEFINED_AP
 """
 # Apptainer interprets a runscript itself, so that an image without /bin/sh runs too, where it finds exactly this line.
 _INTERPRETED = 'if false; then\neval "set ${SINGULARITY_OCI_RUN}"\nfi\n'
+_SHELL_VARIABLES = {"EUID", "GID", "IFS", "OPTIND", "UID"}
 _SHORTCUTS = ("exec", "run", "shell", "test")
 
 
@@ -155,6 +156,9 @@ def _notes(launch: Launch) -> list[str]:
     unfit = [name for name in launch.environment if not is_identifier(name)]
     if unfit:
         notes.append(f"ENV {', '.join(map(repr, unfit))}: not a name that a shell can export, left out")
+    shells_own = sorted(_SHELL_VARIABLES & launch.environment.keys())
+    if shells_own:
+        notes.append(f"ENV {', '.join(shells_own)}: Apptainer's shell keeps these for itself, so they are not set")
     if launch.working_directory != "/":
         notes.append(f"Apptainer does not know WORKDIR: start it with --pwd {words((launch.working_directory,))}")
     if launch.user not in ("", "root", "0"):

@@ -18,6 +18,7 @@ from imgcheck.errors import ConvertError, UsageError
 DIRECTORIES = ("bin", "containers", "doc", "layers", "lib", "repos")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:@-]*\Z")
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+_OWN_VARIABLES = {"LOGNAME", "PS1", "USER", "USERNAME"}
 _TRANSPORT = re.compile(r"(docker|oci|oci-archive|docker-archive|docker-daemon|dir|sif):")
 _SUFFIX = re.compile(r"(\.tar(\.\w+)?|\.sif)?(:[^:@]*)?(@.*)?\Z")
 _USER = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]*\Z|[0-9]+(:[0-9]+)?\Z")
@@ -84,6 +85,18 @@ def user(launch: Launch) -> str:
 def is_repository(destination: Path) -> bool:
     """Whether udocker would take `destination` for a repository."""
     return all((destination / name).is_dir() for name in DIRECTORIES if name != "doc")
+
+
+def notes(launch: Launch) -> list[str]:
+    """What udocker makes of some variables, whatever the image says."""
+    found = []
+    own = sorted(_OWN_VARIABLES & launch.environment.keys())
+    if own:
+        found.append(f"ENV {', '.join(own)}: udocker sets these itself")
+    blank = [name for name, value in launch.environment.items() if value != value.strip()]
+    if blank:
+        found.append(f"ENV {', '.join(blank)}: udocker strips white space from both ends of a value")
+    return found
 
 
 def new_id() -> str:

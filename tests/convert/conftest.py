@@ -22,6 +22,8 @@ extern char **environ;
 static void put(const char *kind, const char *text) { printf("%s%s", kind, text); putchar(0); }
 int main(int argc, char **argv) {
     char text[4096];
+    FILE *out = fopen("/out", "r+");
+    if (out) stdout = out;
     for (int i = 0; i < argc; i++) put("arg ", argv[i]);
     for (char **e = environ; *e; e++) put("env ", *e);
     put("cwd ", getcwd(text, sizeof text) ? text : "?");
