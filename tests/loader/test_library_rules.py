@@ -1,0 +1,266 @@
+"""LIB001 to LIB003 and KRN001: when they fire, when they do not, and that their texts are the real loader's."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from imgcheck.check import kernel, libraries
+from imgcheck.check.context import Answers, Context
+from imgcheck.documents.facts import Verneed
+from imgcheck.documents.host import Driver, Fact, HostLibrary, HostProfile, absent, known, unknown
+from imgcheck.documents.image import ImageProfile
+from imgcheck.documents.report import Finding
+from imgcheck.knowledge import Knowledge
+from imgcheck.loader.model import close
+from imgcheck.loader.roots import find_roots
+from tests.loader.builder import Root
+from tests.loader.walk import profile_of
+from tests.tools import need
+
+KNOWLEDGE = Knowledge()
+CALLS_X = "void f_libx_so_1(void); int main(void){f_libx_so_1(); return 0;}"
+DRIVER = Driver(kernel_module=known("550.54.14", "test"), userland=known("550.54.14", "test"))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    need("gcc")
+    return Root(tmp_path / "root")
+
+
+def host(**facts: Fact) -> HostProfile:
+    return HostProfile(schema_version="1.0", name="node", **facts)
+
+
+def judged(
+    image: ImageProfile,
+    machine: HostProfile,
+    runtime: str = "docker",
+    command: tuple[str, ...] = (),
+    check=libraries.check,
+) -> Answers:
+    described = KNOWLEDGE.runtimes[runtime]
+    closure = close(image, find_roots(image, command or None), machine, described)
+    return check(Context(image, machine, described, KNOWLEDGE, closure))
+
+
+def outcome(answers: Answers, rule: str) -> str:
+    return next(result.outcome for result in answers.checks if result.rule == rule)
+
+
+def only(answers: Answers, rule: str) -> Finding:
+    (finding,) = [finding for finding in answers if finding.rule == rule]
+    return finding
+
+
+def stderr_of(root: Root, program: str) -> str:
+    done = subprocess.run(["chroot", str(root.path), program], capture_output=True, text=True, check=False)
+    assert done.returncode
+    return done.stderr.strip()
+
+
+def test_a_missing_library_is_told_in_the_loaders_words(root: Root) -> None:
+    root.library("/tmp/libx.so.1")
+    root.program("/usr/bin/app", ["/tmp/libx.so.1"])
+    root.at("/tmp/libx.so.1").unlink()
+    finding = only(judged(profile_of(root.path), host()), "LIB001")
+    assert finding.severity == "fail"
+    assert finding.predicted_error == stderr_of(root, "/usr/bin/app")
+    assert "/usr/lib" in finding.evidence[0].data["searched"]
+
+
+def test_a_library_outside_the_search_is_missing_and_its_place_is_told(root: Root) -> None:
+    root.library("/opt/deep/libx.so.1")
+    root.program("/usr/bin/app", ["/opt/deep/libx.so.1"])
+    finding = only(judged(profile_of(root.path), host()), "LIB001")
+    assert "/opt/deep" in finding.remedy
+    with_path = profile_of(root.path, ("LD_LIBRARY_PATH=/opt/deep",))
+    assert outcome(judged(with_path, host()), "LIB001") == "ok"
+
+
+def test_a_missing_version_is_told_in_the_loaders_words(root: Root) -> None:
+    root.library("/opt/new/libx.so.1", versions=["X_1", "X_2"])
+    root.program("/usr/bin/app", ["/opt/new/libx.so.1"], ["-Wl,--enable-new-dtags,-rpath,/opt/old"], CALLS_X)
+    root.library("/opt/old/libx.so.1", versions=["X_1"])
+    answers = judged(profile_of(root.path), host())
+    finding = only(answers, "LIB002")
+    assert finding.predicted_error == stderr_of(root, "/usr/bin/app")
+    assert "ends at X_1" in finding.why
+    assert outcome(answers, "LIB001") == "ok"
+
+
+def test_a_missing_interpreter_is_told_as_the_kernel_tells_it(root: Root) -> None:
+    root.program("/usr/bin/app", flags=["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"])
+    finding = only(judged(profile_of(root.path), host()), "LIB001")
+    assert finding.predicted_error == "exec /usr/bin/app: no such file or directory"
+
+
+def test_the_drivers_libraries_are_never_missing_from_an_image(root: Root) -> None:
+    root.library("/tmp/libcuda.so.1", soname="libcuda.so.1")
+    root.program("/usr/bin/app", ["/tmp/libcuda.so.1"])
+    root.at("/tmp/libcuda.so.1").unlink()
+    image = profile_of(root.path)
+    assert [problem.needed for problem in close(image).problems] == ["libcuda.so.1"]
+    assert outcome(judged(image, host()), "LIB001") == "ok"
+
+
+def test_what_the_command_does_not_reach_is_a_risk_in_path_and_information_elsewhere(root: Root) -> None:
+    root.library("/tmp/libx.so.1")
+    root.program("/usr/bin/main")
+    root.program("/usr/bin/other", ["/tmp/libx.so.1"])
+    root.at("/tmp/libx.so.1").unlink()
+    assert only(judged(profile_of(root.path), host(), command=("main",)), "LIB001").severity == "risk"
+    root.at("/opt").mkdir()
+    shutil.move(root.at("/usr/bin/other"), root.at("/opt/other"))
+    answers = judged(profile_of(root.path), host(), command=("main",))
+    assert only(answers, "LIB001").severity == "info"
+    assert outcome(answers, "LIB001") == "ok"
+
+
+@pytest.mark.parametrize(
+    ("module", "severity"),
+    [
+        ("/usr/lib/python3/site-packages/pkg/core.so", "fail"),
+        ("/usr/lib/python3/site-packages/pkg/contrib/extra/wrap.so", "info"),
+        ("/usr/lib/python3.11/lib-dynload/_tkinter.so", "info"),
+        ("/usr/lib/python3.11/lib-dynload/_ssl.so", "fail"),
+    ],
+)
+def test_a_python_module_fails_unless_its_package_works_without_it(root: Root, module: str, severity: str) -> None:
+    root.library("/tmp/libx.so.1")
+    entry = ["-Wl,--defsym=PyInit_m=0x1000", "-Wl,--export-dynamic"]
+    root.library("/usr/lib/python3/site-packages/pkg/base.so", flags=entry)
+    root.library(module, ["/tmp/libx.so.1"], entry)
+    root.at("/tmp/libx.so.1").unlink()
+    finding = only(judged(profile_of(root.path), host()), "LIB001")
+    assert finding.severity == severity
+    assert finding.predicted_error.startswith("ImportError: libx.so.1: cannot open shared object file")
+
+
+# Injection ---------------------------------------------------------------------------------------------------------
+
+
+def libcuda(*needs: Verneed) -> HostLibrary:
+    return HostLibrary("/usr/lib64/libcuda.so.550.54.14", "libcuda.so.1", version="550.54.14", verneed=needs)
+
+
+def gpu_image(root: Root) -> ImageProfile:
+    root.library("/tmp/libcuda.so.1", soname="libcuda.so.1")
+    root.program("/usr/bin/app", ["/tmp/libcuda.so.1"])
+    root.at("/tmp/libcuda.so.1").unlink()
+    return profile_of(root.path)
+
+
+def test_an_injected_library_that_needs_a_newer_glibc_fails_where_it_is_injected(root: Root) -> None:
+    image = gpu_image(root)
+    newer = host(driver=DRIVER, libraries=known((libcuda(Verneed("libc.so.6", ("GLIBC_2.99",))),), "test"))
+    answers = judged(image, newer, "apptainer-nv")
+    assert outcome(answers, "LIB003") == "fail"
+    expected = "libc.so.6: version `GLIBC_2.99' not found (required by /.singularity.d/libs/libcuda.so.550.54.14)"
+    assert expected in only(answers, "LIB003").predicted_error
+    assert outcome(judged(image, newer, "apptainer"), "LIB003") == "not-applicable"
+
+
+def test_an_injected_library_that_finds_its_versions_is_fine(root: Root) -> None:
+    fitting = host(driver=DRIVER, libraries=known((libcuda(Verneed("libc.so.6", ("GLIBC_2.2.5",))),), "test"))
+    answers = judged(gpu_image(root), fitting, "apptainer-nv")
+    assert outcome(answers, "LIB003") == "ok"
+
+
+@pytest.mark.parametrize(
+    ("glibc", "expected"),
+    [(known("2.17", "--glibc"), "ok"), (known("2.99", "--glibc"), "risk"), (unknown(), "unknown")],
+)
+def test_a_described_hosts_glibc_bounds_what_its_libraries_need(root: Root, glibc: Fact, expected: str) -> None:
+    described = host(driver=DRIVER, glibc=glibc)
+    assert outcome(judged(gpu_image(root), described, "apptainer-nv"), "LIB003") == expected
+
+
+def test_a_host_without_a_driver_injects_nothing(root: Root) -> None:
+    bare = host(driver=Driver(userland=absent("test"), kernel_module=absent("test")))
+    assert outcome(judged(gpu_image(root), bare, "apptainer-nv"), "LIB003") == "not-applicable"
+
+
+def test_musl_cannot_load_the_drivers_libraries(root: Root) -> None:
+    shutil.copy2(root.at("/lib64/ld-linux-x86-64.so.2"), root.at("/lib/ld-musl-x86_64.so.1"))
+    for glibc in ("/usr/bin/env", "/lib/x86_64-linux-gnu/libc.so.6"):
+        root.at(glibc).unlink()
+    root.library("/tmp/libcuda.so.1", soname="libcuda.so.1")
+    flags = ["-nostdlib", "-Wl,-e,main", "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]
+    root.program("/usr/bin/app", ["/tmp/libcuda.so.1"], flags)
+    root.at("/tmp/libcuda.so.1").unlink()
+    described = host(driver=DRIVER, glibc=known("2.17", "test"))
+    finding = only(judged(profile_of(root.path), described, "apptainer-nv"), "LIB003")
+    assert (finding.severity, finding.subject) == ("fail", "musl")
+
+
+def test_injection_order_decides_between_the_images_libcuda_and_the_hosts(root: Root) -> None:
+    root.library("/opt/own/libcuda.so.1", soname="libcuda.so.1")
+    root.program("/usr/bin/app", ["/opt/own/libcuda.so.1"])
+    image = profile_of(root.path, ("LD_LIBRARY_PATH=/opt/own",))
+    machine = host(driver=DRIVER, libraries=known((libcuda(),), "test"))
+    runtimes = KNOWLEDGE.runtimes
+    last = msgspec.structs.replace(runtimes["apptainer-nv"], order="ld-library-path-last")
+    first = msgspec.structs.replace(runtimes["apptainer-nv"], order="ld-library-path-first")
+    roots = find_roots(image)
+    assert close(image, roots, machine, last).opens["libcuda.so.1"] == "/opt/own/libcuda.so.1"
+    injected = "/.singularity.d/libs/libcuda.so.550.54.14"
+    assert close(image, roots, machine, first).opens["libcuda.so.1"] == injected
+    assert close(image, roots, machine, first).injected == {injected}
+
+
+# Kernel ------------------------------------------------------------------------------------------------------------
+
+_NOTE = (
+    '__asm__(".section .note.ABI-tag,\\"a\\",@note\\n.align 4\\n.long 4,16,1\\n.asciz \\"GNU\\"\\n'
+    '.long 0,9,1,0\\n.previous\\n");'
+)
+
+
+def kernel_image(root: Root, libc: str) -> ImageProfile:
+    """A program with a library that asks for Linux 9.1.0; `libc` is the file name of its C library."""
+    real = root.at(f"/lib/x86_64-linux-gnu/{libc}")
+    if libc != "libc.so.6":
+        root.at("/lib/x86_64-linux-gnu/libc.so.6").rename(real)
+        root.link("/lib/x86_64-linux-gnu/libc.so.6", libc)
+    root.write("/note.h", _NOTE)
+    root.library("/usr/lib/libQt5Core.so.5", flags=["-include", str(root.at("/note.h"))])
+    root.program("/usr/bin/app", ["/usr/lib/libQt5Core.so.5"])
+    return profile_of(root.path)
+
+
+def test_an_old_glibc_passes_over_a_library_that_asks_for_a_newer_kernel(root: Root) -> None:
+    image = kernel_image(root, "libc-2.31.so")
+    finding = only(judged(image, host(kernel=known("5.14.0", "test")), check=kernel.check), "KRN001")
+    assert (finding.severity, finding.subject) == ("fail", "libQt5Core.so.5")
+    assert finding.predicted_error == (
+        "/usr/bin/app: error while loading shared libraries: libQt5Core.so.5: cannot open shared object file: "
+        "No such file or directory"
+    )
+
+
+def test_a_glibc_that_checks_nothing_loads_it_all_the_same(root: Root) -> None:
+    image = kernel_image(root, "libc.so.6")
+    answers = judged(image, host(kernel=known("5.14.0", "test")), check=kernel.check)
+    assert only(answers, "KRN001").severity == "info"
+    assert outcome(answers, "KRN001") == "ok"
+
+
+def test_a_newer_kernel_is_fine_and_an_unknown_one_is_not_known_to_be(root: Root) -> None:
+    image = kernel_image(root, "libc-2.31.so")
+    assert outcome(judged(image, host(kernel=known("9.1.0", "test")), check=kernel.check), "KRN001") == "ok"
+    assert outcome(judged(image, host(), check=kernel.check), "KRN001") == "unknown"
+
+
+def test_a_libc_that_asks_for_more_than_the_kernel_stops_at_once(root: Root) -> None:
+    image = profile_of(root.path)
+    record = next(record for record in image.files if record.path.endswith("libc.so.6"))
+    linkage = msgspec.structs.replace(image.facts(record).linkage, abi="linux 4.18.0", verdef=("GLIBC_2.28",))
+    objects = image.objects | {record.object: msgspec.structs.replace(image.facts(record), linkage=linkage)}
+    image = msgspec.structs.replace(image, objects=objects)
+    finding = only(judged(image, host(kernel=known("3.10.0-957.el7", "test")), check=kernel.check), "KRN001")
+    assert (finding.severity, finding.predicted_error) == ("fail", "FATAL: kernel too old")
+    assert outcome(judged(image, host(kernel=known("4.18.0-80", "test")), check=kernel.check), "KRN001") == "ok"
