@@ -1,6 +1,7 @@
 """Contexts for rules: images of a few files, described hosts, and closures that say how each file is reached."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 
 from imgcheck.check.context import Answers, Context
@@ -77,4 +78,9 @@ def outcome(answers: Answers, rule: str) -> str:
 
 
 def findings(answers: Answers, rule: str) -> list[Finding]:
-    return [finding for finding in answers if finding.rule == rule]
+    """The findings of `rule`, none of which shows an unfilled placeholder of the catalogue."""
+    found = [finding for finding in answers if finding.rule == rule]
+    for finding in found:
+        shown = " ".join((finding.title, finding.predicted_error, finding.why, finding.remedy))
+        assert not re.search(r"\{\w+\}", shown), shown
+    return found

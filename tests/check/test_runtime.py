@@ -18,8 +18,6 @@ def judged(runtime: str, rule: str, host=None, files=None, **image):
     image.setdefault("tree", FULL_TREE)
     answers = check(context(files or {"/app": CUDA}, host or cpu("haswell", **GPU_NODE), runtime, **image))
     found = findings(answers, rule)
-    for finding in found:
-        assert "{" not in "".join((finding.title, finding.predicted_error, finding.why, finding.remedy))
     return outcome(answers, rule), found
 
 

@@ -31,3 +31,40 @@ def test_library_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_captured_host_is_never_asked(tmp_path) -> None:
     assert ask_driver.ask(Root(tmp_path), _library("*v = 9020; return 0;")) == ask_driver.Answer()
+
+
+# A stand-in for libnvidia-ml.so.1 with two GPUs, the first of them partitioned into three instances.
+_NVML = r"""
+#include <string.h>
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
+typedef long *Device;
+static long devices[2] = {0, 1};
+int nvmlInit_v2(void) { return 0; }
+int nvmlInitWithFlags(unsigned flags) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, Device *d) { *d = &devices[i]; return 0; }
+int nvmlDeviceGetCudaComputeCapability(Device d, int *major, int *minor) { *major = 8; *minor = 0; return 0; }
+int nvmlDeviceGetPciInfo_v3(Device d, Pci *pci) { memset(pci, 0, sizeof *pci); pci->id = 0x20b010de; return 0; }
+int nvmlDeviceGetName(Device d, char *name, unsigned size) { strncpy(name, "NVIDIA A100-SXM4-40GB", size); return 0; }
+int nvmlDeviceGetBrand(Device d, int *brand) { *brand = *d ? 2 : 13; return 0; }
+int nvmlDeviceGetMigMode(Device d, unsigned *now, unsigned *later) { *now = *later = !*d; return 0; }
+int nvmlDeviceGetMaxMigDeviceCount(Device d, unsigned *n) { *n = 7; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(Device d, unsigned i, Device *m) { *m = d; return i < 3 ? 0 : 6; }
+int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "535.104.05", size); return 0; }
+"""
+
+
+def test_nvml_gives_an_entry_per_gpu_and_per_instance_of_a_partitioned_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = compile_c(_NVML, "-shared", "-fPIC", "-w", out="libnvidia-ml.so.1")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    answer = ask_driver.ask(Root(), _library("*v = 12020; return 0;"))
+    assert (answer.cuda, answer.driver) == (12020, "535.104.05")
+    assert [(gpu.mig, gpu.compute_capability, gpu.pci_id) for gpu in answer.gpus] == [
+        (True, "8.0", "10de:20b0"),
+        (True, "8.0", "10de:20b0"),
+        (True, "8.0", "10de:20b0"),
+        (False, "8.0", "10de:20b0"),
+    ]
+    assert answer.gpus[3].name == "NVIDIA A100-SXM4-40GB"
+    assert answer.gpus[3].brand == "tesla"
