@@ -34,6 +34,8 @@ _CODE_LIMIT = 4 << 30
 """Larger than any object file that can be loaded in practice; it is held in memory."""
 _WAITING_LIMIT = 128 << 20
 """Bytes of files that wait for the engines besides the largest one: what bounds memory."""
+_WAITING_FILES = 64
+"""Each holds a file descriptor."""
 _WORKERS = 8
 """Processes at most; each holds the engines (about 100 MB) besides the files."""
 _HASH_STEP = 4 << 20
@@ -135,9 +137,12 @@ class _Analysis:
     def take(self, entry: Entry, head: bytes, content: Content) -> Code:
         """Read the file, and have it analysed unless the same bytes were met before."""
         if entry.size > _CODE_LIMIT:
-            return self._refuse(entry)
+            return self._refuse(entry, f"too large to be analysed: {entry.size} bytes, at most {_CODE_LIMIT}")
         self._wait_for(entry.size)
-        memory = Memory(entry.size)
+        try:
+            memory = Memory(entry.size)
+        except (OSError, MemoryError) as error:
+            return self._refuse(entry, f"no memory for its {entry.size} bytes ({error})")
         try:
             key = _fill(memory.buffer, head, content)
             memory.unmap()
@@ -155,8 +160,8 @@ class _Analysis:
     def results(self) -> dict[str, CodeFacts | None]:
         return {key: future.result() for key, future in self._futures.items()}
 
-    def _refuse(self, entry: Entry) -> Code:
-        facts = CodeFacts(entry.size, error=f"too large to be analysed: {entry.size} bytes, at most {_CODE_LIMIT}")
+    def _refuse(self, entry: Entry, why: str) -> Code:
+        facts = CodeFacts(entry.size, error=why)
         key = hashlib.sha256(f"{entry.path}\0{entry.size}".encode("utf-8", "surrogateescape")).hexdigest()
         self._futures[key] = Future()
         self._futures[key].set_result(facts)
@@ -165,17 +170,20 @@ class _Analysis:
     def _wait_for(self, size: int) -> None:
         def fits() -> bool:
             sizes = [*self._waiting.values(), size]
-            return len(sizes) == 1 or sum(sizes) - max(sizes) <= _WAITING_LIMIT
+            return len(sizes) == 1 or (len(sizes) <= _WAITING_FILES and sum(sizes) - max(sizes) <= _WAITING_LIMIT)
 
         with self._room:
             self._room.wait_for(fits)
 
     def _analyse(self, key: str, memory: Memory) -> CodeFacts | None:
-        worker = self._idle.pop() if self._idle else Worker()
+        worker = None
         try:
+            worker = self._idle.pop() if self._idle else Worker()
             return worker.analyse(memory)
+        except OSError as error:
+            return CodeFacts(memory.size, error=f"no process could be started to analyse it ({error.strerror})")
         finally:
-            if worker.alive:
+            if worker and worker.alive:
                 self._idle.append(worker)
             memory.close()
             with self._room:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import resource
 import signal
 from collections.abc import Iterable
 from pathlib import Path
@@ -161,6 +162,17 @@ def test_wrong_diff_id_leaves_no_profile(program: bytes) -> None:
 def test_profile_is_the_same_every_time(program: bytes, library: bytes) -> None:
     layers = [[file(f"f{i}", program + bytes(i)) for i in range(20)], [file("l", library)]]
     assert encode(profile_of(*layers)) == encode(profile_of(*layers))
+
+
+def test_thousands_of_small_programs_need_few_descriptors(program: bytes) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (160, hard))
+    try:
+        profile = profile_of([file(f"f{i}", b"\x7fELF" + i.to_bytes(4, "little")) for i in range(3000)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(profile.unreadable) == len(profile.files) == 3000
+    assert all("truncated" in why or "absurd" in why for why in profile.unreadable.values())
 
 
 def memory_of(data: bytes) -> Memory:
