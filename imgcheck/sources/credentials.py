@@ -114,7 +114,7 @@ def _decode(entry: Mapping[str, Any], origin: str) -> Credentials | None:
     username, password = entry.get("username") or "", entry.get("password") or ""
     if auth := entry.get("auth"):
         try:
-            username, _, password = base64.b64decode(auth).decode().partition(":")
+            username, _, password = base64.b64decode(auth, validate=True).decode().partition(":")
         except (ValueError, TypeError, binascii.Error):
             raise SourceError(f"{origin}: an `auth` entry is not base64 of USER:PASSWORD") from None
     identity, token = entry.get("identitytoken") or "", entry.get("registrytoken") or ""

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import requests
+import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, NameResolutionError
 
@@ -236,13 +237,24 @@ def _reason(error: BaseException, kind: type[BaseException]) -> bool:
     return isinstance(getattr(inner, "reason", inner), kind)
 
 
+class _Session(requests.Session):
+    """A session whose `verify = False` holds: REQUESTS_CA_BUNDLE in the environment would turn it on again."""
+
+    def merge_environment_settings(self, *arguments: Any, **options: Any) -> Any:
+        settings = super().merge_environment_settings(*arguments, **options)
+        return settings if self.verify else settings | {"verify": False}
+
+
 def _session(endpoint: Endpoint, options: SourceOptions) -> requests.Session:
-    session = requests.Session()
+    session = _Session()
     session.headers["User-Agent"] = f"imgcheck/{__version__}"
     # Without this requests would send ~/.netrc logins, also to hosts that a redirect names.
     session.auth = lambda request: request
     insecure = options.insecure or endpoint.insecure
     session.verify = not insecure
+    if insecure:
+        # The user asked for it; urllib3 would print a warning for every request.
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     session.mount("https://", _TlsAdapter(_tls_context(endpoint, options, insecure)))
     session.mount("http://", HTTPAdapter(pool_maxsize=_CONNECTIONS))
     return session

@@ -1,0 +1,141 @@
+"""Where a name leads: short names, registries.conf, mirrors; and the challenges of registries."""
+
+from pathlib import Path
+
+import pytest
+
+from imgcheck.errors import SourceError
+from imgcheck.sources.reference import parse
+from imgcheck.sources.registries import canonical_name, endpoints, short_names
+from imgcheck.sources.registry_auth import Challenge, check_realm, parse_challenge
+from imgcheck.sources.registry_http import _seconds
+
+DIGEST = "sha256:" + "0" * 64
+
+
+def _places(name: str, tmp_path: Path, conf: str = "", **environment: str) -> list[str]:
+    (tmp_path / "registries.conf").write_text(conf)
+    variables = {"CONTAINERS_REGISTRIES_CONF": str(tmp_path / "registries.conf")} | environment
+    return [f"{one.host}/{one.repository}" for sources in endpoints(parse(name), variables) for one in sources]
+
+
+def test_short_names_lead_to_the_built_in_registry_and_single_ones_to_its_library(tmp_path: Path) -> None:
+    defaults = short_names()
+    assert _places("debian", tmp_path) == [f"{defaults.endpoint}/{defaults.namespace}/debian"]
+    assert _places("qnib/tool", tmp_path) == [f"{defaults.endpoint}/qnib/tool"]
+    for host in (defaults.host, *defaults.aliases):
+        assert _places(f"{host}/debian", tmp_path) == [f"{defaults.endpoint}/{defaults.namespace}/debian"]
+
+
+def test_other_registries_have_no_library(tmp_path: Path) -> None:
+    assert _places("registry:5000/base", tmp_path) == ["registry:5000/base"]
+    assert _places("base", tmp_path, IMGCHECK_DEFAULT_REGISTRY="registry:5000") == ["registry:5000/base"]
+
+
+def test_search_registries_are_asked_in_turn_unless_the_environment_names_one(tmp_path: Path) -> None:
+    conf = 'unqualified-search-registries = ["one.example", "two.example"]'
+    assert _places("a/b", tmp_path, conf) == ["one.example/a/b", "two.example/a/b"]
+    assert _places("three.example/a/b", tmp_path, conf) == ["three.example/a/b"]
+    assert _places("a/b", tmp_path, conf, IMGCHECK_DEFAULT_REGISTRY="mine.example") == ["mine.example/a/b"]
+
+
+def test_longest_prefix_is_rewritten_at_component_borders(tmp_path: Path) -> None:
+    conf = """
+        [[registry]]
+        prefix = "big.example/team"
+        location = "small.example/mirror/of"
+        [[registry]]
+        prefix = "big.example"
+        location = "other.example"
+        [[registry]]
+        prefix = "*.wild.example"
+        location = "tame.example"
+    """
+    assert _places("big.example/team/x", tmp_path, conf) == ["small.example/mirror/of/x"]
+    assert _places("big.example/teammate/x", tmp_path, conf) == ["other.example/teammate/x"]
+    assert _places("bigger.example/x", tmp_path, conf) == ["bigger.example/x"]
+    assert _places("a.wild.example/x", tmp_path, conf) == ["tame.example/x"]
+
+
+def test_mirrors_go_first_and_some_only_for_digests(tmp_path: Path) -> None:
+    conf = """
+        [[registry]]
+        location = "big.example"
+        [[registry.mirror]]
+        location = "any.example"
+        [[registry.mirror]]
+        location = "digests.example"
+        pull-from-mirror = "digest-only"
+    """
+    assert _places("big.example/x:1", tmp_path, conf) == ["any.example/x", "big.example/x"]
+    assert len(_places(f"big.example/x@{DIGEST}", tmp_path, conf)) == 3
+
+
+def test_blocked_names_and_damaged_files_are_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"blocked by registries\.conf"):
+        _places("bad.example/x", tmp_path, '[[registry]]\nlocation = "bad.example"\nblocked = true')
+    with pytest.raises(SourceError, match="cannot be read"):
+        _places("x", tmp_path, "[[")
+    with pytest.raises(SourceError, match="not a registry host"):
+        _places("x", tmp_path, IMGCHECK_DEFAULT_REGISTRY="http://x/")
+
+
+def test_two_ways_to_write_a_name_are_equal() -> None:
+    assert canonical_name("a") == canonical_name(f"{short_names().host}/{short_names().namespace}/a:latest")
+    assert canonical_name("registry:5000/a") == "registry:5000/a:latest"
+    assert canonical_name("No Name") == "No Name"
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (
+            'Bearer realm="https://a.example/t",service="s",scope="repository:x:pull,push"',
+            Challenge("bearer", "https://a.example/t", "s", "repository:x:pull,push"),
+        ),
+        ("bearer realm=https://a.example/t", Challenge("bearer", "https://a.example/t")),
+        ('Basic realm="x", Bearer realm="https://a.example/t"', Challenge("bearer", "https://a.example/t")),
+        ('Basic realm="x"', Challenge("basic")),
+        ("Negotiate", Challenge("")),
+        ("", Challenge("")),
+    ],
+)
+def test_challenges_are_parsed(header: str, expected: Challenge) -> None:
+    assert parse_challenge(header) == expected
+
+
+@pytest.mark.parametrize(
+    ("realm", "origin", "message"),
+    [
+        ("http://auth.example/t", "https://registry.example", "without TLS"),
+        ("https://169.254.169.254/t", "https://registry.example", "inside this network"),
+        ("https://10.0.0.1/t", "https://registry.example", "inside this network"),
+        ("https://localhost/t", "https://registry.example", "inside this network"),
+        ("gopher://auth.example/t", "https://registry.example", "not a plain"),
+    ],
+)
+def test_token_server_that_an_attacker_would_name_is_refused(realm: str, origin: str, message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        check_realm(realm, origin)
+
+
+@pytest.mark.parametrize(
+    ("realm", "origin"),
+    [
+        ("https://auth.example/t", "https://registry.example"),
+        ("http://auth.example/t", "http://registry.example"),
+        ("http://127.0.0.1:5001/t", "http://localhost:5000"),
+        ("https://10.0.0.1/t", "https://10.0.0.1"),
+    ],
+)
+def test_token_server_elsewhere_is_accepted_where_credentials_stay_safe(realm: str, origin: str) -> None:
+    check_realm(realm, origin)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("7", 7.0), ("", None), ("soon", None), ("-1", None)])
+def test_retry_after_in_seconds(text: str, seconds: float | None) -> None:
+    assert _seconds(text) == seconds
+
+
+def test_retry_after_as_a_date_in_the_past_is_now() -> None:
+    assert _seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0

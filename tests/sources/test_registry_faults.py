@@ -1,0 +1,359 @@
+"""The registry client against a server that misbehaves as registries and networks do."""
+
+import base64
+import json
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from imgcheck.errors import DigestError, SourceError
+from imgcheck.sources.open import open_image
+from tests.images import ImageBuilder
+from tests.sources.conftest import QUICK, Handler, Server, read
+
+BIG = random.Random(1).randbytes(300_000)
+
+
+@pytest.fixture
+def reference(server: Server, tmp_path: Path) -> str:
+    image = ImageBuilder().layer({"bin/tool": BIG}, compression="none").layer({"etc/name": "value"})
+    return server.load(image.write(tmp_path / "layout"))
+
+
+def _is_blob(request: Handler, data: bytes = BIG) -> bool:
+    return request.path.rpartition("/")[0].endswith("/blobs") and len(_blob(request)) > len(data)
+
+
+def _blob(request: Handler) -> bytes:
+    return request.store.blobs.get(request.path.rpartition("/")[2], b"")
+
+
+def test_image_is_read_where_nothing_fails(reference: str) -> None:
+    assert read(reference) == {"bin/tool": BIG, "etc/name": b"value"}
+
+
+def test_connection_cut_at_ten_random_offsets_is_resumed(server: Server, reference: str) -> None:
+    cuts = iter(sorted(random.Random(2).sample(range(1, len(BIG)), 10)))
+
+    def cut(request: Handler) -> bool:
+        if not _is_blob(request):
+            return False
+        start = int(request.headers.get("Range", "bytes=0-")[6:-1])
+        end = next(cuts, None)
+        if end is None:
+            return False
+        body = _blob(request)
+        status, headers = (206, {"Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}"}) if start else (200, {})
+        request.answer(status, body[start:], headers, cut=end - start)
+        return True
+
+    server.fault = cut
+    assert read(reference)["bin/tool"] == BIG
+    assert sum("Range" in headers for _, headers in server.requests) == 10
+
+
+def test_server_without_ranges_is_read_again_from_the_start(server: Server, reference: str) -> None:
+    first = iter([True])
+
+    def cut(request: Handler) -> bool:
+        if not _is_blob(request):
+            return False
+        request.answer(200, _blob(request), cut=150_000 if next(first, False) else -1)
+        return True
+
+    server.fault = cut
+    assert read(reference)["bin/tool"] == BIG
+
+
+def test_connection_that_always_breaks_ends_with_a_clear_message(server: Server, reference: str) -> None:
+    def cut(request: Handler) -> bool:
+        if not _is_blob(request):
+            return False
+        request.answer(200, _blob(request), cut=1000)
+        return True
+
+    server.fault = cut
+    with pytest.raises(SourceError, match="broke off at byte 1000 of"):
+        read(reference)
+
+
+def test_silent_server_times_out_with_a_message(server: Server, reference: str) -> None:
+    def sleep(request: Handler) -> bool:
+        time.sleep(1.0)
+        return False
+
+    server.fault = sleep
+    with pytest.raises(SourceError, match=r"sent nothing for 0\.2 s"):
+        read(reference, replace(QUICK, timeout=0.2, attempts=2))
+
+
+def test_429_is_waited_out_as_retry_after_says(server: Server, reference: str) -> None:
+    refusals = iter(["0", "0", "1"])
+
+    def storm(request: Handler) -> bool:
+        wait = next(refusals, None)
+        if wait is not None:
+            request.answer(429, headers={"Retry-After": wait})
+        return wait is not None
+
+    server.fault = storm
+    started = time.monotonic()
+    assert read(reference)["bin/tool"] == BIG
+    assert time.monotonic() - started >= 1
+
+
+def test_endless_429_ends_with_a_clear_message(server: Server, reference: str) -> None:
+    server.fault = lambda request: request.answer(429) is None
+    with pytest.raises(SourceError, match=r"too many requests \(429\), also after 5 attempts"):
+        read(reference)
+    assert len(server.requests) == 5
+
+
+def test_retry_after_of_an_hour_is_told_and_not_waited(server: Server, reference: str) -> None:
+    server.fault = lambda request: request.answer(429, headers={"Retry-After": "3600"}) is None
+    with pytest.raises(SourceError, match="asks to wait 3600 s"):
+        read(reference)
+
+
+def test_passing_server_errors_are_retried(server: Server, reference: str) -> None:
+    refusals = iter([500, 502, 503, 504])
+
+    def fail(request: Handler) -> bool:
+        status = next(refusals, None)
+        if status:
+            request.answer(status)
+        return status is not None
+
+    server.fault = fail
+    assert read(reference)["etc/name"] == b"value"
+
+
+def test_wrong_bytes_of_a_layer_are_named(server: Server, reference: str) -> None:
+    digest = next(digest for digest, data in server.blobs.items() if len(data) > len(BIG))
+    server.blobs[digest] = server.blobs[digest][:-1] + b"X"
+    with pytest.raises(DigestError, match=digest):
+        read(reference)
+
+
+def test_layer_of_another_length_is_refused_at_once(server: Server, reference: str) -> None:
+    digest = next(digest for digest, data in server.blobs.items() if len(data) > len(BIG))
+    server.blobs[digest] += b"more"
+    with pytest.raises(DigestError, match=f"{digest}.*not {len(server.blobs[digest]) - 4}"):
+        read(reference)
+
+
+def test_wrong_manifest_is_refused_by_digest_and_by_the_registrys_own_word(server: Server, reference: str) -> None:
+    digest = next(
+        key for key in server.manifests if key.startswith("sha256:") and b"layers" in server.manifests[key][1]
+    )
+    media_type, data = server.manifests[digest]
+    server.manifests[digest] = (media_type, data + b" ")
+    with pytest.raises(DigestError, match="hash to"):
+        read(f"{server.address}/repo@{digest}")
+
+    def lie(request: Handler) -> bool:
+        if not request.path.endswith("/manifests/latest"):
+            return False
+        request.answer(200, data, {"Content-Type": media_type, "Docker-Content-Digest": "sha256:" + "0" * 64})
+        return True
+
+    server.fault = lie
+    with pytest.raises(DigestError, match="hash to"):
+        read(reference)
+
+
+def test_missing_image_and_missing_layer_are_told_apart(server: Server, reference: str) -> None:
+    with pytest.raises(SourceError, match="repo:nope: no such image at 127"):
+        read(f"{server.address}/repo:nope")
+    digest = next(digest for digest, data in server.blobs.items() if len(data) > len(BIG))
+    del server.blobs[digest]
+    with pytest.raises(SourceError, match=f"{digest} is missing in the registry"):
+        read(reference)
+
+
+def test_oversized_manifest_is_refused(server: Server, reference: str) -> None:
+    media_type, data = server.manifests["latest"]
+    server.manifests["latest"] = (media_type, data + b" " * (4 << 20))
+    with pytest.raises(SourceError, match="larger than 4 MiB"):
+        read(reference)
+
+
+# --- login
+
+
+class TokenDesk:
+    """A fault that asks for bearer tokens and hands them out, each good for `uses` requests."""
+
+    def __init__(self, realm: str, uses: int = 1000) -> None:
+        self.realm = realm
+        self.uses = uses
+        self.issued = 0
+        self.left = 0
+
+    def __call__(self, request: Handler) -> bool:
+        if request.path.startswith("/token"):
+            self.issued += 1
+            self.left = self.uses
+            request.answer(200, json.dumps({"token": f"t{self.issued}"}).encode())
+            return True
+        if request.headers.get("Authorization") == f"Bearer t{self.issued}" and self.left > 0:
+            self.left -= 1
+            return False
+        challenge = f'Bearer realm="{self.realm}",service="desk",scope="repository:repo:pull"'
+        request.answer(401, headers={"WWW-Authenticate": challenge})
+        return True
+
+
+def test_anonymous_token_is_fetched_once_and_used(server: Server, reference: str) -> None:
+    server.fault = desk = TokenDesk(f"http://{server.address}/token")
+    assert read(reference)["bin/tool"] == BIG
+    assert desk.issued == 1
+    asked = next(path for path, _ in server.requests if path.startswith("/token"))
+    assert "service=desk" in asked and "scope=repository%3Arepo%3Apull" in asked
+
+
+def test_token_that_expires_between_and_within_layers_is_renewed(server: Server, reference: str) -> None:
+    desk = TokenDesk(f"http://{server.address}/token", uses=1)
+    cuts = iter([100_000, 200_000])
+
+    def expire(request: Handler) -> bool:
+        if desk(request):
+            return True
+        end = next(cuts, None) if _is_blob(request) else None
+        if end is None:
+            return False
+        start = int(request.headers.get("Range", "bytes=0-")[6:-1])
+        body = _blob(request)
+        status, headers = (206, {"Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}"}) if start else (200, {})
+        request.answer(status, body[start:], headers, cut=end - start)
+        return True
+
+    server.fault = expire
+    assert read(reference) == {"bin/tool": BIG, "etc/name": b"value"}
+    assert desk.issued >= 5
+
+
+def test_password_goes_to_the_token_server_and_the_token_to_the_registry(server: Server, reference: str) -> None:
+    server.fault = TokenDesk(f"http://{server.address}/token")
+    read(reference, replace(QUICK, username="user", password="s3cret"))
+    sent = {
+        path.partition("?")[0].rpartition("/")[0]: headers.get("Authorization") for path, headers in server.requests
+    }
+    assert sent[""] == "Basic " + base64.b64encode(b"user:s3cret").decode()
+    assert sent["/v2/repo/manifests"] == "Bearer t1"
+
+
+def test_identity_token_is_exchanged_by_post(server: Server, reference: str, bare_environment: Path) -> None:
+    (bare_environment / ".docker").mkdir()
+    auths = {"auths": {server.address: {"identitytoken": "refresh-me"}}}
+    (bare_environment / ".docker" / "config.json").write_text(json.dumps(auths))
+    desk = TokenDesk(f"http://{server.address}/token")
+    bodies = []
+
+    def note(request: Handler) -> bool:
+        if request.command == "POST":
+            bodies.append(request.rfile.read(int(request.headers["Content-Length"])).decode())
+        return desk(request)
+
+    server.fault = note
+    assert read(reference)["etc/name"] == b"value"
+    assert "grant_type=refresh_token" in bodies[0] and "refresh_token=refresh-me" in bodies[0]
+
+
+def test_refused_login_names_where_the_credentials_came_from_and_never_shows_them(
+    server: Server, reference: str
+) -> None:
+    server.fault = lambda request: request.answer(401, headers={"WWW-Authenticate": 'Basic realm="x"'}) is None
+    options = replace(QUICK, username="user", password="s3cret")
+    with pytest.raises(SourceError, match="login refused with the credentials from --username") as caught:
+        read(reference, options)
+    assert "s3cret" not in str(caught.value) + repr(options)
+    with pytest.raises(SourceError, match=r"login required \(401\)"):
+        read(reference)
+
+
+def test_anonymous_user_refused_a_token_is_told_to_log_in(server: Server, reference: str) -> None:
+    desk = TokenDesk(f"http://{server.address}/token")
+    server.fault = lambda request: (request.answer(403) is None) if request.path.startswith("/token") else desk(request)
+    with pytest.raises(SourceError, match="no anonymous access to this image, or it does not exist"):
+        read(reference)
+
+
+@pytest.mark.parametrize("realm", ["ftp://127.0.0.1/token", "http://user@127.0.0.1/token", "/token", ""])
+def test_token_server_at_an_absurd_address_is_refused(server: Server, reference: str, realm: str) -> None:
+    server.fault = TokenDesk(realm)
+    with pytest.raises(SourceError, match="is refused: not a plain http or https address"):
+        read(reference)
+
+
+# --- redirects
+
+
+def test_redirect_to_another_host_carries_no_credentials(server: Server, other_server: Server, reference: str) -> None:
+    desk = TokenDesk(f"http://{server.address}/token")
+
+    def elsewhere(request: Handler) -> bool:
+        if desk(request):
+            return True
+        if not _is_blob(request):
+            return False
+        request.answer(307, headers={"Location": f"http://{other_server.address}{request.path}?signature=abc"})
+        return True
+
+    def signed(request: Handler) -> bool:
+        request.path = request.path.partition("?")[0]
+        return False
+
+    server.fault, other_server.fault = elsewhere, signed
+    other_server.blobs = server.blobs
+    assert read(reference, replace(QUICK, username="user", password="s3cret"))["bin/tool"] == BIG
+    assert other_server.requests
+    assert all("Authorization" not in headers for _, headers in other_server.requests)
+
+
+def test_signed_address_that_ran_out_is_asked_for_again(server: Server, other_server: Server, reference: str) -> None:
+    other_server.blobs = server.blobs
+    expired = iter([True])
+
+    def elsewhere(request: Handler) -> bool:
+        if _is_blob(request):
+            request.answer(307, headers={"Location": f"http://{other_server.address}{request.path}"})
+            return True
+        return False
+
+    server.fault = elsewhere
+    other_server.fault = lambda request: next(expired, False) and request.answer(403) is None
+    assert read(reference)["bin/tool"] == BIG
+
+
+def test_endless_redirects_and_other_schemes_are_refused(server: Server, reference: str) -> None:
+    server.fault = lambda request: request.answer(302, headers={"Location": request.path}) is None
+    with pytest.raises(SourceError, match="redirects more than 5 times"):
+        read(reference)
+    server.fault = lambda request: request.answer(302, headers={"Location": "file:///etc/passwd"}) is None
+    with pytest.raises(SourceError, match="redirects to something that is no http or https address"):
+        read(reference)
+
+
+# --- where nothing answers
+
+
+def test_nobody_listening_is_said_at_once() -> None:
+    started = time.monotonic()
+    with pytest.raises(SourceError, match=r"127\.0\.0\.1:1: connection refused"):
+        read("127.0.0.1:1/repo", replace(QUICK, backoff=60))
+    assert time.monotonic() - started < 5
+
+
+def test_localhost_is_spoken_to_in_plain_http_without_being_told(server: Server, reference: str) -> None:
+    with open_image(reference, replace(QUICK, plain_http=False)) as image:
+        assert len(image.layers) == 2
+
+
+def test_netrc_logins_are_not_sent(server: Server, reference: str, bare_environment: Path) -> None:
+    (bare_environment / ".netrc").write_text("machine 127.0.0.1 login me password mine\n")
+    read(reference)
+    assert all("Authorization" not in headers for _, headers in server.requests)
