@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from imgcheck.documents.facts import Linkage
 from imgcheck.loader.system import Found, Plan, System
 
+# ld.so knows no limit; a chain of libraries in a hostile image must not make the search quadratic.
+_CHAIN_LIMIT = 128
+
 
 class Object:
     """A loaded file (a link_map of glibc, a dso of musl)."""
@@ -36,7 +39,7 @@ class Object:
             above = at._chain if at is not None else ()
             for item in reversed(pending):
                 own = item._directories(item._inherited)
-                above = item._chain = ((item.opened, own), *above) if own else above
+                above = item._chain = ((item.opened, own), *above)[:_CHAIN_LIMIT] if own else above
         return self._chain
 
     @property

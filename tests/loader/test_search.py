@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from imgcheck.loader.dependencies import dependencies
 from imgcheck.loader.model import Loader, close
 from imgcheck.loader.roots import find_roots
 from tests.loader.builder import INTERPRETER, Root
@@ -279,3 +280,18 @@ def test_a_loader_keeps_what_no_runtime_changes(root: Root) -> None:
     root.program("/bin/app")
     loader = Loader(profile_of(root.path))
     assert loader.close() is loader.close()
+
+
+def test_a_dependency_tree_gives_the_reason_for_each_choice(root: Root) -> None:
+    root.library("/opt/deep/libinner.so")
+    root.library("/opt/a/libouter.so", ["/opt/deep/libinner.so"])
+    root.library("/usr/lib/libplain.so")
+    libraries = ["/opt/a/libouter.so", "/usr/lib/libplain.so"]
+    root.program("/bin/app", libraries, ["-Wl,--enable-new-dtags,-rpath,/opt/a"])
+    found = [(d.depth, d.name, d.reason) for d in dependencies(profile_of(root.path), "/bin/app")]
+    assert found == [
+        (1, "libouter.so", "RUNPATH"),
+        (2, "libinner.so", "not found"),
+        (1, "libplain.so", "default directory"),
+        (1, "libc.so.6", "default directory"),
+    ]
