@@ -273,9 +273,7 @@ def _conclude(
     reached = [need for need in open_needs if context.closure.reach(need.record.path) in ("entry", "import")]
     unread = _unread(context)
     if unread:
-        answers.answer(
-            rule, "unknown", f"{unread[0]} could not be read" + (f", nor {len(unread) - 1} more" * (len(unread) > 1))
-        )
+        answers.answer(rule, "unknown", unread)
     elif reached:
         machine = context.image.facts(reached[0].record).linkage.machine
         names = cpus.display(context.knowledge, machine, {use.feature for need in reached for use in need.uses})
@@ -286,10 +284,27 @@ def _conclude(
         answers.answer(rule, "ok", ok if context.host.cpu.features.known else "nothing beyond the baseline is used")
 
 
-def _unread(context: Context) -> list[str]:
-    """Reached files whose code could not be analysed."""
-    damaged = [record.path for record in context.image.files if context.image.facts(record).error]
-    return [path for path in damaged if context.closure.reach(path) in ("entry", "import")]
+def _unread(context: Context) -> str:
+    """Why code that the command reaches is not known, "" where all of it is.
+
+    A file without code has no Isa either; so machines count that no engine has read any file of.
+    """
+    machines: dict[str, bool] = {}
+    damaged = []
+    for record in context.image.files:
+        facts = context.image.facts(record)
+        if context.closure.reach(record.path) not in ("entry", "import"):
+            continue
+        if facts.error and facts.isa is None:
+            damaged.append(record.path)
+        elif facts.linkage and facts.linkage.type in ("executable", "shared"):
+            machine = facts.linkage.machine
+            machines[machine] = machines.get(machine, False) or facts.isa is not None
+    if damaged:
+        more = f", nor {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        return f"{damaged[0]} could not be read{more}"
+    unknown = sorted(machine for machine, analysed in machines.items() if not analysed)
+    return f"the instructions of {' and '.join(unknown)} code were not analysed" if unknown else ""
 
 
 def _refused(context: Context, host: _Host, answers: Answers) -> None:

@@ -34,7 +34,8 @@ def code(
     error: str = "",
 ) -> CodeFacts:
     linkage = Linkage(64, machine, type=type, isa_level=isa_level, soname=soname, verdef=tuple(verdef))
-    return CodeFacts(1000, linkage, Isa(uses, baseline, vector_functions=vector_functions), error=error)
+    isa = None if error else Isa(uses, baseline, vector_functions=vector_functions)
+    return CodeFacts(1000, linkage, isa, error=error)
 
 
 CUDA = CodeFacts(1000, Linkage(64, "x86_64"), gpu=GpuCode((GpuModule(1, sass=("70",)),), cudart="9.0"))

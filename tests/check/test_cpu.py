@@ -3,6 +3,7 @@
 import pytest
 
 from imgcheck.check.cpu import check
+from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import Component
 from imgcheck.host.describe import describe_host
 from tests.check.contexts import KNOWLEDGE, code, context, cpu, findings, outcome, use
@@ -102,6 +103,13 @@ def test_unknown_cpu_is_unknown_only_where_more_than_the_baseline_is_needed() ->
 def test_unreadable_file_that_is_reached_leaves_the_answer_unknown() -> None:
     answers = check(context({"/x": code(error="truncated ELF header")}))
     assert outcome(answers, "CPU001") == "unknown"
+
+
+def test_machine_whose_code_nobody_analysed_leaves_the_answer_unknown() -> None:
+    bare = CodeFacts(1000, Linkage(64, "riscv64", type="executable"))
+    assert outcome(check(context({"/app": bare}, platform="riscv64")), "CPU001") == "unknown"
+    without_code = CodeFacts(1000, Linkage(64, "x86_64"))
+    assert outcome(check(context({"/app": code(type="executable"), "/data.so": without_code})), "CPU001") == "ok"
 
 
 def test_file_of_a_hwcaps_directory_counts_only_where_the_loader_opens_it() -> None:
