@@ -294,4 +294,5 @@ def test_a_dependency_tree_gives_the_reason_for_each_choice(root: Root) -> None:
         (2, "libinner.so", "not found"),
         (1, "libplain.so", "default directory"),
         (1, "libc.so.6", "default directory"),
+        (2, "ld-linux-x86-64.so.2", "interpreter"),
     ]
