@@ -7,8 +7,8 @@ from pathlib import Path
 
 from imgcheck.cli import FOUND, OK, UNDECIDED, options
 from imgcheck.cli.files import write
-from imgcheck.cli.hosts import load_hosts, split_host_probe
-from imgcheck.cli.profiles import profile_of
+from imgcheck.cli.host_files import load_hosts, split_host_probe
+from imgcheck.cli.reference import profile_of
 from imgcheck.documents import ImageProfile, Report
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from imgcheck.cli import OK, options
 from imgcheck.cli.files import write
-from imgcheck.cli.profiles import profile_of
+from imgcheck.cli.reference import profile_of
 from imgcheck.documents import encode
 
 _EXAMPLES = """

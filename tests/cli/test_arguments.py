@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from imgcheck.cli import main, options
-from imgcheck.cli.hosts import split_host_probe
+from imgcheck.cli.host_files import split_host_probe
 from imgcheck.cli.image import exit_status
 from imgcheck.documents import HostProfile, encode
 from imgcheck.errors import UsageError
