@@ -5,6 +5,7 @@ import re
 import tomllib
 from functools import cache, cached_property
 
+import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.isa.layout import Layout
@@ -19,6 +20,9 @@ BASELINE = ("sse", "sse2")
 QUERIES = ("cpuid", "xgetbv")
 VECTOR = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd", "avx512_fp16",
           "fma4", "xop", "avx_vnni", "vaes", "vpclmulqdq")  # fmt: skip
+_START_BYTES = 64
+"""The C library's start code is no longer than this up to its call."""
+_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
 _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
 _NAMED_EXPORTS = 30_000
@@ -246,10 +250,14 @@ class Findings:
         """Which of `confirmed` run without a test inside their own function."""
         return ~self.guards.guarded(self.confirmed_function, self.confirmed.address)
 
-    def open_users(self, feature: str) -> np.ndarray:
-        """Which functions use `feature` without a test of their own before it."""
+    @cached_property
+    def open_vector(self) -> np.ndarray:
+        return self.open_users(*VECTOR)
+
+    def open_users(self, *features: str) -> np.ndarray:
+        """Which functions use one of `features` without a test of their own before it."""
         marks = np.zeros(len(self.functions), bool)
-        at = self.instructions_of(feature)
+        at = self.instructions_of(*features)
         held = self.confirmed_function[at[self.open_instructions[at]]]
         marks[held[held >= 0]] = True
         return marks
@@ -277,6 +285,23 @@ class Findings:
         return marks
 
     @cached_property
+    def chosen(self) -> np.ndarray:
+        """Functions whose address is taken by an IFUNC's resolver or by code that asks the CPU."""
+        marks = np.zeros(len(self.functions), bool)
+        taken = self.graph.taken
+        asking = self.asking.copy()
+        asking[self.resolvers] = True
+        marks[taken.target[asking[taken.source]]] = True
+        return marks
+
+    @cached_property
+    def called(self) -> np.ndarray:
+        """Functions with a direct caller."""
+        marks = np.zeros(len(self.functions), bool)
+        marks[self.graph.calls.target] = True
+        return marks
+
+    @cached_property
     def any_use(self) -> np.ndarray:
         return self.using(*self.features) if self.features else np.zeros(len(self.functions), bool)
 
@@ -285,12 +310,24 @@ class Findings:
     @cached_property
     def load_roots(self) -> np.ndarray:
         """Functions that run when the file is loaded or started."""
-        addresses = np.append(self.layout.initialisers, self.layout.elf.entry if self.layout.elf.entry else -1)
-        roots = self.graph.starting_at(addresses)
-        taken = self.graph.taken
-        started = taken.target[np.isin(taken.source, roots[-1:])]  # what _start hands to __libc_start_main
-        roots = np.unique(np.concatenate([roots, started, self._named_roots()]))
+        roots = self.graph.starting_at(np.concatenate([self.layout.initialisers, self._started()]))
+        roots = np.unique(np.append(roots, self._named_roots()))
         return roots[roots >= 0]
+
+    def _started(self) -> np.ndarray:
+        """The entry point, and what its first instructions hand to the C library: main."""
+        entry = self.layout.elf.entry
+        if not entry or entry >= 1 << 62:
+            return np.empty(0, np.int64)
+        found = [entry]
+        for i in instructions(self.layout, entry, entry + _START_BYTES, self.bits):
+            found += [i.memory_displacement] if i.memory_displacement else []
+            found += [i.immediate(k) for k in range(i.op_count) if i.op_kind(k) in _IMMEDIATES]
+            if i.flow_control not in (iced.FlowControl.NEXT, iced.FlowControl.CALL, iced.FlowControl.INDIRECT_CALL):
+                break
+        named = np.array([address for address in found if address < 1 << 62], np.int64)
+        pointed = self.layout.pointed(named[1:])
+        return np.concatenate([named, pointed])
 
     def _named_roots(self) -> np.ndarray:
         symbols = self.layout.code_symbols

@@ -21,6 +21,7 @@ _FULL_STACK = {_FULL[r] for r in _STACK}
 ARGUMENTS = (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R9)
 _RESULTS = (_R.RAX, _R.RDX)
 _CLOBBERED = (*ARGUMENTS, _R.RAX, _R.R10, _R.R11)
+_ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
 _FLOW = iced.FlowControl
 _MAX_TESTS, _MAX_BLOCKS = 48, 4000
 STRUCT = 64
@@ -93,6 +94,8 @@ class _Walk:
         self.leased: set[tuple[int, int]] = set()
         self.tests: set[int] = set()
         self.factory = iced.InstructionInfoFactory()
+        self.written: list[tuple[int, int, int]] = []
+        self.handed: list[tuple[int, set[int]]] = []
 
     def run(self) -> None:
         waiting: dict[int, _State] = {}
@@ -153,6 +156,7 @@ class _Walk:
         state = self.state
         brings = self.context.callee(ins.next_ip, target)
         self._hand_over(ins)
+        self.handed.append((ins.ip, {state.addresses[r] for r in ARGUMENTS if r in state.addresses}))
         if brings.outputs:
             self.flow.structures |= {state.addresses[r] for r in ARGUMENTS if r in state.addresses}
             state.slots |= {(base, at + i) for base, at in self.leased for i in (0, 4, 8, 12)}
@@ -189,7 +193,10 @@ class _Walk:
                 marked |= bool(pointee) and self.context.holds(pointee)
         for memory in info.used_memory():
             if memory.access in _WRITES:
-                self._store(self._where(ins, memory), marked, memory)
+                where = self._where(ins, memory)
+                self._store(where, marked, memory)
+                if isinstance(where, int):
+                    self.written.append((ins.ip, where, iced.MemorySizeExt.size(memory.memory_size)))
         for register in written:
             (state.marked.add if marked else state.marked.discard)(register)
             state.addresses.pop(register, None)
@@ -199,6 +206,11 @@ class _Walk:
             source = state.addresses.get(_FULL[ins.op1_register])
             if source is not None:
                 state.addresses[next(iter(written))] = source
+        if ins.mnemonic == iced.Mnemonic.MOV and ins.op1_kind in _ADDRESS_IMMEDIATES and len(written) == 1:
+            register = next(iter(written))
+            state.addresses[register] = ins.immediate(1)
+            if self.context.holds(ins.immediate(1)):
+                state.marked.add(register)
         if ins.rflags_modified:
             state.flags = marked
 
@@ -247,14 +259,32 @@ def _signed(displacement: int) -> int:
     return displacement - (1 << 64) if displacement >> 63 else displacement
 
 
-def follow(code: list[iced.Instruction], context: Context, parameters: set[int]) -> Flow:
-    """What the function made of `code` does with CPU knowledge; `parameters` are registers that bring some."""
+def follow(code: list[iced.Instruction], context: Context, parameters: set[int], tells: bool) -> Flow:
+    """What the function made of `code` does with CPU knowledge; `parameters` are registers that bring some.
+
+    `tells`: the function leads to no code that a test could protect, so it tests in order to tell: what it returns,
+    stores or has stored behind a test is knowledge too, even where it is a constant.
+    """
     walk = _Walk(code, context, parameters)
     walk.run()
     walk.flow.tests = len(walk.tests)
     if walk.tests:
         walk.flow.guarded = _guarded(code, walk.tests)
+        if tells:
+            _tell(walk)
     return walk.flow
+
+
+def _tell(walk: _Walk) -> None:
+    flow = walk.flow
+    inside = {ip for first, end in flow.guarded for ip in range(first, end)}
+    flow.returns = True
+    for ip, where, size in walk.written:
+        if ip in inside:
+            flow.stores.update(range(where & ~3, where + max(size, 1), 4))
+    for ip, addresses in walk.handed:
+        if ip in inside:
+            flow.structures |= addresses
 
 
 def _guarded(code: list[iced.Instruction], tests: set[int]) -> list[tuple[int, int]]:

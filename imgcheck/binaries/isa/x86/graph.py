@@ -10,9 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
+from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.x86.screen import find_bytes
 
+LEA = 0x8D
 _STUB_REACH = 12
 """A PLT stub jumps through its slot within this many bytes: ENDBR64 (4), BND (1), FF 25."""
 
@@ -41,7 +43,7 @@ class Graph:
     def _called(self) -> np.ndarray:
         """Targets of calls and of `lea`: where functions without unwind entries begin."""
         site, target, kind = self.references
-        taken = target[kind == 0x8D]
+        taken = target[kind == LEA]
         return np.concatenate([self._branches[1], taken[self.layout.in_code(taken)]])
 
     # Raw scans
@@ -76,6 +78,8 @@ class Graph:
     def references(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Address of the ModRM byte, target, and kind of every RIP-relative operand (absolute in 32-bit code).
 
+        A position-dependent program also names addresses as immediates of MOV; they count as `lea`.
+
         The target is right for instructions without an immediate. The kind is the byte before the ModRM byte.
         """
         sites, targets, kinds = [], [], []
@@ -87,6 +91,11 @@ class Graph:
             sites.append(at + area.address)
             targets.append(target)
             kinds.append(area.data[at - 1])
+            if self.layout.elf.type == ET_EXEC:
+                at, target = _immediates(area.data)
+                sites.append(at + area.address)
+                targets.append(target)
+                kinds.append(np.full(len(at), LEA, np.uint8))
         if not sites:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8)
         return np.concatenate(sites), np.concatenate(targets), np.concatenate(kinds)
@@ -203,7 +212,7 @@ class Graph:
     def taken(self) -> Edges:
         """Functions whose address another function takes by `lea` or reads from a pointer with `mov`."""
         site, target, kind = self.references
-        chosen = np.flatnonzero((kind == 0x8D) | (kind == 0x8B))
+        chosen = np.flatnonzero((kind == LEA) | (kind == 0x8B))
         site, target, loads = site[chosen], target[chosen], kind[chosen] == 0x8B
         pointer = self.layout.pointers.at(target)
         through = loads & (pointer >= 0)
@@ -231,6 +240,17 @@ def reach(edges: Edges, count: int, roots: np.ndarray) -> tuple[np.ndarray, np.n
         seen[target] = True
         frontier = np.unique(target)
     return seen, parent
+
+
+def _immediates(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and values of the 32-bit immediates of `mov r32, imm32` (B8+r) and `mov r/m, imm32` (C7 C0+r)."""
+    short = find_bytes(data, 0xF8, 0xB8)
+    short = short[short < len(data) - 5]
+    long = find_bytes(data, 0xFF, 0xC7)
+    long = long[long < len(data) - 6]
+    long = long[(data[long + 1] & 0xF8) == 0xC0] + 1
+    at = np.concatenate([short, long])
+    return at, _word(data, at + 1)
 
 
 def _word(data: np.ndarray, at: np.ndarray) -> np.ndarray:

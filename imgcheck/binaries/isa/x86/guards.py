@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from imgcheck.binaries.elf import PT_LOAD
 from imgcheck.binaries.isa.x86.decode import instructions
 from imgcheck.binaries.isa.x86.flow import NOTHING, STRUCT, Callee, Context, Flow, follow
 from imgcheck.binaries.isa.x86.graph import Edges
 
+PF_W = 2
 _ROUNDS = 8
 _FUNCTION_BYTES = 1 << 16
 _TOTAL_BYTES = 600_000
 """Code followed in all, so that a file made of CPU queries costs no more than a second."""
+_TELLING_ROUNDS = 3
 _ACCESSOR = 256
 _READERS = 3000
 """A variable that more functions read is no CPU flag but, say, a size derived from one."""
@@ -65,6 +68,13 @@ class Spread:
         self.parameters: dict[int, set[int]] = {}
         self.variables: set[int] = set()
         self.budget = _TOTAL_BYTES
+        self.round = 0
+        self.askers: set[int] = set()
+        self._data = [
+            (s.vaddr, s.vaddr + s.memsz)
+            for s in found.layout.elf.segments
+            if s.type == PT_LOAD and s.flags & PF_W and s.vaddr + s.memsz < 1 << 62
+        ]
         self._calls: Edges = self.graph.calls
         function, symbol, site = self.graph.imported
         known = set(found.query_symbols)
@@ -73,14 +83,15 @@ class Spread:
     def run(self) -> Guards:
         self.variables |= self._query_slots()
         # Resolvers of IFUNCs only hand out addresses; the loader calls them, and nothing else follows from them.
-        pending = set(self.found.askers.tolist()) - set(self.found.resolvers.tolist())
-        for _ in range(_ROUNDS):
-            before = (len(self.returns), len(self.outputs), len(self.variables), _total(self.parameters))
+        self.askers = set(self.found.askers.tolist())
+        pending = self.askers - set(self.found.resolvers.tolist())
+        for self.round in range(_ROUNDS):
+            tellers, variables = self.returns | self.outputs, set(self.variables)
             changed = self._follow_all(pending)
-            if (len(self.returns), len(self.outputs), len(self.variables), _total(self.parameters)) == before:
+            pending = changed | self._callers((self.returns | self.outputs) - tellers)
+            pending |= self._worth_following(self._readers(self.variables - variables))
+            if not pending:
                 break
-            pending = self._interested() | changed
-            pending -= self.guards.skipped
         return self.guards
 
     def _worth_following(self, pending: set[int]) -> set[int]:
@@ -98,7 +109,8 @@ class Spread:
         sizes = {i: int(self.functions.end[i] - self.functions.start[i]) for i in pending}
         for index, size in sorted(sizes.items(), key=lambda item: item[1]):
             if size > _FUNCTION_BYTES or size > self.budget:
-                self.guards.skipped.add(index)
+                if index in self.askers:
+                    self.guards.skipped.add(index)
                 continue
             self.budget -= size
             flow = self._follow(index)
@@ -107,10 +119,15 @@ class Spread:
                 self.returns.add(index)
             if flow.outputs:
                 self.outputs.add(index)
-            self.variables |= flow.stores
-            self.variables |= {(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)}
+            self._remember(flow.stores)
+            self._remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
             marked |= self._hand_over(index, flow)
         return marked
+
+    def _remember(self, addresses: set[int]) -> None:
+        """Code cannot be stored to, and what lies outside the file's segments is a miscalculated address."""
+        for first, end in self._data:
+            self.variables |= {a for a in addresses if first <= a < end}
 
     def _hand_over(self, index: int, flow: Flow) -> set[int]:
         marked = set()
@@ -142,8 +159,10 @@ class Spread:
 
         context = Context(callee, self._holds, self._pointee)
         start, end = int(self.functions.start[index]), int(self.functions.end[index])
+        # What follows from a test alone is knowledge near the query; further on it is any result at all.
+        tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
         code = list(instructions(self.found.layout, start, end, self.found.bits))
-        return follow(code, context, self.parameters.get(index, set())) if code else Flow()
+        return follow(code, context, self.parameters.get(index, set()), tells) if code else Flow()
 
     def _holds(self, address: int) -> bool:
         return (address & ~3) in self.variables
@@ -155,15 +174,14 @@ class Spread:
             return int(pointers.target[at])
         return 0
 
-    def _interested(self) -> set[int]:
-        """Callers of functions that tell, readers of variables that hold, functions handed knowledge."""
+    def _callers(self, tellers: set[int]) -> set[int]:
         tells = np.zeros(len(self.functions), bool)
-        tells[list(self.returns | self.outputs)] = True
-        callers = self._calls.source[tells[self._calls.target]]
-        return set(np.unique(callers).tolist()) | self._worth_following(self._readers()) | set(self.parameters)
+        tells[list(tellers)] = True
+        return set(np.unique(self._calls.source[tells[self._calls.target]]).tolist())
 
-    def _readers(self) -> set[int]:
-        variables = np.array(sorted(self.variables), np.int64)
+    def _readers(self, held: set[int]) -> set[int]:
+        """Functions that refer to one of the variables `held`, directly or through a pointer to it."""
+        variables = np.array(sorted(held), np.int64)
         if not len(variables):
             return set()
         site, target, _ = self.graph.references
@@ -172,13 +190,8 @@ class Spread:
             word = (target + shift) & ~3
             index = np.minimum(np.searchsorted(variables, word), len(variables) - 1)
             near |= variables[index] == word
-        slots = self.found.layout.pointers
-        through = slots.slot[np.isin(slots.target, variables)]
-        near |= np.isin(target, through)
-        held = np.unique(self.functions.holding(site[near]))
-        held = held[held >= 0]
-        return set(held.tolist()) if len(held) <= _READERS else set()
-
-
-def _total(parameters: dict[int, set[int]]) -> int:
-    return sum(len(registers) for registers in parameters.values())
+        pointers = self.found.layout.pointers
+        near |= np.isin(target, pointers.slot[np.isin(pointers.target & ~3, variables)])
+        readers = np.unique(self.functions.holding(site[near]))
+        readers = readers[readers >= 0]
+        return set(readers.tolist()) if len(readers) <= _READERS else set()

@@ -1,6 +1,7 @@
 """Required, dispatched or unknown: each feature's answer with its reason."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import iced_x86 as iced
 import numpy as np
@@ -75,7 +76,7 @@ class _Judge:
         self.found = found
         ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
         ordinary = ordinary & ~found.clones
-        self.vector, self.legacy = found.vector & ordinary, found.legacy & ordinary
+        self.vector, self.legacy = found.open_vector & ordinary, found.legacy & ordinary
         self.density = Density(int(self.vector.sum()), int(self.legacy.sum()))
 
     def verdict(self, feature: str) -> Verdict:
@@ -98,7 +99,15 @@ class _Judge:
             return Verdict("unknown", "Exported functions reach it without a visible test of the CPU.", *by_export)
         if by_export and free > guarded and feature not in _WIDE:
             return Verdict("unknown", "Exported functions reach it without a visible test of the CPU.", *by_export)
+        loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~found.chosen)
+        if feature in _WIDE and len(loose) and self._own_code_is_wide:
+            return Verdict("unknown", "Called through pointers in a program that is compiled for more than x86-64.", int(loose[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
+
+    @cached_property
+    def _own_code_is_wide(self) -> bool:
+        """Whether the program itself, not only libraries linked into it, runs VEX code from its start."""
+        return bool(self._reached(self.found.open_vector, self.found.reached_at_load))
 
     def _reached(self, users: np.ndarray, reached: tuple[np.ndarray, np.ndarray]) -> tuple[int, tuple[str, ...]] | None:
         seen, parent = reached
@@ -147,9 +156,12 @@ class _Judge:
         free, guarded = self._callers(open_users)
         # Pairs of registers become a vector in one instruction from SSE4.1 on: compilers then hardly write the other.
         insert, unpack = found.pairing
-        if insert >= 5 and insert > unpack:
+        if insert >= 5 and 3 * insert >= unpack:
             return free > 0
         enough = max(5, 0.01 * (self.density.vector + self.density.legacy))
+        exported = int((open_users & found.reached_by_exports[0]).sum())
+        if exported >= 5 and exported >= 0.25 * users.sum():
+            return True
         return int(open_users.sum()) >= enough and free > guarded and free >= 0.4 * users.sum()
 
     def _callers(self, users: np.ndarray) -> tuple[int, int]:
