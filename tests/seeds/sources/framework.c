@@ -3,12 +3,12 @@
   __attribute__((noinline)) void scale_##n(const float *restrict a, const float *restrict b, float *restrict c, long size) { \
     for (long i = 0; i < (size & -64); i++) c[i] = a[i] * b[i] + c[i] * n##.5f; \
   } \
-  __attribute__((noinline)) void shift_##n(const int *restrict a, int *restrict b, long size) { \
-    for (long i = 0; i < (size & -64); i++) b[i] = (a[i] << (b[i] & 7)) + n; \
+  __attribute__((noinline)) void mix_##n(const int *restrict a, int *restrict b, long size) { \
+    for (long i = 0; i < (size & -64); i++) b[i] = (a[i] ^ b[i]) + n; \
   }
 #define CALL(n) \
   scale_##n(left, right, result, 1024); \
-  shift_##n(numbers, counts, 1024);
+  mix_##n(numbers, counts, 1024);
 
 /* As many as a framework has, against the few that any C library holds. */
 #define KERNELS_10(n) KERNEL(n##0) KERNEL(n##1) KERNEL(n##2) KERNEL(n##3) KERNEL(n##4) KERNEL(n##5) KERNEL(n##6) KERNEL(n##7) KERNEL(n##8) KERNEL(n##9)
