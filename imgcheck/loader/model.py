@@ -314,12 +314,23 @@ def _sorted_out(
             if key in kept:
                 continue
             problem = _with_alternatives(view, problem)
-            elsewhere = problem.elsewhere or (problem.path, problem.needed) in chosen
-            if problem.kind == "library" and problem.context != "entry" and elsewhere and not problem.injected:
+            may_be_loaded = _may_be_loaded(problem) or (problem.path, problem.needed) in chosen
+            if problem.kind == "library" and problem.context != "entry" and may_be_loaded and not problem.injected:
                 settled.setdefault(key, problem)
             else:
                 kept[key] = problem
     return tuple(kept.values()), tuple(problem for key, problem in settled.items() if key not in kept)
+
+
+def _may_be_loaded(problem: Problem) -> bool:
+    """Whether what opens `problem.root` may have loaded the library before, from where the image has it.
+
+    Python packages preload libraries of other packages (nvidia/*/lib, *.libs), never those of the system: a module
+    that misses /usr/local/cuda/lib64/libcublas.so does miss it.
+    """
+    if problem.context == "module":
+        return any(part in path for path in problem.elsewhere for part in ("/site-packages/", "/dist-packages/"))
+    return bool(problem.elsewhere)
 
 
 def _with_alternatives(view: _View, problem: Problem) -> Problem:

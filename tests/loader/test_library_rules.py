@@ -140,6 +140,20 @@ def test_a_python_module_fails_unless_its_package_works_without_it(root: Root, m
     assert finding.predicted_error.startswith("ImportError: libx.so.1: cannot open shared object file")
 
 
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [("/usr/lib/python3/site-packages/nvidia/cublas/lib", "ok"), ("/usr/local/cuda/lib64", "fail")],
+)
+def test_a_module_may_count_on_what_packages_preload_and_on_no_other_place(
+    root: Root, place: str, expected: str
+) -> None:
+    root.library(f"{place}/libcublas.so.12")
+    entry = ["-Wl,--defsym=PyInit_m=0x1000"]
+    root.library("/usr/lib/python3/site-packages/pkg/core.so", [f"{place}/libcublas.so.12"], entry)
+    answers = judged(profile_of(root.path), host())
+    assert outcome(answers, "LIB001") == expected
+
+
 # Injection ---------------------------------------------------------------------------------------------------------
 
 
