@@ -131,8 +131,8 @@ def is_identifier(name: str) -> bool:
 
 
 def encode(text: str) -> bytes:
-    """Bytes of a config string: JSON may hold lone surrogates, which become what UTF-8 would write for them."""
-    return text.encode("utf-8", "surrogatepass")
+    """The exact bytes of a string of the config; what a tree's own files hold need not be UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def words(arguments: tuple[str, ...]) -> str:

@@ -1,0 +1,209 @@
+"""All or nothing: whatever interrupts a conversion, the destination is either complete or not there."""
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from imgcheck.convert.run import ConvertOptions, convert
+from imgcheck.convert.targets import TARGETS
+from imgcheck.errors import ConvertError, UsageError
+from imgcheck.sources.open import open_image
+from tests.convert.started import convert_apart
+from tests.images import Directory, File, ImageBuilder
+from tests.tools import missing, need, run
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image large enough to be interrupted: 3000 files and 30 MB that do not compress."""
+    noise = random.Random(1)
+    image = ImageBuilder(entrypoint=("/bin/x",))
+    for number in range(3):
+        files = {f"d{number}/{index}": noise.randbytes(10_000) for index in range(1000)}
+        image.layer({f"d{number}": Directory(0o500), **files})
+    image.layer({"closed": Directory(0o000), "closed/x": File(b"x", 0o000)})
+    return image.write(tmp_path_factory.mktemp("image") / "layout", tag="test")
+
+
+_KILLS = {"rootfs": 50, "sif": 15, "udocker": 15}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    directory = tmp_path / "place"
+    directory.mkdir()
+    return directory
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def _convert(layout: Path, target: str, destination: Path, **options: object) -> None:
+    with open_image(f"oci:{layout}:test") as image:
+        convert(image, target, destination, ConvertOptions(**options))
+
+
+def _count(destination: Path) -> int:
+    """The entries of a finished tree, or the bytes of a finished file."""
+    return sum(1 for _ in destination.rglob("*")) if destination.is_dir() else destination.stat().st_size
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_existing_destination_is_left_alone_without_force(target, layout, place):
+    (place / "out").write_bytes(b"mine")
+    with pytest.raises(ConvertError, match="exists already"):
+        _convert(layout, target, place / "out")
+    assert (place / "out").read_bytes() == b"mine"
+    assert _names(place) == ["out"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_force_replaces_what_is_there(target, layout, place):
+    (place / "out").mkdir()
+    (place / "out/old").write_bytes(b"old")
+    (place / "out/old").chmod(0)
+    _convert(layout, target, place / "out", force=True)
+    assert not (place / "out/old").exists()
+    assert _names(place) == ["out"]
+
+
+def test_force_replaces_a_link_and_not_what_it_means(layout, place):
+    (place / "kept").mkdir()
+    (place / "kept/file").write_bytes(b"x")
+    (place / "out").symlink_to("kept")
+    _convert(layout, "sandbox", place / "out", force=True)
+    assert not (place / "out").is_symlink()
+    assert (place / "kept/file").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("precious", ["home", "working", "above"])
+def test_force_never_replaces_a_home_or_working_directory(precious, layout, place, monkeypatch):
+    monkeypatch.setenv("HOME", str(place / "home"))
+    for name in ("home", "working", "above/below"):
+        (place / name).mkdir(parents=True)
+    monkeypatch.chdir(place / ("above/below" if precious == "above" else "working"))
+    with pytest.raises(ConvertError, match="is not replaced"):
+        _convert(layout, "sandbox", place / precious, force=True)
+    assert _names(place) == ["above", "home", "working"]
+
+
+def test_an_existing_udocker_repository_gains_a_container(layout, place):
+    _convert(layout, "udocker", place / "repo", name="one")
+    _convert(layout, "udocker", place / "repo", name="two")
+    with pytest.raises(ConvertError, match="already has a container named two"):
+        _convert(layout, "udocker", place / "repo", name="two")
+    links = {path.name: path.readlink() for path in (place / "repo/containers").iterdir() if path.is_symlink()}
+    assert sorted(links) == ["one", "two"]
+    assert len(list((place / "repo/containers").glob("*/container.json"))) == 4
+    _convert(layout, "udocker", place / "repo", name="two", force=True)
+    assert (place / "repo/containers/two").readlink() != links["two"]
+    assert (place / "repo/containers" / links["two"] / "ROOT").is_dir()
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".", "a b", "[x]", "-n", "a\n"])
+def test_names_that_udocker_refuses_are_a_usage_error(name, layout, place):
+    with pytest.raises(UsageError, match="--name"):
+        _convert(layout, "udocker", place / "repo", name=name)
+    assert not _names(place)
+
+
+def test_a_destination_without_parent_says_how_to_make_it(layout, place):
+    with pytest.raises(ConvertError, match="does not exist") as raised:
+        _convert(layout, "rootfs", place / "no/such/tree")
+    assert "mkdir -p" in raised.value.hint
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_two_conversions_at_once_give_one_complete_tree(target, layout, place):
+    failures: list[ConvertError] = []
+
+    def work() -> None:
+        try:
+            _convert(layout, target, place / "out")
+        except ConvertError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert _names(place) == ["out"]
+    _convert(layout, target, place / "alone")
+    assert len(failures) == 1, [error.message for error in failures]
+    assert _count(place / "out") == _count(place / "alone")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("target", ["rootfs", "sif"])
+def test_a_signal_leaves_nothing(number, target, layout, place):
+    process = convert_apart(layout, target, place / "out")
+    deadline = time.monotonic() + 20
+    while not list(place.glob(".imgcheck-*/*")) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert _names(place) == []
+    if number != signal.SIGINT:
+        assert signal.Signals(number).name.encode() in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_kill_at_random_moments(target, layout, place):
+    _convert(layout, target, place / "whole")
+    whole = _count(place / "whole")
+    chance = random.Random(target)
+    killed = 0
+    for attempt in range(_KILLS.get(target, 4)):
+        out = place / f"out{attempt}"
+        process = convert_apart(layout, target, out)
+        deadline = time.monotonic() + chance.uniform(0.15, 1.0)
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        killed += process.poll() is None
+        process.kill()
+        process.communicate()
+        assert not os.path.lexists(out) or _count(out) == whole
+    assert killed
+    _convert(layout, target, place / "last")
+    assert not [name for name in _names(place) if name.startswith(".imgcheck-")]
+    assert _count(place / "last") == whole
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of 8 MB."""
+    if os.getuid():
+        missing("needs root to mount a filesystem")
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    run(need("mount"), "-t", "tmpfs", "-o", "size=8m", "tmpfs", directory)
+    yield directory
+    run(need("umount"), directory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_full_disk_leaves_nothing_and_says_so(target, layout, small_disk):
+    with pytest.raises(ConvertError, match=r"[Nn]o space left") as raised:
+        _convert(layout, target, small_disk / "out")
+    assert "free space" in raised.value.hint
+    assert _names(small_disk) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_read_only_destination_is_one_clear_error(target, layout, small_disk):
+    subprocess.run([need("mount"), "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(ConvertError, match="Read-only file system"):
+        _convert(layout, target, small_disk / "out")
