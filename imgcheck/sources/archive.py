@@ -251,9 +251,7 @@ def _random_access(path: str, name: str, options: SourceOptions, progress: Progr
     file = stack.enter_context(_open(path, name))
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and not _is_compressed(os.pread(file.fileno(), 6, 0)):
         return file
-    spool: BinaryIO = stack.enter_context(tempfile.TemporaryFile(prefix="imgcheck-"))  # noqa: SIM115
-    _spool(file, spool, name, options.spool_limit, progress)
-    return spool
+    return stack.enter_context(spooled(file, name, options, progress))
 
 
 def _open(path: str, name: str) -> BinaryIO:
@@ -271,30 +269,41 @@ def _is_compressed(head: bytes) -> bool:
     return head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00"))
 
 
-def _spool(file: BinaryIO, spool: BinaryIO, name: str, limit: int, progress: Progress) -> None:
-    """Copy `file`, decompressed, into `spool`; SourceError where it is damaged, too large, or no space is left."""
+@contextmanager
+def spooled(file: BinaryIO, name: str, options: SourceOptions, progress: Progress) -> Iterator[BinaryIO]:
+    """All of `file`, decompressed, in a temporary file without a name.
+
+    Raises SourceError where it is damaged, longer than the options allow, or no space is left.
+    """
+    with tempfile.TemporaryFile(prefix="imgcheck-") as spool:
+        progress.start(name)
+        try:
+            _copy(decompressed(file), spool, name, options.spool_limit, progress)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                place = tempfile.gettempdir()
+                raise SourceError(
+                    f"{name}: no space left in {place}", hint="set TMPDIR to a larger directory"
+                ) from None
+            raise SourceError(f"{name}: cannot be read ({error.strerror or error})") from None
+        except EOFError:
+            raise SourceError(f"{name}: truncated: its compressed data end early") from None
+        except SourceError:
+            raise
+        except Exception as error:
+            # Each decompressor has its own exception, and importing all of them to name them here costs more.
+            raise SourceError(f"{name}: damaged or cut short ({error})") from None
+        finally:
+            progress.finish(name)
+        yield spool
+
+
+def _copy(source: BinaryIO, spool: BinaryIO, name: str, limit: int, progress: Progress) -> None:
     done = 0
-    progress.start(name)
-    try:
-        source = decompressed(file)
-        while piece := source.read(_PIECE):
-            done += len(piece)
-            if done > limit:
-                raise SourceError(f"{name}: larger than {limit >> 30} GiB when unpacked, which is the limit")
-            spool.write(piece)
-            progress.advance(name, len(piece))
-        spool.flush()
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            place = tempfile.gettempdir()
-            raise SourceError(f"{name}: no space left in {place}", hint="set TMPDIR to a larger directory") from None
-        raise SourceError(f"{name}: cannot be read ({error.strerror or error})") from None
-    except EOFError:
-        raise SourceError(f"{name}: truncated: its compressed data end early") from None
-    except SourceError:
-        raise
-    except Exception as error:
-        # Each decompressor has its own exception, and importing all of them to name them here costs more.
-        raise SourceError(f"{name}: its compressed data are damaged ({error})") from None
-    finally:
-        progress.finish(name)
+    while piece := source.read(_PIECE):
+        done += len(piece)
+        if done > limit:
+            raise SourceError(f"{name}: larger than {limit >> 30} GiB when unpacked, which is the limit")
+        spool.write(piece)
+        progress.advance(name, len(piece))
+    spool.flush()

@@ -40,6 +40,10 @@ class Manifest:
     """As the index says, where there was one."""
 
 
+Documents = tuple[Manifest, ParsedConfig, bytes]
+"""A manifest, its config as parsed and as stored."""
+
+
 @dataclass
 class _Search:
     """What walking an index has found so far."""
@@ -48,6 +52,8 @@ class _Search:
     notes: list[str] = field(default_factory=list)
     missing: MissingBlobError | None = None
     visited: int = 0
+    documents: dict[str, Documents] = field(default_factory=dict)
+    """Manifest and config by the manifest's digest: where no index names the platform, choosing has read them."""
 
 
 def assemble(reference: str, roots: Sequence[Descriptor], blobs: Blobs, platform: str | None) -> Image:
@@ -106,9 +112,7 @@ def is_index(data: bytes, descriptor: Descriptor, place: str) -> bool:
     return "manifests" in document
 
 
-def _choose(
-    roots: Sequence[Descriptor], blobs: Blobs, wanted: Platform, search: _Search
-) -> tuple[Manifest, ParsedConfig, bytes]:
+def _choose(roots: Sequence[Descriptor], blobs: Blobs, wanted: Platform, search: _Search) -> Documents:
     """The manifest of the nearest platform whose documents are there."""
     for root in roots:
         _walk(root, blobs, search, 0)
@@ -118,7 +122,7 @@ def _choose(
     )
     for _, leaf in ranked:
         try:
-            return _documents(leaf, blobs)
+            return _documents(leaf, blobs, search)
         except MissingBlobError as error:
             search.missing = error
             search.notes.append(error.message)
@@ -178,16 +182,19 @@ def _is_attestation(entry: Descriptor) -> bool:
 def _platform_of(leaf: Descriptor, blobs: Blobs, search: _Search) -> Platform | None:
     """The platform that a manifest's config names; the default one where it names none, None where it is absent."""
     try:
-        return _documents(leaf, blobs)[1].platform or Platform()
+        return _documents(leaf, blobs, search)[1].platform or Platform()
     except MissingBlobError as error:
         search.missing = error
         return None
 
 
-def _documents(leaf: Descriptor, blobs: Blobs) -> tuple[Manifest, ParsedConfig, bytes]:
-    manifest = parse_manifest(blobs.manifest(leaf), leaf, blobs.place)
-    raw = blobs.config(manifest.config)
-    return manifest, parse_config(raw, f"{blobs.place}: config {manifest.config.short}"), raw
+def _documents(leaf: Descriptor, blobs: Blobs, search: _Search) -> Documents:
+    if leaf.digest not in search.documents:
+        manifest = parse_manifest(blobs.manifest(leaf), leaf, blobs.place)
+        raw = blobs.config(manifest.config)
+        parsed = parse_config(raw, f"{blobs.place}: config {manifest.config.short}")
+        search.documents[leaf.digest] = (manifest, parsed, raw)
+    return search.documents[leaf.digest]
 
 
 def _layers(manifest: Manifest, parsed: ParsedConfig, blobs: Blobs) -> tuple[TarLayer, ...]:

@@ -40,8 +40,14 @@ def _opener(kind: Kind) -> Opener:
             from imgcheck.sources.archive import open_archive as opener
         case "dir":
             from imgcheck.sources.directory import open_directory as opener
+        case "docker-daemon":
+            from imgcheck.sources.daemon import open_daemon as opener
         case "profile":
             raise SourceError("an image profile holds facts, not an image: it can be checked but not read again")
-        case _:
-            raise SourceError(f"{kind}: images are not read from there yet")
+        case "sif":
+            raise SourceError("SIF files are not read yet", hint="apptainer build --sandbox DIR FILE.sif, then dir:DIR")
+        case "containers-storage":
+            raise SourceError(
+                "Podman's own storage is not read yet", hint="podman save --format oci-archive IMAGE | imgcheck image -"
+            )
     return opener

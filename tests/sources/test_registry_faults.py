@@ -357,3 +357,9 @@ def test_netrc_logins_are_not_sent(server: Server, reference: str, bare_environm
     (bare_environment / ".netrc").write_text("machine 127.0.0.1 login me password mine\n")
     read(reference)
     assert all("Authorization" not in headers for _, headers in server.requests)
+
+
+def test_nothing_is_asked_for_twice(server: Server, reference: str) -> None:
+    read(reference)
+    paths = [path for path, _ in server.requests]
+    assert sorted(paths) == sorted(set(paths)) and len(paths) == 4
