@@ -1,12 +1,17 @@
 """One file's bytes -> CodeFacts, by whichever engines the bytes call for."""
 
+import hashlib
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from imgcheck.documents.facts import CodeFacts, GpuCode
 from imgcheck.errors import ElfError
+from imgcheck.knowledge.store import rules_directory
 
 if TYPE_CHECKING:
     from imgcheck.binaries.elf import Elf
@@ -28,13 +33,32 @@ def looks_like_code(head: bytes) -> bool:
     return head[:4] in (ELF_MAGIC, FATBIN_MAGIC) or head[:8] in (AR_MAGIC, b".version") or head[:3] == b"//\n"
 
 
+@cache
 def engine_versions() -> dict[str, str]:
-    """The versions of the engines that `analyse` asks: facts made by another version are not comparable."""
-    from imgcheck.binaries.gpu import engine as gpu
-    from imgcheck.binaries.isa import engine as isa
-    from imgcheck.binaries.linkage import read as linkage
+    """A digest of the code and data of each engine that `analyse` asks: facts of another digest are not comparable.
 
-    return {"gpu": gpu.ENGINE_VERSION, "isa": isa.ENGINE_VERSION, "linkage": linkage.ENGINE_VERSION}
+    Taken from the files themselves, so that no change of an engine can be kept under the old name.
+    """
+    package = Path(__file__).resolve().parent
+    shared = [package / "elf.py", package / "analyse.py"]
+    analysis = sorted((rules_directory() / "analysis").glob("*.toml"))
+    return {
+        engine: _digest([*shared, *sorted((package / engine).rglob("*.py")), *analysis])
+        for engine in ("gpu", "isa", "linkage")
+    }
+
+
+def load_engines() -> None:
+    """Import the engines, which takes longer than most files."""
+    for engine in ("gpu.engine", "isa.engine", "linkage.read"):
+        import_module(f"imgcheck.binaries.{engine}")
+
+
+def _digest(files: Iterable[Path]) -> str:
+    total = hashlib.sha256()
+    for path in files:
+        total.update(path.read_bytes() + b"\0")
+    return total.hexdigest()[:16]
 
 
 def analyse(data: memoryview, isa: bool = True) -> CodeFacts | None:

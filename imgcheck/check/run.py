@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from imgcheck import __version__
-from imgcheck.check import arch, cpu, gpu, kernel, libraries, runtime
+from imgcheck.check import arch, cpu, gpu, kernel, libraries, readable, runtime
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile
@@ -29,7 +29,7 @@ from imgcheck.loader.roots import find_roots
 
 Family = Callable[[Context], Answers]
 
-FAMILIES: tuple[Family, ...] = (cpu.check, gpu.check, libraries.check, kernel.check, runtime.check)
+FAMILIES: tuple[Family, ...] = (readable.check, cpu.check, gpu.check, libraries.check, kernel.check, runtime.check)
 """The rule families in the order of a report, after the architecture, without which none of them means anything."""
 
 _OF_SEVERITY: dict[Severity, Verdict] = {

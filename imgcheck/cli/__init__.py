@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "probe": "show or keep what this host offers, or describe another",
     "profile": "write what an image needs as a document",
     "convert": "turn an image into a tree or file that Apptainer, udocker and others run",
+    "store": "list, shrink or verify the facts that are kept between runs",
     "rules": "list the rules",
     "explain": "explain one rule, with its sources",
 }

@@ -121,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fail-on", choices=FAIL_ON, default="fail", help="exit with 1 from this level on")
     parser.add_argument("--allow-unknown", action="store_true", help="exit with 0, not 3, where it is undecided")
     options.add_source_options(parser)
+    options.add_store_options(parser)
     options.add_rules_option(parser)
     options.add_quiet_option(parser)
     return parser

@@ -39,6 +39,13 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
 
 
+def add_store_options(parser: argparse.ArgumentParser) -> None:
+    """Where facts are kept between runs."""
+    group = parser.add_argument_group("where facts are kept")
+    group.add_argument("--store", metavar="DIR", type=Path, help="keep them there (default: the user's cache)")
+    group.add_argument("--no-store", action="store_true", help="keep nothing and believe nothing kept")
+
+
 def add_rules_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rules", metavar="DIR", type=Path, action="append", default=[], help="more or other rules data of this site"
@@ -64,6 +71,18 @@ def source_options(arguments: argparse.Namespace):
         username=arguments.username or "",
         password=sys.stdin.readline().rstrip("\n") if arguments.password_stdin else "",
     )
+
+
+def store(arguments: argparse.Namespace):
+    """The Store that the command line names, or None with --no-store."""
+    from imgcheck.profile.build import engines
+    from imgcheck.profile.store import open_store, store_key
+
+    if arguments.no_store:
+        if arguments.store:
+            raise UsageError("--store and --no-store exclude each other")
+        return None
+    return open_store(arguments.store, store_key(engines()))
 
 
 def outputs(values: Sequence[str], formats: Sequence[str]) -> list[Output]:

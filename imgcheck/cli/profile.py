@@ -20,6 +20,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("reference", metavar="REF", help="as for `imgcheck image`")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it there instead of standard output")
     options.add_source_options(parser)
+    options.add_store_options(parser)
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)
     data = encode(profile_of(parsed))

@@ -1,12 +1,14 @@
 """The ImageProfile of what the user named: a document is read, anything else is opened and analysed."""
 
 import argparse
+import sys
 from pathlib import Path
 
-from imgcheck.cli.options import source_options
+from imgcheck.cli.options import source_options, store
 from imgcheck.cli.progress import progress
 from imgcheck.documents import ImageProfile, decode
 from imgcheck.documents.codec import kind_of
+from imgcheck.report.text import safe
 
 
 def profile_of(arguments: argparse.Namespace) -> ImageProfile:
@@ -17,11 +19,15 @@ def profile_of(arguments: argparse.Namespace) -> ImageProfile:
     from imgcheck.profile.build import build_profile
     from imgcheck.sources.open import open_image
 
+    kept = store(arguments)
     with (
         progress(arguments.quiet) as shown,
         open_image(arguments.reference, source_options(arguments), shown) as image,
     ):
-        return build_profile(image, shown)
+        profile = build_profile(image, shown, kept)
+    if kept and kept.trouble:
+        print(f"imgcheck: note: {safe(kept.trouble)}", file=sys.stderr)
+    return profile
 
 
 def _stored_profile(reference: str) -> ImageProfile | None:

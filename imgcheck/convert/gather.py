@@ -1,6 +1,6 @@
 """First pass: the layers, verified and within bounds, as one merged tree; contents go where the caller keeps them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -8,7 +8,6 @@ from imgcheck.convert.disk import raw
 from imgcheck.convert.model import Limits
 from imgcheck.errors import ConvertError
 from imgcheck.layers.entry import Entry
-from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Content, Layer
@@ -34,7 +33,7 @@ def gather(layers: tuple[Layer, ...], keep: Keep, limits: Limits, progress: Prog
     for index, layer in enumerate(layers):
         tree.begin_layer(index)
         bounds = _Bounds(limits, layer)
-        for ordinal, (entry, content) in enumerate(entries(layer, progress)):
+        for ordinal, (entry, content) in enumerate(layer.entries(progress)):
             gathered.entries += 1
             bounds.check(entry, gathered.entries)
             payload = keep(index, ordinal, entry, content) if content is not None else None
@@ -42,11 +41,6 @@ def gather(layers: tuple[Layer, ...], keep: Keep, limits: Limits, progress: Prog
             if entry.kind == "hardlink" and node is not None:
                 gathered.linked.add(node)
     return gathered
-
-
-def entries(layer: Layer, progress: Progress) -> Iterator[tuple[Entry, Content | None]]:
-    """The layer's entries, its bytes told to `progress` where it is an archive."""
-    return layer.entries(progress) if isinstance(layer, TarLayer) else layer.entries()
 
 
 class _Bounds:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from imgcheck.convert.disk import create_file, open_file, raw
-from imgcheck.convert.gather import Gathered, entries
+from imgcheck.convert.gather import Gathered
 from imgcheck.convert.stage import Stage
 from imgcheck.convert.tarout import LAST_SECOND, TarWriter
 from imgcheck.errors import ConvertError
@@ -157,7 +157,7 @@ class _Streamer:
 
     def stream(self, layers: tuple[Layer, ...], progress: Progress) -> int:
         for index, layer in enumerate(layers):
-            for ordinal, (_entry, content) in enumerate(entries(layer, progress)):
+            for ordinal, (_entry, content) in enumerate(layer.entries(progress)):
                 winner = self._winners.pop((index, ordinal), None)
                 if winner is not None:
                     self._write(*winner, content)

@@ -37,6 +37,7 @@ class TarLayer:
     def __init__(self, info: LayerInfo, open: Callable[[], BinaryIO]) -> None:
         """`info.digest` and `info.diff_id` are verified where not empty; `open` gives the blob from its start."""
         self.info = info
+        self.unreadable: dict[str, str] = {}
         self._open = open
 
     @property

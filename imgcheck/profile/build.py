@@ -1,6 +1,10 @@
 """Image -> ImageProfile."""
 
 import fnmatch
+import hashlib
+from pathlib import Path
+
+import msgspec
 
 from imgcheck.binaries.analyse import engine_versions
 from imgcheck.documents.facts import CodeFacts
@@ -8,6 +12,7 @@ from imgcheck.documents.image import SCHEMA_VERSION, FileRecord, ImageProfile
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.profile.components import TEXTS, detect
 from imgcheck.profile.scan import Code, Scan, scan
+from imgcheck.profile.store import Store
 from imgcheck.profile.tree_index import absolute, index_tree, text
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image
@@ -19,18 +24,55 @@ _LOADER_TEXTS = (
 )  # fmt: skip
 
 
-def build_profile(image: Image, progress: Progress) -> ImageProfile:
-    """Read every layer of `image` once and say what it needs.
+WANTED = (*_LOADER_TEXTS, *TEXTS)
+"""Globs of the small text files that a profile reads."""
+
+
+def build_profile(image: Image, progress: Progress, store: Store | None = None) -> ImageProfile:
+    """What `image` needs, from `store` where it holds it, else by reading every layer that it lacks once.
 
     Raises LayerError or DigestError where a layer cannot be trusted; a file that cannot be read stands in
     `unreadable` and the rest goes on.
     """
-    wanted = (*_LOADER_TEXTS, *TEXTS)
-    found = scan(image, wanted, progress)
+    kept = store.profile(image.config_digest) if store else None
+    if kept:
+        return _named_as(image, kept)
+    profile = _read(image, progress, store)
+    if store and not profile.unreadable:
+        store.keep_profile(image.config_digest, profile)
+    return profile
+
+
+def engines() -> dict[str, str]:
+    """Digests of all code and data that decide what a profile of given bytes says."""
+    package = Path(__file__).resolve().parent.parent
+    parts = [
+        path for folder in ("layers", "profile", "loader", "documents") for path in (package / folder).glob("*.py")
+    ]
+    total = hashlib.sha256(repr(WANTED).encode())
+    for path in sorted(parts):
+        total.update(path.read_bytes() + b"\0")
+    return engine_versions() | {"profile": total.hexdigest()[:16]}
+
+
+def _named_as(image: Image, kept: ImageProfile) -> ImageProfile:
+    """A kept profile under the name by which the image was found now; its content is the same, its blobs may not."""
+    return msgspec.structs.replace(
+        kept,
+        reference=text(image.reference),
+        platform=image.platform,
+        config=image.config,
+        layers=tuple(layer.info for layer in image.layers),
+        manifest_digest=image.manifest_digest,
+    )
+
+
+def _read(image: Image, progress: Progress, store: Store | None) -> ImageProfile:
+    found = scan(image, WANTED, progress, store)
     nodes = [(path, node) for path, node in found.tree.walk() if _matters(node)]
     records = _records(found, nodes)
     objects = {key: _facts(found, key) for key in sorted({record.object for _, record in records})}
-    texts = _texts(found.tree, nodes, wanted)
+    texts = _texts(found.tree, nodes, WANTED)
     files = tuple(record for _, record in records)
     return ImageProfile(
         schema_version=SCHEMA_VERSION,
@@ -44,8 +86,8 @@ def build_profile(image: Image, progress: Progress) -> ImageProfile:
         manifest_digest=image.manifest_digest,
         config_digest=image.config_digest,
         components=detect(files, objects, texts, image.config),
-        unreadable={record.path: objects[record.object].error for record in files if objects[record.object].error},
-        engines=engine_versions(),
+        unreadable=_unreadable(image, files, objects),
+        engines=engines(),
     )
 
 
@@ -60,6 +102,13 @@ def _records(found: Scan, nodes: Nodes) -> list[tuple[str, FileRecord]]:
         for path, node in nodes
         if isinstance(node.payload, Code) and found.objects[node.payload.object] is not None
     ]
+
+
+def _unreadable(image: Image, files: tuple[FileRecord, ...], objects: dict[str, CodeFacts]) -> dict[str, str]:
+    """Files whose bytes defeat the engines, and what the source was not allowed to read."""
+    damaged = {record.path: objects[record.object].error for record in files if objects[record.object].error}
+    refused = {absolute(path): why for layer in image.layers for path, why in layer.unreadable.items()}
+    return damaged | refused
 
 
 def _facts(found: Scan, key: str) -> CodeFacts:

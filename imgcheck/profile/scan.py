@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -17,12 +17,12 @@ from imgcheck.binaries.analyse import looks_like_code
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Script
 from imgcheck.layers.entry import Entry
-from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree
+from imgcheck.profile.store import LayerIndex, Store, StoredEntry
 from imgcheck.profile.texts import read_script
 from imgcheck.profile.worker import Memory, Worker
 from imgcheck.progress import Progress
-from imgcheck.sources.model import Content, Image, Layer
+from imgcheck.sources.model import Content, Image
 
 _HEAD = 8
 """Bytes that tell code, scripts and everything else apart."""
@@ -55,31 +55,84 @@ class Scan:
     tree: MergedTree = field(default_factory=MergedTree)
     objects: dict[str, CodeFacts | None] = field(default_factory=dict)
     """Facts by SHA-256; None where the bytes turned out to be no code."""
-    too_large: dict[str, str] = field(default_factory=dict)
 
 
-def scan(image: Image, texts: Iterable[str], progress: Progress) -> Scan:
+Payload = Code | Script | bytes | None
+
+
+def scan(image: Image, texts: Iterable[str], progress: Progress, store: Store | None = None) -> Scan:
     """Read all layers of `image` once. `texts` are globs on absolute paths of small text files to keep.
 
-    Raises LayerError and DigestError as the layers do. A file that cannot be analysed is an error in its facts.
+    Layers whose index `store` holds are not read; the others' are kept there. Raises LayerError and DigestError as
+    the layers do. A file that cannot be analysed is an error in its facts.
     """
     wanted = _Wanted(texts)
     result = Scan()
+    read: dict[str, list[tuple[Entry, Payload]]] = {}
     with _Analysis() as analysis:
         for index, layer in enumerate(image.layers):
             result.tree.begin_layer(index)
-            for entry, content in _entries(layer, progress):
+            kept = store.layer(layer.info.diff_id) if store else None
+            if kept:
+                result.objects |= kept.objects
+                _replay(kept, result.tree)
+                continue
+            seen = read.setdefault(layer.info.diff_id, []) if store else None
+            for entry, content in layer.entries(progress):
                 payload = _payload(entry, content, wanted, analysis) if content is not None and entry.size else None
                 result.tree.apply(entry, payload)
-        result.objects = analysis.results()
+                if seen is not None:
+                    seen.append((entry, payload))
+        result.objects |= analysis.results()
+    if store:
+        _keep(read, result.objects, analysis.unfinished, store)
     return result
 
 
-def _entries(layer: Layer, progress: Progress) -> Iterator[tuple[Entry, Content | None]]:
-    return layer.entries(progress) if isinstance(layer, TarLayer) else layer.entries()
+def _replay(kept: LayerIndex, tree: MergedTree) -> None:
+    """Apply a layer's entries from its index."""
+    for entry in kept.entries:
+        payload: Payload = Code(entry.object) if entry.object else entry.script or entry.text
+        tree.apply(Entry(_text(entry.path), entry.kind, entry.mode, entry.size, _text(entry.link)), payload)
 
 
-def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: "_Analysis") -> Code | Script | bytes | None:
+def _keep(
+    read: dict[str, list[tuple[Entry, Payload]]],
+    objects: dict[str, CodeFacts | None],
+    unfinished: set[str],
+    store: Store,
+) -> None:
+    """Keep what was read of each layer, except where something other than its bytes decided a fact."""
+    for diff_id, seen in read.items():
+        own = {payload.object for _, payload in seen if isinstance(payload, Code)}
+        if not own & unfinished:
+            entries = [_stored(entry, payload) for entry, payload in seen]
+            store.keep_layer(diff_id, LayerIndex(entries, {key: objects[key] for key in sorted(own)}))
+    store.prune()
+
+
+def _stored(entry: Entry, payload: Payload) -> StoredEntry:
+    return StoredEntry(
+        _bytes(entry.path),
+        entry.kind,
+        entry.mode,
+        entry.size,
+        _bytes(entry.link),
+        payload.object if isinstance(payload, Code) else "",
+        payload if isinstance(payload, bytes) else None,
+        payload if isinstance(payload, Script) else None,
+    )
+
+
+def _bytes(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")
+
+
+def _text(path: bytes) -> str:
+    return path.decode("utf-8", "surrogateescape")
+
+
+def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: "_Analysis") -> Payload:
     head = content.read(_HEAD)
     if head[0] not in _FIRST_BYTES and not wanted.perhaps(entry.path):
         return None
@@ -125,6 +178,8 @@ class _Analysis:
         self._waiting: dict[str, int] = {}
         self._room = threading.Condition()
         self._idle: list[Worker] = []
+        self.unfinished: set[str] = set()
+        """Files whose facts something else than their bytes decided: no memory, a lost process, no time."""
 
     def __enter__(self) -> "_Analysis":
         return self
@@ -163,6 +218,7 @@ class _Analysis:
     def _refuse(self, entry: Entry, why: str) -> Code:
         facts = CodeFacts(entry.size, error=why)
         key = hashlib.sha256(f"{entry.path}\0{entry.size}".encode("utf-8", "surrogateescape")).hexdigest()
+        self.unfinished.add(key)
         self._futures[key] = Future()
         self._futures[key].set_result(facts)
         return Code(key)
@@ -185,6 +241,8 @@ class _Analysis:
         finally:
             if worker and worker.alive:
                 self._idle.append(worker)
+            else:
+                self.unfinished.add(key)
             memory.close()
             with self._room:
                 del self._waiting[key]

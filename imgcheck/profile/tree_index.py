@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from imgcheck.documents.image import ImageConfig, Script, TreeIndex
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.loader.cache import read_cache
-from imgcheck.loader.conf import read_conf, read_preload
+from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
 
 DIRECTORIES = (
     "/.singularity.d", "/.singularity.d/libs", "/bin", "/dev", "/etc", "/home", "/lib", "/lib64", "/mnt", "/opt",
@@ -61,6 +61,7 @@ def index_tree(
         ld_so_conf=read_conf(texts),
         ld_so_cache=read_cache(texts.get("/etc/ld.so.cache", b"")),
         ld_so_preload=read_preload(texts.get("/etc/ld.so.preload", b"")),
+        musl_paths={path: read_musl_path(data) for path, data in texts.items() if path.startswith("/etc/ld-musl-")},
         scripts=tuple(scripts),
         python_paths=tuple(python),
         directories=tuple(path for path in places if _is_directory(tree, path)),

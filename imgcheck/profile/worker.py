@@ -101,9 +101,9 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def _serve(connection: socket.socket) -> None:
-    from imgcheck.binaries.analyse import analyse, engine_versions
+    from imgcheck.binaries.analyse import analyse, load_engines
 
-    engine_versions()  # imports the engines while the parent still reads the first file
+    load_engines()  # while the parent still reads the first file
     while True:
         head, fds, _, _ = socket.recv_fds(connection, _SIZE.size, 1)
         if not head:

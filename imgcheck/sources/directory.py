@@ -11,7 +11,7 @@ from pathlib import Path
 from imgcheck.documents.image import LayerInfo
 from imgcheck.errors import SourceError
 from imgcheck.layers.entry import Entry, Kind
-from imgcheck.progress import Progress
+from imgcheck.progress import SILENT, Progress
 from imgcheck.sources.model import Content, Image
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.platforms import distance, wanted_platform
@@ -98,10 +98,9 @@ class DirectoryLayer:
     def __init__(self, root: Path) -> None:
         self.info = LayerInfo(history=f"directory {root}")
         self.unreadable: dict[str, str] = {}
-        """Entry paths that could not be read, with the cause; filled while entries are taken."""
         self._root = root
 
-    def entries(self) -> Iterator[tuple[Entry, Content | None]]:
+    def entries(self, progress: Progress = SILENT) -> Iterator[tuple[Entry, Content | None]]:
         """See sources.model.Layer. No symbolic link is followed, so nothing outside the root is read."""
         self.unreadable.clear()
         # The root itself may be given through a link: that is the user's, not the image's.

@@ -1,12 +1,13 @@
 """What every source yields: an Image with its config and its layers, opened lazily."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from imgcheck.documents.image import ImageConfig, LayerInfo, Platform
 from imgcheck.layers.entry import Entry
+from imgcheck.progress import SILENT, Progress
 
 
 class Content(Protocol):
@@ -23,12 +24,13 @@ class Layer(Protocol):
     """One layer of an image, lowest first in `Image.layers`."""
 
     info: LayerInfo
+    unreadable: Mapping[str, str]
+    """Entry paths that the source may not read, with the cause; filled while entries are taken."""
 
-    def entries(self) -> Iterator[tuple[Entry, Content | None]]:
-        """The layer's entries in stored order; Content for regular files alone.
+    def entries(self, progress: Progress = SILENT) -> Iterator[tuple[Entry, Content | None]]:
+        """The layer's entries in stored order; Content for regular files alone. `progress` is told of the blob's bytes.
 
-        A regular file without Content is one that the source may not read; a DirectoryLayer (directory.py) keeps the
-        cause in its `unreadable`, by entry path, together with directories that could not be listed.
+        A regular file without Content, and a directory that could not be listed, stands in `unreadable`.
 
         Whatever the layer is made of is verified on the way: after the last entry the blob's digest and the
         diff_id have been compared, and DigestError names the blob that differs. LayerError where it is truncated

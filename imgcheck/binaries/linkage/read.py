@@ -13,8 +13,6 @@ from imgcheck.binaries.linkage.symbols import DynamicStrings, DynamicSymbols
 from imgcheck.binaries.linkage.versions import read_verdef, read_verneed
 from imgcheck.documents.facts import Linkage
 
-ENGINE_VERSION = "1"
-
 DT_NEEDED, DT_SONAME, DT_RPATH, DT_TEXTREL, DT_BIND_NOW, DT_RUNPATH, DT_FLAGS = 1, 14, 15, 22, 24, 29, 30
 DT_HASH, DT_RELR = 4, 36
 DT_GNU_HASH, DT_FLAGS_1 = 0x6FFFFEF5, 0x6FFFFFFB

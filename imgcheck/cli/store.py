@@ -1,0 +1,64 @@
+"""`imgcheck store`: the facts that are kept between runs."""
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from imgcheck.cli import FOUND, OK, options
+from imgcheck.errors import UsageError
+from imgcheck.profile.store import DEFAULT_LIMIT, Store, StoredFile, open_store
+
+_EXAMPLES = """
+imgcheck store ls
+imgcheck store prune --limit 500M
+imgcheck store verify --store /shared/imgcheck
+"""
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = options.parser("store", "Lists, shrinks or verifies the facts kept between runs.", _EXAMPLES)
+    parser.add_argument("action", choices=("ls", "prune", "verify"))
+    parser.add_argument("--store", metavar="DIR", type=Path, help="the store (default: the user's cache)")
+    parser.add_argument("--limit", metavar="SIZE", type=_size, default=DEFAULT_LIMIT, help="prune: keep at most this")
+    parsed = parser.parse_args(arguments)
+    store = open_store(parsed.store, key="")
+    return {"ls": _list, "prune": _prune, "verify": _verify}[parsed.action](store, parsed)
+
+
+def _list(store: Store, _parsed: argparse.Namespace) -> int:
+    files = list(store.files())
+    for file in files:
+        print(_row(file))
+    print(f"{len(files)} entries, {sum(file.size for file in files)} bytes in {store.directory}")
+    return OK
+
+
+def _prune(store: Store, parsed: argparse.Namespace) -> int:
+    dropped = store.prune(parsed.limit)
+    print(f"dropped {len(dropped)} entries, {sum(file.size for file in dropped)} bytes")
+    return OK
+
+
+def _verify(store: Store, _parsed: argparse.Namespace) -> int:
+    damaged = list(store.damaged())
+    for file in damaged:
+        file.path.unlink(missing_ok=True)
+        print(f"damaged, dropped: {_row(file)}", file=sys.stderr)
+    print(f"{len(list(store.files()))} entries are sound" + (f", {len(damaged)} were dropped" if damaged else ""))
+    return FOUND if damaged else OK
+
+
+def _row(file: StoredFile) -> str:
+    used = time.strftime("%Y-%m-%d", time.localtime(file.used))
+    return f"{file.kind.removesuffix('s'):<8} {file.name}  {file.size:>10}  {used}"
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d{1,12})([KMGT]?)i?B?", text)
+    if not match:
+        raise UsageError(f"--limit {text}: a number of bytes with K, M, G or T behind it")
+    return int(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,230 @@
+"""The content-addressed store: facts of layers and profiles of images, paid for once.
+
+A layer's index lies under its diff_id, an image's profile under its config digest; both under a key made of the
+digests of the engines' code and data, so that facts of another version are never mixed in. A file is written
+beside its place and renamed, so readers need no lock and many nodes may share a directory. Each file carries the
+SHA-256 of what follows; one that does not match is dropped and made again.
+
+Layout: DIR/v1/KEY/{layers,profiles}/HH/HEX, where HH are the first two digits of HEX. A file is 8 bytes of magic,
+32 bytes of SHA-256 over the rest, then zstd-compressed MessagePack.
+"""
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from imgcheck.documents.facts import CodeFacts
+from imgcheck.documents.image import ImageProfile, Script
+from imgcheck.errors import ImgcheckError
+from imgcheck.layers.entry import Kind
+
+_MAGIC = b"imgchk1\n"
+_HEAD = len(_MAGIC) + 32
+_FILE_LIMIT = 1 << 30
+"""Expanded size of one file; a larger one was not written by us."""
+_TOUCH_AFTER = 24 * 3600
+"""Seconds after which a read renews a file's time of use: on a shared file system every touch costs."""
+DEFAULT_LIMIT = 4 << 30
+"""Bytes the store may hold before the least recently used files go."""
+
+DocumentT = TypeVar("DocumentT")
+
+
+class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
+    """An entry of a layer as the merged tree needs it. Paths are bytes, since they need not be Unicode."""
+
+    path: bytes
+    kind: Kind
+    mode: int
+    size: int
+    link: bytes = b""
+    object: str = ""
+    """SHA-256 of a file with code."""
+    text: bytes | None = None
+    """Content of a wanted text file."""
+    script: Script | None = None
+
+
+class LayerIndex(msgspec.Struct, frozen=True):
+    """One layer without its bytes: every entry, and the facts of every file with code."""
+
+    entries: list[StoredEntry]
+    objects: dict[str, CodeFacts | None]
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of the store, for listing and pruning."""
+
+    path: Path
+    kind: str
+    """`layers` or `profiles`."""
+    name: str
+    size: int
+    used: float
+    """Time of last use, seconds since the epoch."""
+
+
+def default_directory() -> Path:
+    """`$XDG_CACHE_HOME/imgcheck`, else `~/.cache/imgcheck`."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG base directory specification: a relative path is to be ignored.
+    base = Path(cache) if cache.startswith("/") else Path("~").expanduser() / ".cache"
+    return base / "imgcheck"
+
+
+class Store:
+    """The store at `directory`. A store that cannot be read or written costs time, never the answer.
+
+    Files are believed only where the user, root or the owner of `directory` wrote them: another user's file could
+    say that an image is fine.
+    """
+
+    def __init__(self, directory: Path, key: str, limit: int = DEFAULT_LIMIT) -> None:
+        self.directory = directory
+        self._root = directory / "v1"
+        self._key = key
+        self._limit = limit
+        self.trouble = ""
+        """Why something could not be kept; empty where all went well."""
+
+    def layer(self, diff_id: str) -> LayerIndex | None:
+        """The index of the layer with this diff_id, where it is kept."""
+        return self._get("layers", diff_id, LayerIndex)
+
+    def keep_layer(self, diff_id: str, index: LayerIndex) -> None:
+        self._put("layers", diff_id, index)
+
+    def profile(self, config_digest: str) -> ImageProfile | None:
+        """The profile of the image with this config, where it is kept."""
+        return self._get("profiles", config_digest, ImageProfile)
+
+    def keep_profile(self, config_digest: str, profile: ImageProfile) -> None:
+        self._put("profiles", config_digest, profile)
+
+    def files(self) -> Iterator[StoredFile]:
+        """Every file of the store, of whichever version of the engines."""
+        for path in sorted(self._root.glob("*/*/??/*")):
+            try:
+                status = path.stat()
+            except OSError:
+                continue  # pruned meanwhile by another process
+            kind = path.parent.parent.name
+            yield StoredFile(path, kind, path.name, status.st_size, max(status.st_mtime, status.st_atime))
+
+    def prune(self, limit: int | None = None) -> list[StoredFile]:
+        """Drop the least recently used files until at most `limit` bytes are left; what was dropped."""
+        files = sorted(self.files(), key=lambda file: file.used)
+        excess = sum(file.size for file in files) - (self._limit if limit is None else limit)
+        dropped = []
+        for file in files:
+            if excess <= 0:
+                break
+            file.path.unlink(missing_ok=True)
+            excess -= file.size
+            dropped.append(file)
+        return dropped
+
+    def damaged(self) -> Iterator[StoredFile]:
+        """Files whose bytes do not match their checksum."""
+        for file in self.files():
+            if _payload(_read(file.path)) is None:
+                yield file
+
+    def _place(self, kind: str, digest: str) -> Path | None:
+        algorithm, _, name = digest.partition(":")
+        if algorithm != "sha256" or len(name) != 64 or not set(name) <= set("0123456789abcdef"):
+            return None
+        return self._root / self._key / kind / name[:2] / name
+
+    def _get(self, kind: str, digest: str, type: type[DocumentT]) -> DocumentT | None:
+        path = self._place(kind, digest)
+        if path is None or not self._believable(path):
+            return None
+        payload = _payload(_read(path))
+        if payload is None:
+            return None
+        try:
+            document = msgspec.msgpack.decode(payload, type=type)
+        except msgspec.MsgspecError:
+            return None
+        _renew(path)
+        return document
+
+    def _believable(self, path: Path) -> bool:
+        try:
+            return path.stat().st_uid in (os.geteuid(), 0, self.directory.stat().st_uid)
+        except OSError:
+            return False
+
+    def _put(self, kind: str, digest: str, document: object) -> None:
+        path = self._place(kind, digest)
+        if path is None:
+            return
+        import zstandard
+
+        payload = zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(document))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, _MAGIC + hashlib.sha256(payload).digest() + payload)
+        except OSError as error:
+            self.trouble = f"the store {self.directory} cannot be written: {error.strerror}"
+
+
+def store_key(engines: dict[str, str]) -> str:
+    """The directory of facts made by these engines."""
+    return hashlib.sha256(repr(sorted(engines.items())).encode()).hexdigest()[:16]
+
+
+def open_store(directory: Path | None, key: str, limit: int = DEFAULT_LIMIT) -> Store:
+    """The store at `directory`, or at its default place."""
+    if directory is not None and directory.exists() and not directory.is_dir():
+        raise ImgcheckError(f"--store {directory}: not a directory")
+    return Store(directory or default_directory(), key, limit)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _payload(data: bytes) -> bytes | None:
+    """The MessagePack in a file's bytes; None where they are damaged."""
+    if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(memoryview(data)[_HEAD:]).digest() != data[len(_MAGIC) : _HEAD]:
+        return None
+    import zstandard
+
+    try:
+        return zstandard.ZstdDecompressor().decompress(memoryview(data)[_HEAD:], max_output_size=_FILE_LIMIT)
+    except zstandard.ZstdError:
+        return None
+
+
+def _write(path: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), 0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _renew(path: Path) -> None:
+    now = time.time()
+    try:
+        if now - path.stat().st_mtime > _TOUCH_AFTER:
+            os.utime(path)
+    except OSError:
+        pass  # a read-only store, or somebody else's file
