@@ -49,7 +49,7 @@ def test_files_with_code_are_recorded_with_layer_and_facts(program: bytes, libra
         ("/usr/lib/libf.so.1", 1, False),
     ]
     assert profile.facts(profile.files[1]).linkage.soname == "libf.so.1"
-    assert set(profile.engines) == {"gpu", "isa", "linkage"}
+    assert set(profile.engines) == {"gpu", "isa", "linkage", "profile"}
 
 
 def test_deleted_and_overwritten_files_do_not_appear(program: bytes, library: bytes) -> None:

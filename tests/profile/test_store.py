@@ -1,0 +1,157 @@
+"""The store: facts are paid for once, damage and strangers cost time and never the answer."""
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform
+from imgcheck.errors import SourceError
+from imgcheck.layers.stream import TarLayer
+from imgcheck.profile.build import build_profile
+from imgcheck.profile.store import Store, default_directory, store_key
+from imgcheck.progress import SILENT
+from imgcheck.sources.model import Image
+from tests.layers.layouts import archive, digest_of, file, symlink
+from tests.tools import compile_c
+
+
+@pytest.fixture(scope="module")
+def program() -> bytes:
+    return compile_c("int main(void) { return 0; }", "-O1", out="program").read_bytes()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store", "key")
+
+
+class Counting:
+    """A layer's blob that counts how often it is opened, and can be taken away."""
+
+    def __init__(self, blob: bytes) -> None:
+        self.blob = blob
+        self.opened = 0
+        self.gone = False
+
+    def __call__(self) -> io.BytesIO:
+        if self.gone:
+            raise SourceError("the blob is gone")
+        self.opened += 1
+        return io.BytesIO(self.blob)
+
+
+def image_of(*blobs: Counting, config_digest: str = "", reference: str = "test") -> Image:
+    layers = tuple(TarLayer(LayerInfo(diff_id=digest_of(blob.blob), size=len(blob.blob)), blob) for blob in blobs)
+    return Image(reference, Platform(), ImageConfig(), layers, config_digest=config_digest)
+
+
+def without_reference(profile: ImageProfile) -> tuple:
+    return profile.files, profile.objects, profile.tree, profile.components
+
+
+def test_a_layer_shared_by_two_images_is_read_once(store: Store, program: bytes) -> None:
+    base = Counting(archive([file("usr/bin/p", program, mode=0o755), symlink("bin", "usr/bin")]))
+    app = Counting(archive([file("app", program, mode=0o755), file(".wh.nothing")]))
+    alone = build_profile(image_of(base), SILENT, store)
+    both = build_profile(image_of(base, app), SILENT, store)
+    assert base.opened == 1
+    assert [record.path for record in both.files] == ["/app", "/usr/bin/p"]
+    assert both.tree.symlinks == alone.tree.symlinks == {"/bin": "usr/bin"}
+
+
+def test_kept_and_fresh_profiles_are_equal(store: Store, program: bytes) -> None:
+    script = file("usr/bin/s", "#!/bin/sh\nexec p\n", mode=0o755)
+    odd = file(b"caf\xe9".decode("utf-8", "surrogateescape"), program)
+    blob = Counting(archive([file("etc/os-release", "NAME=Test\nVERSION_ID=1\n"), script, odd, symlink("l", "usr")]))
+    upper = Counting(archive([file("usr/.wh..wh..opq"), file("x", program)]))
+    fresh = build_profile(image_of(blob, upper), SILENT)
+    build_profile(image_of(blob, upper), SILENT, store)
+    blob.gone = upper.gone = True
+    assert without_reference(build_profile(image_of(blob, upper), SILENT, store)) == without_reference(fresh)
+
+
+def test_a_known_image_needs_no_layer_and_carries_todays_name(store: Store, program: bytes) -> None:
+    blob = Counting(archive([file("p", program)]))
+    digest = "sha256:" + "a" * 64
+    build_profile(image_of(blob, config_digest=digest), SILENT, store)
+    blob.gone = True
+    again = build_profile(image_of(blob, config_digest=digest, reference="renamed"), SILENT, store)
+    assert again.reference == "renamed"
+    assert blob.opened == 1
+
+
+def test_a_damaged_entry_is_found_and_made_again(store: Store, program: bytes) -> None:
+    blob = Counting(archive([file("p", program)]))
+    build_profile(image_of(blob), SILENT, store)
+    [kept] = store.files()
+    data = bytearray(kept.path.read_bytes())
+    data[-1] ^= 1
+    kept.path.write_bytes(data)
+    assert [file.name for file in store.damaged()] == [kept.name]
+    build_profile(image_of(blob), SILENT, store)
+    assert blob.opened == 2
+    assert not list(store.damaged())
+
+
+@pytest.mark.parametrize("damage", [b"", b"imgchk1\n", b"x" * 100])
+def test_a_truncated_or_foreign_file_is_no_entry(store: Store, program: bytes, damage: bytes) -> None:
+    blob = Counting(archive([file("p", program)]))
+    build_profile(image_of(blob), SILENT, store)
+    [kept] = store.files()
+    kept.path.write_bytes(damage)
+    assert store.layer("sha256:" + kept.name) is None
+
+
+def test_facts_of_other_engines_are_not_believed(tmp_path: Path, program: bytes) -> None:
+    blob = Counting(archive([file("p", program)]))
+    build_profile(image_of(blob), SILENT, Store(tmp_path, store_key({"isa": "1"})))
+    build_profile(image_of(blob), SILENT, Store(tmp_path, store_key({"isa": "2"})))
+    assert blob.opened == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_an_entry_that_a_stranger_wrote_is_not_believed(store: Store, program: bytes) -> None:
+    blob = Counting(archive([file("p", program)]))
+    build_profile(image_of(blob), SILENT, store)
+    [kept] = store.files()
+    os.chown(kept.path, 12345, 12345)
+    build_profile(image_of(blob), SILENT, store)
+    assert blob.opened == 2
+
+
+def test_a_store_that_cannot_be_written_costs_a_note_and_not_the_answer(tmp_path: Path, program: bytes) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = Store(tmp_path / "file" / "store", "key")
+    profile = build_profile(image_of(Counting(archive([file("p", program)]))), SILENT, store)
+    assert len(profile.files) == 1
+    assert "cannot be written" in store.trouble
+
+
+def test_a_layer_that_fails_its_digest_is_not_kept(store: Store, program: bytes) -> None:
+    blob = Counting(archive([file("p", program)]))
+    layer = TarLayer(LayerInfo(diff_id="sha256:" + "0" * 64), blob)
+    with pytest.raises(SourceError):
+        build_profile(Image("test", Platform(), ImageConfig(), (layer,)), SILENT, store)
+    assert not list(store.files())
+
+
+def test_pruning_drops_the_least_recently_used_first(store: Store, program: bytes) -> None:
+    for name, used in (("old", 1_000), ("new", 2_000_000)):
+        blob = Counting(archive([file(name, program)]))
+        build_profile(image_of(blob), SILENT, store)
+        place = store._place("layers", digest_of(blob.blob))
+        os.utime(place, (used, used))
+    sizes = {kept.used: kept.size for kept in store.files()}
+    dropped = store.prune(limit=sizes[2_000_000])
+    assert [kept.used for kept in dropped] == [1_000]
+    assert len(list(store.files())) == 1
+
+
+def test_default_place_follows_xdg_and_ignores_a_relative_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert default_directory() == tmp_path / ".cache" / "imgcheck"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    assert default_directory() == tmp_path / "x" / "imgcheck"
