@@ -10,8 +10,6 @@ from imgcheck.documents.facts import GpuCode, GpuModule
 from imgcheck.errors import ElfError
 from imgcheck.versions import parse
 
-ENGINE_VERSION = "1"
-
 _SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 _SAMPLE = 128
 """Cubins whose header is unpacked to find their toolkit; evenly spread, since a file has few toolkits."""

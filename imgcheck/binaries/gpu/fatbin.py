@@ -124,10 +124,15 @@ def _concatenated(area: memoryview, at: int, end: int, limit: int) -> Iterator[E
             return
         fields = _ENTRY.unpack_from(area, sub)
         yield _entry((*fields[:4], 0, *fields[5:]), end)
-        sub += _ENTRY.size
-        if fields[5] and sub + 8 <= end:
-            offset, length = struct.unpack_from("<II", area, sub)
-            sub += offset + length + 8 & ~7
+        sub += _inner_size(area, sub, fields[5])
+
+
+def _inner_size(area: memoryview, at: int, options: int) -> int:
+    """Bytes of an inner header with its options, whose offset counts from the header; a zero byte ends them."""
+    if not options or at + _ENTRY.size + 8 > len(area):
+        return _ENTRY.size
+    offset, length = struct.unpack_from("<II", area, at + _ENTRY.size)
+    return max(offset + length + 8 & ~7, _ENTRY.size)
 
 
 def _next_magic(area: memoryview, at: int) -> int:

@@ -44,9 +44,9 @@ def bundle_targets(area: memoryview) -> set[str]:
 def _head(bundle: memoryview, magic: bytes) -> bytes:
     if magic == _PLAIN:
         return bytes(bundle[:_HEAD])
-    version, method = struct.unpack_from(
-        "<HH", bundle.tobytes() if len(bundle) < 8 else bytes(bundle[:8]) + b"\0" * 8, 4
-    )
+    if len(bundle) < 8:
+        return b""
+    version, method = struct.unpack_from("<HH", bundle, 4)
     payload = bundle[_HEADER_SIZES.get(version, 0) :]
     if version not in _HEADER_SIZES:
         return b""

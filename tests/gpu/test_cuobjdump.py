@@ -1,0 +1,164 @@
+"""The header walk against NVIDIA's cuobjdump: the same images, targets and kinds in every file."""
+
+import mmap
+import re
+import subprocess
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.gpu import archive, cubin, engine, fatbin
+from tests import debian_nonfree, gpu_toolchain
+from tests.tools import cache_directory, pypi_wheel, run
+
+pytestmark = pytest.mark.slow
+
+_ALL = ("75", "80", "86", "87", "88", "89", "90", "100", "103", "107", "110", "120", "121")
+_LISTED = re.compile(r"^(ELF|PTX) file +\d+: \S*?sm_(\d+[af]?)\.\S*$", re.MULTILINE)
+
+
+def gencode(*targets: str, ptx: str = "") -> tuple[str, ...]:
+    flags = [word for t in targets for word in ("-gencode", f"arch=compute_{t},code=sm_{t}")]
+    return (*flags, "-gencode", f"arch=compute_{ptx},code=compute_{ptx}") if ptx else tuple(flags)
+
+
+def walked(path: Path) -> Counter[str]:
+    """What our walk finds in a file: images by kind and target, `f` written as cuobjdump does, without it."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        view = memoryview(data)
+        counts = _walked(view)
+        view.release()
+    return counts
+
+
+def _walked(view: memoryview) -> Counter[str]:
+    if view[:8] == archive.MAGIC:
+        return sum((_walked(member) for member in archive.members(view)), Counter())
+    if view[:4] == fatbin.MAGIC:
+        areas = [view]
+    elif view[:4] == b"\x7fELF":
+        elf = Elf(bytes(view) if len(view) < 1 << 28 else view)
+        if elf.e_machine == cubin.MACHINE:
+            return Counter([f"ELF {cubin.target(elf)}"])
+        areas = [area for found in engine.areas(elf) for area in found]
+    else:
+        return Counter()
+    names = {fatbin.PTX: "PTX", fatbin.CUBIN: "ELF"}
+    entries = [e for area in areas for c in fatbin.containers(area) for e in c.entries if e.kind in names]
+    return Counter(f"{names[e.kind]} {e.target.rstrip('f')}" for e in entries)
+
+
+def listed(path: Path, old: bool = False) -> Counter[str]:
+    """What cuobjdump lists: today's, or 11.8, since today's refuses Kepler and much code made before CUDA 12.8."""
+    if not old:
+        return _names(run(gpu_toolchain.cuobjdump(), "-all", "-lelf", "-lptx", path).stdout)
+    # 11.8 takes the two lists one at a time and ends with an error where one of them is empty.
+    listings = (subprocess.run([debian_nonfree.cuobjdump(), "-all", option, path], capture_output=True, text=True)
+                for option in ("-lelf", "-lptx"))  # fmt: skip
+    return sum((_names(listing.stdout) for listing in listings), Counter())
+
+
+def _names(text: str) -> Counter[str]:
+    return Counter(f"{kind} {target.rstrip('f')}" for kind, target in _LISTED.findall(text))
+
+
+_FORMS = {
+    "each target": gencode(*_ALL, ptx="121"),
+    "exact targets": gencode("90a", "100a", "103a", "120a", ptx="90a"),
+    "family targets": gencode("100f", "120f", ptx="100f"),
+    "everything packed": (*gencode("80", "90", ptx="90"), "-Xfatbin", "-compress-all"),
+    "packed small": (*gencode("80", "90", ptx="90"), "-compress-mode", "size"),
+    "packed fast": (*gencode("80", "90", ptx="90"), "-compress-mode", "speed"),
+    "unpacked": (*gencode("80", "90", ptx="90"), "-compress-mode", "none"),
+    "relocatable": ("-rdc=true", *gencode("80", "90", ptx="90")),
+    "link-time optimised": ("-rdc=true", "-gencode", "arch=compute_90,code=[sm_90,lto_90]"),
+    "debug": ("-G", "-lineinfo", *gencode("90", ptx="90")),
+}
+
+
+@pytest.mark.parametrize("flags", _FORMS.values(), ids=_FORMS.keys())
+def test_programs_of_nvcc(flags: tuple[str, ...]) -> None:
+    program = gpu_toolchain.nvcc(*flags, out="program")
+    assert walked(program) == listed(program)
+    assert walked(program)
+
+
+@pytest.mark.parametrize("target", _ALL)
+@pytest.mark.parametrize("kind", ["cubin", "fatbin"])
+def test_single_images_of_nvcc(target: str, kind: str) -> None:
+    image = gpu_toolchain.nvcc(f"-{kind}", f"-arch=sm_{target}", out=f"image.{kind}")
+    assert walked(image)[f"ELF {target}"] == 1
+    assert walked(image) == listed(image)
+
+
+def test_concatenated_entries_hold_the_same_targets_as_plain_ones() -> None:
+    flags = gencode("80", "90", "100", "120", ptx="120")
+    plain, packed = (gpu_toolchain.nvcc("-fatbin", *flags, *more, out="i.fatbin") for more in ((), ("--concat",)))
+    kinds = {entry.kind for c in fatbin.containers(memoryview(packed.read_bytes())) for entry in c.entries}
+    assert kinds == {fatbin.PTX, fatbin.CUBIN}
+    assert packed.read_bytes() != plain.read_bytes()
+    assert walked(packed) == walked(plain) == listed(packed)
+
+
+def test_object_archives() -> None:
+    library = gpu_toolchain.nvcc("-lib", "-rdc=true", *gencode("80", "90a", ptx="90"), out="lib.a")
+    assert walked(library) == listed(library)
+    found = engine.read_gpu(memoryview(library.read_bytes()), None)
+    assert found is not None
+    assert {target for module in found.modules for target in module.sass} == {"80", "90a"}
+
+
+_CP36 = ("--python-version", "3.6", "--implementation", "cp", "--abi", "cp36m", "--platform", "manylinux1_x86_64")
+_CP311 = ("--python-version", "3.11", "--platform", "manylinux2014_x86_64", "--platform", "manylinux1_x86_64")
+_WHEELS: dict[str, tuple[str, ...]] = {
+    "nvidia-nccl-cu12==2.32.3": (),
+    "nvidia-cublas-cu12==12.8.4.1": (),
+    "nvidia-cudnn-cu12==9.1.0.70": (),
+    "nvidia-cusparse-cu12==12.3.1.170": (),
+    "nvidia-cufft-cu12==11.2.1.3": (),
+    "nvidia-curand-cu12==10.3.5.147": (),
+    "nvidia-nvjpeg-cu12==12.3.3.54": (),
+    "cupy-cuda12x==14.2.0": _CP311,
+}
+_OLD_WHEELS: dict[str, tuple[str, ...]] = {
+    "tensorflow-gpu==1.5.0": _CP36,
+    "tensorflow-gpu==1.12.0": _CP36,
+    "xgboost==0.90": ("--platform", "manylinux1_x86_64"),
+    "catboost==0.24": _CP36,
+    "nvidia-nccl-cu12==2.16.2": ("--platform", "manylinux1_x86_64"),
+    "nvidia-nccl-cu12==2.21.5": (),
+    "torch==2.5.1": _CP311,
+}
+"""CUDA 9.0 to 12.4."""
+
+
+@pytest.mark.parametrize("requirement", _WHEELS)
+def test_libraries_of_published_wheels(requirement: str) -> None:
+    assert compare(pypi_wheel(requirement, *_WHEELS[requirement]), old=False)
+
+
+@pytest.mark.parametrize("requirement", _OLD_WHEELS)
+def test_libraries_of_older_wheels(requirement: str) -> None:
+    assert compare(pypi_wheel(requirement, *_OLD_WHEELS[requirement]), old=True)
+
+
+def compare(wheel: Path, old: bool) -> int:
+    """How many libraries of a wheel have GPU code; each is compared."""
+    compared = 0
+    for path in _libraries(wheel):
+        ours = walked(path)
+        if ours:
+            assert ours == listed(path, old), path.name
+            compared += 1
+        path.unlink()
+    return compared
+
+
+def _libraries(wheel: Path) -> list[Path]:
+    directory = cache_directory("wheels", wheel.stem)
+    with zipfile.ZipFile(wheel) as archive_file:
+        names = [n for n in archive_file.namelist() if ".so" in n.rpartition("/")[2]]
+        return [Path(archive_file.extract(name, directory)) for name in names]
