@@ -29,9 +29,9 @@ def probe_runtimes(root: Root, knowledge: Knowledge, driver: bool) -> Fact[tuple
         if runtime.programs and (driver or not runtime.injects_driver)
         if all(found := [_which(root, program, directories) for program in runtime.programs])
     }
-    versions = _versions(root, [(knowledge.runtimes[name], found[0]) for name, found in places.items()])
+    versions = _versions(root, [(knowledge.runtimes[name], found[-1]) for name, found in places.items()])
     return known(
-        tuple(InstalledRuntime(name, versions.get(found[0], ""), found[0]) for name, found in places.items()), "PATH"
+        tuple(InstalledRuntime(name, versions.get(found[-1], ""), found[-1]) for name, found in places.items()), "PATH"
     )
 
 

@@ -50,7 +50,7 @@ class Runtime(Data, frozen=True):
     sources: tuple[str, ...]
     family: Literal["docker", "podman", "apptainer", "udocker", "charliecloud", "shifter", "sarus", "enroot"] = "docker"
     programs: tuple[str, ...] = ()
-    """Programs in PATH that tell that the runtime is installed; all must be there."""
+    """Programs in PATH that tell that the runtime is installed; all must be there. The last one's version decides."""
     gpu: bool = False
     """The container can open the host's NVIDIA devices at all."""
     injects_driver: bool = False
