@@ -3,9 +3,6 @@
 from imgcheck.binaries.elf import ET_CORE, Elf
 from imgcheck.documents.facts import Isa
 
-ENGINE_VERSION = "1"
-"""Part of the store's key: raised with every change of answers, rules/analysis included."""
-
 
 def analyse_isa(elf: Elf) -> Isa | None:
     """The instruction sets of `elf`'s code; None where it has no code, or code of a machine without an engine.
@@ -18,4 +15,8 @@ def analyse_isa(elf: Elf) -> Isa | None:
         from imgcheck.binaries.isa.x86.engine import analyse
 
         return analyse(elf, 64 if elf.machine == "x86_64" else 32)
+    if elf.machine in ("aarch64", "ppc64le"):
+        from imgcheck.binaries.isa.words import analyse as analyse_words
+
+        return analyse_words(elf)
     return None

@@ -1,12 +1,14 @@
-"""Where the code of an ELF file lies: executable areas, function boundaries, symbols and pointers, for every architecture.
+"""Where the code of an ELF file lies, for every architecture: executable areas, functions, symbols and pointers.
 
 Function starts come from the sorted table of `.eh_frame_hdr` (LSB core, "Exception Frames"), from the symbol tables
 and from the starts of sections; ends from the unwind entries, symbol sizes, or the next start. Everything is read
 with numpy, so that 700,000 functions cost no Python loop, and whatever a hostile file claims is cut to its areas.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -18,6 +20,7 @@ _SHT_RELA, _SHT_REL = 4, 9
 _DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 18, "RELR": 36, "RELRSZ": 35,
        "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
        "GNU_HASH": 0x6FFFFEF5, "PLTREL": 20}  # fmt: skip
+_NAMES_LIMIT = 10_000
 _ASSEMBLY_GAP = 24
 """Code of at least this many bytes between two unwind entries is taken for a function of its own: hand-written."""
 
@@ -85,6 +88,12 @@ class Functions:
             return np.full(len(addresses), -1, np.int64)
         index = np.searchsorted(self.start, addresses, side="right") - 1
         return np.where((index >= 0) & (addresses < self.end[index]), index, -1)
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """The sorted distinct values; numpy's own unique hashes integers, which costs many times a sort of small arrays."""
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
 
 
 class Layout:
@@ -199,6 +208,19 @@ class Layout:
                 return text
         return f"sub_{address:x}"
 
+    def names_of(self, whole: str, prefix: str) -> np.ndarray:
+        """File offsets of the strings of both string tables that are `whole` or begin with `prefix`."""
+        found = []
+        for section in self.elf.sections:
+            if section.type not in (SHT_SYMTAB, SHT_DYNSYM) or section.link >= len(self.elf.sections):
+                continue
+            table = self.elf.sections[section.link]
+            # Linkers let a name share the end of a longer one, so "main" need not follow a NUL.
+            pattern = re.escape(whole.encode()) + b"\0|" + re.escape(prefix.encode())
+            hits = re.finditer(pattern, self.elf.section_data(table))
+            found += [table.offset + hit.start() for hit in islice(hits, _NAMES_LIMIT)]
+        return np.array(found, np.int64)
+
     def symbol_name(self, symbols: Symbols, index: int) -> str:
         return self.elf.string(int(symbols.string[index]), 512) if 0 <= index < len(symbols.string) else ""
 
@@ -212,7 +234,7 @@ class Layout:
         areas = np.array([area.address for area in self.areas], np.int64)
         # A size of 0 on an untyped symbol marks a label inside a function; typed ones are functions.
         named = symbols.value[(symbols.type != _STT_NOTYPE) | (symbols.size > 0) | (symbols.bind == 1)]
-        start = np.unique(np.concatenate([unwind_start, named, -(-gaps // 16) * 16, areas, self._uncovered()]))
+        start = distinct(np.concatenate([unwind_start, named, -(-gaps // 16) * 16, areas, self._uncovered()]))
         start = start[self.in_code(start)]
         limits = np.array(sorted([area.address for area in self.areas] + [area.end for area in self.areas]), np.int64)
         end = np.append(start[1:], _ADDRESS_LIMIT)
@@ -229,7 +251,7 @@ class Layout:
         """Aligned targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""
         start, end = self.unwind
         pointed = self.pointers.target
-        target = np.unique(np.concatenate([self.called, pointed[self.in_code(pointed)]]))
+        target = distinct(np.concatenate([self.called, pointed[self.in_code(pointed)]]))
         target = target[target % 16 == 0]
         if not len(start):
             return target
@@ -406,4 +428,4 @@ class Layout:
         """Addresses of the functions of .dynsym that other files can call."""
         s = self.dynamic_symbols
         wanted = np.isin(s.type, (_STT_FUNC, _STT_IFUNC)) & (s.section != 0) & (s.bind != 0) & (s.visibility != 2)
-        return np.unique(s.value[wanted])
+        return distinct(s.value[wanted])

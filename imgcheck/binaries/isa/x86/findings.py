@@ -1,20 +1,18 @@
 """What the code of one file shows: confirmed instructions per function, and where it asks the CPU."""
 
-import fnmatch
-import re
-import tomllib
-from functools import cache, cached_property
+from functools import cached_property
 
 import iced_x86 as iced
 import numpy as np
 
-from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.isa.layout import Layout, distinct
+from imgcheck.binaries.isa.names import is_clone, matches, queries
+from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.x86.decode import bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings
-from imgcheck.binaries.isa.x86.graph import Edges, Graph, reach
+from imgcheck.binaries.isa.x86.graph import Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
 from imgcheck.binaries.isa.x86.screen import Candidates, screen
-from imgcheck.knowledge.store import rules_directory
 
 BASELINE = ("sse", "sse2")
 QUERIES = ("cpuid", "xgetbv")
@@ -27,17 +25,12 @@ _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
 _NAMED_EXPORTS = 30_000
 """Exports whose names are looked at; libraries with more are C++ ones, whose variants show where they are used."""
+_COPY = 5
 _LARGEST_DATA = 1 << 12
 """Bytes of a variable that may hold CPU flags."""
 _BUDGET = 6 << 20
 _BUDGET_SHARE = 6
 """Code decoded: all that holds candidates up to 6 MiB, of larger files a sixth; the rest is sampled."""
-
-
-@cache
-def analysis() -> dict:
-    """rules/analysis/isa.toml."""
-    return tomllib.loads((rules_directory() / "analysis" / "isa.toml").read_text(encoding="utf-8"))
 
 
 class Findings:
@@ -68,7 +61,7 @@ class Findings:
 
     @cached_property
     def decoded(self) -> np.ndarray:
-        """Functions that are decoded, sorted: every holder of a rare candidate, as many of the others as is affordable."""
+        """Functions that are decoded: every holder of a rare candidate, of the others as many as is affordable."""
         size = self.functions.end - self.functions.start
         budget = max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
         chosen = np.zeros(len(self.functions), bool)
@@ -89,7 +82,7 @@ class Findings:
         held = self.candidate_function
         groups = []
         for number in np.flatnonzero(self.interesting).tolist():
-            holders = np.unique(held[(self.candidates.set == number) & (held >= 0)])
+            holders = distinct(held[(self.candidates.set == number) & (held >= 0)])
             if len(holders):
                 groups.append(holders)
         return sorted(groups, key=len)
@@ -120,7 +113,7 @@ class Findings:
     @cached_property
     def features(self) -> tuple[str, ...]:
         """Features with at least one confirmed instruction, queries and baseline left out."""
-        present = self.table.member[np.unique(self.confirmed.set)].any(axis=0)
+        present = self.table.member[distinct(self.confirmed.set)].any(axis=0)
         skipped = set(QUERIES) | (set(BASELINE) if self.bits == 64 else set()) | self._implausible()
         return tuple(f for f, there in zip(self.table.features, present, strict=True) if there and f not in skipped)
 
@@ -173,13 +166,13 @@ class Findings:
 
     @cached_property
     def resolvers(self) -> np.ndarray:
-        """Functions that IRELATIVE relocations and IFUNC symbols name: the loader calls them to choose an implementation."""
+        """Functions of IRELATIVE relocations and IFUNC symbols: the loader calls them to choose an implementation."""
         relocations, symbols = self.layout.relocations, self.layout.code_symbols
         kind = 37 if self.bits == 64 else 42
         addresses = np.concatenate(
             [relocations["addend"][relocations["type"] == kind], symbols.value[symbols.type == 10]]
         )
-        index = self.graph.starting_at(np.unique(addresses))
+        index = self.graph.starting_at(distinct(addresses))
         return index[index >= 0]
 
     @cached_property
@@ -193,31 +186,32 @@ class Findings:
     @cached_property
     def query_symbols(self) -> dict[int, str]:
         """Dynamic symbols, imported, whose functions report what the CPU has."""
-        imported = np.unique(self.graph.imported[1]).tolist()
+        imported = distinct(self.graph.imported[1]).tolist()
         names = {i: self.layout.symbol_name(self.layout.dynamic_symbols, i) for i in imported}
-        return {i: name for i, name in names.items() if _matches(name, queries()["functions"])}
+        return {i: name for i, name in names.items() if matches(name, queries("x86_64")["functions"])}
 
     @cached_property
     def query_data(self) -> dict[str, np.ndarray]:
         """Names of data such as __cpu_model -> its words in this file, or the slots that point to it elsewhere."""
-        patterns = queries()["data"]
+        patterns = queries("x86_64")["data"]
         pointers, symbols = self.layout.pointers, self.layout.dynamic_symbols
         found: dict[str, np.ndarray] = {}
-        for i in np.unique(pointers.symbol[(pointers.symbol >= 0) & (pointers.target < 0)]).tolist():
+        for i in distinct(pointers.symbol[(pointers.symbol >= 0) & (pointers.target < 0)]).tolist():
             name = self.layout.symbol_name(symbols, i)
-            if _matches(name, patterns):
+            if matches(name, patterns):
                 found[name] = pointers.slot[pointers.symbol == i]
-        for table in (self.layout.static_symbols, symbols):
-            data = (table.type == 1) & (table.section != 0) & (table.size > 0) & (table.size <= _LARGEST_DATA)
-            for i in np.flatnonzero(data).tolist():
-                name = self.layout.symbol_name(table, i)
-                if _matches(name, patterns):
-                    found[name] = np.arange(int(table.value[i]), int(table.value[i] + table.size[i]), 4)
+        # A position-dependent program gets its own copy of such data, and the C library fills that.
+        copied = self.layout.relocations["symbol"][self.layout.relocations["type"] == _COPY]
+        for i in distinct(copied[(copied > 0) & (copied < len(symbols.value))]).tolist():
+            name = self.layout.symbol_name(symbols, i)
+            if matches(name, patterns):
+                first = int(symbols.value[i])
+                found[name] = np.arange(first, first + min(int(symbols.size[i]), _LARGEST_DATA), 4)
         return found
 
     @cached_property
     def query_addresses(self) -> np.ndarray:
-        return np.unique(np.concatenate([np.empty(0, np.int64), *self.query_data.values()]))
+        return distinct(np.concatenate([np.empty(0, np.int64), *self.query_data.values()]))
 
     @cached_property
     def askers(self) -> np.ndarray:
@@ -227,7 +221,7 @@ class Findings:
         site, target, _ = self.graph.references
         readers = self.functions.holding(site[np.isin(target & ~3, self.query_addresses & ~3)])
         parts = [np.flatnonzero(self.using(*QUERIES)), self.resolvers, callers, readers[readers >= 0]]
-        return np.unique(np.concatenate(parts)).astype(np.int64)
+        return distinct(np.concatenate(parts)).astype(np.int64)
 
     @cached_property
     def asks_cpu(self) -> tuple[str, ...]:
@@ -280,7 +274,7 @@ class Findings:
         if len(exports) <= _NAMED_EXPORTS:
             wanted[exports[exports >= 0]] = True
         for i in np.flatnonzero((index >= 0) & wanted[np.maximum(index, 0)]).tolist():
-            if is_clone(self.layout.symbol_name(symbols, i)):
+            if is_clone(self.layout.symbol_name(symbols, i), "x86_64"):
                 marks[index[i]] = True
         return marks
 
@@ -311,7 +305,7 @@ class Findings:
     def load_roots(self) -> np.ndarray:
         """Functions that run when the file is loaded or started."""
         roots = self.graph.starting_at(np.concatenate([self.layout.initialisers, self._started()]))
-        roots = np.unique(np.append(roots, self._named_roots()))
+        roots = distinct(np.append(roots, self._named_roots()))
         return roots[roots >= 0]
 
     def _started(self) -> np.ndarray:
@@ -330,10 +324,9 @@ class Findings:
         return np.concatenate([named, pointed])
 
     def _named_roots(self) -> np.ndarray:
+        """A program's main and a Python module's entry, by their names."""
         symbols = self.layout.code_symbols
-        index = np.flatnonzero(symbols.bind == 1)
-        named = [i for i in index.tolist() if is_start(self.layout.symbol_name(symbols, i))]
-        return self.graph.starting_at(symbols.value[np.array(named, np.int64)])
+        return self.graph.starting_at(symbols.value[np.isin(symbols.string, self.layout.names_of("main", "PyInit_"))])
 
     @cached_property
     def reached_at_load(self) -> tuple[np.ndarray, np.ndarray]:
@@ -344,34 +337,6 @@ class Findings:
         roots = self.graph.starting_at(self.layout.exports)
         roots = roots[(roots >= 0) & ~np.isin(roots, self.resolvers)]
         return reach(self.open_calls, len(self.functions), roots[~self.clones[roots]])
-
-
-def is_start(name: str) -> bool:
-    """A function that the platform calls first: a program's main, a Python module's entry."""
-    return name == "main" or name.startswith("PyInit_")
-
-
-def queries() -> dict:
-    return analysis()["queries"]["x86"]
-
-
-@cache
-def _clone_pattern() -> re.Pattern[str]:
-    path = rules_directory() / "analysis" / "clones.toml"
-    tokens = tomllib.loads(path.read_text(encoding="utf-8"))["x86"]
-    longest = sorted(tokens, key=len, reverse=True)
-    joined = "|".join(map(re.escape, longest))
-    # Mangled names put a length before and an E behind a namespace: N3foo4avx2E.
-    return re.compile(rf"(?:^|[._@\d])(?:{joined})(?:$|[._@\d]|E|I|Ev|C[12])", re.IGNORECASE)
-
-
-def is_clone(name: str) -> bool:
-    """Whether `name` follows a convention of rules/analysis/clones.toml for variants of one function."""
-    return bool(_clone_pattern().search(name))
-
-
-def _matches(name: str, patterns: list[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _spread(holders: np.ndarray, size: np.ndarray, budget: int) -> np.ndarray:

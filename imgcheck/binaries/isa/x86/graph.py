@@ -5,30 +5,18 @@ needs 32 matching bits in data or in an operand. `mod=00 rm=101` operands are re
 64-bit code; taken without an immediate they name the address that `lea` takes or `mov` reads.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.layout import Area, Layout
+from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.screen import find_bytes
 
 LEA = 0x8D
 _STUB_REACH = 12
 """A PLT stub jumps through its slot within this many bytes: ENDBR64 (4), BND (1), FF 25."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edges:
-    """Function indices, sorted by source: `source` jumps or calls into `target` at address `site`."""
-
-    source: np.ndarray
-    target: np.ndarray
-    site: np.ndarray
-
-    def take(self, chosen: np.ndarray) -> "Edges":
-        return Edges(self.source[chosen], self.target[chosen], self.site[chosen])
 
 
 class Graph:
@@ -42,7 +30,7 @@ class Graph:
 
     def _called(self) -> np.ndarray:
         """Targets of calls and of `lea`: where functions without unwind entries begin."""
-        site, target, kind = self.references
+        _, target, kind = self.references
         taken = target[kind == LEA]
         return np.concatenate([self._branches[1], taken[self.layout.in_code(taken)]])
 
@@ -222,24 +210,6 @@ class Graph:
         source = self.functions.holding(site)
         kept = (index >= 0) & (source >= 0) & (index != source)
         return Edges(source[kept], index[kept], site[kept])
-
-
-def reach(edges: Edges, count: int, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Functions reached from `roots` over `edges`, and for each the function it came from (-1 for roots)."""
-    seen, parent = np.zeros(count, bool), np.full(count, -1, np.int64)
-    first = np.searchsorted(edges.source, np.arange(count + 1))
-    frontier = np.unique(roots[roots >= 0])
-    seen[frontier] = True
-    while len(frontier):
-        size = first[frontier + 1] - first[frontier]
-        at = np.repeat(first[frontier] - (np.cumsum(size) - size), size) + np.arange(size.sum())
-        target, source = edges.target[at], np.repeat(frontier, size)
-        new = ~seen[target]
-        target, source = target[new], source[new]
-        parent[target] = source
-        seen[target] = True
-        frontier = np.unique(target)
-    return seen, parent
 
 
 def _immediates(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from imgcheck.binaries.elf import PT_LOAD
+from imgcheck.binaries.isa.layout import distinct
+from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.decode import instructions
 from imgcheck.binaries.isa.x86.flow import NOTHING, STRUCT, Callee, Context, Flow, follow
-from imgcheck.binaries.isa.x86.graph import Edges
 
 PF_W = 2
 _ROUNDS = 8
 _FUNCTION_BYTES = 1 << 16
-_TOTAL_BYTES = 600_000
+_TOTAL_BYTES = 300_000
 """Code followed in all, so that a file made of CPU queries costs no more than a second."""
 _TELLING_ROUNDS = 3
 _ACCESSOR = 256
@@ -59,7 +60,7 @@ class Guards:
 class Spread:
     """The rounds. `found` is the file's Findings; `useful` marks the functions worth following."""
 
-    def __init__(self, found) -> None:  # noqa: ANN001 - Findings imports this module
+    def __init__(self, found) -> None:
         self.found = found
         self.graph, self.functions = found.graph, found.functions
         self.guards = Guards()
@@ -107,7 +108,8 @@ class Spread:
         """Follows the functions; those whose parameters a caller's hand-over marked come back."""
         marked: set[int] = set()
         sizes = {i: int(self.functions.end[i] - self.functions.start[i]) for i in pending}
-        for index, size in sorted(sizes.items(), key=lambda item: item[1]):
+        leads = self.found.leads_to_use
+        for index, size in sorted(sizes.items(), key=lambda item: (not leads[item[0]], item[1])):
             if size > _FUNCTION_BYTES or size > self.budget:
                 if index in self.askers:
                     self.guards.skipped.add(index)
@@ -177,7 +179,7 @@ class Spread:
     def _callers(self, tellers: set[int]) -> set[int]:
         tells = np.zeros(len(self.functions), bool)
         tells[list(tellers)] = True
-        return set(np.unique(self._calls.source[tells[self._calls.target]]).tolist())
+        return set(distinct(self._calls.source[tells[self._calls.target]]).tolist())
 
     def _readers(self, held: set[int]) -> set[int]:
         """Functions that refer to one of the variables `held`, directly or through a pointer to it."""
@@ -192,6 +194,6 @@ class Spread:
             near |= variables[index] == word
         pointers = self.found.layout.pointers
         near |= np.isin(target, pointers.slot[np.isin(pointers.target & ~3, variables)])
-        readers = np.unique(self.functions.holding(site[near]))
+        readers = distinct(self.functions.holding(site[near]))
         readers = readers[readers >= 0]
         return set(readers.tolist()) if len(readers) <= _READERS else set()

@@ -6,10 +6,10 @@ from functools import cached_property
 import iced_x86 as iced
 import numpy as np
 
+from imgcheck.binaries.isa.reach import path_to, reach
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import UNDECODED
 from imgcheck.binaries.isa.x86.findings import Findings
-from imgcheck.binaries.isa.x86.graph import reach
 from imgcheck.documents.facts import Answer, Isa, IsaUse
 
 _WIDE = (
@@ -29,6 +29,7 @@ _WIDE = (
 """What compilers emit by themselves once -march allows it; the rest is written on purpose or rare."""
 
 
+_LOOSE_REASON = "Called through pointers in a program that is compiled for more than x86-64."
 _LEGACY = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt")
 
 
@@ -92,8 +93,9 @@ class _Judge:
             return self._without_query(feature, users)
         by_export = self._reached(open_users, found.reached_by_exports)
         if self._is_baseline(feature, users):
-            return Verdict("required", "Nearly all code of its kind in the file is in this form: it was compiled so as a whole.",
-                           *(by_export or ()))  # fmt: skip
+            return Verdict(
+                "required", "The file was compiled for it as a whole: ordinary code uses it.", *(by_export or ())
+            )
         free, guarded = self._callers(open_users)
         if by_export and self.density.share < 0.25 and self.density.vector >= 8 and feature in _WIDE:
             return Verdict("unknown", "Exported functions reach it without a visible test of the CPU.", *by_export)
@@ -101,7 +103,7 @@ class _Judge:
             return Verdict("unknown", "Exported functions reach it without a visible test of the CPU.", *by_export)
         loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~found.chosen)
         if feature in _WIDE and len(loose) and self._own_code_is_wide:
-            return Verdict("unknown", "Called through pointers in a program that is compiled for more than x86-64.", int(loose[0]))
+            return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
 
     @cached_property
@@ -112,7 +114,9 @@ class _Judge:
     def _reached(self, users: np.ndarray, reached: tuple[np.ndarray, np.ndarray]) -> tuple[int, tuple[str, ...]] | None:
         seen, parent = reached
         hit = np.flatnonzero(users & seen & ~self.found.clones)
-        return (int(hit[0]), _path(self.found, parent, int(hit[0]))) if len(hit) else None
+        return (
+            (int(hit[0]), path_to(self.found.layout, self.found.functions, parent, int(hit[0]))) if len(hit) else None
+        )
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
         by_export = self._reached(users, self.found.reached_by_exports) or ()
@@ -206,13 +210,6 @@ def _use(found: Findings, feature: str, verdict: Verdict) -> IsaUse:
         feature=feature, answer=verdict.answer, reason=verdict.reason, count=len(at), address=address, code=code,
         text=text, function=_name(found, holder) if holder >= 0 else f"sub_{address:x}", call_path=verdict.path,
     )  # fmt: skip
-
-
-def _path(found: Findings, parent: np.ndarray, function: int) -> tuple[str, ...]:
-    steps = [function]
-    while parent[steps[-1]] >= 0 and len(steps) < 12:
-        steps.append(int(parent[steps[-1]]))
-    return tuple(_name(found, step) for step in reversed(steps))
 
 
 def _name(found: Findings, function: int) -> str:

@@ -1,0 +1,53 @@
+"""Naming conventions that tell implementations and CPU queries apart, read from rules/analysis."""
+
+import fnmatch
+import re
+import tomllib
+from functools import cache
+
+from imgcheck.knowledge.store import rules_directory
+
+
+@cache
+def analysis(name: str = "isa") -> dict:
+    """One file of rules/analysis."""
+    return tomllib.loads((rules_directory() / "analysis" / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def queries(machine: str) -> dict:
+    """Patterns of the `functions` that report the CPU's features and of the `data` that holds them."""
+    return analysis()["queries"]["x86" if machine in ("x86_64", "i386") else machine]
+
+
+def _tokens(machine: str) -> list[str]:
+    return analysis("clones")["x86" if machine in ("x86_64", "i386") else machine]
+
+
+@cache
+def _clone_pattern(machine: str) -> re.Pattern[str]:
+    joined = "|".join(map(re.escape, sorted(_tokens(machine), key=len, reverse=True)))
+    # Mangled names put a length before and an E behind a namespace: N3foo4avx2E.
+    return re.compile(rf"(?:^|[._@\d])(?:{joined})(?:$|[._@\d]|E|I|Ev|C[12])", re.IGNORECASE)
+
+
+@cache
+def _clone_marks(machine: str) -> tuple[str, ...]:
+    """The shortest tokens, of which every clone's name contains one: plain searches rule out most names at once."""
+    tokens = _tokens(machine)
+    return tuple(t for t in tokens if not any(other != t and other in t for other in tokens))
+
+
+def is_clone(name: str, machine: str) -> bool:
+    """Whether `name` follows a convention of rules/analysis/clones.toml for variants of one function."""
+    lowered = name.lower()
+    return any(mark in lowered for mark in _clone_marks(machine)) and bool(_clone_pattern(machine).search(name))
+
+
+@cache
+def _pattern(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns))
+
+
+def matches(name: str, patterns: list[str]) -> bool:
+    """Whether a glob of `patterns` fits `name`."""
+    return bool(_pattern(tuple(patterns)).match(name))
