@@ -1,17 +1,23 @@
-"""The installed command, run as users run it."""
+"""The command, run as users run it: in a process of its own."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.tools import CHECKOUT
 
 
-def imgcheck(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """`imgcheck ARGUMENTS` in a process of its own; status and output are the caller's to judge."""
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "imgcheck", *map(str, arguments)]
+def imgcheck(
+    *arguments: str | Path, input: str | None = None, prefix: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """`imgcheck ARGUMENTS`, with the words of `prefix` before it; status and output are the caller's to judge."""
     return subprocess.run(
-        command, **{"capture_output": True, "text": True, "env": environment, "timeout": 900} | options
+        [*prefix, sys.executable, "-m", "imgcheck", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        input=input,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "NO_COLOR": "1"},
+        timeout=900,
     )
