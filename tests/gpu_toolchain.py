@@ -44,7 +44,7 @@ CUDA_SOURCE = (
 
 @cache
 def ptxas(release: str) -> Path:
-    """ptxas of a CUDA release ("11.8")."""
+    """The ptxas of a CUDA release ("11.8")."""
     (program,) = pypi_directory(_PTXAS[release]).glob("nvidia/*/bin/ptxas")
     return program
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from imgcheck.check.context import Answers
-from imgcheck.check.gpu_answer import conclude
 from imgcheck.check.gpu_case import LIBCUDA, Case, Kind, Opened, compat_serves, driver_version
 from imgcheck.check.gpu_require import Facts, disabled, evaluate_all, requirements
 from imgcheck.documents.image import FileRecord
@@ -29,8 +28,7 @@ def mismatch(case: Case, answers: Answers) -> None:
         return answers.answer("GPU001", "unknown", f"the driver version of {opened.path} is not known")
     findings = [*_library_mismatch(case, opened), *_nvml_mismatch(case)]
     where = "the host's" if opened.injected else "the image's"
-    return conclude(
-        answers,
+    return answers.conclude(
         "GPU001",
         findings,
         f"{where} {opened.path} and the kernel module are both of driver {case.kernel_driver}",
@@ -105,17 +103,17 @@ def no_library(case: Case, answers: Answers) -> None:
     if opened and not opened.stub:
         if host.driver.kernel_module.absent:
             why = f"{opened.path} would be opened, but the host has no NVIDIA kernel module."
-            return conclude(answers, "GPU007", _no_library(case, why, "Load the NVIDIA driver on the host."), "")
+            return answers.conclude("GPU007", _no_library(case, why, "Load the NVIDIA driver on the host."), "")
         where = "from the host" if opened.injected else "of the image"
         return answers.answer("GPU007", "ok", f"{opened.path} {where} would be opened")
     if opened:
         why = f"{opened.path} is the toolkit's link stub, without any driver behind it, and comes first."
         way_out = f"Take the directory of {opened.path} out of LD_LIBRARY_PATH and ld.so.conf."
-        return conclude(answers, "GPU007", _no_library(case, why, way_out, "stub", opened), "")
+        return answers.conclude("GPU007", _no_library(case, why, way_out, "stub", opened), "")
     if not host.driver.kernel_module.absent and not _driver_known(case):
         unknown = "what the runtime would inject" if runtime.injects_driver else "whether the host has a GPU"
         return answers.answer("GPU007", "unknown", f"the image has no libcuda, and {unknown} is not known")
-    return conclude(answers, "GPU007", _no_library(case, _absence(case), _way_out(case)), "")
+    return answers.conclude("GPU007", _no_library(case, _absence(case), _way_out(case)), "")
 
 
 def _driver_known(case: Case) -> bool:
@@ -184,7 +182,7 @@ def runtime_version(case: Case, answers: Answers) -> None:
             findings.append(_runtime_finding(case, opened, version, floor, severity))
     unknown = f"what CUDA {', '.join(undecided)} demands of the driver is not known" if undecided else ""
     fine = f"CUDA {', '.join(versions)} of the image runs on the driver's CUDA {opened.cuda}"
-    return conclude(answers, "GPU002", findings, fine, unknown)
+    return answers.conclude("GPU002", findings, fine, unknown)
 
 
 def _too_old(case: Case, opened: Opened, version: str, floor: str) -> Severity | None:
@@ -244,7 +242,7 @@ def compat(case: Case, answers: Answers) -> None:
     if not reason:
         unlisted = "" if opened.note else "which driver branches it works over is not written in it"
         fine = f"{opened.path} lists driver branch {parse(case.kernel_driver)[0]}"
-        return conclude(answers, "GPU006", (), fine, unlisted)
+        return answers.conclude("GPU006", (), fine, unlisted)
     detail = f"cuda-compat of driver {opened.driver}, kernel module {case.kernel_driver}"
     finding = case.context.finding(
         "GPU006",
@@ -257,7 +255,7 @@ def compat(case: Case, answers: Answers) -> None:
         image_driver=opened.driver,
         branches=", ".join(map(str, opened.note.drivers)) if opened.note else f"branches before {opened.driver}",
     )
-    return conclude(answers, "GPU006", [finding], "")
+    return answers.conclude("GPU006", [finding], "")
 
 
 def _compat_failure(case: Case, opened: Opened) -> tuple[str, str]:
@@ -308,7 +306,7 @@ def requirement(case: Case, answers: Answers) -> None:
         host_facts=_facts_text(facts[0]),
         enforcement="The runtime refuses to start then." if enforced else "The runtime does not test it for certain.",
     )
-    return conclude(answers, "GPU005", [finding], "")
+    return answers.conclude("GPU005", [finding], "")
 
 
 def _facts(case: Case) -> list[Facts]:
@@ -355,7 +353,7 @@ def missing_functions(case: Case, answers: Answers) -> None:
                 missing.setdefault(name, []).append((record, eager))
     findings = [_function_finding(case, opened, name, records) for name, records in missing.items()]
     basis = "the host's libcuda exports" if opened.functions is not None else f"CUDA {opened.cuda} has"
-    return conclude(answers, "GPU009", findings, f"{basis} every driver function that the image's files name")
+    return answers.conclude("GPU009", findings, f"{basis} every driver function that the image's files name")
 
 
 def _lacks(case: Case, opened: Opened, name: str) -> bool:
@@ -398,7 +396,7 @@ def unsupported_gpu(case: Case, answers: Answers) -> None:
     known = gpus.capabilities(case.knowledge)
     open_kinds = [kind.label for kind in case.kinds if kind.capability not in known]
     unknown = f"which drivers drive {', '.join(open_kinds)} is not known" if open_kinds else ""
-    return conclude(answers, "GPU012", findings, f"driver {case.kernel_driver} drives the host's GPUs", unknown)
+    return answers.conclude("GPU012", findings, f"driver {case.kernel_driver} drives the host's GPUs", unknown)
 
 
 def _unsupported(case: Case, kind: Kind) -> tuple[str, str, str, bool] | None:

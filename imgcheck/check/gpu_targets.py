@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imgcheck.check.context import Answers
-from imgcheck.check.gpu_answer import conclude
 from imgcheck.check.gpu_case import Case, Kind
 from imgcheck.check.gpu_code import Tally, capability_of, describe, fitting_ptx, tally
 from imgcheck.documents.facts import GpuCode
@@ -38,7 +37,7 @@ def no_code(case: Case, answers: Answers) -> None:
         return answers.answer("GPU003", "unknown", f"the host's GPUs are not known; the image has {_targets(case)}")
     findings = [finding for kind in case.kinds for finding in _no_code(case, kind)]
     findings += _no_amd_code(case)
-    return conclude(answers, "GPU003", findings, _fitting(case), _without_capability(case))
+    return answers.conclude("GPU003", findings, _fitting(case), _without_capability(case))
 
 
 def _no_code(case: Case, kind: Kind) -> Iterator[Finding]:
@@ -215,7 +214,7 @@ def only_ptx(case: Case, answers: Answers) -> None:
                 )
             )
     fine = "no file depends on PTX for the host's GPUs"
-    return conclude(answers, "GPU004", findings, fine, _without_capability(case))
+    return answers.conclude("GPU004", findings, fine, _without_capability(case))
 
 
 def ptx_too_new(case: Case, answers: Answers) -> None:
@@ -233,7 +232,7 @@ def ptx_too_new(case: Case, answers: Answers) -> None:
     if dependent and not case.driver_cuda:
         unknown = "PTX is all there is for the host's GPU, and which PTX its driver reads is not known"
     fine = "the driver reads the PTX that is needed" if dependent else "no file depends on PTX for the host's GPUs"
-    return conclude(answers, "GPU008", findings, fine, unknown)
+    return answers.conclude("GPU008", findings, fine, unknown)
 
 
 def _too_new(case: Case, kind: Kind, judged: list[Judged]) -> Iterator[Finding]:
@@ -278,7 +277,7 @@ def framework_minimum(case: Case, answers: Answers) -> None:
     kinds = [kind.label for kind in case.kinds if not kind.capability]
     unknown = f"the compute capability of {', '.join(kinds)} is not known" if kinds else ""
     names = ", ".join(f"{component.name} ({component.minimum_capability})" for component in demanding)
-    return conclude(answers, "GPU010", findings, f"the host's GPUs reach the minimum of {names}", unknown)
+    return answers.conclude("GPU010", findings, f"the host's GPUs reach the minimum of {names}", unknown)
 
 
 def _below(case: Case, component: Component) -> Iterator[Finding]:
@@ -329,7 +328,7 @@ def no_gpu(case: Case, answers: Answers) -> None:
         vendor="AMD" if amd else "NVIDIA",
         reason=reason,
     )
-    return conclude(answers, "GPU011", [finding], "")
+    return answers.conclude("GPU011", [finding], "")
 
 
 def _old_or(case: Case, frameworks: bool = True) -> str:

@@ -1,6 +1,6 @@
 """Real driver libraries and real CUDA runtimes, run without a GPU: what the versions in their code and our rule say.
 
-cudaGetDeviceCount returns 35 where the runtime refuses the driver, and another error where it goes on to look for a GPU.
+cudaGetDeviceCount returns 35 where the runtime refuses the driver, else another error, since there is no GPU.
 """
 
 import mmap

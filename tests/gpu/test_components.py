@@ -1,0 +1,78 @@
+"""What an image is said to hold, from the records that packages leave."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from imgcheck.documents.facts import CodeFacts, GpuCode, GpuModule
+from imgcheck.documents.image import Component, FileRecord, ImageConfig
+from imgcheck.profile.components import TEXTS, detect
+
+SITE = "/usr/lib/python3/dist-packages"
+
+
+def found(
+    texts: dict[str, bytes] | None = None, files: dict[str, GpuCode] | None = None, environment: tuple[str, ...] = ()
+) -> dict[str, Component]:
+    texts, files = texts or {}, files or {}
+    records = [FileRecord(path, path, 0) for path in files]
+    objects = {path: CodeFacts(1, gpu=gpu) for path, gpu in files.items()}
+    components = detect(records, objects, texts, ImageConfig(environment=environment))
+    assert len({component.name for component in components}) == len(components)
+    return {component.name: component for component in components}
+
+
+def test_the_summary_of_a_tensorflow_image() -> None:
+    texts = {
+        "/usr/local/cuda-9.2/version.txt": b"CUDA Version 9.2.148\n",
+        f"{SITE}/tensorflow_gpu-1.12.0.dist-info/METADATA": b"Name: tensorflow-gpu\nVersion: 1.12.0\n",
+        f"{SITE}/tensorflow/include/cuda/cuda_config.h": b'#define TF_CUDA_CAPABILITIES CudaVersion("7.0")\n'
+        b'#define TF_CUDA_VERSION "9.2"\n',
+    }
+    files = {"/usr/lib/libcudnn.so.7.2.1": GpuCode(), "/usr/lib/libnccl.so.2.3.4": GpuCode()}
+    components = found(texts, files)
+    assert [c.label for c in components.values()] == [
+        "CUDA 9.2.148", "cuDNN 7.2.1", "NCCL 2.3.4", "TensorFlow 1.12.0 for 7.0",
+    ]  # fmt: skip
+    assert components["TensorFlow"].minimum_capability == "7.0"
+
+
+def test_capabilities_from_the_library_then_from_its_code() -> None:
+    library = "/opt/tf/libtensorflow_framework.so"
+    assert found(files={library: GpuCode(built_for=("5.2", "3.5"))})["TensorFlow"].minimum_capability == "3.5"
+    code = GpuCode(modules=(GpuModule(1, ("70", "60", "90a")),))
+    assert found(files={"/opt/tf/_pywrap_tensorflow_internal.so": code})["TensorFlow"].built_for == (
+        "6.0",
+        "7.0",
+        "9.0",
+    )
+
+
+def test_pytorch_and_its_cuda() -> None:
+    texts = {f"{SITE}/torch/version.py": b"__version__ = '2.5.1+cu124'\ncuda: Optional[str] = '12.4'\n"}
+    torch = found(texts, {f"{SITE}/torch/lib/libtorch_python.so": GpuCode(built_for=("5.0", "9.0"))})["PyTorch"]
+    assert (torch.version, torch.built_for, torch.detail) == ("2.5.1+cu124", ("5.0", "9.0"), "built with CUDA 12.4")
+
+
+def test_cuda_from_json_environment_and_runtime() -> None:
+    json = {"/usr/local/cuda-12.4/version.json": b'{"cuda": {"name": "CUDA SDK", "version": "12.4.1"}}'}
+    assert found(json)["CUDA"].version == "12.4.1"
+    assert found(environment=("CUDA_VERSION=9.0.176",))["CUDA"].version == "9.0.176"
+    assert found(files={"/usr/lib/libcudart.so.12": GpuCode(cudart="12.4")})["CUDA"].version == "12.4"
+
+
+def test_wheels_of_cuda_libraries() -> None:
+    texts = {f"{SITE}/nvidia_cudnn_cu12-9.1.0.70.dist-info/METADATA": b"Name: nvidia-cudnn-cu12\nVersion: 9.1.0.70\n"}
+    assert found(texts)["cuDNN"].version == "9.1.0.70"
+
+
+def test_nothing_in_an_empty_image() -> None:
+    assert found() == {}
+
+
+@given(st.dictionaries(st.sampled_from([pattern.replace("*", "/x") for pattern in TEXTS]), st.binary(max_size=200)))
+def test_hostile_texts_raise_nothing(texts: dict[str, bytes]) -> None:
+    found(texts)
+
+
+def test_deeply_nested_json() -> None:
+    assert found({"/usr/local/cuda/version.json": b"[" * 100_000}) == {}

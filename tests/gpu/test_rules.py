@@ -1,0 +1,460 @@
+"""GPU001 to GPU012: each rule where it fires and where it does not."""
+
+import pytest
+from msgspec.structs import replace
+
+from imgcheck.check.gpu import check
+from imgcheck.check.gpu_minimum import minimum
+from imgcheck.documents.facts import CodeFacts, ForwardCompat, GpuCode, GpuModule
+from imgcheck.documents.host import Driver, Gpu, HostLibrary, HostProfile, InstalledRuntime, absent, known
+from imgcheck.documents.image import Component
+from imgcheck.documents.report import Finding
+from imgcheck.knowledge.types import RuntimeChange
+from tests.gpu_files import (
+    A100,
+    GEFORCE,
+    INJECTING,
+    K80,
+    KNOWLEDGE,
+    PLAIN,
+    V100,
+    cell,
+    gpu_file,
+    host,
+    image,
+    libcuda,
+    module,
+)
+
+TF = Component("TensorFlow", "1.12.0", minimum_capability="3.5", built_for=("3.5", "7.0"))
+TORCH = Component("PyTorch", "2.5.1")
+OWN = "/usr/lib/x86_64-linux-gnu/libcuda.so.390.30"
+KEPLER = module(["37"])
+
+
+def outcomes(*arguments, **options) -> dict[str, str]:
+    return {result.rule: result.outcome for result in check(cell(*arguments, **options)).checks}
+
+
+def finding(rule: str, *arguments, **options) -> Finding:
+    (found,) = (each for each in check(cell(*arguments, **options)).findings if each.rule == rule)
+    return found
+
+
+ALL = [f"GPU{number:03}" for number in range(1, 13)]
+
+
+def test_an_image_without_gpu_code_has_no_gpu_rules_to_meet() -> None:
+    plain = image({"/usr/bin/true": CodeFacts(1)})
+    assert outcomes(plain, host()) == dict.fromkeys(ALL, "not-applicable")
+
+
+def test_every_rule_answers_once() -> None:
+    assert sorted(outcomes(image({"/app": gpu_file(KEPLER)}), host(K80, driver="396.44"))) == ALL
+
+
+def test_findings_hold_no_unfilled_placeholder() -> None:
+    profile = image(
+        {OWN: libcuda("9.1"), "/app": gpu_file(module(["90"], ["90@8.4"]), cudart="12.4")}, components=[TF, TORCH]
+    )
+    for context in (
+        cell(profile, host(K80, driver="396.44"), PLAIN, opens=OWN),
+        cell(profile, host(), PLAIN, opens=None),
+    ):
+        for each in check(context).findings:
+            assert "{" not in each.title + each.predicted_error + each.why + each.remedy
+
+
+# GPU001
+
+
+def bundled(components=()) -> tuple:
+    return image({OWN: libcuda("9.1"), "/app": gpu_file(KEPLER, cudart="9.0")}, components=components)
+
+
+def test_bundled_libcuda_of_another_driver_fails_with_tensorflows_words() -> None:
+    found = finding("GPU001", bundled([TF]), host(K80, driver="396.44"), PLAIN, opens=OWN)
+    assert found.severity == "fail"
+    assert (
+        "kernel version 396.44.0 does not match DSO version 390.30.0 -- cannot find working devices"
+        in found.predicted_error
+    )
+    assert found.evidence[0].path == OWN
+
+
+def test_bundled_libcuda_of_another_driver_without_tensorflow() -> None:
+    assert "API mismatch" in finding("GPU001", bundled(), host(K80, driver="396.44"), PLAIN, opens=OWN).predicted_error
+    newer = image({"/usr/lib/libcuda.so.550.54.14": libcuda("12.4"), "/app": gpu_file(KEPLER)})
+    found = finding("GPU001", newer, host(K80, driver="470.82.01"), PLAIN, opens="/usr/lib/libcuda.so.550.54.14")
+    assert "803" in found.predicted_error
+
+
+def test_bundled_libcuda_of_the_same_driver_is_fine() -> None:
+    assert outcomes(bundled(), host(K80, driver="390.30"), PLAIN, opens=OWN)["GPU001"] == "ok"
+
+
+def test_injected_libcuda_hides_the_bundled_one() -> None:
+    assert outcomes(bundled(), host(K80, driver="396.44"))["GPU001"] == "ok"
+
+
+def test_driver_updated_but_module_not_reloaded() -> None:
+    machine = host(K80, driver="396.44", userland="410.48")
+    assert finding("GPU001", bundled(), machine).severity == "fail"
+
+
+def test_bundled_libcuda_on_an_unknown_driver_is_unknown() -> None:
+    machine = HostProfile("1.0", "host", gpus=known((K80,), "test"))
+    assert outcomes(bundled(), machine, PLAIN, opens=OWN)["GPU001"] == "unknown"
+
+
+# GPU002
+
+
+@pytest.mark.parametrize(
+    ("runtime", "driver", "outcome"),
+    [
+        ("9.0", "384.81", "ok"), ("9.0", "375.51", "fail"), ("9.2", "390.30", "fail"), ("10.0", "410.48", "ok"),
+        ("11.8", "450.80.02", "ok"), ("11.8", "440.33", "fail"), ("11.8", "450.51.06", "risk"),
+        ("12.4", "525.60.13", "ok"), ("12.4", "520.61.05", "fail"), ("13.0", "580.65.06", "ok"),
+        ("13.1", "575.57.08", "fail"),
+    ],
+)  # fmt: skip
+def test_cuda_runtime_against_driver(runtime: str, driver: str, outcome: str) -> None:
+    profile = image({"/app": gpu_file(module(["70"]), cudart=runtime)})
+    assert outcomes(profile, host(V100, driver=driver))["GPU002"] == outcome
+
+
+def test_runtime_version_from_the_soname_that_is_needed() -> None:
+    profile = image({"/app": gpu_file(module(["37"]), needed=["libcudart.so.9.0"])})
+    found = finding("GPU002", profile, host(K80, driver="375.51"))
+    assert "CUDA driver version is insufficient for CUDA runtime version" in found.predicted_error
+    assert "384.81" in found.remedy
+
+
+def test_pytorch_says_it_in_its_own_words() -> None:
+    profile = image({"/app": gpu_file(module(["70"]), cudart="12.4")}, components=[TORCH])
+    assert "too old (found version 11040)" in finding("GPU002", profile, host(V100, driver="470.82.01")).predicted_error
+
+
+def test_runtime_newer_than_all_known_is_judged_by_its_major_version() -> None:
+    profile = image({"/app": gpu_file(module(["70"]), cudart="13.9")})
+    assert outcomes(profile, host(A100, driver="580.65.06"))["GPU002"] == "ok"
+
+
+def test_unreached_files_inform_only() -> None:
+    profile = image({"/app": gpu_file(module(["37"]), cudart="9.2")})
+    machine = host(K80, driver="384.81")
+    assert outcomes(profile, machine, reach="unreached")["GPU002"] == "ok"
+    assert finding("GPU002", profile, machine, reach="unreached").severity == "info"
+    assert finding("GPU002", profile, machine, reach="path").severity == "risk"
+
+
+# GPU003, GPU004, GPU008
+
+
+def targets(*modules, gpu=V100, driver="535.104.05", components=(), path="/app") -> dict[str, str]:
+    profile = image({path: gpu_file(*modules, cudart="9.0")}, components=components)
+    return outcomes(profile, host(gpu, driver=driver))
+
+
+def test_machine_code_of_the_same_major_version() -> None:
+    assert targets(module(["80"]), gpu=GEFORCE)["GPU003"] == "ok"
+    assert targets(module(["86"]), gpu=A100)["GPU003"] == "fail"
+    assert targets(module(["70"]), gpu=A100)["GPU003"] == "fail"
+
+
+def test_the_error_number_changed_with_cuda_10_1() -> None:
+    old, new = (image({"/app": gpu_file(module(["70"]), cudart=v)}) for v in ("9.2", "11.8"))
+    assert "48" in finding("GPU003", old, host(K80, driver="470.82.01")).predicted_error
+    assert "209" in finding("GPU003", new, host(K80, driver="470.82.01")).predicted_error
+
+
+def test_single_target_modules_of_vendor_libraries_are_no_false_alarm() -> None:
+    modules = (module(["70"], count=50), module(["80"], count=40), module(["90a"], count=10))
+    answers = targets(*modules, path="/usr/lib/libcublasLt.so.12")
+    assert answers["GPU003"] == "ok"
+
+
+def test_a_vendor_library_that_lacks_a_gpu_is_a_risk_where_the_own_code_fits() -> None:
+    profile = image({"/app": gpu_file(module(["37"])), "/usr/lib/libcudnn_ops.so.9": gpu_file(module(["50", "70"]))})
+    assert finding("GPU003", profile, host(K80, driver="470.82.01")).severity == "risk"
+    profile = image({"/app": gpu_file(module(["70"])), "/usr/lib/libcusparseLt.so.0": gpu_file(module(["80"]))})
+    assert finding("GPU003", profile, host(V100, driver="470.82.01")).severity == "info"
+
+
+def test_own_code_that_lacks_a_gpu_fails_whatever_the_vendor_libraries_hold() -> None:
+    profile = image({"/app": gpu_file(module(["70"])), "/usr/lib/libcublas.so.9.2": gpu_file(module(["37", "70"]))})
+    assert finding("GPU003", profile, host(K80, driver="396.44")).severity == "fail"
+
+
+def test_some_own_files_without_code_are_a_risk() -> None:
+    profile = image({"/app": gpu_file(module(["70"])), "/plugin.so": gpu_file(module(["80"]))})
+    found = finding("GPU003", profile, host(V100, driver="535.104.05"))
+    assert found.severity == "risk"
+    assert [each.path for each in found.evidence] == ["/plugin.so"]
+    assert "0 of 1 modules" in found.evidence[0].detail
+
+
+def test_ptx_alone_is_compiled_at_first_start() -> None:
+    answers = targets(module(["35", "70"], ["70@6.0"]), gpu=A100)
+    assert (answers["GPU003"], answers["GPU004"], answers["GPU008"]) == ("ok", "degraded", "ok")
+
+
+def test_machine_code_needs_no_compilation() -> None:
+    answers = targets(module(["70"], ["70@8.8"]))
+    assert (answers["GPU003"], answers["GPU004"], answers["GPU008"]) == ("ok", "ok", "ok")
+
+
+def test_ptx_newer_than_the_driver() -> None:
+    profile = image({"/app": gpu_file(module([], ["70@8.4"]), cudart="12.4")})
+    machine = host(V100, driver="535.104.05")
+    assert outcomes(profile, machine)["GPU003"] == "ok"
+    found = finding("GPU008", profile, machine)
+    assert (found.severity, "222" in found.predicted_error, "550.54.14" in found.remedy) == ("fail", True, True)
+    assert outcomes(profile, host(V100, driver="550.54.14"))["GPU008"] == "ok"
+
+
+def test_ptx_on_an_unknown_driver_is_unknown() -> None:
+    profile = image({"/app": gpu_file(module([], ["70@8.4"]))})
+    machine = HostProfile("1.0", "host", gpus=known((V100,), "test"))
+    assert outcomes(profile, machine)["GPU008"] == "unknown"
+
+
+def test_lto_code_alone_is_no_code() -> None:
+    assert targets(GpuModule(1, lto=("70",)))["GPU003"] == "fail"
+
+
+def test_relocatable_ptx_is_a_risk_not_a_failure() -> None:
+    profile = image({"/app": gpu_file(GpuModule(1, sass=("70",), relocatable=("70@6.0",)))})
+    assert finding("GPU003", profile, host(A100, driver="535.104.05")).severity == "risk"
+
+
+def test_two_kinds_of_gpu_of_which_one_fits_is_a_risk_that_names_the_other() -> None:
+    profile = image({"/app": gpu_file(module(["70"]))})
+    found = finding("GPU003", profile, host(K80, V100, driver="396.44"))
+    assert (found.severity, found.subject) == ("risk", "Tesla K80 (3.7)")
+
+
+def test_two_kinds_of_gpu_of_which_none_fits_fail_each() -> None:
+    profile = image({"/app": gpu_file(module(["90"]))})
+    found = [f for f in check(cell(profile, host(K80, V100, driver="396.44"))).findings if f.rule == "GPU003"]
+    assert [each.severity for each in found] == ["fail", "fail"]
+
+
+def test_a_mig_instance_counts_as_its_parent() -> None:
+    instance = Gpu("NVIDIA A100-SXM4-40GB MIG 1g.5gb", mig=True)
+    assert targets(module(["80"]), gpu=instance)["GPU003"] == "ok"
+    assert targets(module(["90"]), gpu=instance)["GPU003"] == "fail"
+
+
+def test_a_gpu_of_unknown_capability_is_unknown() -> None:
+    assert targets(module(["80"]), gpu=Gpu("Tesla Z9"))["GPU003"] == "unknown"
+
+
+def amd_host(target: str) -> HostProfile:
+    return HostProfile("1.0", "host", gpus=known((Gpu("MI210", "amd", target=target),), "test"))
+
+
+@pytest.mark.parametrize(
+    ("target", "on", "outcome"),
+    [
+        ("gfx90a", "gfx90a:sramecc+:xnack-", "ok"), ("gfx90a:xnack+", "gfx90a:sramecc+:xnack-", "fail"),
+        ("gfx908", "gfx90a:sramecc+:xnack-", "fail"), ("gfx11-generic", "gfx1102", "ok"),
+        ("gfx11-generic", "gfx1030", "fail"),
+    ],
+)  # fmt: skip
+def test_amd_code_needs_its_exact_target_or_a_generic_one(target: str, on: str, outcome: str) -> None:
+    profile = image({"/app": CodeFacts(1, gpu=GpuCode(amd=(target,)))})
+    answers = outcomes(profile, amd_host(on), PLAIN, opens=None)
+    assert answers["GPU003"] == outcome
+    assert answers["GPU007"] == "not-applicable"
+
+
+def test_nvidia_code_on_an_amd_host_lacks_a_gpu() -> None:
+    assert outcomes(image({"/app": gpu_file(KEPLER)}), amd_host("gfx90a"), PLAIN, opens=None)["GPU011"] == "degraded"
+
+
+# GPU005
+
+
+def required(value: str, machine: HostProfile, runtime=INJECTING, *more: str) -> dict[str, str]:
+    profile = image({"/app": gpu_file(module(["70", "80"]))}, [f"NVIDIA_REQUIRE_CUDA={value}", *more])
+    return outcomes(profile, machine, runtime)
+
+
+def test_requirement_is_enforced_by_some_runtimes_alone() -> None:
+    machine = host(V100, driver="470.82.01")
+    legacy = with_runtime("legacy-hook")
+    assert required("cuda>=12.4", machine)["GPU005"] == "fail"
+    assert required("cuda>=11.4", machine)["GPU005"] == "ok"
+    assert required("cuda>=12.4", machine, with_runtime(""))["GPU005"] == "risk"
+    assert required("cuda>=12.4", machine, legacy)["GPU005"] == "risk"
+    for version, outcome in (("1.17.8", "fail"), ("1.18.0", "risk")):
+        installed = known((InstalledRuntime("nvidia", version),), "test")
+        assert required("cuda>=12.4", replace(machine, runtimes=installed), legacy)["GPU005"] == outcome
+
+
+def with_runtime(enforces: str):
+    change = RuntimeChange("1.18", "CDI", enforces_require="never")
+    return replace(INJECTING, enforces_require=enforces, changes=(change,))
+
+
+def test_requirement_on_unknown_facts_is_unknown() -> None:
+    machine = HostProfile("1.0", "host", gpus=known((V100,), "test"))
+    assert required("cuda>=12.4", machine)["GPU005"] == "unknown"
+
+
+def test_requirement_switched_off() -> None:
+    machine = host(V100, driver="470.82.01")
+    assert required("cuda>=12.4", machine, INJECTING, "NVIDIA_DISABLE_REQUIRE=true")["GPU005"] == "not-applicable"
+
+
+# GPU006
+
+COMPAT = "/usr/local/cuda-12.9/compat/libcuda.so.575.57.08"
+NOTE = ForwardCompat("12.9", (535, 550, 570, 575), (1, 2, 7))
+
+
+def compat_image(note: ForwardCompat | None = NOTE) -> object:
+    return image(
+        {COMPAT: libcuda("12.9", forward_compat=note), "/app": gpu_file(module(["70", "86"], []), cudart="12.9")}
+    )
+
+
+def test_compat_on_a_listed_branch_is_fine_and_raises_the_drivers_cuda() -> None:
+    answers = outcomes(compat_image(), host(V100, driver="535.104.05"), PLAIN, opens=COMPAT)
+    assert (answers["GPU001"], answers["GPU006"], answers["GPU002"]) == ("not-applicable", "ok", "ok")
+
+
+def test_compat_on_a_branch_that_it_does_not_list() -> None:
+    found = finding("GPU006", compat_image(), host(V100, driver="470.82.01"), PLAIN, opens=COMPAT)
+    assert (found.severity, "803" in found.predicted_error) == ("fail", True)
+
+
+def test_compat_on_a_geforce() -> None:
+    assert (
+        "804"
+        in finding("GPU006", compat_image(), host(GEFORCE, driver="535.104.05"), PLAIN, opens=COMPAT).predicted_error
+    )
+
+
+def test_compat_without_a_note_is_unknown() -> None:
+    assert outcomes(compat_image(None), host(V100, driver="535.104.05"), PLAIN, opens=COMPAT)["GPU006"] == "unknown"
+
+
+def test_compat_that_nothing_opens_does_no_harm() -> None:
+    assert outcomes(compat_image(), host(V100, driver="470.82.01"))["GPU006"] == "not-applicable"
+
+
+def test_a_runtime_that_activates_compat_does_so_by_the_note() -> None:
+    runtime = replace(INJECTING, applies_compat=True)
+    assert outcomes(compat_image(), host(V100, driver="535.104.05"), runtime)["GPU006"] == "ok"
+    assert outcomes(compat_image(), host(V100, driver="580.65.06"), runtime)["GPU006"] == "not-applicable"
+
+
+# GPU007
+
+
+def test_no_libcuda_anywhere() -> None:
+    found = finding(
+        "GPU007", image({"/app": gpu_file(KEPLER, cudart="9.0")}), host(K80, driver="396.44"), PLAIN, opens=None
+    )
+    assert (found.severity, "35" in found.predicted_error) == ("fail", True)
+
+
+def test_a_file_linked_against_libcuda_does_not_start_without_it() -> None:
+    profile = image({"/app": gpu_file(KEPLER, needed=["libcuda.so.1"])})
+    assert (
+        "cannot open shared object file"
+        in finding("GPU007", profile, host(K80, driver="396.44"), PLAIN, opens=None).predicted_error
+    )
+
+
+def test_a_stub_is_no_driver() -> None:
+    stub = "/usr/local/cuda/lib64/stubs/libcuda.so"
+    profile = image({stub: libcuda("", stub=True), "/app": gpu_file(KEPLER)})
+    assert "stub" in finding("GPU007", profile, host(K80, driver="396.44"), PLAIN, opens=stub).predicted_error
+
+
+def test_no_libcuda_on_an_undescribed_host_is_unknown() -> None:
+    profile = image({"/app": gpu_file(KEPLER)})
+    assert outcomes(profile, HostProfile("1.0", "host"), PLAIN, opens=None)["GPU007"] == "unknown"
+    assert outcomes(profile, HostProfile("1.0", "host"), INJECTING, opens=None)["GPU007"] == "unknown"
+
+
+def test_a_gpu_without_a_driver() -> None:
+    machine = HostProfile("1.0", "h", driver=Driver(absent("t"), absent("t"), absent("t")), gpus=known((K80,), "t"))
+    assert outcomes(image({"/app": gpu_file(KEPLER)}), machine, opens=None)["GPU007"] == "fail"
+
+
+# GPU009
+
+
+def test_a_driver_function_newer_than_the_driver() -> None:
+    profile = image({"/app": gpu_file(KEPLER, functions=["cuLaunchKernelEx", "cuInit"], flags=["now"])})
+    found = finding("GPU009", profile, host(K80, driver="470.82.01"))
+    assert (found.subject, found.severity) == ("cuLaunchKernelEx", "fail")
+    assert "undefined symbol: cuLaunchKernelEx" in found.predicted_error
+    assert outcomes(profile, host(K80, driver="525.60.13"))["GPU009"] == "ok"
+
+
+def test_lazily_bound_it_is_a_risk() -> None:
+    profile = image({"/app": gpu_file(KEPLER, functions=["cuLaunchKernelEx"])})
+    assert finding("GPU009", profile, host(K80, driver="470.82.01")).severity == "risk"
+
+
+def test_the_hosts_real_exports_decide_where_they_were_read() -> None:
+    profile = image({"/app": gpu_file(KEPLER, functions=["cuLaunchKernelEx"], flags=["now"])})
+    library = HostLibrary("/usr/lib64/libcuda.so.1", "libcuda.so.1", functions=("cuInit", "cuLaunchKernelEx"))
+    machine = replace(host(K80, driver="470.82.01"), libraries=known((library,), "test"))
+    assert outcomes(profile, machine)["GPU009"] == "ok"
+    lacking = replace(library, functions=("cuInit",))
+    assert outcomes(profile, replace(machine, libraries=known((lacking,), "t")))["GPU009"] == "fail"
+
+
+# GPU010, GPU011, GPU012
+
+
+def test_below_tensorflows_minimum() -> None:
+    component = Component("TensorFlow", "1.12.0", minimum_capability="7.0", built_for=("7.0",))
+    profile = image({"/app": gpu_file(module(["37", "70"]))}, components=[component])
+    found = finding("GPU010", profile, host(K80, driver="396.44"))
+    assert "Ignoring visible gpu device (device: 0, name: Tesla K80" in found.predicted_error
+    assert "The minimum required Cuda capability is 7.0." in found.predicted_error
+    assert outcomes(profile, host(V100, driver="396.44"))["GPU010"] == "ok"
+    assert finding("GPU010", profile, host(K80, V100, driver="396.44")).severity == "risk"
+
+
+def test_a_host_without_gpu() -> None:
+    profile = image({"/app": gpu_file(KEPLER)})
+    assert outcomes(profile, host(), opens=None) == dict.fromkeys(ALL, "not-applicable") | {"GPU011": "degraded"}
+    assert outcomes(profile, host(), opens=None, require_gpu=True)["GPU011"] == "fail"
+    assert outcomes(profile, host(K80, driver="396.44"))["GPU011"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "outcome"),
+    [
+        (K80, "470.82.01", "ok"), (K80, "535.104.05", "fail"), (V100, "580.65.06", "ok"), (V100, "590.44.01", "fail"),
+        (A100, "440.33.01", "fail"), (A100, "450.80.02", "ok"), (Gpu("Tesla M2090"), "390.30", "ok"),
+        (Gpu("Tesla M2090"), "396.44", "fail"), (Gpu("NVIDIA H200"), "535.104.05", "risk"),
+    ],
+)  # fmt: skip
+def test_driver_branches_and_gpu_generations(gpu: Gpu, driver: str, outcome: str) -> None:
+    assert outcomes(image({"/app": gpu_file(KEPLER)}), host(gpu, driver=driver))["GPU012"] == outcome
+
+
+# the minimum statement
+
+
+def test_what_an_image_needs_of_any_host() -> None:
+    profile = image({"/app": gpu_file(module(["35", "70"], ["70@6.0"]), cudart="9.0")})
+    stated = {what: needed for what, needed, _ in minimum(profile, KNOWLEDGE)}
+    assert stated["GPU driver"] == "384.81 or newer"
+    assert stated["GPU, native"] == "compute capability 3.5, 3.7, 7.0, 7.5"
+    assert stated["GPU, by JIT of PTX"].startswith("compute capability 7.2, 8.0")
+    assert "5.2" in stated["GPU, not on"]
+
+
+def test_an_image_without_gpu_code_states_nothing() -> None:
+    assert list(minimum(image({"/usr/bin/true": CodeFacts(1)}), KNOWLEDGE)) == []
