@@ -38,9 +38,7 @@ def check(context: Context) -> Answers:
         image_platform=_platform(min(machines)),
         host_platform=_platform(host.value),
     )
-    answers.found(finding)
-    outcome = "ok" if finding.severity == "info" else finding.severity
-    answers.answer("ARCH001", outcome, f"the image's programs are for {named}, the host is {host.value}")
+    answers.conclude("ARCH001", [finding], f"the image's programs are for {named}, the host is {host.value}")
     return answers
 
 

@@ -1,7 +1,7 @@
 """What every rule sees, and what it answers with. Rules are pure: nothing here reads a file."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.closure import Closure
 
+_WORST_FIRST: tuple[Outcome, ...] = ("fail", "risk", "degraded")
+_TITLES = 3
 _BY_REACH: dict[str, tuple[Severity, ...]] = {
     "path": ("risk", "degraded", "info"),
     "unreached": ("info",),
@@ -107,5 +109,28 @@ class Answers:
     def found(self, finding: Finding) -> None:
         self.findings.append(finding)
 
+    def conclude(self, rule: str, findings: Iterable[Finding], fine: str, unknown: str = "") -> None:
+        """Adds `findings` and the rule's outcome: the worst of them, else `unknown` where given, else ok with `fine`.
+
+        An open question does not hide a certain failure, and findings that are only information leave it open.
+        """
+        found = tuple(findings)
+        self.findings.extend(found)
+        worst = next((level for level in _WORST_FIRST if any(f.severity == level for f in found)), None)
+        if worst and (worst != "degraded" or not unknown):
+            self.answer(rule, worst, _titles(finding for finding in found if finding.severity == worst))
+        elif unknown:
+            self.answer(rule, "unknown", unknown)
+        else:
+            self.answer(rule, "ok", f"{fine} (not decisive: {_titles(found)})" if found else fine)
+
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
+
+
+def _titles(findings: Iterable[Finding]) -> str:
+    """The titles of `findings`; of many the first ones and the number of the others."""
+    titles = list(dict.fromkeys(finding.title for finding in findings))
+    if len(titles) > _TITLES + 1:
+        titles[_TITLES:] = [f"{len(titles) - _TITLES} more"]
+    return "; ".join(titles)

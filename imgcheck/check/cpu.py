@@ -12,7 +12,7 @@ from imgcheck.check.arch import platform_machine
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.facts import Isa, IsaUse, Linkage
 from imgcheck.documents.image import FileRecord
-from imgcheck.documents.report import Evidence, Finding, Outcome, Severity
+from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import cpus
 
 _HOT_FUNCTIONS = 1000
@@ -20,7 +20,7 @@ _HOT_FUNCTIONS = 1000
 _OBEYS_NOTE = "2.33"
 """First glibc whose loader compares GNU_PROPERTY_X86_ISA_1_NEEDED with the CPU."""
 _REACHES = ("entry", "import", "path", "unreached")
-_WORST: tuple[Severity, ...] = ("fail", "risk", "degraded")
+_BASELINE = "nothing beyond the baseline is used"
 
 
 @dataclass(frozen=True)
@@ -135,16 +135,8 @@ def _illegal(context: Context, host: _Host, code: list, answers: Answers) -> set
     """CPU001; returns the files whose code traps."""
     trapping = [need for need in map(_only_trapping(host), _needs(host, code, "required", False)) if need.uses]
     findings = list(_grouped(context, host, "CPU001", "fail", trapping))
-    open_needs = list(_needs(host, code, "required", None)) if host.features is None else []
-    _conclude(
-        context,
-        answers,
-        "CPU001",
-        findings,
-        open_needs,
-        ok=f"{host.name} has every extension that the code requires",
-        bad="required by the code, and not in this CPU",
-    )
+    fine = f"{host.name} has every extension that the code requires" if host.features is not None else _BASELINE
+    answers.conclude("CPU001", findings, fine, _open(context, host, _needs(host, code, "required", None)))
     return {need.record.path for need in trapping}
 
 
@@ -167,16 +159,8 @@ def _undecided(context: Context, host: _Host, code: list, answers: Answers) -> N
         findings += _grouped(context, host, "CPU002", "risk", list(_needs(host, code, "required", None)))
     findings += _wrong_results(context, host, code)
     merged = list({finding.subject: finding for finding in reversed(findings)}.values())[::-1]
-    open_needs = list(_needs(host, code, "unknown", None)) if host.features is None else []
-    _conclude(
-        context,
-        answers,
-        "CPU002",
-        merged,
-        open_needs,
-        ok="no undecided use of an extension that this CPU lacks",
-        bad="in the code, not in this CPU, and it could not be decided whether it runs",
-    )
+    fine = "no undecided use of an extension that this CPU lacks" if host.features is not None else _BASELINE
+    answers.conclude("CPU002", merged, fine, _open(context, host, _needs(host, code, "unknown", None)))
 
 
 def _wrong_results(context: Context, host: _Host, code: list) -> Iterator[Finding]:
@@ -252,36 +236,16 @@ def _evidence(context: Context, host: _Host, need: _Need) -> Evidence:
     return context.evidence(need.record, shown, **{key: value for key, value in data.items() if value})
 
 
-def _conclude(
-    context: Context,
-    answers: Answers,
-    rule: str,
-    findings: list[Finding],
-    open_needs: list[_Need],
-    ok: str,
-    bad: str,
-) -> None:
-    """The outcome: the worst finding, else unknown where reached code has an open need, else ok."""
-    for finding in findings:
-        answers.found(finding)
-    worst = next((severity for severity in _WORST if any(f.severity == severity for f in findings)), None)
-    if worst:
-        subjects = [f.subject for f in findings if f.severity == worst]
-        named = cpus.display(context.knowledge, context.host.cpu.architecture.value or "", subjects)
-        answers.answer(rule, worst, f"{named}: {bad}")
-        return
+def _open(context: Context, host: _Host, open_needs: Iterable[_Need]) -> str:
+    """Why it is open whether the CPU has what reached code needs; "" where it is not."""
+    if unread := _unread(context):
+        return unread
     reached = [need for need in open_needs if context.closure.reach(need.record.path) in ("entry", "import")]
-    unread = _unread(context)
-    if unread:
-        answers.answer(rule, "unknown", unread)
-    elif reached:
-        machine = context.image.facts(reached[0].record).linkage.machine
-        names = cpus.display(context.knowledge, machine, {use.feature for need in reached for use in need.uses})
-        answers.answer(rule, "unknown", f"the image uses {names}, and the host's CPU features are not known")
-    elif findings:
-        answers.answer(rule, "ok", "what the command reaches uses nothing that this CPU lacks")
-    else:
-        answers.answer(rule, "ok", ok if context.host.cpu.features.known else "nothing beyond the baseline is used")
+    if host.features is not None or not reached:
+        return ""
+    machine = context.image.facts(reached[0].record).linkage.machine
+    names = cpus.display(context.knowledge, machine, {use.feature for need in reached for use in need.uses})
+    return f"the image uses {names}, and the host's CPU features are not known"
 
 
 def _unread(context: Context) -> str:
@@ -318,15 +282,9 @@ def _refused(context: Context, host: _Host, answers: Answers) -> None:
         )
         return
     findings = [*_level_findings(context, host, marked, glibc), *_power_findings(context, host)]
-    for finding in findings:
-        answers.found(finding)
-    worst = next((severity for severity in _WORST if any(f.severity == severity for f in findings)), None)
-    if worst:
-        answers.answer("CPU003", worst, f"the CPU is below what {findings[0].subject} demands")
-    elif marked:
-        answers.answer("CPU003", "ok", "the CPU reaches the levels that the image's files are marked with")
-    else:
-        answers.answer("CPU003", "ok", "no file of the image is marked with a level above the baseline")
+    reaches = "the CPU reaches the levels that the image's files are marked with"
+    baseline = "no file of the image is marked with a level above the baseline"
+    answers.conclude("CPU003", findings, reaches if marked else baseline)
 
 
 def _marked(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage]]:
@@ -443,11 +401,7 @@ def _unused(context: Context, host: _Host, code: list, answers: Answers) -> None
         answers.answer("CPU004", "unknown", "the host's CPU features are not known")
         return
     findings = [found for each in hot if (found := _leaves_unused(context, host, *each))]
-    for finding in findings:
-        answers.found(finding)
-    outcome: Outcome = "degraded" if findings else "ok"
-    reason = f"{len(findings)} of {len(hot)} libraries with much vector arithmetic leave wider instructions unused"
-    answers.answer("CPU004", outcome, reason)
+    answers.conclude("CPU004", findings, "libraries with much vector arithmetic use what this CPU offers")
 
 
 def _leaves_unused(context: Context, host: _Host, record: FileRecord, linkage: Linkage, isa: Isa) -> Finding | None:

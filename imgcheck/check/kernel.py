@@ -13,7 +13,6 @@ from imgcheck.documents.report import Finding, Severity
 from imgcheck.loader.system import glibc_version
 
 _LINUX = "linux "
-_SEVERITIES: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
 
 
 @dataclass(frozen=True)
@@ -30,19 +29,19 @@ def check(context: Context) -> Answers:
     answers = Answers()
     floors = _floors(context)
     if not floors:
-        answers.answer("KRN001", "not-applicable", "No file of the image names a lowest kernel.")
+        answers.answer("KRN001", "not-applicable", "no file of the image names a lowest kernel")
         return answers
     rules = loader_rules(context.knowledge)
     highest = max((floor.kernel for floor in floors), key=versions.parse)
     if context.host.kernel.known:
         _compare(context, floors, highest, rules, answers)
     elif versions.at_least(rules.kernel.oldest, highest):
-        reason = f"The image asks for Linux {highest} at most, older than any kernel on which containers run."
+        reason = f"the image asks for Linux {highest} at most, older than any kernel on which containers run"
         answers.answer("KRN001", "ok", reason)
     elif all(_unchecked(context, floor, rules) for floor in _above(floors, rules.kernel.oldest)):
-        answers.answer("KRN001", "ok", "The image's glibc loads files whatever kernel they ask for.")
+        answers.answer("KRN001", "ok", "the image's glibc loads files whatever kernel they ask for")
     else:
-        reason = f"The image asks for Linux {highest}, and the host's kernel is not known; give --kernel."
+        reason = f"the image asks for Linux {highest}, and the host's kernel is not known; give --kernel"
         answers.answer("KRN001", "unknown", reason)
     return answers
 
@@ -75,15 +74,8 @@ def _compare(context: Context, floors: list[_Floor], highest: str, rules: Loader
     for floor in _above(floors, kernel):
         groups[_subject(context, floor)].append(floor)
     findings = [_finding(context, subject, group, rules) for subject, group in groups.items()]
-    findings.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
-    for finding in findings:
-        answers.found(finding)
-    if not findings:
-        answers.answer("KRN001", "ok", f"The image asks for Linux {highest} at most, and the host runs {kernel}.")
-        return
-    worst = findings[0].severity
-    names = ", ".join(finding.subject for finding in findings if finding.severity == worst)
-    answers.answer("KRN001", "ok" if worst == "info" else worst, f"Linux {kernel} is older than {names} asks for.")
+    fine = f"the image asks for Linux {highest} at most, and the host runs {kernel}"
+    answers.conclude("KRN001", findings, fine)
 
 
 def _subject(context: Context, floor: _Floor) -> str:

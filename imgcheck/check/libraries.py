@@ -2,7 +2,7 @@
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import msgspec
@@ -11,12 +11,11 @@ from imgcheck import versions
 from imgcheck.check.context import Answers, Context, severity_for
 from imgcheck.check.loader_rules import LoaderRules, loader_rules, package_remedy
 from imgcheck.documents.image import FileRecord
-from imgcheck.documents.report import Evidence, Finding, Outcome, Severity
+from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.loader.closure import Problem
 from imgcheck.loader.system import glibc_version
 
 _SEVERITIES: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
-_OUTCOMES: dict[Severity, Outcome] = {"fail": "fail", "risk": "risk", "degraded": "degraded", "info": "ok"}
 _SHOWN = 3
 _PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
 
@@ -36,7 +35,7 @@ class _Libraries:
     def answers(self) -> Answers:
         if not any(facts.linkage is not None for facts in self._context.image.objects.values()):
             for rule in ("LIB001", "LIB002", "LIB003"):
-                self._answers.answer(rule, "not-applicable", "The image holds no ELF program or library.")
+                self._answers.answer(rule, "not-applicable", "the image holds no ELF program or library")
             return self._answers
         self._missing_libraries()
         self._missing_versions()
@@ -51,7 +50,7 @@ class _Libraries:
             if problem.kind == "interpreter" or (problem.kind == "library" and self._counts(problem)):
                 groups[problem.needed].append(problem)
         findings = [self._missing(needed, problems) for needed, problems in groups.items()]
-        self._conclude("LIB001", findings, "Every program and library finds what it needs.")
+        self._answers.conclude("LIB001", findings, "what the command reaches finds every library that it needs")
 
     def _counts(self, problem: Problem) -> bool:
         return not self._rules.of_driver(problem.needed) and not problem.injected
@@ -145,7 +144,9 @@ class _Libraries:
             if problem.kind == "version" and not problem.injected:
                 groups[problem.needed].append(problem)
         findings = [self._missing_version(needed, problems) for needed, problems in groups.items()]
-        self._conclude("LIB002", findings, "Every symbol version that a file needs is defined.")
+        self._answers.conclude(
+            "LIB002", findings, "every symbol version that the reached files need is defined"
+        )
 
     def _missing_version(self, needed: str, problems: list[Problem]) -> Finding:
         severity, first, evidence = self._weighed(problems, self._version_severity)
@@ -185,12 +186,12 @@ class _Libraries:
         closure = self._context.closure
         if not closure.injected:
             self._answers.answer(
-                "LIB003", "not-applicable", f"{self._context.runtime.id} brings no library of this host."
+                "LIB003", "not-applicable", f"{self._context.runtime.id} brings no library of this host"
             )
         elif not self._uses_driver():
-            self._answers.answer("LIB003", "not-applicable", "Nothing in the image uses the host's libraries.")
+            self._answers.answer("LIB003", "not-applicable", "nothing in the image uses the host's libraries")
         elif self._musl_image():
-            self._conclude("LIB003", [self._musl_finding()], "")
+            self._answers.conclude("LIB003", [self._musl_finding()], "")
         elif closure.assumed:
             self._bounded()
         else:
@@ -226,15 +227,15 @@ class _Libraries:
         """A described host: its files are not known, its glibc bounds what they can need."""
         host, image = self._context.host.glibc, self._image_glibc()
         if not host.known:
-            reason = "The host's glibc and the version needs of its driver libraries are not known; give --glibc."
+            reason = "the host's glibc and the version needs of its driver libraries are not known; give --glibc"
             self._answers.answer("LIB003", "unknown", reason)
         elif not image:
-            self._answers.answer("LIB003", "unknown", "The image's glibc is not known, so what it defines is neither.")
+            self._answers.answer("LIB003", "unknown", "the image's glibc is not known, so what it defines is neither")
         elif versions.at_least(image, host.value):
-            reason = f"The host's glibc {host.value} is not newer than the image's {image}."
+            reason = f"the host's glibc {host.value} is not newer than the image's {image}"
             self._answers.answer("LIB003", "ok", reason)
         else:
-            self._conclude("LIB003", [self._bounded_finding(host.value, image)], "")
+            self._answers.conclude("LIB003", [self._bounded_finding(host.value, image)], "")
 
     def _bounded_finding(self, host: str, image: str) -> Finding:
         path = self._context.closure.opens.get("libcuda.so.1") or min(self._context.closure.injected)
@@ -266,7 +267,7 @@ class _Libraries:
             if problem.injected and problem.kind in ("version", "library") and self._matters(problem):
                 groups[problem.path].append(problem)
         findings = [self._injected_finding(path, problems) for path, problems in groups.items()]
-        self._conclude("LIB003", findings, "The injected host libraries find what they need in the image.")
+        self._answers.conclude("LIB003", findings, "the injected host libraries find what they need in the image")
 
     def _matters(self, problem: Problem) -> bool:
         """Opened for computing, or loaded by a program of the image."""
@@ -330,25 +331,6 @@ class _Libraries:
             return Evidence(path=problem.path, detail=detail, data=data)
         reach = self._context.closure.reach(problem.root)
         return msgspec.structs.replace(self._context.evidence(record, detail, **data), reach=reach)
-
-    def _conclude(self, rule: str, findings: Iterable[Finding], fine: str) -> None:
-        found = sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))
-        for finding in found:
-            self._answers.found(finding)
-        if not found:
-            self._answers.answer(rule, "ok", fine)
-            return
-        worst = found[0].severity
-        names = ", ".join(finding.subject for finding in found if finding.severity == worst)
-        text = {
-            "LIB001": f"Missing: {names}.",
-            "LIB002": f"Versions are missing in {names}.",
-            "LIB003": f"Host libraries that do not fit: {names}.",
-        }[rule]
-        aside = (
-            " Only files that the command does not reach, or optional ones, are concerned." if worst == "info" else ""
-        )
-        self._answers.answer(rule, _OUTCOMES[worst], text + aside)
 
 
 def _package(path: str) -> str:

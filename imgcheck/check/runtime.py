@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context
-from imgcheck.documents.report import Evidence, Finding, Outcome, Severity
+from imgcheck.documents.report import Evidence, Finding, Severity
 
 _DRIVERLESS = {"void", "none", ""}
 _COMPUTE = {"all", "compute"}
@@ -52,14 +52,6 @@ def _config(detail: str) -> tuple[Evidence, ...]:
     return (Evidence(path="", detail=detail),)
 
 
-def _conclude(answers: Answers, rule: str, findings: list[Finding], good: str) -> None:
-    for finding in findings:
-        answers.found(finding)
-    severities = [finding.severity for finding in findings]
-    outcome: Outcome = "fail" if "fail" in severities else "risk" if "risk" in severities else "ok"
-    answers.answer(rule, outcome, good if outcome == "ok" else findings[0].title)
-
-
 def _driver_floor(context: Context, answers: Answers) -> None:
     """RUN001."""
     runtime, driver = context.runtime, context.host.driver.kernel_module
@@ -82,7 +74,7 @@ def _driver_floor(context: Context, answers: Answers) -> None:
                 minimum=runtime.minimum_driver,
             )
         )
-    _conclude(answers, "RUN001", findings, f"driver {driver.value} is not older than {runtime.minimum_driver}")
+    answers.conclude("RUN001", findings, f"driver {driver.value} is not older than {runtime.minimum_driver}")
 
 
 def _environment(context: Context, answers: Answers) -> None:
@@ -97,7 +89,7 @@ def _environment(context: Context, answers: Answers) -> None:
         for variable, consequence in runtime.requires_environment.items()
         if not _serves(variable, settings.get(variable))
     ]
-    _conclude(answers, "RUN002", findings, "the image sets what the runtime asks for")
+    answers.conclude("RUN002", findings, "the image sets what the runtime asks for")
 
 
 def _serves(variable: str, value: str | None) -> bool:
@@ -146,7 +138,7 @@ def _labels(context: Context, answers: Answers) -> None:
         for label, consequence in runtime.requires_labels.items()
         if label not in context.image.config.labels
     ]
-    _conclude(answers, "RUN003", findings, "the image carries the label")
+    answers.conclude("RUN003", findings, "the image carries the label")
 
 
 def _required_paths(context: Context, answers: Answers) -> None:
@@ -169,7 +161,7 @@ def _required_paths(context: Context, answers: Answers) -> None:
         )
         for path in missing
     ]
-    _conclude(answers, "RUN004", findings, "the image has what the runtime binds to")
+    answers.conclude("RUN004", findings, "the image has what the runtime binds to")
 
 
 def _working_directory(context: Context, answers: Answers) -> None:
@@ -193,7 +185,7 @@ def _working_directory(context: Context, answers: Answers) -> None:
                 directory=directory,
             )
         )
-    _conclude(answers, "RUN005", findings, f"{directory} exists")
+    answers.conclude("RUN005", findings, f"{directory} exists")
 
 
 def _directory(context: Context) -> str:
@@ -222,7 +214,7 @@ def _user(context: Context, answers: Answers) -> None:
                 user=user,
             )
         )
-    _conclude(answers, "RUN006", findings, f"USER {user} is understood" if user else "the image sets no USER")
+    answers.conclude("RUN006", findings, f"USER {user} is understood" if user else "the image sets no USER")
 
 
 def _destination(context: Context, answers: Answers) -> None:
@@ -246,7 +238,7 @@ def _destination(context: Context, answers: Answers) -> None:
                 first=runtime.requires_one_directory[0],
             )
         )
-    _conclude(answers, "RUN007", findings, "the image has a directory for the driver's libraries")
+    answers.conclude("RUN007", findings, "the image has a directory for the driver's libraries")
 
 
 def _architecture(context: Context, answers: Answers) -> None:
@@ -271,7 +263,7 @@ def _architecture(context: Context, answers: Answers) -> None:
                 architectures=" and ".join(runtime.injects_on),
             )
         )
-    _conclude(answers, "RUN008", findings, f"the runtime injects the driver on {host.value}")
+    answers.conclude("RUN008", findings, f"the runtime injects the driver on {host.value}")
 
 
 def _relative_command(context: Context, answers: Answers) -> None:
@@ -296,7 +288,7 @@ def _relative_command(context: Context, answers: Answers) -> None:
                 option=option.replace("{directory}", config.working_directory),
             )
         )
-    _conclude(answers, "RUN009", findings, "the image's command does not depend on its WORKDIR")
+    answers.conclude("RUN009", findings, "the image's command does not depend on its WORKDIR")
 
 
 def _backtick(context: Context, answers: Answers) -> None:
@@ -317,7 +309,7 @@ def _backtick(context: Context, answers: Answers) -> None:
         context.finding("RUN010", severity, subject=name, evidence=_config(f"{name}={settings[name]}"), variable=name)
         for name in variables
     ]
-    _conclude(answers, "RUN010", findings, "")
+    answers.conclude("RUN010", findings, "")
 
 
 def _cuda_label(context: Context, answers: Answers) -> None:
@@ -344,7 +336,7 @@ def _cuda_label(context: Context, answers: Answers) -> None:
                 driver_cuda=cuda.value,
             )
         )
-    _conclude(answers, "RUN011", findings, f"the driver's CUDA {cuda.value} is not older than the image's {wanted}")
+    answers.conclude("RUN011", findings, f"the driver's CUDA {cuda.value} is not older than the image's {wanted}")
 
 
 def _installed_version(context: Context) -> str:
