@@ -21,6 +21,8 @@ _DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 
        "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
        "GNU_HASH": 0x6FFFFEF5, "PLTREL": 20}  # fmt: skip
 _NAMES_LIMIT = 10_000
+_FUNCTION_ENDS = (0x00, 0x90, 0xC3, 0xCC, 0xF4, 0x0B, 0xD6)
+"""Last bytes of padding, RET, INT3, HLT, UD2 on x86; of RET and zeros on AArch64."""
 _ASSEMBLY_GAP = 24
 """Code of at least this many bytes between two unwind entries is taken for a function of its own: hand-written."""
 
@@ -130,6 +132,14 @@ class Layout:
         """Code from `start` to `end`, cut at the end of its area."""
         area = self.area_of(start)
         return area.data[start - area.address : end - area.address].tobytes() if area else b""
+
+    def bytes_before(self, addresses: np.ndarray) -> np.ndarray:
+        """The byte before each address; 0 outside the code."""
+        values = np.zeros(len(addresses), np.uint8)
+        for area in self.areas:
+            inside = (addresses > area.address) & (addresses <= area.end)
+            values[inside] = area.data[addresses[inside] - area.address - 1]
+        return values
 
     def in_code(self, addresses: np.ndarray) -> np.ndarray:
         inside = np.zeros(len(addresses), bool)
@@ -251,7 +261,11 @@ class Layout:
         """Aligned targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""
         start, end = self.unwind
         pointed = self.pointers.target
-        target = distinct(np.concatenate([self.called, pointed[self.in_code(pointed)]]))
+        once, twice = distinct(self.called), np.sort(self.called)
+        # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
+        once = once[np.isin(self.bytes_before(once), _FUNCTION_ENDS)]
+        twice = twice[:-1][twice[1:] == twice[:-1]]
+        target = distinct(np.concatenate([once, twice, pointed[self.in_code(pointed)]]))
         target = target[target % 16 == 0]
         if not len(start):
             return target

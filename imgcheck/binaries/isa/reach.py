@@ -41,7 +41,12 @@ def reach(edges: Edges, count: int, roots: np.ndarray) -> tuple[np.ndarray, np.n
 
 def path_to(layout: Layout, functions: Functions, parent: np.ndarray, function: int) -> tuple[str, ...]:
     """Names of the functions from a root down to `function`, by what `reach` says of their parents."""
+    return tuple(layout.name(int(functions.start[step])) for step in steps_to(parent, function)[-_LONGEST_PATH:])
+
+
+def steps_to(parent: np.ndarray, function: int) -> list[int]:
+    """Indices of the functions from a root down to `function`."""
     steps = [function]
-    while parent[steps[-1]] >= 0 and len(steps) < _LONGEST_PATH:
+    while parent[steps[-1]] >= 0:
         steps.append(int(parent[steps[-1]]))
-    return tuple(layout.name(int(functions.start[step])) for step in reversed(steps))
+    return steps[::-1]

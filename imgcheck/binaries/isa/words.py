@@ -41,7 +41,10 @@ class _Words:
         self.layout, self.machine = layout, layout.elf.machine
         self.rules = _patterns(self.machine)
         self.words = [(a.address, a.data[: len(a.data) & ~3].view("<u4")) for a in layout.areas if a.address % 4 == 0]
-        layout.called = self._branches[1]
+        sites, targets = self._branches
+        # Only BL links; B also goes to labels within a function.
+        links = 0x80000000 if self.machine == "aarch64" else 1
+        layout.called = targets[(self._word_at(sites) & np.uint32(links)) != 0]
         self.functions = layout.functions
 
     # Scans

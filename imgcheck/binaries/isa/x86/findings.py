@@ -1,6 +1,7 @@
 """What the code of one file shows: confirmed instructions per function, and where it asks the CPU."""
 
 from functools import cached_property
+from itertools import pairwise
 
 import iced_x86 as iced
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from imgcheck.binaries.isa.layout import Layout, distinct
 from imgcheck.binaries.isa.names import is_clone, matches, queries
 from imgcheck.binaries.isa.reach import Edges, reach
-from imgcheck.binaries.isa.x86.decode import bytes_at, confirm, instructions
+from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings
 from imgcheck.binaries.isa.x86.graph import Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
@@ -261,6 +262,24 @@ class Findings:
         """Calls and tail calls that happen without a test before them in the calling function."""
         calls = self.graph.calls
         return calls.take(np.flatnonzero(~self.guards.guarded(calls.source, calls.site)))
+
+    def reject_false_calls(self, steps: list[int]) -> bool:
+        """Drops the calls along a path that are no instructions; whether there were any."""
+        calls = self.open_calls
+        false: list[int] = []
+        for source, target in pairwise(steps):
+            first, last = np.searchsorted(calls.source, [source, source + 1])
+            at = first + np.flatnonzero(calls.target[first:last] == target)
+            begin = boundaries(self.layout, self.functions, np.array([source]), self.bits)
+            # The site is the opcode byte: a prefix before it belongs to the instruction.
+            real = np.isin(calls.site[at], begin) | np.isin(calls.site[at] - 1, begin)
+            if not real.any():
+                false += at.tolist()
+        if false:
+            self.open_calls = calls.take(np.setdiff1d(np.arange(len(calls.source)), false))
+            self.__dict__.pop("reached_at_load", None)
+            self.__dict__.pop("reached_by_exports", None)
+        return bool(false)
 
     @cached_property
     def clones(self) -> np.ndarray:

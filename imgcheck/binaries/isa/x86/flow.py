@@ -270,6 +270,8 @@ def follow(code: list[iced.Instruction], context: Context, parameters: set[int],
     walk.flow.tests = len(walk.tests)
     if walk.tests:
         walk.flow.guarded = _guarded(code, walk.tests)
+        # A conditional jump out of the function happens behind the test that it is.
+        walk.flow.guarded += [(ip, ip + 1) for ip in walk.tests]
         if tells:
             _tell(walk)
     return walk.flow

@@ -12,9 +12,11 @@ import numpy as np
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.reach import Edges
+from imgcheck.binaries.isa.x86.decode import bytes_at
 from imgcheck.binaries.isa.x86.screen import find_bytes
 
 LEA = 0x8D
+_CALL = 0xE8
 _STUB_REACH = 12
 """A PLT stub jumps through its slot within this many bytes: ENDBR64 (4), BND (1), FF 25."""
 
@@ -32,7 +34,10 @@ class Graph:
         """Targets of calls and of `lea`: where functions without unwind entries begin."""
         _, target, kind = self.references
         taken = target[kind == LEA]
-        return np.concatenate([self._branches[1], taken[self.layout.in_code(taken)]])
+        site, branched = self._branches
+        # Jumps also go to labels within a function; calls do not.
+        called = branched[bytes_at(self.layout, site) == _CALL]
+        return np.concatenate([called, taken[self.layout.in_code(taken)]])
 
     # Raw scans
 

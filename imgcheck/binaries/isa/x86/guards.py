@@ -54,7 +54,7 @@ class Guards:
     def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
         pairs = sorted(pair for flow in self.flows.values() for pair in flow.guarded)
         table = np.array(pairs, np.int64).reshape(-1, 2)
-        return table[:, 0], table[:, 1]
+        return table[:, 0], np.maximum.accumulate(table[:, 1])
 
 
 class Spread:

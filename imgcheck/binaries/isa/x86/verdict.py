@@ -6,7 +6,8 @@ from functools import cached_property
 import iced_x86 as iced
 import numpy as np
 
-from imgcheck.binaries.isa.reach import path_to, reach
+from imgcheck.binaries.elf import ET_EXEC
+from imgcheck.binaries.isa.reach import path_to, reach, steps_to
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import UNDECODED
 from imgcheck.binaries.isa.x86.findings import Findings
@@ -30,6 +31,8 @@ _WIDE = (
 
 
 _LOOSE_REASON = "Called through pointers in a program that is compiled for more than x86-64."
+_PATH_TRIES = 20
+"""Paths that may turn out to hold a false call before reach is given up."""
 _LEGACY = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt")
 
 
@@ -86,12 +89,12 @@ class _Judge:
             return Verdict("unknown", "The code holds well-formed encodings that no decoder at hand knows.")
         users = found.using(feature)
         open_users = found.open_users(feature)
-        at_load = self._reached(open_users, found.reached_at_load)
+        at_load = self._reached(open_users, "reached_at_load")
         if at_load:
             return Verdict("required", "Reached at load or start without a test of the CPU on the way.", *at_load)
         if not found.asks_cpu:
             return self._without_query(feature, users)
-        by_export = self._reached(open_users, found.reached_by_exports)
+        by_export = self._reached(open_users, "reached_by_exports")
         if self._is_baseline(feature, users):
             return Verdict(
                 "required", "The file was compiled for it as a whole: ordinary code uses it.", *(by_export or ())
@@ -108,24 +111,32 @@ class _Judge:
 
     @cached_property
     def _own_code_is_wide(self) -> bool:
-        """Whether the program itself, not only libraries linked into it, runs VEX code from its start."""
-        return bool(self._reached(self.found.open_vector, self.found.reached_at_load))
-
-    def _reached(self, users: np.ndarray, reached: tuple[np.ndarray, np.ndarray]) -> tuple[int, tuple[str, ...]] | None:
-        seen, parent = reached
-        hit = np.flatnonzero(users & seen & ~self.found.clones)
-        return (
-            (int(hit[0]), path_to(self.found.layout, self.found.functions, parent, int(hit[0]))) if len(hit) else None
+        """Whether a program itself, not only libraries linked into it, runs VEX code from its start."""
+        elf = self.found.layout.elf
+        return bool(elf.interpreter or elf.type == ET_EXEC) and bool(
+            self._reached(self.found.open_vector, "reached_at_load")
         )
 
+    def _reached(self, users: np.ndarray, by: str) -> tuple[int, tuple[str, ...]] | None:
+        """The first user that `by` (a reach of the findings) arrives at, with its path of confirmed calls."""
+        found = self.found
+        for _ in range(_PATH_TRIES):
+            seen, parent = getattr(found, by)
+            hit = np.flatnonzero(users & seen & ~found.clones)
+            if not len(hit):
+                return None
+            if not found.reject_false_calls(steps_to(parent, int(hit[0]))):
+                return int(hit[0]), path_to(found.layout, found.functions, parent, int(hit[0]))
+        return None
+
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
-        by_export = self._reached(users, self.found.reached_by_exports) or ()
+        by_export = self._reached(users, "reached_by_exports") or ()
         whole = self.found.layout.elf.interpreter or self.density.share <= 0.25 or feature not in _WIDE
         if feature in ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed") and users.sum() < 8:
             whole = False
         if self.found.clones[users].all():
             whole = False
-        if whole or self.found.layout.elf.type == 2:
+        if whole or self.found.layout.elf.type == ET_EXEC:
             return Verdict("required", "Nothing in the file asks the CPU what it has before it uses this.", *by_export)
         return Verdict(
             "unknown", "A few functions use it and nothing in this file asks the CPU; their caller may.", *by_export
