@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-unit lint seeds bench schema clean
+.PHONY: help demo test test-unit lint seeds bench docs schema clean
 
 help:
 	@echo "make demo       install into $(VENV) and check a small bundled image against two hosts"
@@ -14,6 +14,7 @@ help:
 	@echo "make lint       ruff"
 	@echo "make seeds      print the table of recorded failures and what imgcheck says of each"
 	@echo "make bench      measure imgcheck beside the tools used today"
+	@echo "make docs       write docs/real-image.md again from real runs"
 	@echo "make schema     write docs/schema/*.json again"
 	@echo "make clean      remove $(VENV) and caches in this directory"
 
@@ -55,6 +56,9 @@ seeds: peers
 
 bench: peers
 	@$(BIN)/python -m bench.tf112
+
+docs: peers
+	@$(BIN)/python -m tests.end_to_end.record
 
 schema: $(VENV)/.installed
 	@$(BIN)/python docs/schema/generate.py

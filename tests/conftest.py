@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers import Peer, Registry, install_apptainer, install_udocker, start_registry
+from tests.apptainer import install_apptainer
+from tests.peers import Peer, Registry, install_udocker, start_registry
 from tests.tools import REQUIRED, cache_directory, need
 
 

@@ -4,7 +4,6 @@ import base64
 import os
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.tools import CHECKOUT, cache_directory, missing, need, pypi_directory, run
+from tests.tools import need, pypi_directory, run
 
 UNPRIVILEGED = 65534
 """The user `nobody`: peers that refuse root, or need a user that exists, run as this one."""
@@ -122,21 +121,6 @@ class Peer:
             cwd=self.home,
             timeout=300,
         )
-
-
-def install_apptainer() -> Path:
-    """The `apptainer` program: the system's, else one from Debian sid put under the cache without root's help."""
-    system = Path("/usr/bin/apptainer")
-    if system.exists():
-        return system
-    program = cache_directory() / "apptainer" / "usr" / "bin" / "apptainer"
-    if not program.exists():
-        installer = CHECKOUT.parent / "shared" / "tools" / "get-apptainer"
-        if not installer.exists():
-            missing("needs apptainer (Debian sid package apptainer)")
-        search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        run(installer, cache_directory() / "apptainer", env=os.environ | {"PATH": search})
-    return program
 
 
 def install_udocker() -> Path:

@@ -57,6 +57,7 @@ _DIRECTORIES = (
     "/sbin",
     "/usr/local/bin",
     *os.environ.get("PATH", "").split(os.pathsep),
+    str(Path(sys.executable).parent),
 )
 
 
@@ -115,6 +116,12 @@ def compile_c(source: str, *flags: str, out: str = "program", compiler: str = "g
 @cache
 def _version(compiler: str) -> str:
     return run(compiler, "--version").stdout
+
+
+def debian_mirror() -> str:
+    """The Debian mirror that this machine is set up for."""
+    listed = run("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages").stdout.split()
+    return next((site for site in listed if site.rstrip("/").endswith("/debian")), "http://deb.debian.org/debian")
 
 
 def pypi_directory(requirement: str) -> Path:

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 from tests.images import layer_tar
-from tests.tools import cache_directory, compile_c, missing, need, pypi_wheel, run
+from tests.tools import cache_directory, compile_c, debian_mirror, missing, need, pypi_wheel, run
 
 SITE = "usr/local/lib/python3.6/dist-packages"
 _WHEEL_OPTIONS = ("--python-version", "3.6", "--implementation", "cp", "--abi", "cp36m", "--platform",
@@ -65,7 +65,14 @@ def _debian_root() -> Path:
             missing("needs root: debootstrap makes a root file system with its owners")
         work = Path(tempfile.mkdtemp(dir=cache_directory("real")))
         try:
-            run(need("debootstrap"), "--variant=minbase", "--include=libgomp1", "bookworm", work / "root", _mirror())
+            run(
+                need("debootstrap"),
+                "--variant=minbase",
+                "--include=libgomp1",
+                "bookworm",
+                work / "root",
+                debian_mirror(),
+            )
             shutil.rmtree(work / "root/var/cache/apt")
             run("tar", "--create", "--numeric-owner", "--sort=name", "--one-file-system", "--exclude=./dev/*",
                 "--file", work / "root.tar", "--directory", work / "root", ".")  # fmt: skip
@@ -73,12 +80,6 @@ def _debian_root() -> Path:
         finally:
             shutil.rmtree(work)
     return target
-
-
-def _mirror() -> str:
-    """The Debian mirror that this machine is set up for."""
-    listed = run("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages").stdout.split()
-    return next((site for site in listed if site.rstrip("/").endswith("/debian")), "http://deb.debian.org/debian")
 
 
 def _wheel_tar(work: Path, version: str) -> Path:
