@@ -33,6 +33,10 @@ class DocumentError(ImgcheckError):
     """A profile, host or report document cannot be read, or is of a newer major version."""
 
 
+class PolicyError(ImgcheckError):
+    """A policy or a baseline cannot be read, or asks for what does not exist."""
+
+
 class KnowledgeError(ImgcheckError):
     """A file under rules/ does not hold what its schema says."""
 

@@ -1,7 +1,9 @@
 """One image held against hosts and runtimes: every rule for every cell, and the cell that decides."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from imgcheck import __version__
 from imgcheck.check import arch, cpu, gpu, kernel, libraries, readable, runtime
@@ -18,6 +20,7 @@ from imgcheck.documents.report import (
     ImageSummary,
     Outcome,
     Report,
+    Requirement,
     Severity,
     Verdict,
 )
@@ -28,6 +31,8 @@ from imgcheck.loader.model import Loader
 from imgcheck.loader.roots import find_roots
 
 Family = Callable[[Context], Answers]
+Review = Callable[[Finding, HostProfile], Finding]
+"""What a policy makes of a finding on a host: the same, with another severity, or marked as waived."""
 
 FAMILIES: tuple[Family, ...] = (readable.check, cpu.check, gpu.check, libraries.check, kernel.check, runtime.check)
 """The rule families in the order of a report, after the architecture, without which none of them means anything."""
@@ -59,6 +64,9 @@ class Request:
     """None: the image's own ENTRYPOINT and CMD."""
     entries: tuple[str, ...] = ()
     require_gpu: bool = False
+    every_runtime: bool = False
+    """It must work under each of the runtimes, not under the best of them."""
+    review: Review | None = None
 
 
 @dataclass(frozen=True)
@@ -74,30 +82,45 @@ class _Judged:
     def rank(self) -> tuple[int, int]:
         return VERDICTS.index(self.verdict), len(self.findings)
 
+    @property
+    def summary(self) -> HostSummary:
+        return HostSummary(self.host.name, summarise(self.host), self.host.count)
+
 
 def check(image: ImageProfile, hosts: Sequence[HostProfile], request: Request, knowledge: Knowledge) -> Report:
     """The report on `image` for `hosts`: for each host its best runtime, of these the worst host decides."""
     judged = [_judge_host(image, host, request, knowledge) for host in hosts]
-    deciding = max((min(cells, key=lambda cell: cell.rank) for cells in judged), key=lambda cell: cell.rank)
+    required = list(_required(judged, request))
+    deciding = max(required, key=lambda cell: cell.rank)
     return Report(
         schema_version=SCHEMA_VERSION,
         verdict=deciding.verdict,
         image=_image_summary(image, request),
-        host=HostSummary(deciding.host.name, summarise(deciding.host)),
+        host=deciding.summary,
         runtime=deciding.runtime.id,
         runtime_chosen_by=deciding.chosen_by,
         findings=deciding.findings,
         checks=deciding.checks,
         cells=tuple(_cell(cell) for cells in judged for cell in cells),
         tool={"imgcheck": __version__, "knowledge": knowledge.digest, **image.engines},
+        requirements=tuple(_requirement(cell) for cell in required) if len(required) > 1 else (),
     )
 
 
 def verdict_of(findings: Sequence[Finding], checks: Sequence[CheckResult]) -> Verdict:
-    """The worst of all findings and outcomes."""
-    verdicts = [_OF_SEVERITY[finding.severity] for finding in findings]
+    """The worst of all outcomes, and of all findings that nobody waived."""
+    verdicts = [_OF_SEVERITY[finding.severity] for finding in findings if not finding.waived]
     verdicts += [_OF_OUTCOME[result.outcome] for result in checks]
     return max(verdicts, key=VERDICTS.index, default="compatible")
+
+
+def _required(judged: Sequence[Sequence[_Judged]], request: Request) -> Iterator[_Judged]:
+    """The cells that have a say: of each host the best runtime, or every one of them."""
+    for cells in judged:
+        if request.every_runtime:
+            yield from cells
+        else:
+            yield min(cells, key=lambda cell: cell.rank)
 
 
 def _judge_host(image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge) -> list[_Judged]:
@@ -130,9 +153,30 @@ def _judge(
     if not any(finding.severity == "fail" for finding in answers[0].findings):
         answers += [family(context) for family in FAMILIES]
     findings = [finding for answer in answers for finding in answer.findings]
-    findings.sort(key=lambda finding: (_SEVERITY_ORDER.index(finding.severity), finding.rule))
     checks = [result for answer in answers for result in answer.checks]
+    if request.review:
+        reviewed = [request.review(finding, host) for finding in findings]
+        checks = [_reviewed(result, findings, reviewed) for result in checks]
+        findings = reviewed
+    findings.sort(key=lambda finding: (_SEVERITY_ORDER.index(finding.severity), finding.rule))
     return _Judged(host, runtime, chosen_by, verdict_of(findings, checks), tuple(findings), tuple(checks))
+
+
+def _reviewed(result: CheckResult, before: Sequence[Finding], after: Sequence[Finding]) -> CheckResult:
+    """A rule's answer after a review: its worst finding that still counts, where one of them changed."""
+    changed = any(old != new for old, new in zip(before, after, strict=True) if old.rule == result.rule)
+    if not changed or result.outcome == "unknown":
+        return result
+    own = [finding for finding in after if finding.rule == result.rule]
+    severities = [finding.severity for finding in own if not finding.waived]
+    worst = min(severities, key=_SEVERITY_ORDER.index, default="info")
+    waived = sum(bool(finding.waived) for finding in own)
+    reason = f"{result.reason} ({waived} of {len(own)} findings waived)" if waived else result.reason
+    return msgspec.structs.replace(result, outcome="ok" if worst == "info" else worst, reason=reason)
+
+
+def _requirement(judged: _Judged) -> Requirement:
+    return Requirement(judged.summary, judged.runtime.id, judged.verdict, judged.findings, judged.checks)
 
 
 def _cell(judged: _Judged) -> Cell:
@@ -147,7 +191,9 @@ def _cell(judged: _Judged) -> Cell:
 
 def _reason(judged: _Judged) -> str:
     """The findings that make the verdict, in a few words; for an open question the first one."""
-    decisive = [f"{f.rule} {f.title}" for f in judged.findings if _OF_SEVERITY[f.severity] == judged.verdict]
+    decisive = [
+        f"{f.rule} {f.title}" for f in judged.findings if not f.waived and _OF_SEVERITY[f.severity] == judged.verdict
+    ]
     if judged.verdict == "compatible":
         return ""
     if not decisive:

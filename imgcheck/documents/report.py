@@ -47,6 +47,8 @@ class Finding(Complete, frozen=True):
     fingerprint: str
     evidence: tuple[Evidence, ...] = ()
     sources: tuple[str, ...] = ()
+    waived: str = ""
+    """Why it does not count: the reason of a waiver, or that a baseline has it. It is shown all the same."""
 
 
 class CheckResult(Complete, frozen=True):
@@ -82,6 +84,23 @@ class HostSummary(Complete, frozen=True):
     name: str
     description: str = ""
     """CPU, GPUs, driver, kernel and glibc in one line."""
+    count: int = 1
+    """Number of equal machines."""
+
+    @property
+    def label(self) -> str:
+        """As a report names it: `gpu (412 nodes)`."""
+        return f"{self.name} ({self.count} nodes)" if self.count > 1 else self.name
+
+
+class Requirement(Complete, frozen=True):
+    """One host of several, in full: what decides for it."""
+
+    host: HostSummary
+    runtime: str
+    verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
 
 
 class Report(Complete, frozen=True, tag_field="kind", tag="report"):
@@ -97,3 +116,8 @@ class Report(Complete, frozen=True, tag_field="kind", tag="report"):
     checks: tuple[CheckResult, ...] = ()
     cells: tuple[Cell, ...] = ()
     tool: dict[str, str] = {}
+    requirements: tuple[Requirement, ...] = ()
+    """Where several hosts were asked for: each with its deciding runtime; where a policy requires several runtimes,
+    each of these. Of one alone the top-level fields tell all."""
+    notes: tuple[str, ...] = ()
+    """Remarks on the policy: waivers that expired or match nothing, what a baseline has too much."""
