@@ -11,6 +11,7 @@ import pytest
 
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.gpu import archive, cubin, engine, fatbin
+from imgcheck.documents.facts import GpuModule
 from tests import debian_nonfree, gpu_toolchain
 from tests.tools import cache_directory, pypi_wheel, run
 
@@ -101,6 +102,34 @@ def test_concatenated_entries_hold_the_same_targets_as_plain_ones() -> None:
     assert kinds == {fatbin.PTX, fatbin.CUBIN}
     assert packed.read_bytes() != plain.read_bytes()
     assert walked(packed) == walked(plain) == listed(packed)
+
+
+def test_a_program_without_section_headers_holds_the_same_code() -> None:
+    program = gpu_toolchain.nvcc(*gencode("80", "90", ptx="90"), out="program")
+    stripped = bytearray(program.read_bytes())
+    stripped[40:48], stripped[60:64] = bytes(8), bytes(4)  # e_shoff; e_shnum and e_shstrndx
+    whole, bare = (engine.read_gpu(memoryview(data), Elf(data)) for data in (program.read_bytes(), bytes(stripped)))
+    assert whole is not None
+    assert bare is not None
+    assert bare.modules == whole.modules
+    assert whole.modules == (GpuModule(1, ("80", "90"), ("90@9.5",)),)
+
+
+def test_the_toolkit_and_the_runtime_of_a_program() -> None:
+    program = gpu_toolchain.nvcc(*gencode("80", "90", ptx="90"), out="program").read_bytes()
+    found = engine.read_gpu(memoryview(program), Elf(program))
+    assert found is not None
+    assert (found.toolkit, found.cudart) == ("13.5", "13.5")
+
+
+@pytest.mark.parametrize(
+    ("release", "target", "isa"), [("11.8", "37", "6.0"), ("12.4", "90a", "8.0"), ("12.9", "100a", "8.6")]
+)
+def test_cubins_of_older_toolkits(release: str, target: str, isa: str) -> None:
+    data = gpu_toolchain.cubin(target, release, isa).read_bytes()
+    found = engine.read_gpu(memoryview(data), Elf(data))
+    assert found is not None
+    assert (found.modules, found.toolkit) == ((GpuModule(1, (target,)),), release)
 
 
 def test_object_archives() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from imgcheck.binaries.elf import SHF_EXECINSTR, Elf, Section
+from imgcheck.binaries.elf import Elf, Section
 from imgcheck.documents.facts import ForwardCompat
 from imgcheck.knowledge.cuda import version_of
 
@@ -49,8 +49,8 @@ def driver_cuda_version(elf: Elf) -> str:
 
 def driver_version(elf: Elf) -> str:
     """Version of a libcuda, from the name of the profile file that it reads: "390.157"."""
-    for section in _data_sections(elf):
-        for chunk in _chunks(elf, section):
+    for section in read_only_data(elf):
+        for chunk in chunks(elf, section):
             match = _PROFILES.search(chunk)
             if match:
                 return match[1].decode()
@@ -95,11 +95,11 @@ def _stored_version(elf: Elf) -> str:
     return version_of(numbers.pop()) if len(numbers) == 1 else ""
 
 
-def _stores_x86(elf: Elf) -> Iterator[tuple[int, bool]]:
+def _stores_x86(elf: Elf) -> list[tuple[int, bool]]:
     """(constant, whether a `ret` follows closely) of each `mov dword ptr [rdi], imm32` that may be a version."""
     found = set()
     for section in elf.code:
-        for chunk in _chunks(elf, section):
+        for chunk in chunks(elf, section):
             for match in _STORE_X86.finditer(chunk):
                 found.add((int.from_bytes(match[1], "little"), match[2] is not None))
     return [(number, returns) for number, returns in found if _plausible(number)]
@@ -126,16 +126,17 @@ def _plausible(number: int) -> bool:
     return 5000 <= number < 30000 and number % 10 == 0 and number % 1000 < 100
 
 
-def _data_sections(elf: Elf) -> tuple[Section, ...]:
-    named = tuple(s for s in elf.sections if s.name in (".rodata", ".rodata.str1.8", ".rodata.str1.1"))
-    return named or tuple(s for s in elf.sections if s.flags & 2 and not s.flags & SHF_EXECINSTR and s.type == 1)
+def read_only_data(elf: Elf) -> tuple[Section, ...]:
+    """The sections that hold a file's constant strings."""
+    return tuple(s for s in elf.sections if s.name.startswith((".rodata", ".lrodata")))
 
 
 def _in_data(elf: Elf, text: bytes) -> bool:
-    return any(text in chunk for section in _data_sections(elf) for chunk in _chunks(elf, section))
+    return any(text in chunk for section in read_only_data(elf) for chunk in chunks(elf, section))
 
 
-def _chunks(elf: Elf, section: Section) -> Iterator[bytes]:
+def chunks(elf: Elf, section: Section) -> Iterator[bytes]:
+    """A section's bytes in pieces that overlap, so that a short pattern is never cut in all of them."""
     data = elf.section_data(section)
     for at in range(0, len(data), _CHUNK):
         yield bytes(data[at : at + _CHUNK + _OVERLAP])

@@ -3,7 +3,7 @@
 import re
 
 from imgcheck.binaries.elf import Elf
-from imgcheck.binaries.gpu.runtime import _chunks, _data_sections
+from imgcheck.binaries.gpu.runtime import chunks, read_only_data
 
 _NCCL = re.compile(rb"NCCL version (\d+\.\d+(?:\.\d+)?(?:\+cuda\d+\.\d+)?)")
 _TENSORFLOW = re.compile(rb"(?<=\0)(?:\d\d?\.\d\0+){2,32}")
@@ -32,8 +32,8 @@ def libraries(elf: Elf, soname: str) -> tuple[str, ...]:
 
 
 def _first(elf: Elf, pattern: re.Pattern[bytes]) -> bytes | None:
-    for section in _data_sections(elf):
-        for chunk in _chunks(elf, section):
+    for section in read_only_data(elf):
+        for chunk in chunks(elf, section):
             match = pattern.search(chunk)
             if match:
                 return match[0]
