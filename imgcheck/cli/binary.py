@@ -1,45 +1,102 @@
-"""`imgcheck binary`: what single ELF, fatbin or archive files need."""
+"""`imgcheck binary`: what single ELF, fatbin or archive files need, or with --tree what they load in an image."""
 
+import argparse
 import mmap
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from imgcheck.cli import OK, TROUBLE, options
+from imgcheck.cli import FOUND, OK, TROUBLE, options
 from imgcheck.cli.files import write
 from imgcheck.documents.facts import CodeFacts
-from imgcheck.errors import SourceError
+from imgcheck.errors import SourceError, UsageError
 from imgcheck.report.text import safe
 
 _EXAMPLES = """
 imgcheck binary ./solver
 imgcheck binary -o json build/*.so
+imgcheck binary --tree /usr/bin/python3 --root ./rootfs
+imgcheck binary --tree /opt/app/solver --root oci:build:latest
 """
 
 
 def run(arguments: Sequence[str]) -> int:
+    parsed = _parser().parse_args(arguments)
+    if parsed.tree:
+        return _trees(parsed)
+    if parsed.root:
+        raise UsageError("--root goes with --tree", "imgcheck binary --tree /path/in/the/image --root DIR")
+    return _needs(parsed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = options.parser(
+        "binary",
+        "Shows what single files need of CPU, GPU and loader; with --tree the libraries that a file of an image loads, "
+        "and why these. Exit status 1: one of them, or a symbol version, is missing.",
+        _EXAMPLES,
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help="a file; with --tree its path in the image")
+    parser.add_argument("-o", "--output", metavar="FORMAT[=FILE]", action="append", default=[], help="table, json")
+    parser.add_argument("--tree", action="store_true", help="show what it loads in the image that --root names")
+    parser.add_argument("--root", metavar="DIR|REF", default="", help="an unpacked tree, or an image as elsewhere")
+    options.add_source_options(parser)
+    options.add_store_options(parser)
+    options.add_quiet_option(parser)
+    return parser
+
+
+def _needs(parsed: argparse.Namespace) -> int:
     from imgcheck.report.binary import FORMATS
 
-    parser = options.parser("binary", "Shows what single files need of CPU, GPU and loader.", _EXAMPLES)
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path)
-    parser.add_argument("-o", "--output", metavar="FORMAT[=FILE]", action="append", default=[], help="table, json")
-    parsed = parser.parse_args(arguments)
     outputs = options.outputs(parsed.output, tuple(FORMATS))
     facts: dict[str, CodeFacts] = {}
     status = OK
     for file in parsed.files:
         try:
-            facts[str(file)] = _facts(file)
+            facts[file] = _facts(Path(file))
         except SourceError as error:
             print(f"imgcheck: {safe(error.message)}", file=sys.stderr)
             status = TROUBLE
     for output in outputs:
-        text = FORMATS[output.format](facts, output.file is None)
-        if output.file is None:
-            sys.stdout.write(text)
-        else:
-            write(output.file, text.encode())
+        _emit(output, FORMATS[output.format](facts, output.file is None))
     return status
+
+
+def _trees(parsed: argparse.Namespace) -> int:
+    from imgcheck.cli.reference import profile_of
+    from imgcheck.loader.dependencies import dependencies
+    from imgcheck.loader.tree import Tree
+    from imgcheck.report.tree import FORMATS
+
+    outputs = options.outputs(parsed.output, tuple(FORMATS))
+    if not parsed.root:
+        raise UsageError("--tree needs --root", "name the unpacked tree or the image that FILE is a path of")
+    # A directory is meant where one lies there, even under a name that could be an image's.
+    parsed.reference = f"dir:{parsed.root}" if _is_tree(Path(parsed.root)) else parsed.root
+    image = profile_of(parsed)
+    tree = Tree(image)
+    trees = {}
+    for file in parsed.files:
+        path = tree.canonical("/" + file)
+        if path not in tree.linkage:
+            raise SourceError(f"{parsed.root} holds no ELF program or library at {file}")
+        trees[path] = tuple(dependencies(image, path))
+    for output in outputs:
+        _emit(output, FORMATS[output.format](trees, output.file is None))
+    lacking = any(not item.path or item.missing_versions for found in trees.values() for item in found)
+    return FOUND if lacking else OK
+
+
+def _is_tree(path: Path) -> bool:
+    return path.is_dir() and not any((path / name).exists() for name in ("oci-layout", "index.json"))
+
+
+def _emit(output: options.Output, content: str) -> None:
+    if output.file is None:
+        sys.stdout.write(content)
+    else:
+        write(output.file, content.encode())
 
 
 def _facts(path: Path) -> CodeFacts:
