@@ -7,7 +7,7 @@ All of them release the interpreter's lock for nearly all their work, so they us
 import hashlib
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from queue import Empty, Queue
 from typing import Any, BinaryIO
 
@@ -15,8 +15,10 @@ from imgcheck.documents.image import LayerInfo
 from imgcheck.errors import DigestError, ImgcheckError, LayerError
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.tar import read_tar
+from imgcheck.layers.zstd import FRAME, FrameEnds, is_skippable
 from imgcheck.progress import SILENT, Progress
 from imgcheck.sources.model import Content
+from imgcheck.sources.reference import is_digest
 
 CHUNK = 2 << 20
 """Bytes handed from thread to thread at once: large, so that waiting for the interpreter's lock costs little."""
@@ -56,20 +58,24 @@ class TarLayer:
         pipeline = _Pipeline(self, progress)
         try:
             yield from read_tar(pipeline.chunks(), self.name)
-            for _ in pipeline.chunks():
-                pass
+            pipeline.drain()
+        except LayerError as error:
+            # What a damaged blob looks like inside is a matter of chance; that it is another blob is the cause.
+            pipeline.compare_blob(error)
+            raise
         finally:
             pipeline.stop()
         pipeline.verify()
 
 
 class _Hasher(threading.Thread):
-    """SHA-256 of the chunks put into its queue, up to None."""
+    """The digest of the chunks put into its queue, up to None."""
 
-    def __init__(self) -> None:
+    def __init__(self, algorithm: str) -> None:
         super().__init__(daemon=True, name="imgcheck-hash")
         self.queue: Queue[bytes | None] = Queue(_QUEUED)
-        self._hash = hashlib.sha256()
+        self._algorithm = algorithm
+        self._hash = hashlib.new(algorithm)
 
     def run(self) -> None:
         while (chunk := self.queue.get()) is not None:
@@ -77,7 +83,7 @@ class _Hasher(threading.Thread):
 
     def digest(self) -> str:
         self.join()
-        return "sha256:" + self._hash.hexdigest()
+        return f"{self._algorithm}:{self._hash.hexdigest()}"
 
 
 class _Tap:
@@ -89,6 +95,8 @@ class _Tap:
         self._advance = advance
         self._ahead = b""
         self.passed = 0
+        self.ended = False
+        """Whether the blob was read to its end."""
 
     def peek(self, size: int) -> bytes:
         while len(self._ahead) < size and (more := self._take(CHUNK)):
@@ -109,6 +117,7 @@ class _Tap:
 
     def _take(self, size: int) -> bytes:
         data = self._blob.read(size)
+        self.ended = not data
         if data:
             self.passed += len(data)
             if self._hasher:
@@ -141,6 +150,7 @@ class _Pipeline:
         self._queue: Queue[bytes | BaseException | None] = Queue(_QUEUED)
         self._stopping = threading.Event()
         self._ended = False
+        self._blob_ended = False
         self._blob_hash = _hasher_for(layer.info.digest, layer.name)
         self._content_hash = _hasher_for(layer.info.diff_id, layer.name)
         self._reader = threading.Thread(target=self._read, daemon=True, name="imgcheck-read")
@@ -161,6 +171,19 @@ class _Pipeline:
                 return
             yield chunk
 
+    def drain(self) -> None:
+        """Let all that is left pass by, for the digests."""
+        for _ in self.chunks():
+            pass
+
+    def compare_blob(self, error: LayerError) -> None:
+        """DigestError where the blob that made `error` is not the one that its digest names."""
+        with suppress(LayerError):
+            self.drain()
+        if self._blob_ended:
+            info = self._layer.info
+            self._compare(self._blob_hash, info.digest, f"blob {info.digest}", "its bytes", f" ({error.message})")
+
     def stop(self) -> None:
         """End the threads, whatever they are at."""
         self._stopping.set()
@@ -178,10 +201,10 @@ class _Pipeline:
         name = f"layer {info.digest or info.diff_id}"
         self._compare(self._content_hash, info.diff_id, name, f"its content (diff_id {info.diff_id})")
 
-    def _compare(self, hasher: _Hasher | None, expected: str, name: str, what: str) -> None:
+    def _compare(self, hasher: _Hasher | None, expected: str, name: str, what: str, seen: str = "") -> None:
         if hasher and hasher.digest() != expected:
             raise DigestError(
-                f"{name}: {what} hash to {hasher.digest()}",
+                f"{name}: {what} hash to {hasher.digest()}{seen}",
                 hint="the image is damaged or was changed: fetch or build it again",
             )
 
@@ -190,7 +213,13 @@ class _Pipeline:
         try:
             with self._layer.open() as blob:
                 tap = _Tap(blob, self._blob_hash, lambda amount: self._progress.advance(self._task, amount))
-                self._decompress(tap)
+                try:
+                    self._decompress(tap)
+                except Exception as error:
+                    if not _of_source(error):
+                        self._pass_rest(tap)
+                    raise
+                self._pass_rest(tap)
             self._queue.put(None)
         except BaseException as error:
             self._queue.put(error if isinstance(error, ImgcheckError) else self._explain(error))
@@ -209,17 +238,26 @@ class _Pipeline:
             if self._content_hash:
                 self._content_hash.queue.put(chunk)
             self._queue.put(chunk)
+
+    def _pass_rest(self, tap: _Tap) -> None:
+        """Have the rest of the blob hashed, also behind a fault: the digest tells whether it is the blob's or ours."""
         while not self._stopping.is_set() and tap.read(CHUNK):
             pass
+        self._blob_ended = tap.ended
 
     def _explain(self, error: BaseException) -> BaseException:
         if isinstance(error, EOFError):
             return LayerError(f"{self._task}: truncated: its compressed data end early", hint="fetch the layer again")
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and _of_source(error):
             return LayerError(f"{self._task}: cannot be read: {error.strerror or error}")
         if isinstance(error, Exception):
             return LayerError(f"{self._task}: its compressed data are damaged ({error})", hint="fetch the layer again")
         return error
+
+
+def _of_source(error: Exception) -> bool:
+    """Whether `error` came with the blob's bytes, rather than from what they hold."""
+    return isinstance(error, ImgcheckError) or (isinstance(error, OSError) and error.errno is not None)
 
 
 def decompressed(blob: BinaryIO) -> Any:
@@ -227,13 +265,43 @@ def decompressed(blob: BinaryIO) -> Any:
     return _decompressor(_Tap(blob, None, lambda amount: None))
 
 
+class _ZstdReader:
+    """What is inside a blob of zstd frames. EOFError where the last one is cut off: python-zstandard says nothing."""
+
+    def __init__(self, tap: _Tap) -> None:
+        import zstandard
+
+        self._frames = FrameEnds()
+        context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+        followed = _Followed(tap, self._frames)
+        self._reader = context.stream_reader(followed, read_size=1 << 20, read_across_frames=True)
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._reader.read(size)
+        if not data and not self._frames.complete:
+            raise EOFError
+        return data
+
+
+class _Followed:
+    """A blob of zstd frames as the decompressor reads it."""
+
+    def __init__(self, tap: _Tap, frames: FrameEnds) -> None:
+        self._tap = tap
+        self._frames = frames
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._tap.read(size)
+        self._frames.feed(data)
+        return data
+
+
 def _hasher_for(digest: str, name: str) -> _Hasher | None:
     if not digest:
         return None
-    algorithm, _, hexadecimal = digest.partition(":")
-    if algorithm != "sha256" or len(hexadecimal) != 64:
-        raise DigestError(f"{name}: {digest!r} is no sha256 digest, so its bytes cannot be verified")
-    return _Hasher()
+    if not is_digest(digest):
+        raise DigestError(f"{name}: {digest!r} is no sha256 or sha512 digest, so its bytes cannot be verified")
+    return _Hasher(digest.partition(":")[0])
 
 
 def _decompressor(tap: _Tap) -> Any:
@@ -243,12 +311,9 @@ def _decompressor(tap: _Tap) -> Any:
         from isal import igzip
 
         return igzip.IGzipFile(fileobj=tap, mode="rb")
-    # A zstd stream may begin with a skippable frame (184D2A5?), as zstd:chunked writers may put it anywhere.
-    if magic.startswith(b"\x28\xb5\x2f\xfd") or (magic[1:4] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5):
-        import zstandard
-
-        context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
-        return context.stream_reader(tap, read_size=1 << 20, read_across_frames=True)
+    # A zstd stream may begin with a skippable frame, as zstd:chunked writers may put it anywhere.
+    if magic.startswith(FRAME) or is_skippable(magic):
+        return _ZstdReader(tap)
     if magic.startswith(b"BZh"):
         import bz2
 

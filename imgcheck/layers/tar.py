@@ -110,6 +110,15 @@ class _Stream:
                 self.truncated(what)
             self.at = over
 
+    def pad(self, size: int) -> None:
+        """Pass over padding; like Go, take an archive whose last member lacks its own."""
+        self.at += size
+        while self.at > len(self.data):
+            over = self.at - len(self.data)
+            if not self.fill():
+                return
+            self.at = over
+
     def truncated(self, what: str) -> NoReturn:
         raise LayerError(f"{self.name}: truncated: the data end inside {what}", hint="fetch the layer again")
 
@@ -241,12 +250,13 @@ class _Reader:
             body.left = length
             body.path = entry.path
             yield entry, content
-            left = body.left + (-length & 511)
-            at = stream.at + left
+            padding = -length & 511
+            at = stream.at + body.left + padding
             if at <= len(stream.data):
                 stream.at = at
             else:
-                stream.skip(left, entry.path)
+                stream.skip(body.left, entry.path)
+                stream.pad(padding)
 
     def _member(self, block: bytes) -> tuple[Entry, int, Segments | None] | None:
         """The member that `block` begins, extended headers read: its entry, stored length and sparse map.

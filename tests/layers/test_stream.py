@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import hashlib
 import io
 import lzma
 import os
@@ -71,6 +72,38 @@ def test_wrong_digest_names_the_blob(compression: str) -> None:
         names(layer(blob, digest=wrong))
     with pytest.raises(DigestError, match=f"layer {digest_of(blob)}: its content .diff_id {wrong}. hash"):
         names(layer(blob, digest=digest_of(blob), diff_id=wrong))
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_damaged_blob_is_told_by_its_digest_whatever_breaks_first(compression: str) -> None:
+    blob = bytearray(COMPRESSIONS[compression](TAR))
+    digest = digest_of(bytes(blob))
+    for at in (len(blob) // 3, len(blob) - 20):
+        damaged = bytes(blob[:at]) + bytes(b ^ 0x5A for b in blob[at : at + 8]) + bytes(blob[at + 8 :])
+        for wrong in (damaged, bytes(blob[:at])):
+            with pytest.raises(DigestError, match=f"blob {digest}: its bytes hash to {digest_of(wrong)}"):
+                names(layer(wrong, digest=digest))
+
+
+@pytest.mark.parametrize("frames", [1, 30])
+def test_zstd_stream_that_is_cut_off_is_an_error_without_any_digest(frames: int) -> None:
+    step = -(-len(TAR) // frames)
+    pieces = [TAR[at : at + step] for at in range(0, len(TAR), step)]
+    compressor = zstandard.ZstdCompressor(write_checksum=True)
+    blob = b"".join(compressor.compress(piece) for piece in pieces)
+    assert len(names(layer(blob))) == 300
+    # Behind the last member nothing but zeros is left, so that only the frame tells.
+    for lost in (1, 4, 5, 8):
+        with pytest.raises(LayerError, match="truncated"):
+            names(layer(blob[:-lost]))
+
+
+def test_digests_of_sha512_are_verified() -> None:
+    blob = gzip.compress(TAR)
+    right = "sha512:" + hashlib.sha512(blob).hexdigest()
+    assert len(names(layer(blob, digest=right))) == 300
+    with pytest.raises(DigestError, match=f"hash to {right}"):
+        names(layer(blob, digest="sha512:" + "0" * 128))
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

@@ -242,7 +242,6 @@ HOSTILE = {
     "zero block amid members": (header() + bytes(512) + header() + END, "zero block"),
     "cut inside a header": (header()[:300], "inside a header"),
     "cut inside a member": (header(size=b"2000") + bytes(700), "inside f"),
-    "cut inside a member's padding": (header(size=b"3") + b"abc", "inside f"),
     "sparse map backwards": (
         extended(record("GNU.sparse.size", "100") + record("GNU.sparse.map", "50,1,10,1"))
         + header(size=b"2") + bytes(512) + END, "contradicts"),
@@ -264,6 +263,15 @@ HOSTILE = {
 def test_hostile_archive_is_refused(name: str) -> None:
     data, why = HOSTILE[name]
     assert why in refused(data)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 508, 509])
+@pytest.mark.parametrize("step", [100, 512, 1 << 20])
+def test_last_member_may_lack_its_padding(padding: int, step: int) -> None:
+    data = header(size=b"3") + b"abc" + bytes(padding)
+    chunks = (data[at : at + step] for at in range(0, len(data), step))
+    assert [(entry.path, content.read()) for entry, content in read_tar(chunks, "layer")] == [("f", b"abc")]
+    assert len(list(read_tar(iter([data]), "layer"))) == 1
 
 
 def test_names_stay_below_the_root() -> None:
