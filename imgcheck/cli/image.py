@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
 
     outputs = options.outputs(parsed.output, tuple(FORMATS))
     runtimes = tuple(_known(name, knowledge) for name in parsed.runtime)
-    image = profile_of(parsed)
+    image = profile_of(parsed, hosts)
     from imgcheck.check.run import Request, check
 
     request = Request(runtimes=runtimes, command=command, entries=tuple(parsed.entry), require_gpu=parsed.require_gpu)

@@ -2,17 +2,21 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from imgcheck.cli.options import source_options, store
 from imgcheck.cli.progress import progress
-from imgcheck.documents import ImageProfile, decode
+from imgcheck.documents import HostProfile, ImageProfile, decode
 from imgcheck.documents.codec import kind_of
 from imgcheck.report.text import safe
 
 
-def profile_of(arguments: argparse.Namespace) -> ImageProfile:
-    """The profile of `arguments.reference`. Raises ImgcheckError where it cannot be had."""
+def profile_of(arguments: argparse.Namespace, hosts: Sequence[HostProfile] = ()) -> ImageProfile:
+    """The profile of `arguments.reference`; what should be known of how it was had goes to stderr.
+
+    Without --platform the platform is that of `hosts`, where they agree. Raises ImgcheckError where there is none.
+    """
     stored = _stored_profile(arguments.reference)
     if stored is not None:
         return stored
@@ -20,14 +24,20 @@ def profile_of(arguments: argparse.Namespace) -> ImageProfile:
     from imgcheck.sources.open import open_image
 
     kept = store(arguments)
+    arguments.platform = arguments.platform or _platform_of(hosts)
     with (
         progress(arguments.quiet) as shown,
         open_image(arguments.reference, source_options(arguments), shown) as image,
     ):
         profile = build_profile(image, shown, kept)
-    if kept and kept.trouble:
-        print(f"imgcheck: note: {safe(kept.trouble)}", file=sys.stderr)
+    for note in (*image.notes, *((kept.trouble,) if kept and kept.trouble else ())):
+        print(f"imgcheck: note: {safe(note)}", file=sys.stderr)
     return profile
+
+
+def _platform_of(hosts: Sequence[HostProfile]) -> str | None:
+    architectures = {host.cpu.architecture.value for host in hosts}
+    return architectures.pop() if len(architectures) == 1 else None
 
 
 def _stored_profile(reference: str) -> ImageProfile | None:
