@@ -1,7 +1,7 @@
 """One image held against hosts and runtimes: every rule for every cell, and the cell that decides."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -64,8 +64,8 @@ class Request:
     """None: the image's own ENTRYPOINT and CMD."""
     entries: tuple[str, ...] = ()
     require_gpu: bool = False
-    every_runtime: bool = False
-    """It must work under each of the runtimes, not under the best of them."""
+    required_runtimes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Host name to the runtimes under each of which, not just the best of them, the image must work there."""
     review: Review | None = None
 
 
@@ -117,7 +117,7 @@ def verdict_of(findings: Sequence[Finding], checks: Sequence[CheckResult]) -> Ve
 def _required(judged: Sequence[Sequence[_Judged]], request: Request) -> Iterator[_Judged]:
     """The cells that have a say: of each host the best runtime, or every one of them."""
     for cells in judged:
-        if request.every_runtime:
+        if cells[0].host.name in request.required_runtimes:
             yield from cells
         else:
             yield min(cells, key=lambda cell: cell.rank)
@@ -139,8 +139,9 @@ def _hwcaps(host: HostProfile, knowledge: Knowledge) -> tuple[str, ...]:
 
 
 def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tuple[list[Runtime], str]:
-    if request.runtimes:
-        return [knowledge.runtimes[name] for name in request.runtimes], "option"
+    stated = request.required_runtimes.get(host.name) or request.runtimes
+    if stated:
+        return [knowledge.runtimes[name] for name in stated], "option"
     found = [knowledge.runtimes[r.id] for r in host.runtimes.value or () if r.id in knowledge.runtimes]
     return (found, "host") if found else (list(knowledge.runtimes.values()), "best")
 

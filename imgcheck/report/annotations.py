@@ -1,42 +1,64 @@
 """Annotations of pull and merge requests: GitHub's workflow commands, GitLab's code-quality report."""
 
+import hashlib
 import json
 
 from imgcheck.documents.report import Report
+from imgcheck.report import across
 from imgcheck.report.formats import Rendering
-from imgcheck.report.location import location, message
+from imgcheck.report.location import location, message, whole
+from imgcheck.report.text import safe
 
 _GITHUB = {"fail": "error", "risk": "warning", "degraded": "notice", "info": "notice"}
 _GITLAB = {"fail": "critical", "risk": "major", "degraded": "minor", "info": "info"}
 
 
 def github(report: Report, rendering: Rendering) -> str:
-    """One workflow command a finding: `::error file=...,line=...,title=...::message`."""
+    """One workflow command a finding: `::error file=...,line=...,title=...::message`, the worst first.
+
+    GitHub shows ten of a kind for each step, so the order decides. What was waived stays, as a notice.
+    """
     lines = []
-    for finding in report.findings:
+    for each in across.findings(report):
+        finding = each.finding
         place = location(finding, rendering)
         # Without a Dockerfile the path lies in the image, not in the repository, where no annotation could stand.
         where = f"file={_property(place.path)},line={place.line}," if rendering.dockerfile else ""
-        title = _property(f"{finding.rule} {finding.title}")
-        lines.append(f"::{_GITHUB[finding.severity]} {where}title={title}::{_data(message(finding))}")
+        waived = "waived: " if finding.waived else ""
+        title = _property(f"{finding.rule} {waived}{finding.title}")
+        level = "notice" if finding.waived else _GITHUB[finding.severity]
+        lines.append(f"::{level} {where}title={title}::{_data(message(each))}")
+    for question in across.undecided(report):
+        title = _property(f"{question.check.rule} could not be checked")
+        lines.append(f"::warning title={title}::{_data(safe(question.reason))}")
+    lines += [f"::warning title=imgcheck policy::{_data(safe(note))}" for note in report.notes]
     return "".join(line + "\n" for line in lines)
 
 
 def gitlab(report: Report, rendering: Rendering) -> str:
     """GitLab's code-quality format: a JSON array of issues with fingerprint, severity and location."""
     issues = []
-    for finding in report.findings:
+    for each in across.findings(report):
+        finding = each.finding
         place = location(finding, rendering)
-        issues.append(
-            {
-                "description": f"{finding.rule}: {message(finding)}",
-                "check_name": finding.rule,
-                "fingerprint": finding.fingerprint,
-                "severity": _GITLAB[finding.severity],
-                "location": {"path": place.path, "lines": {"begin": place.line}},
-            }
-        )
+        level = "info" if finding.waived else _GITLAB[finding.severity]
+        issues.append(_issue(finding.rule, message(each), finding.fingerprint, level, place))
+    for question in across.undecided(report):
+        rule, reason = question.check.rule, safe(question.reason)
+        fingerprint = hashlib.sha256(f"{rule}\0undecided\0{reason}".encode()).hexdigest()[:16]
+        issues.append(_issue(rule, f"could not be checked: {reason}", fingerprint, "minor", whole(rendering)))
     return json.dumps(issues, indent=1) + "\n"
+
+
+def _issue(rule: str, words: str, fingerprint: str, severity: str, place: tuple[str, int]) -> dict[str, object]:
+    path, line = place
+    return {
+        "description": f"{rule}: {words}",
+        "check_name": rule,
+        "fingerprint": fingerprint,
+        "severity": severity,
+        "location": {"path": path, "lines": {"begin": line}},
+    }
 
 
 def _data(text: str) -> str:
@@ -44,4 +66,4 @@ def _data(text: str) -> str:
 
 
 def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    return _data(safe(text)).replace(":", "%3A").replace(",", "%2C")

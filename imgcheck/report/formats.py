@@ -17,12 +17,14 @@ class Rendering:
     """Findings are then located at its lines instead of at files of the image."""
     terminal: bool = False
     """The text goes to standard output, so that colours may be used where that is a terminal."""
+    verbose: bool = False
+    """The table shortens nothing."""
 
 
 def _table(report: Report, rendering: Rendering) -> str:
     from imgcheck.report.terminal import terminal_report
 
-    return terminal_report(report, rendering.terminal)
+    return terminal_report(report, rendering.terminal, rendering.verbose)
 
 
 def _json(report: Report, _rendering: Rendering) -> str:

@@ -1,36 +1,56 @@
-"""JUnit XML: a suite for the deciding cell, a test case per rule."""
+"""JUnit XML: a suite for each required host, a test case per rule."""
 
 import xml.etree.ElementTree as ET
 
-from imgcheck.documents.report import CheckResult, Finding, Report
+from imgcheck.documents.report import CheckResult, Finding, Report, Requirement
+from imgcheck.report.across import Across, label, requirements
 from imgcheck.report.location import message
 from imgcheck.report.text import safe
 
 
 def junit(report: Report) -> str:
-    """Failures are findings that fail; risks and worse-than-best runs stand in system-out; undecided is skipped."""
-    suite = ET.Element("testsuite", name=f"imgcheck {safe(report.image.reference)}")
-    for check in report.checks:
-        suite.append(_case(check, [finding for finding in report.findings if finding.rule == check.rule], report))
-    suite.set("tests", str(len(suite)))
-    suite.set("failures", str(len(suite.findall("testcase/failure"))))
-    suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
-    suite.set("errors", "0")
+    """Failures are findings that fail; what was waived, and what is undecided or asks nothing, is skipped.
+
+    Risks and worse-than-best runs stand in a passing case's system-out.
+    """
     root = ET.Element("testsuites")
-    root.append(suite)
+    for requirement in requirements(report):
+        root.append(_suite(requirement, report))
+    if report.notes:
+        ET.SubElement(root[0], "system-out").text = "\n".join(safe(note) for note in report.notes)
     ET.indent(root, " ")
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _case(check: CheckResult, findings: list[Finding], report: Report) -> ET.Element:
-    classname = f"{safe(report.host.name)}.{report.runtime}"
+def _suite(requirement: Requirement, report: Report) -> ET.Element:
+    host = safe(label(requirement, report))
+    suite = ET.Element("testsuite", name=f"imgcheck {safe(report.image.reference)} on {host}")
+    # A dot divides packages from classes for the readers of this format; names of hosts may hold some.
+    classname = f"{host.replace('.', '_')}.{requirement.runtime}"
+    for check in requirement.checks:
+        suite.append(_case(check, [each for each in requirement.findings if each.rule == check.rule], classname))
+    suite.set("tests", str(len(suite)))
+    suite.set("failures", str(len(suite.findall("testcase/failure"))))
+    suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
+    suite.set("errors", "0")
+    return suite
+
+
+def _case(check: CheckResult, findings: list[Finding], classname: str) -> ET.Element:
     case = ET.Element("testcase", classname=classname, name=check.rule, time="0")
+    waived = [finding for finding in findings if finding.waived]
     if check.outcome == "fail":
-        failing = [finding for finding in findings if finding.severity == "fail"]
+        failing = [finding for finding in findings if finding.severity == "fail" and not finding.waived]
         failure = ET.SubElement(case, "failure", message=safe(failing[0].title if failing else check.reason))
-        failure.text = "\n\n".join(message(finding) for finding in failing)
+        failure.text = _words(failing)
     elif check.outcome in ("unknown", "not-applicable"):
         ET.SubElement(case, "skipped", message=safe(check.reason))
+    elif waived and check.outcome == "ok":
+        ET.SubElement(case, "skipped", message=safe(f"{waived[0].title}; waived: {waived[0].waived}"))
     elif findings:
-        ET.SubElement(case, "system-out").text = "\n\n".join(message(finding) for finding in findings)
+        ET.SubElement(case, "system-out").text = _words(findings)
     return case
+
+
+def _words(findings: list[Finding]) -> str:
+    return "\n\n".join(message(Across(finding)) for finding in findings)

@@ -1,8 +1,9 @@
-"""Where a finding is shown by tools that want a file and a line."""
+"""Where a finding is shown by tools that want a file and a line, and what it says there."""
 
 from typing import NamedTuple
 
 from imgcheck.documents.report import Finding
+from imgcheck.report.across import Across
 from imgcheck.report.formats import Rendering
 from imgcheck.report.text import safe
 
@@ -14,15 +15,30 @@ class Location(NamedTuple):
 
 
 def location(finding: Finding, rendering: Rendering) -> Location:
-    """The first evidence's place; the Dockerfile's first line, or the root, for a finding without evidence."""
+    """The first evidence's place; that of the image as a whole for a finding without evidence."""
     first = finding.evidence[0] if finding.evidence else None
+    if first is None:
+        return whole(rendering)
     if rendering.dockerfile:
-        return Location(rendering.dockerfile.path, rendering.dockerfile.line_of(first.history) if first else 1)
-    return Location(safe(first.path).lstrip("/") if first else "image", 1)
+        return Location(rendering.dockerfile.path, rendering.dockerfile.line_of(first.history))
+    return Location(safe(first.path).lstrip("/"), 1)
 
 
-def message(finding: Finding) -> str:
+def whole(rendering: Rendering) -> Location:
+    """The place of what concerns no single file."""
+    return Location(rendering.dockerfile.path if rendering.dockerfile else "image", 1)
+
+
+def message(across: Across) -> str:
     """What the finding says, in plain lines."""
-    lines = [f"{finding.title}.", f"Predicted: {finding.predicted_error}", finding.why, f"Way out: {finding.remedy}"]
-    lines += [f"{evidence.path}: {evidence.detail}" for evidence in finding.evidence[:3]]
+    finding = across.finding
+    lines = [
+        f"{finding.title}.",
+        f"Waived: {finding.waived}" if finding.waived else "",
+        f"On {across.on}." if across.hosts else "",
+    ]
+    lines += [f"Predicted: {finding.predicted_error}", finding.why, f"Way out: {finding.remedy}"]
+    for evidence in finding.evidence[:3]:
+        lines.append(f"{evidence.path}: {evidence.detail}" if evidence.detail else evidence.path)
+        lines += [f"  added by {evidence.history}"] if evidence.history else []
     return "\n".join(safe(part) for text in lines for part in text.splitlines())

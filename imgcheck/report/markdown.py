@@ -3,39 +3,64 @@
 import html
 import re
 
-from imgcheck.documents.report import Cell, Finding, Report
+from imgcheck.documents.report import Cell, Report
+from imgcheck.report import across
 from imgcheck.report.text import safe
 
 _SIGNS = {"compatible": "✅", "degraded": "⚠️", "unknown": "❔", "at-risk": "⚠️", "incompatible": "❌"}
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~@-])")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()+!|~-])")
+_INERT = (("@", "@<!-- -->"), ("#", "\\#<!-- -->"), ("://", ":&#47;/"), ("www.", "www&#46;"))
+"""Mentions, references to issues and bare links are made of the rendered text, where an escape has gone already."""
 
 
 def markdown(report: Report) -> str:
-    """Verdict, findings folded open, what could not be checked, and the table of cells."""
-    image, host = report.image, report.host
-    lines = [
-        f"### {_SIGNS[report.verdict]} imgcheck: {report.verdict}",
-        "",
-        f"{_code(image.reference)} on **{_text(host.name)}** under {_code(report.runtime)}",
-    ]
+    """Verdict, the required hosts, findings, what could not be checked, what is waived, and the table of cells."""
+    image = report.image
+    lines = [f"### {_SIGNS[report.verdict]} imgcheck: {report.verdict}", "", *_subject(report)]
     if image.components:
         lines += ["", _text(", ".join(image.components))]
-    for finding in report.findings:
-        lines += ["", *_finding(finding)]
-    undecided = [check for check in report.checks if check.outcome == "unknown"]
-    if undecided:
-        lines += ["", "**Could not be checked**", ""]
-        lines += [f"- {check.rule}: {_text(check.reason)}" for check in undecided]
-    if len(report.cells) > 1:
-        lines += ["", "| host | runtime | verdict | |", "|---|---|---|---|"]
-        lines += [_row(cell) for cell in report.cells]
+    found = across.findings(report)
+    for each in found:
+        if not each.finding.waived:
+            lines += ["", *_finding(each)]
+    lines += _listed("Could not be checked", [f"{q.check.rule}: {_text(q.reason)}" for q in across.undecided(report)])
+    lines += _listed("Waived", [_waived(each) for each in found if each.finding.waived])
+    lines += _listed("Policy", [_text(note) for note in report.notes])
+    if len(report.cells) > max(1, len(report.requirements)):
+        lines += ["", "<details><summary>Each host under each runtime</summary>", ""]
+        lines += ["| host | runtime | verdict | |", "|---|---|---|---|", *map(_row, report.cells), "", "</details>"]
     return "\n".join(lines) + "\n"
 
 
-def _finding(finding: Finding) -> list[str]:
+def _subject(report: Report) -> list[str]:
+    image = _code(report.image.reference)
+    if not report.requirements:
+        return [f"{image} on **{_text(report.host.label)}** under {_code(report.runtime)}"]
+    broken, all_hosts = len(across.broken(report)), len(report.requirements)
+    lines = [f"{image} fails on {broken} of {all_hosts}" if broken else f"{image} on {all_hosts} hosts", ""]
+    lines += ["| host | runtime | verdict | |", "|---|---|---|---|"]
+    for each in report.requirements:
+        verdict = f"{_SIGNS[each.verdict]} {each.verdict}"
+        lines.append(f"| **{_text(each.host.label)}** | {each.runtime} | {verdict} | {_text(each.host.description)} |")
+    return lines
+
+
+def _listed(title: str, entries: list[str]) -> list[str]:
+    return ["", f"**{title}**", "", *(f"- {entry}" for entry in entries)] if entries else []
+
+
+def _waived(each: across.Across) -> str:
+    finding = each.finding
+    where = f" on {_text(each.on)}:" if each.hosts else ""
+    return f"{finding.rule} ({finding.severity}) {_text(finding.title)},{where} waived: {_text(finding.waived)}"
+
+
+def _finding(each: across.Across) -> list[str]:
+    finding = each.finding
     lines = [
         f"**{finding.rule}** ({finding.severity}) {_text(finding.title)}",
         "",
+        *([f"On {_text(each.on)}.", ""] if each.hosts else []),
         *(f"> {_text(part)}" for part in finding.predicted_error.splitlines()),
         "",
         _text(finding.why),
@@ -57,8 +82,11 @@ def _row(cell: Cell) -> str:
 
 
 def _text(content: str) -> str:
-    """Words of images or hosts as plain text: neither HTML, nor markup, nor a mention of somebody."""
-    return _SPECIAL.sub(r"\\\1", html.escape(safe(" ".join(content.split())), quote=False))
+    """Words of images or hosts as plain text: neither HTML, nor markup, nor a link, nor a mention of somebody."""
+    escaped = _SPECIAL.sub(r"\\\1", html.escape(safe(" ".join(content.split())), quote=False))
+    for live, inert in _INERT:
+        escaped = escaped.replace(live, inert)
+    return escaped
 
 
 def _code(content: str) -> str:

@@ -5,26 +5,34 @@ from typing import Any
 from urllib.parse import quote
 
 from imgcheck import __version__
-from imgcheck.documents.report import CheckResult, Finding, Report
+from imgcheck.documents.report import Finding, Report
 from imgcheck.knowledge.types import Catalogued
+from imgcheck.report import across
 from imgcheck.report.formats import Rendering
-from imgcheck.report.location import location, message
+from imgcheck.report.location import Location, location, message, whole
 from imgcheck.report.text import safe
 
 _LEVELS = {"fail": "error", "risk": "warning", "degraded": "warning", "info": "note"}
 
 
 def sarif(report: Report, rendering: Rendering) -> str:
-    """One run: a result per finding, and an open result per rule that could not be decided."""
-    undecided = [check for check in report.checks if check.outcome == "unknown"]
-    used = sorted({each.rule for each in (*report.findings, *undecided)})
+    """One run: a result per finding on whichever host, and an open result per rule that could not be decided."""
+    found, open_questions = across.findings(report), across.undecided(report)
+    used = sorted({*(each.finding.rule for each in found), *(each.check.rule for each in open_questions)})
     index = {rule: position for position, rule in enumerate(used)}
-    results = [_result(finding, index, rendering) for finding in report.findings]
-    results += [_open(check, index) for check in undecided]
+    results = [_result(each, index, rendering) for each in found]
+    results += [_open(each, index, rendering) for each in open_questions]
     run = {
         "tool": {"driver": {"name": "imgcheck", "version": __version__, "rules": [_rule(r, rendering) for r in used]}},
+        "invocations": [_invocation(report)],
         "results": results,
-        "properties": {"verdict": report.verdict, "host": report.host.name, "runtime": report.runtime},
+        "properties": {
+            "image": safe(report.image.reference),
+            "verdict": report.verdict,
+            "host": safe(report.host.name),
+            "runtime": report.runtime,
+            "verdicts": {safe(across.label(r, report)): r.verdict for r in across.requirements(report)},
+        },
     }
     document = {
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
@@ -44,32 +52,50 @@ def _rule(rule: str, rendering: Rendering) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, index: dict[str, int], rendering: Rendering) -> dict[str, Any]:
-    place = location(finding, rendering)
-    region = {"region": {"startLine": place.line}} if rendering.dockerfile else {}
-    return {
+def _invocation(report: Report) -> dict[str, Any]:
+    notes = [{"level": "warning", "message": {"text": safe(note)}} for note in report.notes]
+    return {"executionSuccessful": True} | ({"toolConfigurationNotifications": notes} if notes else {})
+
+
+def _result(each: across.Across, index: dict[str, int], rendering: Rendering) -> dict[str, Any]:
+    finding = each.finding
+    result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": index[finding.rule],
         "level": _LEVELS[finding.severity],
-        "message": {"text": message(finding)},
+        "message": {"text": message(each)},
         "partialFingerprints": {"imgcheck/v1": finding.fingerprint},
-        "locations": [
-            {
-                "physicalLocation": {"artifactLocation": {"uri": quote(place.path)}, **region},
-                "logicalLocations": [
-                    {"fullyQualifiedName": safe(evidence.path), "kind": "resource"} for evidence in finding.evidence
-                ],
-            }
-        ],
+        "locations": [_place(location(finding, rendering)) | _files(finding)],
+    }
+    if each.hosts:
+        result["properties"] = {"hosts": [safe(host) for host in each.hosts]}
+    if finding.waived:
+        accepted = {"kind": "external", "status": "accepted", "justification": safe(finding.waived)}
+        result["suppressions"] = [accepted]
+    return result
+
+
+def _place(place: Location) -> dict[str, Any]:
+    # Code scanning refuses a result without a file and a first line.
+    return {
+        "physicalLocation": {"artifactLocation": {"uri": quote(place.path)}, "region": {"startLine": place.line}},
     }
 
 
-def _open(check: CheckResult, index: dict[str, int]) -> dict[str, Any]:
+def _files(finding: Finding) -> dict[str, Any]:
+    if not finding.evidence:
+        return {}
+    names = [{"fullyQualifiedName": safe(evidence.path), "kind": "resource"} for evidence in finding.evidence]
+    return {"logicalLocations": names}
+
+
+def _open(question: across.Undecided, index: dict[str, int], rendering: Rendering) -> dict[str, Any]:
     # 3.27.9: a result whose kind is not "fail" has level "none".
     return {
-        "ruleId": check.rule,
-        "ruleIndex": index[check.rule],
+        "ruleId": question.check.rule,
+        "ruleIndex": index[question.check.rule],
         "kind": "open",
         "level": "none",
-        "message": {"text": safe(check.reason)},
+        "message": {"text": safe(question.reason)},
+        "locations": [_place(whole(rendering))],
     }

@@ -1,12 +1,14 @@
 """The report that a tired person understands in ten seconds: verdict, failures, what is fine, what is not known."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 
 from rich.console import RenderableType
 from rich.table import Table
 
-from imgcheck.documents.report import VERDICTS, Cell, CheckResult, Evidence, Finding, Report
+from imgcheck.documents.report import VERDICTS, Cell, Evidence, Report
+from imgcheck.report import across
 from imgcheck.report.console import indented, line, render, text
 
 _VERDICT_STYLE = {
@@ -22,35 +24,53 @@ _SEVERITIES = (
     ("degraded", "It will run, but not at its best", "bold yellow"),
     ("info", "Worth knowing", "bold"),
 )
-_EVIDENCE_SHOWN = 2
-_BRIEF_SHOWN = 8
-"""Findings of one rule and severity that are listed after the one told in full."""
-_WHY_SHOWN = 360
-_DETAIL_SHOWN = 240
 
 
-def terminal_report(report: Report, terminal: bool) -> str:
-    """The whole report as text; `terminal` allows colours where standard output is one."""
-    return render(_parts(report), terminal)
+@dataclass(frozen=True)
+class _Extent:
+    """How much of each finding is told."""
+
+    evidence: int
+    brief: int
+    """Findings of one rule and severity that are listed after the one told in full."""
+    why: int
+    detail: int
 
 
-def _parts(report: Report) -> Iterator[RenderableType]:
+_USUAL = _Extent(evidence=2, brief=8, why=360, detail=240)
+_VERBOSE = _Extent(evidence=1000, brief=1000, why=100_000, detail=100_000)
+
+
+def terminal_report(report: Report, terminal: bool, verbose: bool = False) -> str:
+    """The whole report as text; `terminal` allows colours where standard output is one; `verbose` shortens nothing."""
+    return render(_parts(report, _VERBOSE if verbose else _USUAL), terminal)
+
+
+def _parts(report: Report, extent: _Extent) -> Iterator[RenderableType]:
     yield from _headline(report)
+    yield from _requirements(report)
+    found = across.findings(report)
     for severity, title, style in _SEVERITIES:
-        findings = [finding for finding in report.findings if finding.severity == severity]
-        if findings:
+        counting = [each for each in found if each.finding.severity == severity and not each.finding.waived]
+        if counting:
             yield text("")
             yield text(title, style)
-        for _, group in groupby(findings, key=lambda finding: finding.rule):
-            yield from _rule(list(group), style)
-    yield from _checks("Checked and fine", [c for c in report.checks if c.outcome == "ok"], "green")
-    yield from _checks("Could not be checked", [c for c in report.checks if c.outcome == "unknown"], "bold magenta")
+        for _, group in groupby(counting, key=lambda each: each.finding.rule):
+            yield from _rule(list(group), style, extent)
+    yield from _waived([each for each in found if each.finding.waived])
+    waived = {each.finding.rule for each in found if each.finding.waived}
+    fine = [check for check in report.checks if check.outcome == "ok" and check.rule not in waived]
+    on = f" on {report.host.label}" if report.requirements else ""
+    yield from _checks(f"Checked and fine{on}", [(check.rule, check.reason) for check in fine], "green")
+    questions = [(question.check.rule, question.reason) for question in across.undecided(report)]
+    yield from _checks("Could not be checked", questions, "bold magenta")
+    yield from _notes(report)
     yield from _cells(report)
 
 
 def _headline(report: Report) -> Iterator[RenderableType]:
     sign, style = _VERDICT_STYLE[report.verdict]
-    under = f" under {report.runtime}" if report.runtime else ""
+    under = f" under {report.runtime}" if report.runtime and not report.requirements else ""
     yield line((f"{sign} {report.verdict.upper()}{under}", style))
     image = report.image
     yield line("  image  ", image.reference, f"  ({image.platform})")
@@ -58,37 +78,87 @@ def _headline(report: Report) -> Iterator[RenderableType]:
         yield line("         ", ", ".join(image.components))
     if image.command:
         yield line("  runs   ", " ".join(image.command))
-    yield line("  host   ", report.host.name)
-    if report.host.description and report.host.description != report.host.name:
-        yield line("         ", report.host.description)
+    if "policy" in report.tool:
+        yield line("  policy ", report.tool["policy"])
+    if not report.requirements:
+        yield line("  host   ", report.host.label)
+        if report.host.description and report.host.description != report.host.name:
+            yield line("         ", report.host.description)
     fails = sorted({cell.runtime for cell in report.cells if cell.verdict == "incompatible"})
     if fails and report.verdict != "incompatible":
         yield line(("  fails under ", "bold"), ", ".join(fails))
 
 
-def _rule(findings: list[Finding], style: str) -> Iterator[RenderableType]:
+def _requirements(report: Report) -> Iterator[RenderableType]:
+    """The verdict on each host of several, the worst first, with what the host is."""
+    if not report.requirements:
+        return
+    broken = across.broken(report)
+    yield text("")
+    yield text(f"Fails on {len(broken)} of {len(report.requirements)}" if broken else "On each host", "bold")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    for _ in range(3):
+        grid.add_column(overflow="fold")
+    for each in sorted(report.requirements, key=lambda each: -VERDICTS.index(each.verdict)):
+        sign, style = _VERDICT_STYLE[each.verdict]
+        host = each.host
+        description = host.description if host.description != host.name else ""
+        verdict = line("  ", (f"{sign} {each.verdict}", style))
+        grid.add_row(verdict, text(host.label, "bold"), text(each.runtime), text(description, "dim"))
+    yield grid
+
+
+def _rule(group: list[across.Across], style: str, extent: _Extent) -> Iterator[RenderableType]:
     """The first finding of a rule in full; the others, which it explains too, with their title and place."""
-    yield from _finding(findings[0], style)
-    others = findings[1 : 1 + _BRIEF_SHOWN]
-    for finding in others:
-        yield indented(line((finding.rule, style), "  ", (finding.title, "bold")), 2)
-        for evidence in finding.evidence[:1]:
-            yield indented(_evidence(evidence), 4)
-    hidden = len(findings) - 1 - len(others)
+    yield from _finding(group[0], style, extent)
+    others = group[1 : 1 + extent.brief]
+    for each in others:
+        yield indented(line((each.finding.rule, style), "  ", (each.finding.title, "bold")), 2)
+        if each.hosts != group[0].hosts:
+            yield indented(_labelled("on", each.on), 4)
+        for evidence in each.finding.evidence[:1]:
+            yield indented(_evidence(evidence, extent), 4)
+    hidden = len(group) - 1 - len(others)
     if hidden:
-        yield indented(line((findings[0].rule, style), f"  and {hidden} more like it; -o json lists all"), 2)
+        yield indented(line((group[0].finding.rule, style), f"  and {hidden} more like it; --verbose lists all"), 2)
 
 
-def _finding(finding: Finding, style: str) -> Iterator[RenderableType]:
+def _finding(each: across.Across, style: str, extent: _Extent) -> Iterator[RenderableType]:
+    finding = each.finding
     yield indented(line((finding.rule, style), "  ", (finding.title, "bold")), 2)
+    if each.hosts:
+        yield indented(_labelled("on", each.on), 4)
     yield indented(_labelled("you see", finding.predicted_error, "italic"), 4)
-    yield indented(_labelled("why", _clipped(" ".join(finding.why.split()), _WHY_SHOWN)), 4)
-    for evidence in finding.evidence[:_EVIDENCE_SHOWN]:
-        yield indented(_evidence(evidence), 4)
-    hidden = len(finding.evidence) - _EVIDENCE_SHOWN
+    yield indented(_labelled("why", _clipped(" ".join(finding.why.split()), extent.why)), 4)
+    for evidence in finding.evidence[: extent.evidence]:
+        yield indented(_evidence(evidence, extent), 4)
+    hidden = len(finding.evidence) - extent.evidence
     if hidden > 0:
-        yield indented(line(f"         and {hidden} more places; -o json lists all"), 4)
+        yield indented(line(f"         and {hidden} more places; --verbose lists all"), 4)
     yield indented(_labelled("way out", " ".join(finding.remedy.split())), 4)
+
+
+def _waived(found: list[across.Across]) -> Iterator[RenderableType]:
+    if not found:
+        return
+    yield text("")
+    yield text("Waived", "bold")
+    for each in found:
+        finding = each.finding
+        yield indented(line(f"{finding.rule}  ", (finding.title, "bold"), f" ({finding.severity})"), 2)
+        if each.hosts:
+            yield indented(_labelled("on", each.on), 4)
+        for evidence in finding.evidence[:1]:
+            yield indented(_labelled("where", evidence.path), 4)
+        yield indented(_labelled("because", finding.waived), 4)
+
+
+def _notes(report: Report) -> Iterator[RenderableType]:
+    if report.notes:
+        yield text("")
+        yield text("Policy", "bold yellow")
+        yield from (indented(text(note), 2) for note in report.notes)
 
 
 def _labelled(label: str, content: str, style: str = "") -> Table:
@@ -98,12 +168,12 @@ def _labelled(label: str, content: str, style: str = "") -> Table:
     return grid
 
 
-def _evidence(evidence: Evidence) -> Table:
+def _evidence(evidence: Evidence, extent: _Extent) -> Table:
     grid = _label_grid()
     reach = f"  [{evidence.reach}]" if evidence.reach in ("path", "unreached", "import") else ""
     grid.add_row(text("where"), line((evidence.path, "cyan"), reach))
     for detail in evidence.detail.splitlines():
-        grid.add_row("", text(_clipped(detail, _DETAIL_SHOWN)))
+        grid.add_row("", text(_clipped(detail, extent.detail)))
     if evidence.history:
         grid.add_row("", line((f"added by {_shortened(evidence.history)}", "dim")))
     return grid
@@ -126,7 +196,7 @@ def _shortened(history: str) -> str:
     return _clipped(words, 160)
 
 
-def _checks(title: str, checks: list[CheckResult], style: str) -> Iterator[RenderableType]:
+def _checks(title: str, checks: list[tuple[str, str]], style: str) -> Iterator[RenderableType]:
     if not checks:
         return
     yield text("")
@@ -134,13 +204,13 @@ def _checks(title: str, checks: list[CheckResult], style: str) -> Iterator[Rende
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for check in checks:
-        grid.add_row(text(f"  {check.rule}"), text(check.reason))
+    for rule, reason in checks:
+        grid.add_row(text(f"  {rule}"), text(reason))
     yield grid
 
 
 def _cells(report: Report) -> Iterator[RenderableType]:
-    if len(report.cells) < 2:
+    if len(report.cells) <= max(1, len(report.requirements)):
         return
     hosts = {cell.host for cell in report.cells}
     yield text("")
