@@ -74,6 +74,7 @@ def cell(profile: ImageProfile, machine: HostProfile, runtime: Runtime = INJECTI
     closure = Closure(
         reaches=dict.fromkeys((record.path for record in profile.files), reach),
         opens={"libcuda.so.1": path} if path else {},
-        injected=frozenset([HOST_LIBCUDA]),
+        injected=frozenset([HOST_LIBCUDA] if runtime.injects_driver else ()),
+        libcs=frozenset(["/usr/lib/libc.so.6"]),
     )
     return Context(profile, machine, runtime, KNOWLEDGE, closure, require_gpu)

@@ -186,13 +186,20 @@ class Case:
         compat = self._activated_compat()
         if compat:
             return compat
-        path = self.context.closure.opens.get(LIBCUDA)
+        path = self.context.closure.opens.get(LIBCUDA) or self._injected_without_loader()
         if path is None:
             return None
         record = next((r for r, _ in self.files if r.path == path), None)
         if path in self.context.closure.injected or record is None:
             return self._host_libcuda(path)
         return self._image_libcuda(record)
+
+    def _injected_without_loader(self) -> str | None:
+        """What the runtime injects, where the image has no C library and so no search that could find it or not."""
+        closure = self.context.closure
+        if closure.libcs:
+            return None
+        return next((path for path in sorted(closure.injected) if path.rpartition("/")[2] == LIBCUDA), None)
 
     def _host_libcuda(self, path: str) -> Opened:
         driver = self.context.host.driver

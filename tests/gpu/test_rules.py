@@ -1,5 +1,7 @@
 """GPU001 to GPU012: each rule where it fires and where it does not."""
 
+from dataclasses import replace as dataclass_replace
+
 import pytest
 from msgspec.structs import replace
 
@@ -458,3 +460,10 @@ def test_what_an_image_needs_of_any_host() -> None:
 
 def test_an_image_without_gpu_code_states_nothing() -> None:
     assert list(minimum(image({"/usr/bin/true": CodeFacts(1)}), KNOWLEDGE)) == []
+
+
+def test_an_image_without_a_c_library_gets_what_is_injected() -> None:
+    context = cell(image({"/app": gpu_file(KEPLER, cudart="9.0")}), host(K80, driver="396.44"), opens=None)
+    assert {r.rule: r.outcome for r in check(context).checks}["GPU007"] == "fail"
+    bare = dataclass_replace(context, closure=dataclass_replace(context.closure, libcs=frozenset()))
+    assert {r.rule: r.outcome for r in check(bare).checks}["GPU007"] == "ok"
