@@ -21,6 +21,7 @@ _DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 
        "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
        "GNU_HASH": 0x6FFFFEF5, "PLTREL": 20}  # fmt: skip
 _NAMES_LIMIT = 10_000
+_ENTRIES_LIMIT = 1 << 20
 _FUNCTION_ENDS = (0x00, 0x90, 0xC3, 0xCC, 0xF4, 0x0B, 0xD6)
 """Last bytes of padding, RET, INT3, HLT, UD2 on x86; of RET and zeros on AArch64."""
 _ASSEMBLY_GAP = 24
@@ -281,7 +282,7 @@ class Layout:
             section = self.elf.section(".eh_frame_hdr")
             header = (section.offset, section.addr, section.size) if section else None
         if header is None or header[1] >= _ADDRESS_LIMIT:
-            return empty, empty
+            return self._walk_unwind()
         offset, address, size = header
         head = bytes(self.elf.slice(offset, 12))
         # version 1, any eh_frame_ptr of 4 bytes, count as udata4, table as datarel|sdata4: what every linker writes
@@ -296,6 +297,33 @@ class Layout:
         order = np.argsort(start, kind="stable")
         inside = self.in_code(start[order])
         return start[order][inside], end[order][inside]
+
+    def _walk_unwind(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same from `.eh_frame` itself, entry by entry: static programs carry no table of it."""
+        section = self.elf.section(".eh_frame")
+        if section is None or self.elf.order != "<" or section.addr >= _ADDRESS_LIMIT:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        data = bytes(self.elf.section_data(section))
+        at, entries = 0, []
+        encoded: dict[int, bool] = {}
+        while at + 16 <= len(data) and len(entries) < _ENTRIES_LIMIT:
+            size = int.from_bytes(data[at : at + 4], "little")
+            if size in (0, 0xFFFFFFFF):
+                at += 4
+                continue
+            back = int.from_bytes(data[at + 4 : at + 8], "little")
+            if back == 0:
+                encoded[at] = _relative_pointers(data[at + 8 : at + 40])
+            elif encoded.get(at + 4 - back):
+                entries.append(at)
+            at += 4 + size
+        offsets = np.array(entries, np.int64)
+        words = np.frombuffer(data[: len(data) & ~3], "<i4") if self.elf.order == "<" else None
+        start = words[(offsets >> 2) + 2] + offsets + 8 + section.addr
+        end = start + words[(offsets >> 2) + 3]
+        order = np.argsort(start, kind="stable")
+        inside = order[(self.in_code(start) & (end > start))[order]]
+        return start[inside], end[inside]
 
     def _fde_ranges(self, entries: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """pc_range of each FDE written as pcrel|sdata4; up to the next start where the entry is of another form."""
@@ -443,3 +471,15 @@ class Layout:
         s = self.dynamic_symbols
         wanted = np.isin(s.type, (_STT_FUNC, _STT_IFUNC)) & (s.section != 0) & (s.bind != 0) & (s.visibility != 2)
         return distinct(s.value[wanted])
+
+
+def _relative_pointers(entry: bytes) -> bool:
+    """Whether a CIE (from its version on) gives its FDEs addresses as pcrel|sdata4, the form of every compiler."""
+    augmentation, _, rest = entry[1:].partition(b"\0")
+    if not augmentation.startswith(b"z") or b"R" not in augmentation:
+        return False
+    # Two alignment factors, the return register and the length of the augmentation data are one byte each in practice.
+    position = 4
+    for letter in augmentation[1 : augmentation.index(b"R")].decode("latin-1"):
+        position += {"L": 1, "P": 5}.get(letter, 0)
+    return len(rest) > position and rest[position] == 0x1B

@@ -126,22 +126,30 @@ def _legacy(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tu
     long = place > 1
     opcode = np.where(long, _byte(data, at, 2), second)
     reg = (_byte(data, at, 2) * ~long + _byte(data, at, 3) * long) >> 3 & 7
-    prefix, depth = _prefix(data, at, bits)
-    sets = table.legacy[place, prefix, opcode, reg]
-    # A byte before the opcode that looks like a prefix may end the instruction before it.
-    prefix = np.where(sets > 0, prefix, 0)
-    depth = np.where(prefix > 0, depth, 0).astype(np.uint8)
-    return at, table.legacy[place, prefix, opcode, reg], table.ambiguous[place, prefix, opcode, reg], depth
+    sets = np.zeros(len(at), np.uint8)
+    chosen, depth = np.zeros(len(at), np.uint8), np.zeros(len(at), np.uint8)
+    unsure = np.zeros(len(at), bool)
+    # A byte before the opcode that looks like a prefix may end the instruction before it, or may make another
+    # instruction of it, one that needs nothing: what the likeliest reading does not explain, the next one may.
+    for prefix, distance in _prefixes(data, at, bits):
+        open_ = sets == 0
+        chosen, depth = np.where(open_, prefix, chosen), np.where(open_, distance, depth)
+        sets = np.where(open_, table.legacy[place, prefix, opcode, reg], sets)
+        unsure |= (sets == 0) & (prefix > 0)
+    return at, sets, table.ambiguous[place, chosen, opcode, reg] | unsure, depth.astype(np.uint8)
 
 
-def _prefix(data: np.ndarray, at: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Number of the mandatory prefix (none, 66, F3, F2) before the 0F bytes at `at`, and how far before it stands."""
+def _prefixes(data: np.ndarray, at: np.ndarray, bits: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Mandatory prefixes (none, 66, F3, F2 as 0 to 3) that may stand before the 0F bytes, with their distance."""
     number = np.zeros(256, np.uint8)
     number[[0x66, 0xF3, 0xF2]] = 1, 2, 3
     before = [number[_byte(data, at, -i)] * (at >= i) for i in (1, 2, 3)]
-    rex = (_byte(data, at, -1) & 0xF0) == 0x40 if bits == 64 else np.zeros(len(at), bool)
+    rex = np.zeros(len(at), bool)
     if bits == 64:
+        rex = (_byte(data, at, -1) & 0xF0) == 0x40
         before = [np.where(rex, before[1], before[0]), np.where(rex, before[2], before[1])]
     # F2 and F3 decide over 66, in whichever order they stand.
     behind = (before[0] == 1) & (before[1] > 1)
-    return np.where(behind, before[1], before[0]), 1 + rex + behind
+    none = np.zeros(len(at), np.uint8)
+    return [(np.where(behind, before[1], before[0]), (1 + rex + behind) * (before[0] > 0)),
+            (before[0], (1 + rex) * (before[0] > 0)), (none, none)]  # fmt: skip

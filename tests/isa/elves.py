@@ -1,0 +1,31 @@
+"""Small ELF files around raw code, and programs built by real compilers, for the tests of the engines."""
+
+import struct
+
+from imgcheck.binaries.elf import Elf
+
+BASE = 0x401000
+
+
+def around(code: bytes, machine: int = 62, entry: int = BASE, sections: bool = True) -> bytes:
+    """A static executable whose only segment (and `.text` section) holds `code` at BASE."""
+    names = b"\0.text\0.shstrtab\0"
+    offset = 0x1000
+    head = 64 + 56
+    text = bytes(offset - head) + code
+    table_at = offset + len(code) + len(names)
+    table_at += -table_at % 8
+    shoff, shnum = (table_at, 3) if sections else (0, 0)
+    ehdr = struct.pack("<4sBBBB8xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, 0, 2, machine, 1, entry, 64, shoff, 0, 64, 56, 1,
+                       64, shnum, 2 if sections else 0)  # fmt: skip
+    phdr = struct.pack("<IIQQQQQQ", 1, 5, offset, BASE, BASE, len(code), len(code), 0x1000)
+    section = struct.Struct("<IIQQQQIIQQ")
+    table = section.pack(*[0] * 10)
+    table += section.pack(1, 1, 6, BASE, offset, len(code), 0, 0, 16, 0)
+    table += section.pack(7, 3, 0, 0, offset + len(code), len(names), 0, 0, 1, 0)
+    body = ehdr + phdr + text + names
+    return body + bytes(table_at - len(body)) + (table if sections else b"")
+
+
+def elf_around(code: bytes, **options: int) -> Elf:
+    return Elf(around(code, **options))

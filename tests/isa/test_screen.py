@@ -1,0 +1,48 @@
+"""The screen finds every instruction that the decoder knows, and takes for one only what begins where code begins."""
+
+import iced_x86 as iced
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from imgcheck.binaries.isa.engine import analyse_isa
+from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.isa.x86.decode import confirm, own_length
+from imgcheck.binaries.isa.x86.encodings import encodings, needs
+from imgcheck.binaries.isa.x86.screen import screen
+from tests.isa.elves import elf_around
+
+LEADS = [
+    b"\xc5", b"\xc4", b"\x62", b"\x8f", b"\x0f", b"\x0f\x38", b"\x0f\x3a", b"\x66\x0f", b"\xf3\x0f", b"\xf2\x0f",
+    b"\x66\x0f\x38", b"\x66\x0f\x3a", b"\xf3\x48\x0f", b"\xf2\x0f\x38", b"\x66\xf2\x0f\x38", b"\xf2\x66\x0f\x38",
+    b"\x66\x4c\x0f\x38", b"\x48\x0f\xc7", b"\xf0\x48\x0f\xc7", b"\x0f\xc7", b"\x0f\x01", b"\x0f\xae", b"\xf3\x0f\xae",
+    b"\xf3\x66\x0f\x38", b"\x67\xc5", b"\x67\x62",
+]  # fmt: skip
+SECONDS = st.sampled_from([b"\xe2\x7d", b"\xf1\x7c\x48", b"\xf2\x7d\x28", b"\xf3\x7d\x08", b"\xf1\xfd\x58", b"\xf5\x7c\x48",
+                           b"\xf6\x7d\x48", b"\xe9\x78", b"\xe8\x78", b"\xfb", b"\xf9", b"\xfd", b""])  # fmt: skip
+
+
+def confirmed(code: bytes, bits: int = 64) -> list[frozenset[str]]:
+    """What screening and confirming make of `code`, decoded from its first byte."""
+    table = encodings(bits)
+    layout = Layout(elf_around(code, machine=62 if bits == 64 else 3))
+    found = confirm(layout, screen(layout.areas, bits, table), layout.functions, np.array([0]), bits, table)
+    return [table.sets[number] for number in found.set.tolist()]
+
+
+def expected(code: bytes, bits: int = 64) -> list[frozenset[str]]:
+    """The same from the decoder alone, instruction by instruction."""
+    return [needs(i) for i in iced.Decoder(bits, code) if not i.is_invalid and needs(i)]
+
+
+@pytest.mark.parametrize("bits", [64, 32])
+@settings(max_examples=1500, deadline=None)
+@given(lead=st.sampled_from(LEADS), second=SECONDS, rest=st.binary(min_size=8, max_size=12), before=st.sampled_from(
+    [b"", b"\x90", b"\xb8\x00\x00\x00\x66", b"\xb8\x00\x00\x00\xf3", b"\x48\xc7\xc0\x00\x00\x00\x48"]))  # fmt: skip
+def test_screening_agrees_with_the_decoder(bits: int, lead: bytes, second: bytes, rest: bytes, before: bytes) -> None:
+    first = next(iter(iced.Decoder(bits, lead + second + rest)))
+    if first.is_invalid:
+        return
+    code = before + (lead + second + rest)[: first.len] + b"\x90" * 16
+    assert confirmed(code, bits) == expected(code, bits)
