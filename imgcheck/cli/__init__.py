@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "binary": "show what single ELF files need",
     "probe": "show or keep what this host offers, or describe another",
     "profile": "write what an image needs as a document",
+    "preflight": "check a job's image on the node it is about to start on",
     "convert": "turn an image into a tree or file that Apptainer, udocker and others run",
     "store": "list, shrink or verify the facts that are kept between runs",
     "rules": "list the rules",

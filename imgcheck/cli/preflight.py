@@ -1,0 +1,156 @@
+"""`imgcheck preflight`: an image held against the node it is about to start on, for prologs of schedulers.
+
+Hundreds of tasks start at once: an answer that is kept is found and printed before anything else is imported.
+"""
+
+from imgcheck.preflight import kept
+from imgcheck.preflight.place import private_directory
+
+_EXAMPLES = """
+imgcheck preflight app.sif                                       by hand, on a node
+imgcheck preflight app.sif --runtime apptainer-nv -- python train.py
+imgcheck preflight "$IMGCHECK_IMAGE" --scheduler slurm-task      in a TaskProlog
+imgcheck profile app.sif -o app.sif.imgcheck.json                once, so that a preflight takes milliseconds
+"""
+_TIME_LIMIT = 60.0
+
+
+def run(arguments):
+    """Answer for one image; the exit status is what the scheduler understands."""
+    arguments = list(arguments)
+    directory = private_directory(_value(arguments, "--cache"))
+    asked = kept.question(arguments) if directory else ""
+    answer = kept.find(directory, asked) if directory else None
+    return kept.emit(answer or _answer(arguments, directory, asked))
+
+
+def _value(arguments, option):
+    """The value of `option` among the arguments before `--`, "" without it; the parser has not been imported yet."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    for index, argument in enumerate(own):
+        if argument.startswith(f"{option}="):
+            return argument[len(option) + 1 :]
+        if argument == option and index + 1 < len(own):
+            return own[index + 1]
+    return ""
+
+
+def _answer(arguments, directory, asked):
+    """The answer worked out. Under a scheduler nothing may end otherwise than its preset says, not even a mistyped
+    option: any other exit status drains nodes or closes queues. SystemExit of `--help` alone passes.
+    """
+    try:
+        task, inputs = _task(arguments)
+        from imgcheck.preflight.run import answer
+
+        return answer(task, directory, asked, inputs)
+    except SystemExit as leave:
+        if not leave.code:
+            raise
+        return _in_trouble(arguments, None, leave)
+    except Exception as error:
+        return _in_trouble(arguments, error, error)
+
+
+def _in_trouble(arguments, error, raised):
+    """What the preset of the scheduler says of a check that could not be done; without a scheduler `raised` again."""
+    from imgcheck.errors import ImgcheckError
+    from imgcheck.preflight.kept import Answer
+
+    name = _value(arguments, "--scheduler")
+    if name in ("", "none"):
+        raise raised
+    error = error or ImgcheckError("the arguments of imgcheck preflight are wrong; see above")
+    try:
+        from pathlib import Path
+
+        from imgcheck.knowledge import Knowledge
+        from imgcheck.knowledge.schedulers import schedulers
+        from imgcheck.preflight.run import unchecked
+        from imgcheck.preflight.words import answer_for
+
+        site = _value(arguments, "--rules")
+        scheduler = schedulers(Knowledge((Path(site),) if site else ()))[name]
+        return answer_for(scheduler, *unchecked(scheduler, error))
+    except Exception:
+        # Not even the preset can be read: every scheduler takes 0 for "go on".
+        return Answer(0, "", f"imgcheck: not checked: {' '.join(str(error).split())}\n", "", "", "")
+
+
+def _task(arguments):
+    """The arguments as a Task, and the files of --rules, which the answer depends on."""
+    from imgcheck.errors import UsageError
+    from imgcheck.knowledge import Knowledge
+    from imgcheck.knowledge.schedulers import schedulers
+    from imgcheck.preflight.run import Task
+
+    own, command = _split_command(arguments)
+    parsed = _parser().parse_args(own)
+    knowledge = Knowledge(tuple(parsed.rules))
+    presets = schedulers(knowledge)
+    _among("--scheduler", [parsed.scheduler], presets)
+    _among("--runtime", parsed.runtime, knowledge.runtimes)
+    if not parsed.timeout > 0:
+        raise UsageError(f"--timeout {parsed.timeout:g}: a number of seconds above 0")
+    task = Task(
+        reference=parsed.reference,
+        scheduler=presets[parsed.scheduler],
+        knowledge=knowledge,
+        runtimes=tuple(parsed.runtime),
+        command=command,
+        require_gpu=parsed.require_gpu,
+        host=parsed.host or "",
+        requeue=parsed.incompatible == "requeue",
+        on_missing=parsed.on_missing,
+        timeout=parsed.timeout,
+        store="none" if parsed.no_store else parsed.store or "default",
+    )
+    files = [path for site in parsed.rules for path in (site, *site.rglob("*"))]
+    return task, {str(path.absolute()): kept.fingerprint(str(path.absolute())) for path in files}
+
+
+def _among(option, names, known):
+    from imgcheck.errors import UsageError
+
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{option} {name}: unknown", f"known are {', '.join(known)}")
+
+
+def _split_command(arguments):
+    from imgcheck.errors import UsageError
+
+    if "--" not in arguments:
+        return arguments, None
+    at = arguments.index("--")
+    command = tuple(arguments[at + 1 :])
+    if not command:
+        raise UsageError("nothing follows `--`", "put the command that will run in the container there")
+    return arguments[:at], command
+
+
+def _parser():
+    from imgcheck.cli import options
+
+    parser = options.parser(
+        "preflight",
+        "Says on a node, before a job starts there, whether its image will work; made for the prologs of schedulers. "
+        "The profile is read from beside the image (IMAGE.imgcheck.json), or made within a time limit.",
+        _EXAMPLES,
+    )
+    parser.add_argument("reference", metavar="IMAGE|PROFILE", help="a local image, or its profile")
+    parser.add_argument("--runtime", metavar="NAME", action="append", default=[], help="judge under this runtime")
+    parser.add_argument("--scheduler", metavar="NAME", default="none", help="exit status and output as it expects them")
+    parser.add_argument(
+        "--incompatible", choices=("cancel", "requeue"), default="cancel", help="what an image that does not fit means"
+    )
+    parser.add_argument(
+        "--on-missing", choices=("analyse", "pass", "fail"), default="analyse", help="where there is no profile"
+    )
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=_TIME_LIMIT, help="for everything; 60")
+    parser.add_argument("--host", metavar="HOST.json", help="hold it against this host instead of this node")
+    parser.add_argument("--require-gpu", action="store_true", help="no usable GPU is a failure")
+    parser.add_argument("--cache", metavar="DIR", help="keep probes and answers there (default: a private directory)")
+    options.add_store_options(parser)
+    options.add_rules_option(parser)
+    return parser

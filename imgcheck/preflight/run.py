@@ -1,0 +1,172 @@
+"""One preflight in full: host, profile, check, and the answer for the scheduler, kept for the tasks that follow."""
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from imgcheck.documents import ImageProfile
+from imgcheck.errors import ImgcheckError
+from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.schedulers import Outcome, Scheduler
+from imgcheck.preflight import image, kept, words
+from imgcheck.preflight.host import host_of
+from imgcheck.preflight.image import DEFAULT, StorePlace
+from imgcheck.preflight.kept import Answer
+
+_RETRY = 0.1
+"""Seconds between two looks at a lock that another task holds."""
+_GRACE = 2.0
+"""Seconds after the time limit for what has a limit of its own to end by itself, with a better message."""
+
+
+class TimeUpError(ImgcheckError):
+    """The time limit passed before there was an answer."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the user asked for."""
+
+    reference: str
+    scheduler: Scheduler
+    knowledge: Knowledge
+    runtimes: tuple[str, ...] = ()
+    command: tuple[str, ...] | None = None
+    require_gpu: bool = False
+    host: str = ""
+    """A file that describes the host; "" is this node."""
+    requeue: bool = False
+    on_missing: Literal["analyse", "pass", "fail"] = "analyse"
+    timeout: float = 60.0
+    """Seconds for everything."""
+    store: StorePlace = DEFAULT
+
+
+@dataclass
+class _Case:
+    """What was found out while answering, and what the answer therefore depends on."""
+
+    inputs: dict[str, str] = field(default_factory=dict)
+    only_for: str | None = ""
+    """The job that the answer is good for, "" for every one, None for none: it is not kept."""
+
+
+def answer(task: Task, directory: str, asked: str, inputs: dict[str, str]) -> Answer:
+    """The answer to `task`, from another task of this node or made now and kept in `directory` (none: "").
+
+    `asked` is the question as `kept.question` has it, `inputs` the files besides image and host that decide. Never
+    raises for what may happen on a node: what could not be checked is an answer too.
+    """
+    case = _Case(dict(inputs))
+    try:
+        with _within(task.timeout), _alone(directory, asked):
+            # The task that held the lock meanwhile may have answered.
+            if directory and (found := kept.find(directory, asked)):
+                return found
+            outcome, lines = _outcome(task, directory, case)
+    except (ImgcheckError, OSError, MemoryError) as error:
+        outcome, lines = unchecked(task.scheduler, error)
+        # Another job may fare better; the tasks of this one shall not all wait for the same trouble.
+        case.only_for = kept.job() or None
+    made = words.answer_for(task.scheduler, outcome, lines)
+    if directory and case.only_for is not None:
+        kept.keep(directory, asked, made, case.inputs, case.only_for)
+    return made
+
+
+def unchecked(scheduler: Scheduler, error: BaseException) -> tuple[Outcome, list[str]]:
+    """The outcome and its words where `error` kept the check from being done."""
+    told = error if isinstance(error, ImgcheckError) else ImgcheckError(_message(error))
+    return "unchecked", words.trouble_lines(told, words.lets_run(scheduler.unchecked))
+
+
+def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str]]:
+    profile = image.find_profile(task.reference, case.inputs)
+    if profile is None:
+        if task.on_missing == "analyse":
+            profile = image.analyse(task.reference, task.store, task.timeout)
+        else:
+            profile = image.stored_profile(task.reference, task.store)
+        if profile is None:
+            return _missing(task)
+        if image.has_unwatched_content(task.reference):
+            case.only_for = kept.job() or None
+    return _checked(task, profile, directory, case)
+
+
+def _checked(task: Task, profile: ImageProfile, directory: str, case: _Case) -> tuple[Outcome, list[str]]:
+    from imgcheck.check.run import Request, check
+
+    host = host_of(task.host, directory, case.inputs, task.knowledge)
+    request = Request(runtimes=task.runtimes, command=task.command, require_gpu=task.require_gpu)
+    report = check(profile, (host,), request, task.knowledge)
+    return words.outcome_of(report, task.requeue), words.report_lines(report, task.reference)
+
+
+def _missing(task: Task) -> tuple[Outcome, list[str]]:
+    way_out = f"imgcheck profile {task.reference} -o {task.reference}{image.SUFFIX}"
+    if task.on_missing == "pass":
+        return "compatible", [f"imgcheck: not checked: {task.reference} has no profile; {way_out} makes it"]
+    outcome: Outcome = "elsewhere" if task.requeue else "incompatible"
+    return outcome, [f"imgcheck: refused: {task.reference} has no profile, and this site asks for one", way_out]
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raises TimeUpError in the block after `seconds`: also where a file system does not answer."""
+
+    def ring(_signal: int, _frame: object) -> None:
+        raise TimeUpError(f"no answer within {seconds:g} s", "--timeout allows more")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _alone(directory: str, asked: str) -> Iterator[None]:
+    """One task of a node works on a question, the others wait for its answer."""
+    if not directory:
+        yield
+        return
+    path = kept.named(directory, "locks", asked)
+    with _opened(path) as handle:
+        while not _locked(handle):
+            time.sleep(_RETRY)
+        yield
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}"
+    return f"internal error: {type(error).__name__}: {error}"
