@@ -19,7 +19,7 @@ APT::Sandbox::User "root";
 
 @cache
 def _config() -> Path:
-    """apt's configuration for a package list of its own: the machine's sources stay as they are."""
+    """Apt's configuration for a package list of its own: the machine's sources stay as they are."""
     root = cache_directory("debian-non-free")
     for part in ("state/lists/partial", "cache/archives/partial", "parts"):
         (root / part).mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def package(name: str, suite: str = "") -> Path:
 
 
 def cuobjdump() -> Path:
-    """cuobjdump 11.8: the last that reads code for Kepler, which today's refuses."""
+    """Cuobjdump 11.8: the last that reads code for Kepler, which today's refuses."""
     return package("nvidia-cuda-toolkit", "bookworm") / "usr" / "bin" / "cuobjdump"
 
 
