@@ -24,6 +24,20 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _store_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fixtures that outlive a test share one store: never the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("store")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _store_of_the_test(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test starts without a store, so that what an earlier one left cannot answer for it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("store")))
+
+
 @pytest.fixture
 def public_tmp() -> Iterator[Path]:
     """A directory that other users may enter and write: pytest's own tmp_path is closed to the peers' user."""

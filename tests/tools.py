@@ -50,6 +50,9 @@ PACKAGES = {
 _HEADERS = ("libc6-dev", "libc6-dev-arm64-cross", "libc6-dev-ppc64el-cross", "g++")
 """What the compilers merely recommend, and programs that link need; nvcc needs g++."""
 
+# Read once: tests get a $XDG_CACHE_HOME of their own.
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "/var/tmp") / "imgcheck-test"
+
 _DIRECTORIES = (
     "/usr/bin",
     "/bin",
@@ -80,9 +83,7 @@ def cache_directory(*parts: str) -> Path:
 
     It is readable by every user, since peers refuse to run as root and are run as another one.
     """
-    base = os.environ.get("XDG_CACHE_HOME")
-    directory = (Path(base) if base else Path("/var/tmp")) / "imgcheck-test"
-    directory = directory.joinpath(*parts)
+    directory = _CACHE.joinpath(*parts)
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 
