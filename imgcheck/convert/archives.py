@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from imgcheck.convert.disk import create_file, open_file, raw, write_file
-from imgcheck.convert.gather import gather
+from imgcheck.convert.gather import gather, refuse_unreadable
 from imgcheck.convert.model import ConvertOptions
 from imgcheck.convert.stage import Stage
 from imgcheck.convert.tarout import TarWriter
@@ -139,8 +139,9 @@ def _pack(layer: Layer, stage: Stage, name: str, options: ConvertOptions, progre
             file.write(data)
 
         tar = TarWriter(write)
-        for entry, content in layer.entries():
+        for entry, content in layer.entries(progress):
             _pack_member(tar, entry, content)
+        refuse_unreadable(layer)
         tar.end()
         size = file.tell()
     found = f"sha256:{digest.hexdigest()}"

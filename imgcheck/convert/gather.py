@@ -40,7 +40,15 @@ def gather(layers: tuple[Layer, ...], keep: Keep, limits: Limits, progress: Prog
             node = tree.apply(entry, payload)
             if entry.kind == "hardlink" and node is not None:
                 gathered.linked.add(node)
+        refuse_unreadable(layer)
     return gathered
+
+
+def refuse_unreadable(layer: Layer) -> None:
+    """ConvertError where a layer that has been read was not readable as a whole: a tree with holes is no image."""
+    for path, cause in sorted(layer.unreadable.items()):
+        more = f" (and {len(layer.unreadable) - 1} more)" if len(layer.unreadable) > 1 else ""
+        raise ConvertError(f"{path} of the image cannot be read: {cause}{more}", "convert as a user who may read it")
 
 
 class _Bounds:
