@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from imgcheck.cli import FOUND, OK, options
-from imgcheck.errors import UsageError
+from imgcheck.errors import ImgcheckError, UsageError
 from imgcheck.profile.store import DEFAULT_LIMIT, Store, StoredFile, open_store
 
 _EXAMPLES = """
@@ -26,6 +26,8 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--limit", metavar="SIZE", type=_size, default=DEFAULT_LIMIT, help="prune: keep at most this")
     parsed = parser.parse_args(arguments)
     store = open_store(parsed.store, key="")
+    if store is None:
+        raise UsageError("there is no home directory to keep facts in", "name the store with --store DIR")
     return {"ls": _list, "prune": _prune, "verify": _verify}[parsed.action](store, parsed)
 
 
@@ -40,16 +42,23 @@ def _list(store: Store, _parsed: argparse.Namespace) -> int:
 def _prune(store: Store, parsed: argparse.Namespace) -> int:
     dropped = store.prune(parsed.limit)
     print(f"dropped {len(dropped)} entries, {sum(file.size for file in dropped)} bytes")
-    return OK
+    return _said(store, OK)
 
 
 def _verify(store: Store, _parsed: argparse.Namespace) -> int:
     damaged = list(store.damaged())
     for file in damaged:
-        file.path.unlink(missing_ok=True)
+        store.drop(file)
         print(f"damaged, dropped: {_row(file)}", file=sys.stderr)
     print(f"{len(list(store.files()))} entries are sound" + (f", {len(damaged)} were dropped" if damaged else ""))
-    return FOUND if damaged else OK
+    return _said(store, FOUND if damaged else OK)
+
+
+def _said(store: Store, status: int) -> int:
+    """`status`, unless something could not be done, which is told."""
+    if store.trouble:
+        raise ImgcheckError(store.trouble)
+    return status
 
 
 def _row(file: StoredFile) -> str:

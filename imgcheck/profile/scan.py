@@ -108,7 +108,7 @@ def _keep(
         if not own & unfinished:
             entries = [_stored(entry, payload) for entry, payload in seen]
             store.keep_layer(diff_id, LayerIndex(entries, {key: objects[key] for key in sorted(own)}))
-    store.prune()
+    store.tidy()
 
 
 def _stored(entry: Entry, payload: Payload) -> StoredEntry:

@@ -31,6 +31,11 @@ _FILE_LIMIT = 1 << 30
 """Expanded size of one file; a larger one was not written by us."""
 _TOUCH_AFTER = 24 * 3600
 """Seconds after which a read renews a file's time of use: on a shared file system every touch costs."""
+_TIDY_AFTER = 3600
+"""Seconds between two looks at the size of the whole store."""
+_UNFINISHED = ".new-"
+_WRITING = 3600
+"""Seconds after which an unfinished file belongs to nobody."""
 DEFAULT_LIMIT = 4 << 30
 """Bytes the store may hold before the least recently used files go."""
 
@@ -72,12 +77,14 @@ class StoredFile:
     """Time of last use, seconds since the epoch."""
 
 
-def default_directory() -> Path:
-    """`$XDG_CACHE_HOME/imgcheck`, else `~/.cache/imgcheck`."""
+def default_directory() -> Path | None:
+    """`$XDG_CACHE_HOME/imgcheck`, else `~/.cache/imgcheck`; None for a user without a home."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG base directory specification: a relative path is to be ignored.
-    base = Path(cache) if cache.startswith("/") else Path("~").expanduser() / ".cache"
-    return base / "imgcheck"
+    if cache.startswith("/"):
+        return Path(cache, "imgcheck")
+    home = os.path.expanduser("~")  # noqa: PTH111 (Path.expanduser raises where there is none)
+    return Path(home, ".cache", "imgcheck") if home.startswith("/") else None
 
 
 class Store:
@@ -110,12 +117,14 @@ class Store:
         self._put("profiles", config_digest, profile)
 
     def files(self) -> Iterator[StoredFile]:
-        """Every file of the store, of whichever version of the engines."""
-        for path in sorted(self._root.glob("*/*/??/*")):
+        """Every file of the store, of whichever version of the engines; also what a killed writer left long ago."""
+        for path in _listed(self._root):
             try:
                 status = path.stat()
             except OSError:
                 continue  # pruned meanwhile by another process
+            if path.name.startswith(_UNFINISHED) and time.time() - status.st_mtime < _WRITING:
+                continue
             kind = path.parent.parent.name
             yield StoredFile(path, kind, path.name, status.st_size, max(status.st_mtime, status.st_atime))
 
@@ -127,10 +136,30 @@ class Store:
         for file in files:
             if excess <= 0:
                 break
-            file.path.unlink(missing_ok=True)
-            excess -= file.size
-            dropped.append(file)
+            if self.drop(file):
+                excess -= file.size
+                dropped.append(file)
         return dropped
+
+    def drop(self, file: StoredFile) -> bool:
+        """Remove one file; False, with `trouble`, where that cannot be done."""
+        try:
+            file.path.unlink(missing_ok=True)
+        except OSError as error:
+            self.trouble = f"the store {self.directory} cannot be pruned: {error.strerror}"
+            return False
+        return True
+
+    def tidy(self) -> None:
+        """Prune to the store's limit, unless somebody has done so lately: it asks for every file's time and size."""
+        mark = self._root / "tidied"
+        try:
+            if mark.exists() and time.time() - mark.stat().st_mtime < _TIDY_AFTER:
+                return
+            mark.touch()
+        except OSError:
+            return  # what cannot be written does not grow
+        self.prune()
 
     def damaged(self) -> Iterator[StoredFile]:
         """Files whose bytes do not match their checksum."""
@@ -183,11 +212,20 @@ def store_key(engines: dict[str, str]) -> str:
     return hashlib.sha256(repr(sorted(engines.items())).encode()).hexdigest()[:16]
 
 
-def open_store(directory: Path | None, key: str, limit: int = DEFAULT_LIMIT) -> Store:
-    """The store at `directory`, or at its default place."""
-    if directory is not None and directory.exists() and not directory.is_dir():
+def open_store(directory: Path | None, key: str, limit: int = DEFAULT_LIMIT) -> Store | None:
+    """The store at `directory`, or at its default place; None where no directory is named and the user has no home."""
+    place = directory or default_directory()
+    # os.path: what may not be looked at is no error here, Path would raise.
+    if directory and os.path.exists(directory) and not os.path.isdir(directory):  # noqa: PTH110, PTH112
         raise ImgcheckError(f"--store {directory}: not a directory")
-    return Store(directory or default_directory(), key, limit)
+    return Store(place, key, limit) if place else None
+
+
+def _listed(root: Path) -> list[Path]:
+    try:
+        return sorted(root.glob("*/*/??/*"))
+    except OSError:
+        return []  # the file system went away
 
 
 def _read(path: Path) -> bytes:
@@ -210,7 +248,7 @@ def _payload(data: bytes) -> bytes | None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

@@ -7,7 +7,7 @@ from imgcheck.errors import SourceError
 from imgcheck.progress import SILENT, Progress
 from imgcheck.sources.model import Image
 from imgcheck.sources.options import SourceOptions
-from imgcheck.sources.reference import Kind, Reference, parse
+from imgcheck.sources.reference import Reference, parse
 
 __all__ = ["SourceOptions", "open_image"]
 
@@ -25,13 +25,13 @@ def open_image(
     name, UsageError for an impossible platform.
     """
     found = parse(reference) if isinstance(reference, str) else reference
-    with _opener(found.kind)(found, options or SourceOptions(), progress) as image:
+    with _opener(found)(found, options or SourceOptions(), progress) as image:
         yield image
 
 
-def _opener(kind: Kind) -> Opener:
-    """The source for `kind`. Imported here: the registry client alone costs more than a whole preflight."""
-    match kind:
+def _opener(found: Reference) -> Opener:
+    """The source for `found`. Imported here: the registry client alone costs more than a whole preflight."""
+    match found.kind:
         case "oci":
             from imgcheck.sources.layout import open_layout as opener
         case "registry":
@@ -43,7 +43,7 @@ def _opener(kind: Kind) -> Opener:
         case "docker-daemon":
             from imgcheck.sources.daemon import open_daemon as opener
         case "profile":
-            raise SourceError("an image profile holds facts, not an image: it can be checked but not read again")
+            raise SourceError(f"{found.text}: a JSON document, not an image")
         case "sif":
             raise SourceError("SIF files are not read yet", hint="apptainer build --sandbox DIR FILE.sif, then dir:DIR")
         case "containers-storage":
