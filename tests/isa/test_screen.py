@@ -3,12 +3,11 @@
 import iced_x86 as iced
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imgcheck.binaries.isa.engine import analyse_isa
 from imgcheck.binaries.isa.layout import Layout
-from imgcheck.binaries.isa.x86.decode import confirm, own_length
+from imgcheck.binaries.isa.x86.decode import confirm
 from imgcheck.binaries.isa.x86.encodings import encodings, needs
 from imgcheck.binaries.isa.x86.screen import screen
 from tests.isa.elves import elf_around
@@ -19,7 +18,8 @@ LEADS = [
     b"\x66\x4c\x0f\x38", b"\x48\x0f\xc7", b"\xf0\x48\x0f\xc7", b"\x0f\xc7", b"\x0f\x01", b"\x0f\xae", b"\xf3\x0f\xae",
     b"\xf3\x66\x0f\x38", b"\x67\xc5", b"\x67\x62",
 ]  # fmt: skip
-SECONDS = st.sampled_from([b"\xe2\x7d", b"\xf1\x7c\x48", b"\xf2\x7d\x28", b"\xf3\x7d\x08", b"\xf1\xfd\x58", b"\xf5\x7c\x48",
+SECONDS = st.sampled_from([b"\xe2\x7d", b"\xf1\x7c\x48", b"\xf2\x7d\x28", b"\xf3\x7d\x08", b"\xf1\xfd\x58",
+                           b"\xf5\x7c\x48",
                            b"\xf6\x7d\x48", b"\xe9\x78", b"\xe8\x78", b"\xfb", b"\xf9", b"\xfd", b""])  # fmt: skip
 
 

@@ -99,6 +99,11 @@ def distinct(values: np.ndarray) -> np.ndarray:
     return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
 
 
+def _clipped(values: np.ndarray) -> np.ndarray:
+    """Unsigned words of any width as signed ones; absurd addresses become one that lies nowhere."""
+    return np.minimum(values.astype(np.uint64), np.uint64(_ADDRESS_LIMIT)).astype(np.int64)
+
+
 class Layout:
     """The code of `elf`, described lazily."""
 
@@ -182,13 +187,13 @@ class Layout:
     def _symbols(self, offset: int, size: int, strings: int) -> Symbols:
         dtype = self.elf.symbol_dtype
         raw = self.elf.records(offset, dtype, size // dtype.itemsize)
-        value = np.minimum(raw["value"], _ADDRESS_LIMIT).astype(np.int64)
+        value = _clipped(raw["value"])
         if self.elf.type == ET_REL and len(raw):
             bases = np.array([s.offset for s in self.elf.sections] or [0], np.int64)
             value = value + bases[np.minimum(raw["shndx"], len(bases) - 1)]
         return Symbols(
             value=value,
-            size=np.minimum(raw["size"], _ADDRESS_LIMIT).astype(np.int64),
+            size=_clipped(raw["size"]),
             type=raw["info"] & 15,
             bind=raw["info"] >> 4,
             section=raw["shndx"],
@@ -375,7 +380,7 @@ class Layout:
         raw = self.elf.records(offset, dtype, size // dtype.itemsize)
         out = np.empty(len(raw), np.dtype([("offset", "i8"), ("type", "i8"), ("symbol", "i8"), ("addend", "i8")]))
         shift, mask = (32, 0xFFFFFFFF) if self.elf.bits == 64 else (8, 0xFF)
-        out["offset"] = np.minimum(raw["offset"], _ADDRESS_LIMIT)
+        out["offset"] = _clipped(raw["offset"])
         out["type"], out["symbol"] = raw["info"] & mask, raw["info"] >> shift
         out["addend"] = np.clip(raw["addend"], -_ADDRESS_LIMIT, _ADDRESS_LIMIT) if rela else self._stored(out["offset"])
         return out
@@ -392,7 +397,7 @@ class Layout:
             offsets = at[inside] + segment.offset
             raw = self.elf.array[offsets[:, None] + np.arange(width)]
             words = np.ascontiguousarray(raw).view(f"{self.elf.order}u{width}")[:, 0]
-            values[inside] = np.minimum(words, _ADDRESS_LIMIT)
+            values[inside] = _clipped(words)
         return values
 
     @cached_property
@@ -411,9 +416,9 @@ class Layout:
         index = np.arange(len(words))
         last = np.maximum.accumulate(np.where(plain, index, 0))
         per_map = self.elf.bits - 1
-        base = np.minimum(words[last], _ADDRESS_LIMIT).astype(np.int64) + width
+        base = _clipped(words[last]) + width
         base += np.maximum(index - last - 1, 0) * per_map * width
-        slots = [np.minimum(words[plain], _ADDRESS_LIMIT).astype(np.int64)]
+        slots = [_clipped(words[plain])]
         maps = np.flatnonzero(~plain)
         for bit in range(per_map):
             chosen = maps[(words[maps] >> np.uint64(bit + 1)) & np.uint64(1) == 1]

@@ -27,7 +27,7 @@ def _tokens(machine: str) -> list[str]:
 def _clone_pattern(machine: str) -> re.Pattern[str]:
     joined = "|".join(map(re.escape, sorted(_tokens(machine), key=len, reverse=True)))
     # Mangled names put a length before and an E behind a namespace: N3foo4avx2E.
-    return re.compile(rf"(?:^|[._@\d])(?:{joined})(?:$|[._@\d]|E|I|Ev|C[12])", re.IGNORECASE)
+    return re.compile(rf"(?:^|[._@\d])(?:{joined})(?:$|[._@\d]|(?-i:E|I|C[12]))", re.IGNORECASE)
 
 
 @cache

@@ -8,7 +8,7 @@ drift from the decoder that confirms. Encoding layouts: Intel SDM volume 2, chap
 import tomllib
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import chain, product
 
 import iced_x86 as iced
 import numpy as np
@@ -108,6 +108,8 @@ class _Builder:
     def build(self) -> Encodings:
         number: dict[frozenset[str], int] = {frozenset(): 0}
         legacy, ambiguous = np.zeros((4, 4, 256, 8), np.uint8), np.zeros((4, 4, 256, 8), bool)
+        for found in chain(*self.legacy.values(), *self.vector.values()):
+            number.setdefault(found, len(number))
         vector = np.zeros((3, 8, 4, 256, 2, 4), np.uint8)
         for key, found in self.legacy.items():
             legacy[key] = number.setdefault(frozenset().union(*found), len(number))

@@ -12,6 +12,7 @@ import numpy as np
 from imgcheck.binaries.isa.layout import Area
 from imgcheck.binaries.isa.x86.encodings import Encodings
 
+_LONGEST = 16
 _CHUNK = 1 << 18
 """Bytes screened at a time: the comparisons stay in the second-level cache."""
 
@@ -65,6 +66,8 @@ def _screen_area(area: Area, bits: int, table: Encodings) -> list[tuple[np.ndarr
             at = at[_byte(data, at, 1) >= 0xC0]
         at, sets, doubtful, depth = screener(data, at, bits, table)
         kept = sets > 0
+        # Behind the end of the code there are no operands: there the decoder has to agree.
+        doubtful = doubtful | (at > len(data) - _LONGEST)
         found.append((at[kept] + area.address, sets[kept], doubtful[kept], depth[kept]))
     return found
 

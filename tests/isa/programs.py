@@ -1,0 +1,44 @@
+"""Programs that use vector code in the ways that programs do, and a CPU that tells whether a build of them runs.
+
+qemu-user executes a program on a chosen CPU model and raises SIGILL where that CPU would.
+"""
+
+import subprocess
+from pathlib import Path
+
+from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.isa.engine import analyse_isa
+from imgcheck.documents.facts import Isa
+from tests.tools import need
+
+_CONROE = {"sse3", "ssse3", "cx16"}
+_NEHALEM = _CONROE | {"sse4_1", "sse4_2", "popcnt"}
+_SANDYBRIDGE = _NEHALEM | {"aes", "pclmulqdq", "avx", "xsave", "xsaveopt"}
+_HASWELL = _SANDYBRIDGE | {"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe", "rdrand", "fsgsbase"}
+MODELS = {"Conroe": _CONROE, "Nehalem": _NEHALEM, "SandyBridge": _SANDYBRIDGE, "Haswell": _HASWELL}
+"""QEMU's name of a CPU model -> what it has above x86-64's baseline (target/i386/cpu.c)."""
+
+
+def analyse(path: Path) -> Isa:
+    found = analyse_isa(Elf(path.read_bytes()))
+    assert found is not None
+    return found
+
+
+def answers(path: Path) -> dict[str, str]:
+    return {use.feature: use.answer for use in analyse(path).uses}
+
+
+def predicted(found: Isa, features: set[str]) -> str:
+    """dies, runs or unknown on a CPU with `features`."""
+    lacking = {use.answer for use in found.uses if use.feature not in features}
+    return "dies" if "required" in lacking else "unknown" if "unknown" in lacking else "runs"
+
+
+def observed(path: Path, emulator: str, model: str) -> str:
+    done = subprocess.run([need(emulator), "-cpu", model, str(path)], capture_output=True, timeout=60)
+    return "dies" if done.returncode in (-4, 132) else "runs"
+
+
+SOURCES = {path.stem: path.read_text() for path in sorted(Path(__file__).parent.joinpath("sources").glob("*.c"))}
+"""Name of a program -> its C source."""

@@ -1,0 +1,103 @@
+"""Files made to mislead or to break the engines: none raises, none takes more than its size explains."""
+
+import random
+import struct
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.isa.engine import analyse_isa
+from imgcheck.errors import ElfError
+from tests.isa.elves import BASE, around, elf_around
+from tests.isa.programs import SOURCES
+from tests.tools import compile_c
+
+AVX = bytes.fromhex("c5f458c2")  # vaddps ymm0,ymm1,ymm2
+RETURN = b"\xc3"
+
+
+def features(data: bytes) -> set[str]:
+    found = analyse_isa(Elf(data))
+    return {use.feature for use in found.uses} if found else set()
+
+
+@settings(max_examples=150, deadline=None)
+@given(code=st.binary(min_size=1, max_size=4000), machine=st.sampled_from([62, 3, 183, 21]), sections=st.booleans())
+def test_any_bytes_as_code_are_judged(code: bytes, machine: int, sections: bool) -> None:
+    found = analyse_isa(Elf(around(code, machine=machine, sections=sections)))
+    assert found is None or found.code_bytes == len(code)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_programs_are_judged_or_refused(data: st.DataObject) -> None:
+    whole = bytearray(compile_c(SOURCES["table"], "-O2", "-march=haswell").read_bytes())
+    for _ in range(data.draw(st.integers(1, 20))):
+        whole[data.draw(st.integers(16, len(whole) - 1))] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
+    cut = data.draw(st.integers(64, len(whole)))
+    with suppress(ElfError):
+        analyse_isa(Elf(bytes(whole[:cut])))
+
+
+def test_code_without_sections_is_read_from_its_segment() -> None:
+    assert features(around(AVX + RETURN, sections=False)) == {"avx"}
+
+
+def test_data_that_looks_like_a_vector_instruction_is_none() -> None:
+    load = b"\x48\xb8" + AVX + AVX  # movabs rax, imm64
+    assert features(around(load + RETURN)) == set()
+
+
+def test_prefix_at_the_very_end_of_the_code() -> None:
+    for tail in (b"\xc5", b"\xc4", b"\x62", b"\x0f", b"\x66\x0f\x38", b"\xe8", b"\x0f\x80", b"\xd5"):
+        assert features(around(RETURN + tail)) == set()
+
+
+def test_stripped_section_headers_change_no_answer() -> None:
+    whole = bytearray(compile_c(SOURCES["mixed"], "-O2", "-march=haswell", "-s").read_bytes())
+    before = {(u.feature, u.answer) for u in analyse_isa(Elf(bytes(whole))).uses}
+    struct.pack_into("<Q", whole, 40, 0)
+    struct.pack_into("<HHH", whole, 58, 0, 0, 0)
+    assert {(u.feature, u.answer) for u in analyse_isa(Elf(bytes(whole))).uses} == before
+
+
+@pytest.mark.parametrize(
+    "flags", [("-static-pie",), ("-fuse-ld=gold",), ("-fno-asynchronous-unwind-tables",), ("-no-pie",)]
+)
+def test_layouts_of_other_linkers_and_modes(flags: tuple[str, ...]) -> None:
+    found = analyse_isa(Elf(compile_c(SOURCES["loops"], "-O2", "-march=haswell", *flags).read_bytes()))
+    assert "required" in {use.answer for use in found.uses if use.feature == "avx"}
+
+
+def test_unknown_vector_instruction_is_stepped_over_and_said(tmp_path: Path) -> None:
+    # EVEX map 5 with an opcode that no manual defines yet, three times in a clean function, then AVX.
+    unknown = bytes.fromhex("62f57c48eec1")
+    code = ".globl _start\n_start:\n.cfi_startproc\n" + f".byte {','.join(map(hex, unknown))}\n" * 3
+    code += "vaddps %ymm0,%ymm1,%ymm2\n ret\n.cfi_endproc\n.type _start,@function\n.size _start,.-_start\n"
+    program = compile_c(code, "-nostdlib", "-static", "-Wl,--eh-frame-hdr", language="assembler")
+    found = {use.feature: use.answer for use in analyse_isa(Elf(program.read_bytes())).uses}
+    assert found == {"avx": "required", "avx10": "unknown"}
+
+
+@pytest.mark.parametrize("machine", [62, 183])
+def test_time_grows_with_the_size_alone(machine: int) -> None:
+    noise = random.Random(1).randbytes(1 << 21)
+    times = []
+    for size in (1 << 19, 1 << 21):
+        elf = elf_around(noise[:size], machine=machine)
+        began = time.process_time()
+        analyse_isa(elf)
+        times.append(time.process_time() - began)
+    assert times[1] < 12 * times[0] + 0.5
+
+
+def test_code_of_nothing_but_queries_ends() -> None:
+    code = b"\x0f\xa2\x85\xc0\x74\x00" * 20_000 + AVX + RETURN
+    began = time.process_time()
+    assert analyse_isa(Elf(around(code, entry=BASE))) is not None
+    assert time.process_time() - began < 10

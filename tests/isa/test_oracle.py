@@ -1,0 +1,61 @@
+"""Predictions against executions: every build runs on QEMU's CPU models, and has to do what the verdict says."""
+
+from itertools import product
+
+import pytest
+
+from tests.isa.programs import MODELS, SOURCES, analyse, observed, predicted
+from tests.tools import compile_c
+
+MARCHES = ["x86-64", "nehalem", "sandybridge", "haswell", "skylake-avx512"]
+STYLES = {"stripped": ("-O2", "-s"), "plain": ("-O0",), "static": ("-O2", "-static", "-s")}
+BUILDS = [(name, march, style) for name, march, style in product(SOURCES, MARCHES, STYLES)
+          if style == "stripped" or march in ("x86-64", "haswell")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "march", "style"), BUILDS)
+def test_verdict_matches_what_the_cpu_does(name: str, march: str, style: str) -> None:
+    if (name, march) == ("refuse", "skylake-avx512"):
+        pytest.xfail("a test for AVX2 shields AVX-512 too: which feature a branch tests is not followed")
+    program = compile_c(SOURCES[name], f"-march={march}", *STYLES[style])
+    found = analyse(program)
+    for model, features in MODELS.items():
+        said, done = predicted(found, features), observed(program, "qemu-x86_64", model)
+        assert (model, said) == (model, done), [(u.feature, u.answer, u.function, u.reason) for u in found.uses]
+
+
+def test_dispatched_features_are_named_with_their_instruction() -> None:
+    found = analyse(compile_c(SOURCES["supports"], "-O3"))
+    use = next(use for use in found.uses if use.feature == "avx512f")
+    assert use.answer == "dispatched"
+    assert use.function == "f5"
+    assert "zmm" in use.text
+    assert bytes.fromhex(use.code)[0] == 0x62
+
+
+def test_required_feature_shows_the_calls_that_lead_there() -> None:
+    found = analyse(compile_c(SOURCES["loops"], "-O3", "-march=haswell"))
+    use = next(use for use in found.uses if use.feature == "fma")
+    assert use.call_path == ("main", "f")
+    assert use.text.startswith("vfmadd")
+
+
+def test_stripping_changes_names_only() -> None:
+    plain, stripped = (analyse(compile_c(SOURCES["mixed"], "-O2", "-march=haswell", *s)) for s in ((), ("-s",)))
+    assert [(u.feature, u.answer, u.address) for u in plain.uses] == [
+        (u.feature, u.answer, u.address) for u in stripped.uses
+    ]
+    assert all(u.function.startswith("sub_") for u in stripped.uses)
+
+
+def test_avx512_on_small_vectors_needs_vl() -> None:
+    source = "typedef int v __attribute__((vector_size(32))); v f(v a, v b, v c) { return (a & b) | (~a & c); }"
+    found = analyse(compile_c(source, "-O2", "-march=skylake-avx512", "-shared", "-fPIC", out="libv.so"))
+    assert {"avx512f", "avx512vl"} <= {use.feature for use in found.uses if use.answer == "required"}
+
+
+def test_thirty_two_bit_programs_are_judged_too() -> None:
+    code = ".globl _start\n_start: vpaddd %ymm0, %ymm1, %ymm2\n addps %xmm0, %xmm1\n mov $1, %eax\n int $0x80\n"
+    program = compile_c(code, "-m32", "-nostdlib", "-static", language="assembler")
+    found = {use.feature: use.answer for use in analyse(program).uses}
+    assert found == {"avx2": "required", "sse": "required"}
