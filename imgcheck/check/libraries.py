@@ -9,11 +9,10 @@ import msgspec
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context, severity_for
-from imgcheck.check.loader_rules import LoaderRules, loader_rules, package_remedy
+from imgcheck.check.loader_rules import LoaderRules, image_glibc, loader_rules, package_remedy
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.loader.closure import Problem
-from imgcheck.loader.system import glibc_version
 
 _SEVERITIES: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
 _SHOWN = 3
@@ -144,9 +143,7 @@ class _Libraries:
             if problem.kind == "version" and not problem.injected:
                 groups[problem.needed].append(problem)
         findings = [self._missing_version(needed, problems) for needed, problems in groups.items()]
-        self._answers.conclude(
-            "LIB002", findings, "every symbol version that the reached files need is defined"
-        )
+        self._answers.conclude("LIB002", findings, "every symbol version that the reached files need is defined")
 
     def _missing_version(self, needed: str, problems: list[Problem]) -> Finding:
         severity, first, evidence = self._weighed(problems, self._version_severity)
@@ -225,7 +222,7 @@ class _Libraries:
 
     def _bounded(self) -> None:
         """A described host: its files are not known, its glibc bounds what they can need."""
-        host, image = self._context.host.glibc, self._image_glibc()
+        host, image = self._context.host.glibc, image_glibc(self._context)
         if not host.known:
             reason = "the host's glibc and the version needs of its driver libraries are not known; give --glibc"
             self._answers.answer("LIB003", "unknown", reason)
@@ -254,12 +251,6 @@ class _Libraries:
             ),
             remedy="Probe the host (imgcheck probe -o host.json) to settle it, or use a base image with a newer glibc.",
         )
-
-    def _image_glibc(self) -> str:
-        found = [self._records[path] for path in self._context.closure.libcs if path in self._records]
-        pairs = [(record.path, self._context.image.facts(record).linkage) for record in found]
-        numbers = [number for path, linkage in pairs if linkage and (number := glibc_version(path, linkage))]
-        return min(numbers, key=versions.parse, default="")
 
     def _probed(self) -> None:
         groups: dict[str, list[Problem]] = defaultdict(list)

@@ -4,8 +4,11 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from imgcheck import versions
+from imgcheck.check.context import Context
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
+from imgcheck.loader.system import glibc_version
 
 
 class Driver(Data, frozen=True):
@@ -58,3 +61,11 @@ def package_remedy(knowledge: Knowledge, soname: str) -> str:
     """How an image gets `soname`; empty where no entry knows it."""
     entries = msgspec.convert(knowledge.table("analysis/packages.toml")["package"], tuple[Package, ...])
     return next((e.remedy for e in entries if any(fnmatchcase(soname, glob) for glob in e.sonames)), "")
+
+
+def image_glibc(context: Context) -> str:
+    """Version of the glibc that the image's files load, the oldest of several; empty where it is not known."""
+    records = [record for record in context.image.files if record.path in context.closure.libcs]
+    pairs = [(record.path, context.image.facts(record).linkage) for record in records]
+    numbers = [number for path, linkage in pairs if linkage and (number := glibc_version(path, linkage))]
+    return min(numbers, key=versions.parse, default="")

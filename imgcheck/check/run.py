@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from imgcheck import __version__
-from imgcheck.check import arch, cpu, gpu, kernel, libraries, readable, runtime
+from imgcheck.check import arch, cpu, gpu, kernel, libraries, mpi, readable, runtime
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile
@@ -34,7 +34,15 @@ Family = Callable[[Context], Answers]
 Review = Callable[[Finding, HostProfile], Finding]
 """What a policy makes of a finding on a host: the same, with another severity, or marked as waived."""
 
-FAMILIES: tuple[Family, ...] = (readable.check, cpu.check, gpu.check, libraries.check, kernel.check, runtime.check)
+FAMILIES: tuple[Family, ...] = (
+    readable.check,
+    cpu.check,
+    gpu.check,
+    libraries.check,
+    kernel.check,
+    mpi.check,
+    runtime.check,
+)
 """The rule families in the order of a report, after the architecture, without which none of them means anything."""
 
 _OF_SEVERITY: dict[Severity, Verdict] = {

@@ -119,3 +119,5 @@ class HostProfile(Document, frozen=True, tag_field="kind", tag="host"):
     """PRETTY_NAME of os-release."""
     count: int = 1
     """Number of equal machines this profile stands for."""
+    fabrics: Fact[tuple[str, ...]] = Fact()
+    """Kernel drivers of the node's fast networks, sorted: mlx5_core, hfi1, efa, cxi_core."""

@@ -20,16 +20,6 @@ _DIRECTORIES = (
     "/lib/aarch64-linux-gnu", "/usr/lib/powerpc64le-linux-gnu", "/lib/powerpc64le-linux-gnu", "/usr/lib64/nvidia",
     "/usr/lib/nvidia", "/usr/lib", "/lib", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/local/nvidia/lib64",
 )  # fmt: skip
-# MPI and fabrics: what sites bind into containers by hand or by hook, besides the runtimes' own lists.
-_FABRIC = (
-    "libmpi.so*",
-    "libmpi_cray.so*",
-    "libucp.so*",
-    "libfabric.so*",
-    "libibverbs.so*",
-    "libpmix.so*",
-    "libpmi2.so*",
-)
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 21: "ppc64le", 22: "s390x", 243: "riscv64",
              258: "loongarch64"}  # fmt: skip
 
@@ -45,11 +35,14 @@ class Libraries:
         """Path of the first library called `soname` that is for this machine; "" where there is none."""
         return next((path for name, path in self._candidates() if name == soname and self._fits(path)), "")
 
-    def matching(self, patterns: Iterable[str]) -> dict[str, str]:
-        """File name to path of every library for this machine whose name is like one of `patterns`."""
+    def matching(self, patterns: Iterable[str], places: Iterable[str] = ()) -> dict[str, str]:
+        """File name to path of every library for this machine whose name is like one of `patterns`.
+
+        `places` are further directories, in which one component may be `*`.
+        """
         wanted = re.compile("|".join(_glob(pattern) for pattern in patterns) or r"(?!)")
         found: dict[str, str] = {}
-        for name, path in self._candidates():
+        for name, path in (*self._candidates(), *self._files_in(places)):
             if name not in found and wanted.fullmatch(name) and self._fits(path):
                 found[name] = path
         return found
@@ -64,6 +57,13 @@ class Libraries:
         for directory in (*self._environment(), *_DIRECTORIES):
             for name in self._listing(directory):
                 yield name, f"{directory}/{name}"
+
+    def _files_in(self, places: Iterable[str]) -> Iterator[tuple[str, str]]:
+        for place in places:
+            head, star, tail = place.partition("/*")
+            inner = [f"{head}/{name}{tail}" for name in self._root.names(head) or ()] if star else [place]
+            for directory in inner:
+                yield from ((name, f"{directory}/{name}") for name in self._listing(directory))
 
     def _environment(self) -> list[str]:
         path = os.environ.get("LD_LIBRARY_PATH", "") if self._root.live else ""
@@ -104,11 +104,12 @@ def injectable(root: Root, knowledge: Knowledge, libraries: Libraries, driver: b
     """
     if not libraries.readable:
         return unknown("neither /etc/ld.so.cache nor a library directory can be read")
-    patterns = list(_FABRIC)
-    if driver:
-        patterns += sorted({name for runtime in knowledge.runtimes.values() for name in runtime.libraries})
+    injected = {name for runtime in knowledge.runtimes.values() for name in runtime.libraries} if driver else set()
+    # MPI and fabrics: what sites bind into containers by hand or by hook, besides the runtimes' own lists.
+    fabric = knowledge.table("mpi/mpi.toml")["probe"]
+    found = libraries.matching(sorted(injected)) | libraries.matching(fabric["libraries"], fabric["directories"])
     by_file: dict[str, HostLibrary] = {}
-    for path in libraries.matching(patterns).values():
+    for path in found.values():
         real = root.real(path)
         if real not in by_file and (library := _read(root, path, real)):
             by_file[real] = library

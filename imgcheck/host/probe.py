@@ -5,6 +5,7 @@ import re
 
 from imgcheck.documents.host import SCHEMA_VERSION, Fact, HostProfile, absent, known, unknown
 from imgcheck.host.cpu import probe_cpu
+from imgcheck.host.fabrics import probe_fabrics
 from imgcheck.host.files import Root
 from imgcheck.host.libraries import Libraries, injectable
 from imgcheck.host.nvidia import probe_nvidia
@@ -39,6 +40,7 @@ def probe_host(root: str = "/", knowledge: Knowledge | None = None) -> HostProfi
         libraries=injectable(files, rules, libraries, driver),
         runtimes=probe_runtimes(files, rules, driver),
         distribution=_distribution(files),
+        fabrics=probe_fabrics(files),
     )
 
 

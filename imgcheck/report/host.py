@@ -37,6 +37,7 @@ def _facts(host: HostProfile) -> Iterator[tuple[str, Fact]]:
     yield "NVIDIA libraries", driver.userland
     yield "driver's CUDA", driver.cuda
     yield "GPUs", _mapped(host.gpus, lambda gpus: "\n".join(_gpu(gpu) for gpu in gpus))
+    yield "fabrics", _mapped(host.fabrics, ", ".join)
     yield "libraries to inject", _mapped(host.libraries, lambda found: f"{len(found)} recorded")
     yield "runtimes", _mapped(host.runtimes, lambda found: ", ".join(f"{r.id} {r.version}".strip() for r in found))
 
