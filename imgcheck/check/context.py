@@ -11,6 +11,7 @@ from imgcheck.documents.report import CheckResult, Evidence, Finding, Outcome, S
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.closure import Closure
+from imgcheck.loader.roots import Roots
 
 _WORST_FIRST: tuple[Outcome, ...] = ("fail", "risk", "degraded")
 _TITLES = 3
@@ -31,6 +32,8 @@ class Context:
     closure: Closure
     """What the image's command reaches, with the runtime's injected libraries in place."""
     require_gpu: bool = False
+    roots: Roots = field(default_factory=Roots)
+    """What runs; by default nothing is known of it."""
 
     def evidence(self, record: FileRecord, detail: str = "", **data: str) -> Evidence:
         """Evidence at a file, with the layer that brought it and how the command reaches it."""

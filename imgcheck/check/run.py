@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from imgcheck import __version__
-from imgcheck.check import arch, cpu, gpu, kernel, libraries, mpi, readable, runtime
+from imgcheck.check import arch, cpu, gpu, kernel, libraries, mpi, runtime
+from imgcheck.check import image as contents
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile
@@ -24,6 +25,7 @@ from imgcheck.documents.report import (
     Severity,
     Verdict,
 )
+from imgcheck.errors import UsageError
 from imgcheck.host.summary import summarise
 from imgcheck.knowledge import Knowledge, cpus
 from imgcheck.knowledge.types import Runtime
@@ -35,7 +37,7 @@ Review = Callable[[Finding, HostProfile], Finding]
 """What a policy makes of a finding on a host: the same, with another severity, or marked as waived."""
 
 FAMILIES: tuple[Family, ...] = (
-    readable.check,
+    contents.check,
     cpu.check,
     gpu.check,
     libraries.check,
@@ -96,7 +98,10 @@ class _Judged:
 
 
 def check(image: ImageProfile, hosts: Sequence[HostProfile], request: Request, knowledge: Knowledge) -> Report:
-    """The report on `image` for `hosts`: for each host its best runtime, of these the worst host decides."""
+    """The report on `image` for `hosts`: for each host its best runtime, of these the worst host decides.
+
+    Raises UsageError where an entry of the request is no program of the image.
+    """
     judged = [_judge_host(image, host, request, knowledge) for host in hosts]
     required = list(_required(judged, request))
     deciding = max(required, key=lambda cell: cell.rank)
@@ -112,6 +117,18 @@ def check(image: ImageProfile, hosts: Sequence[HostProfile], request: Request, k
         cells=tuple(_cell(cell) for cells in judged for cell in cells),
         tool={"imgcheck": __version__, "knowledge": knowledge.digest, **image.engines},
         requirements=tuple(_requirement(cell) for cell in required) if len(required) > 1 else (),
+    )
+
+
+def combine(reports: Sequence[Report]) -> Report:
+    """One report of several on the same image for different hosts, say on each of its platforms: the worst decides."""
+    if len(reports) == 1:
+        return reports[0]
+    deciding = max(reports, key=lambda report: VERDICTS.index(report.verdict))
+    return msgspec.structs.replace(
+        deciding,
+        cells=tuple(cell for report in reports for cell in report.cells),
+        requirements=tuple(each for report in reports for each in report.required),
     )
 
 
@@ -134,6 +151,9 @@ def _required(judged: Sequence[Sequence[_Judged]], request: Request) -> Iterator
 def _judge_host(image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge) -> list[_Judged]:
     runtimes, chosen_by = _runtimes(host, request, knowledge)
     roots = find_roots(image, request.command, request.entries)
+    for entry in request.entries:
+        if entry in roots.missing:
+            raise UsageError(f"--entry {entry}: {image.reference} holds no such program", "imgcheck profile lists them")
     loader = Loader(image, roots, _hwcaps(host, knowledge))
     return [_judge(loader, host, each, chosen_by, request, knowledge) for each in runtimes]
 
@@ -157,7 +177,8 @@ def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tupl
 def _judge(
     loader: Loader, host: HostProfile, runtime: Runtime, chosen_by: str, request: Request, knowledge: Knowledge
 ) -> _Judged:
-    context = Context(loader.image, host, runtime, knowledge, loader.close(host, runtime), request.require_gpu)
+    closure = loader.close(host, runtime)
+    context = Context(loader.image, host, runtime, knowledge, closure, request.require_gpu, loader.roots)
     answers = [arch.check(context)]
     if not any(finding.severity == "fail" for finding in answers[0].findings):
         answers += [family(context) for family in FAMILIES]

@@ -9,6 +9,7 @@ from imgcheck.cli import OK, options
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Catalogued
+from imgcheck.report.text import placeholders
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -34,7 +35,7 @@ def _page(entry: Catalogued, width: int) -> str:
         _section("Way out", entry.remedy, width),
         "Sources\n" + "\n".join(f"  {source}" for source in entry.sources),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return placeholders("\n\n".join(part for part in parts if part)) + "\n"
 
 
 def _section(title: str, text: str, width: int) -> str:

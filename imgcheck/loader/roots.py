@@ -54,7 +54,8 @@ def find_roots(image: ImageProfile, command: tuple[str, ...] | None = None, entr
             search.run(command)
     for entry in entries:
         search.run((entry,))
-    everything = search.open_ended if search.found else not search.missing
+    # A command that is not in the image comes from outside: like an unknown one, it may use anything.
+    everything = search.open_ended or not search.found
     return Roots(words, tuple(search.found), tuple(search.imports()), everything, tuple(search.missing))
 
 

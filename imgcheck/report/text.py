@@ -1,6 +1,9 @@
 """Text that comes from images or hosts, made safe for a terminal."""
 
+import re
 import unicodedata
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 def safe(text: str) -> str:
@@ -25,3 +28,8 @@ def _escape(character: str) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def placeholders(text: str) -> str:
+    """A catalogue's text without a finding to fill it: `{library}` reads `<library>`."""
+    return _PLACEHOLDER.sub(r"<\1>", text)

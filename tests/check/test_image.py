@@ -1,0 +1,93 @@
+"""What of the image itself leaves the verdict open: damaged files, a command from nowhere, no program at all."""
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from imgcheck.check.context import Context
+from imgcheck.check.image import check
+from imgcheck.check.run import Request
+from imgcheck.check.run import check as check_image
+from imgcheck.documents.facts import CodeFacts, Linkage
+from imgcheck.documents.image import FileRecord, ImageConfig
+from imgcheck.errors import UsageError
+from imgcheck.loader.roots import find_roots
+from tests.check.contexts import KNOWLEDGE, context, cpu, outcome
+
+PROGRAM = CodeFacts(1000, Linkage(64, "x86_64", "executable", interpreter="/lib64/ld-linux-x86-64.so.2"))
+DAMAGED = CodeFacts(10, error="truncated ELF header")
+
+
+def with_unreadable(before: Context, executable: bool, *paths: str) -> Context:
+    files = tuple(
+        FileRecord(r.path, r.object, r.layer, executable if r.path in paths else True) for r in before.image.files
+    )
+    image = msgspec.structs.replace(before.image, files=files, unreadable=dict.fromkeys(paths, "truncated ELF header"))
+    return dataclasses.replace(before, image=image, roots=find_roots(image))
+
+
+def test_a_damaged_program_that_the_command_reaches_leaves_the_verdict_open():
+    answers = check(with_unreadable(context({"/app": DAMAGED, "/bin/p": PROGRAM}), True, "/app"))
+    assert outcome(answers, "IMG001") == "unknown"
+    assert [finding.severity for finding in answers.findings if finding.rule == "IMG001"] == ["info"]
+
+
+def test_a_damaged_library_counts_without_an_executable_bit():
+    answers = check(with_unreadable(context({"/lib/liba.so.1": DAMAGED, "/bin/p": PROGRAM}), False, "/lib/liba.so.1"))
+    assert outcome(answers, "IMG001") == "unknown"
+
+
+def test_damaged_test_data_of_some_package_is_only_worth_knowing():
+    answers = check(
+        with_unreadable(context({"/src/testdata/elf": DAMAGED, "/bin/p": PROGRAM}), False, "/src/testdata/elf")
+    )
+    assert outcome(answers, "IMG001") == "ok"
+
+
+def test_a_damaged_program_that_nothing_reaches_is_only_worth_knowing():
+    before = context({"/opt/old": DAMAGED, "/bin/p": PROGRAM}, reaches={"/opt/old": "unreached"})
+    assert outcome(check(with_unreadable(before, True, "/opt/old")), "IMG001") == "ok"
+
+
+def test_a_program_that_the_user_may_not_read_leaves_the_verdict_open():
+    before = context({"/bin/p": PROGRAM})
+    image = msgspec.structs.replace(before.image, unreadable={"/usr/bin/secret": "Permission denied"})
+    assert outcome(check(dataclasses.replace(before, image=image)), "IMG001") == "unknown"
+
+
+def test_a_secret_that_is_no_program_does_not_matter():
+    before = context({"/bin/p": PROGRAM})
+    image = msgspec.structs.replace(before.image, unreadable={"/etc/shadow": "Permission denied"})
+    assert outcome(check(dataclasses.replace(before, image=image)), "IMG001") == "ok"
+
+
+def test_a_command_that_no_layer_holds_is_a_risk_with_the_runtimes_words():
+    before = context({"/bin/p": PROGRAM}, config=ImageConfig(command=("/opt/typo",)))
+    answers = check(dataclasses.replace(before, roots=find_roots(before.image)))
+    assert outcome(answers, "IMG002") == "risk"
+    [finding] = [finding for finding in answers.findings if finding.rule == "IMG002"]
+    assert finding.predicted_error == 'exec: "/opt/typo": executable file not found in $PATH'
+
+
+def test_a_command_that_is_there_is_fine():
+    before = context({"/bin/p": PROGRAM}, config=ImageConfig(command=("/bin/p",)))
+    assert outcome(check(dataclasses.replace(before, roots=find_roots(before.image))), "IMG002") == "ok"
+
+
+def test_with_a_command_from_outside_every_file_counts_as_reached():
+    image = context({"/bin/p": PROGRAM}, config=ImageConfig(command=("/mounted/app",))).image
+    assert find_roots(image).everything
+
+
+def test_an_image_without_programs_is_never_called_compatible():
+    image = context({}).image
+    report = check_image(image, [cpu("haswell", gpus=("none",))], Request(runtimes=("docker",)), KNOWLEDGE)
+    assert report.verdict == "unknown"
+    assert [result.rule for result in report.checks if result.outcome == "unknown"] == ["IMG003"]
+
+
+def test_an_entry_that_the_image_lacks_is_the_users_mistake():
+    image = context({"/bin/p": PROGRAM}).image
+    with pytest.raises(UsageError, match="--entry /bin/q"):
+        check_image(image, [cpu("haswell")], Request(entries=("/bin/q",)), KNOWLEDGE)
