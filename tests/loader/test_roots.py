@@ -89,7 +89,7 @@ def test_a_named_entry_replaces_the_command(image: ImageProfile) -> None:
 def test_a_command_that_is_not_there_is_told(image: ImageProfile) -> None:
     found = roots(image, "nothing")
     assert found.missing == ("nothing",)
-    assert not found.everything
+    assert found.everything  # it comes from outside, and may use anything
 
 
 def test_a_python_reaches_its_own_modules_as_imports(image: ImageProfile) -> None:
