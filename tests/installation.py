@@ -1,0 +1,18 @@
+"""imgcheck as the ready files expect it: the tree of integrations/install, for every user and the system's Python."""
+
+import sys
+from functools import cache
+from pathlib import Path
+
+from tests.tools import CHECKOUT, cache_directory, need, run
+
+
+@cache
+def installed_tree() -> Path:
+    """A tree made from this checkout; /usr/bin/python3 runs it, since the tests' Python may be root's alone."""
+    tree = cache_directory("tree")
+    run("rm", "-rf", tree)
+    install = CHECKOUT / "integrations" / "install" / "install.sh"
+    settings = {"PYTHON": need("python3"), "PIP": f"{sys.executable} -m pip", "IMGCHECK_SOURCE": str(CHECKOUT)}
+    run(install, tree, env={"PATH": "/usr/bin:/bin", "HOME": "/root", **settings})
+    return tree
