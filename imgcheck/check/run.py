@@ -27,8 +27,9 @@ from imgcheck.documents.report import (
 )
 from imgcheck.errors import UsageError
 from imgcheck.host.summary import summarise
-from imgcheck.knowledge import Knowledge, cpus
+from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Runtime
+from imgcheck.loader.hwcaps import hwcaps_of
 from imgcheck.loader.model import Loader
 from imgcheck.loader.roots import find_roots
 
@@ -154,16 +155,8 @@ def _judge_host(image: ImageProfile, host: HostProfile, request: Request, knowle
     for entry in request.entries:
         if entry in roots.missing:
             raise UsageError(f"--entry {entry}: {image.reference} holds no such program", "imgcheck profile lists them")
-    loader = Loader(image, roots, _hwcaps(host, knowledge))
+    loader = Loader(image, roots, hwcaps_of(host, knowledge))
     return [_judge(loader, host, each, chosen_by, request, knowledge) for each in runtimes]
-
-
-def _hwcaps(host: HostProfile, knowledge: Knowledge) -> tuple[str, ...]:
-    """The glibc-hwcaps directories that the host's CPU opens, best first."""
-    if host.cpu.architecture.value != "x86_64" or not host.cpu.features.value:
-        return ()
-    level = cpus.level_of(knowledge, host.cpu.features.value)
-    return cpus.LEVELS[cpus.LEVELS.index(level) : 0 : -1]
 
 
 def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tuple[list[Runtime], str]:

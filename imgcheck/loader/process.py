@@ -48,7 +48,7 @@ class Object:
         return self.linkage.rpath or (self.linkage.runpath if self.system.kind == "musl" else ())
 
     def _directories(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.system.expand(path, self.origin) for path in paths))
+        return self.system.directories(paths, self.origin)
 
     @property
     def plan(self) -> Plan:

@@ -28,12 +28,14 @@ _MUSL_NAME = re.compile(r"ld-musl-([\w-]+)\.so\.1")
 _MUSL_SELF = re.compile(r"lib(c|pthread|rt|m|dl|util|xnet)\.")
 _LIBC_FILE = re.compile(r"libc-(2\.\d+)\.so")
 _TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
+# musl replaces the bare name whatever follows it.
+_MUSL_TOKEN = re.compile(r"\$(?:\{ORIGIN\}|ORIGIN)")
 _HWCAPS = "glibc-hwcaps/"
 _HWCAP_EXTENSION = 1 << 62
 _LEGACY_UNTIL = "2.37"
-# Directories of the legacy search by what the CPU has: AT_PLATFORM and HWCAP names of x86-64, most significant first.
-_LEGACY = {"x86-64-v4": ("tls", "haswell", "avx512_1", "x86_64"), "x86-64-v3": ("tls", "haswell", "x86_64")}
-_LEGACY_BASE = ("tls", "x86_64")
+# Directories of the legacy search, most significant first; those that the CPU opens stand among the levels.
+_LEGACY = ("tls", "haswell", "avx512_1", "x86_64")
+_LEGACY_ALWAYS = ("tls", "x86_64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +128,10 @@ class System:
     @cached_property
     def subdirectories(self) -> tuple[str, ...]:
         """Hwcaps directories that this loader seeks below each directory on this CPU, in order."""
-        modern = tuple(_HWCAPS + level for level in self.levels)
+        modern = tuple(_HWCAPS + level for level in self.levels if level not in _LEGACY)
         if self.kind == "musl" or self.abi.machine != "x86_64" or not self._legacy:
             return () if self.kind == "musl" else modern
-        names = next((_LEGACY[level] for level in self.levels if level in _LEGACY), _LEGACY_BASE)
+        names = tuple(name for name in _LEGACY if name in (*_LEGACY_ALWAYS, *self.levels))
         chosen = itertools.product((True, False), repeat=len(names))
         legacy = ("/".join(itertools.compress(names, mask)) for mask in chosen)
         return (*modern, *filter(None, legacy))
@@ -187,15 +189,20 @@ class System:
         """`text` with $ORIGIN, $LIB and $PLATFORM replaced, relative paths taken from the working directory."""
 
         def value(match: re.Match[str]) -> str:
-            token = match[1] or match[2]
+            token = "ORIGIN" if self.kind == "musl" else match[1] or match[2]
             if token == "ORIGIN":
                 return origin.rstrip("/")
-            if self.kind == "musl":
-                return match[0]
             return self.defaults[0].lstrip("/") if token == "LIB" else self.abi.platform
 
-        expanded = _TOKEN.sub(value, text) if "$" in text else text
+        pattern = _MUSL_TOKEN if self.kind == "musl" else _TOKEN
+        expanded = pattern.sub(value, text) if "$" in text else text
         return posixpath.join(self.environment.working_directory, expanded).rstrip("/") or "/"
+
+    def directories(self, paths: tuple[str, ...], origin: str) -> tuple[str, ...]:
+        """`paths` of an RPATH or RUNPATH, expanded. musl drops all of them where one has a token besides $ORIGIN."""
+        if self.kind == "musl" and any("$" in _MUSL_TOKEN.sub("", path) for path in paths):
+            return ()
+        return tuple(dict.fromkeys(self.expand(path, origin) for path in paths))
 
     def plan(self, chain: tuple[tuple[str, tuple[str, ...]], ...], runpath: tuple[str, ...], nodeflib: bool) -> Plan:
         """The search of a file: `chain` are (file, RPATH) of it and its loaders, `runpath` its own."""

@@ -39,13 +39,21 @@ class Parity:
     differences: dict[str, tuple[Answer, Answer]] = field(default_factory=dict)
 
 
-def compare(root: Path, image: ImageProfile, environment: tuple[str, ...] = (), levels: tuple[str, ...] = ()) -> Parity:
-    """Every dynamic ELF file of `image`, whose tree lies at `root`, by both loaders."""
+def compare(
+    root: Path,
+    image: ImageProfile,
+    environment: tuple[str, ...] = (),
+    levels: tuple[str, ...] = (),
+    below: str = "/",
+) -> Parity:
+    """Every dynamic ELF file of `image` under `below`, whose tree lies at `root`, by both loaders."""
     tree = Tree(image)
     systems = Systems(tree, environment_of(image), None, levels)
     parity = Parity()
     todo = []
     for path, linkage in tree.linkage.items():
+        if not path.startswith(below):
+            continue
         system = systems.of(path, linkage)
         if not system.real or linkage.machine != "x86_64" or path == system.real:
             parity.skipped[path] = "no loader to ask"
