@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         _EXAMPLES,
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="a file; with --tree its path in the image")
-    parser.add_argument("-o", "--output", metavar="FORMAT[=FILE]", action="append", default=[], help="table, json")
+    options.add_output_option(parser, ("table", "json"))
     parser.add_argument("--tree", action="store_true", help="show what it loads in the image that --root names")
     parser.add_argument("--root", metavar="DIR|REF", default="", help="an unpacked tree, or an image as elsewhere")
     options.add_source_options(parser)

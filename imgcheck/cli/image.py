@@ -7,13 +7,12 @@ from pathlib import Path
 
 from imgcheck.cli import FOUND, OK, UNDECIDED, options
 from imgcheck.cli.files import write
-from imgcheck.cli.host_files import load_hosts, split_host_probe
+from imgcheck.cli.gate import FAIL_ON, Gate, add_policy_options
+from imgcheck.cli.host_files import split_host_probe
 from imgcheck.cli.reference import profile_of
-from imgcheck.documents import ImageProfile, Report
+from imgcheck.documents import HostProfile, ImageProfile, Report
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
-
-FAIL_ON = ("never", "fail", "risk", "unknown", "degraded")
 
 _AT_OR_ABOVE = {
     "never": frozenset(),
@@ -23,13 +22,15 @@ _AT_OR_ABOVE = {
     "degraded": frozenset({"incompatible", "at-risk", "unknown", "degraded"}),
 }
 
-_OUTPUT_HELP = "table, json, sarif, junit, markdown, github, gitlab; repeatable"
+_FORMATS = ("table", "json", "sarif", "junit", "markdown", "github", "gitlab")
 
 _EXAMPLES = """
 imgcheck image qnib/cv-nccl92-tf-dev --host-probe
 imgcheck image oci:build:latest --host-probe node1.json node2.json
 imgcheck image app.tar --host-probe gpu.json --runtime apptainer-nv -- python train.py
 imgcheck image docker://localhost:5000/app:1.2 -o json=needs.json
+imgcheck image app.tar                                  the hosts that imgcheck.toml requires
+imgcheck image app.tar --write-baseline baseline.json   what is found now may stay
 """
 
 
@@ -38,24 +39,38 @@ def run(arguments: Sequence[str]) -> int:
     own, command = _split_command(arguments)
     parsed = _parser().parse_args(split_host_probe(own))
     knowledge = Knowledge(tuple(parsed.rules))
-    hosts = load_hosts(parsed.host_probe)
-    if not hosts:
+    gate = Gate.of(parsed, knowledge)
+    if not gate.hosts:
         return _describe(parsed, knowledge)
+    from imgcheck.check.run import Request
     from imgcheck.report.dockerfile import read_dockerfile
     from imgcheck.report.formats import FORMATS, Rendering
 
     outputs = options.outputs(parsed.output, tuple(FORMATS))
-    runtimes = tuple(_known(name, knowledge) for name in parsed.runtime)
-    image = profile_of(parsed, hosts)
-    from imgcheck.check.run import Request, check
-
-    request = Request(runtimes=runtimes, command=command, entries=tuple(parsed.entry), require_gpu=parsed.require_gpu)
-    report = check(image, tuple(hosts), request, knowledge)
+    request = Request(
+        runtimes=tuple(_known(name, knowledge) for name in parsed.runtime),
+        command=command,
+        entries=tuple(parsed.entry),
+        require_gpu=parsed.require_gpu,
+    )
     dockerfile = read_dockerfile(parsed.dockerfile) if parsed.dockerfile else None
+    report = gate.check(_images(parsed, gate.hosts), request, knowledge)
     for output in outputs:
-        rendering = Rendering(knowledge, dockerfile, terminal=output.file is None)
+        rendering = Rendering(knowledge, dockerfile, terminal=output.file is None, verbose=parsed.verbose)
         _emit(output, FORMATS[output.format](report, rendering))
-    return exit_status(report, parsed.fail_on, parsed.allow_unknown)
+    return exit_status(report, gate.fail_on, gate.allow_unknown)
+
+
+def _images(parsed: argparse.Namespace, hosts: Sequence[HostProfile]) -> list[tuple[ImageProfile, list[HostProfile]]]:
+    """The image for each architecture among `hosts`: an index holds another one for each."""
+    groups: dict[str | None, list[HostProfile]] = {}
+    for host in hosts:
+        groups.setdefault(host.cpu.architecture.value, []).append(host)
+    if parsed.platform or parsed.reference == "-":
+        # One platform was named, or the image can be read but once.
+        return [(profile_of(parsed, hosts), list(hosts))]
+    # The platform that one group settles on must not decide for the next.
+    return [(profile_of(argparse.Namespace(**vars(parsed)), group), group) for group in groups.values()]
 
 
 def exit_status(report: Report, fail_on: str, allow_unknown: bool) -> int:
@@ -101,8 +116,8 @@ def _split_command(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]
 def _parser() -> argparse.ArgumentParser:
     parser = options.parser(
         "image",
-        "Says whether an image will work on a host, and what would go wrong. Without --host-probe it shows what the "
-        "image needs.",
+        "Says whether an image will work on hosts, and what would go wrong: those of --host-probe, else those that "
+        "imgcheck.toml requires. Without any it shows what the image needs.",
         _EXAMPLES,
     )
     parser.add_argument("reference", metavar="REF", help="NAME[:TAG], oci:DIR, docker-archive:FILE, dir:ROOT, a path")
@@ -116,12 +131,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runtime", metavar="NAME", action="append", default=[], help="judge under this runtime")
     parser.add_argument("--entry", metavar="PATH", action="append", default=[], help="this file of the image is run")
     parser.add_argument("--require-gpu", action="store_true", help="no usable GPU is a failure")
-    parser.add_argument("-o", "--output", metavar="FORMAT[=FILE]", action="append", default=[], help=_OUTPUT_HELP)
+    options.add_output_option(parser, _FORMATS)
     parser.add_argument("--dockerfile", metavar="FILE", type=Path, help="locate findings at its lines")
-    parser.add_argument("--fail-on", choices=FAIL_ON, default="fail", help="exit with 1 from this level on")
+    parser.add_argument("--fail-on", choices=FAIL_ON, help="exit with 1 from this level on; `fail` if nothing says so")
     parser.add_argument("--allow-unknown", action="store_true", help="exit with 0, not 3, where it is undecided")
+    add_policy_options(parser)
     options.add_source_options(parser)
     options.add_store_options(parser)
+    options.add_attached_options(parser)
     options.add_rules_option(parser)
     options.add_quiet_option(parser)
+    parser.add_argument("-v", "--verbose", action="store_true", help="the table shortens nothing")
     return parser

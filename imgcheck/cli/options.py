@@ -46,6 +46,19 @@ def add_store_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-store", action="store_true", help="keep nothing and believe nothing kept")
 
 
+def add_output_option(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+    named = f"{', '.join(formats)}; repeatable" if len(formats) > 1 else formats[0]
+    option = parser.add_argument("-o", "--output", metavar="FORMAT[=FILE]", action="append", default=[], help=named)
+    option.words = tuple(formats)  # for shell completion
+
+
+def add_attached_options(parser: argparse.ArgumentParser) -> None:
+    """Whether a profile that lies beside the image in its registry is believed."""
+    group = parser.add_argument_group("profiles attached to the image by `imgcheck attach`")
+    group.add_argument("--trust-attached", action="store_true", help="use one, whoever could push it")
+    group.add_argument("--attached-digest", metavar="DIGEST", help="use that one alone, whose signature was verified")
+
+
 def add_rules_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rules", metavar="DIR", type=Path, action="append", default=[], help="more or other rules data of this site"
@@ -57,9 +70,11 @@ def add_quiet_option(parser: argparse.ArgumentParser) -> None:
 
 
 def source_options(arguments: argparse.Namespace):
-    """The SourceOptions that the command line describes; reads the password where it was announced."""
+    """The SourceOptions that the command line describes; reads the password where it was announced, once."""
     from imgcheck.sources.open import SourceOptions
 
+    if arguments.password_stdin and not hasattr(arguments, "password"):
+        arguments.password = sys.stdin.readline().rstrip("\n")
     if bool(arguments.username) != arguments.password_stdin:
         raise UsageError("--username and --password-stdin go together")
     return SourceOptions(
@@ -69,8 +84,16 @@ def source_options(arguments: argparse.Namespace):
         ca_file=arguments.ca_file,
         authfile=arguments.authfile,
         username=arguments.username or "",
-        password=sys.stdin.readline().rstrip("\n") if arguments.password_stdin else "",
+        password=getattr(arguments, "password", ""),
     )
+
+
+def refuse_unless_registry(reference: str) -> None:
+    """UsageError where `reference` does not lead to a registry: nothing else can be pushed to."""
+    from imgcheck.sources.reference import parse
+
+    if parse(reference).kind != "registry":
+        raise UsageError(f"{reference}: only an image in a registry can be attached to")
 
 
 def store(arguments: argparse.Namespace):

@@ -1,5 +1,6 @@
 """`imgcheck probe`: what this host offers, or a host described by options."""
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from imgcheck.knowledge import Knowledge
 _EXAMPLES = """
 imgcheck probe                                  show this host
 imgcheck probe -o node1.json                    keep it
+srun imgcheck probe -o hosts/%h.json            keep that of every node, by its short name
 imgcheck probe --cpu haswell --gpu "Tesla M60" --driver 396.44 --glibc 2.17 --kernel 3.10 -o old.json
 imgcheck probe --cpu x86-64-v3 --gpu none       a node without a GPU
 """
@@ -43,7 +45,16 @@ def _emit(host: HostProfile, output: Path | None) -> None:
     elif str(output) == "-":
         sys.stdout.buffer.write(encode(host))
     else:
-        write(output, encode(host))
+        write(_expanded(output), encode(host))
+
+
+def _expanded(output: Path) -> Path:
+    """`output` with `%h` as this machine's short name, and `%%` as a percent sign."""
+    import platform
+
+    # A name is the machine's own to choose, but it shall not choose the directory.
+    short = platform.node().partition(".")[0].replace("/", "_") or "localhost"
+    return Path(re.sub("%[h%]", lambda found: short if found[0] == "%h" else "%", str(output)))
 
 
 def _parser():
@@ -60,6 +71,12 @@ def _parser():
     parser.add_argument("--cuda", metavar="VER", help="the driver's CUDA version; derived from --driver if not given")
     parser.add_argument("--glibc", metavar="VER", help="2.17, none")
     parser.add_argument("--kernel", metavar="VER", help="3.10")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the document there (`-`: stdout)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        help="write the document there (`-`: stdout; %%h: this machine's short name)",
+    )
     options.add_rules_option(parser)
     return parser

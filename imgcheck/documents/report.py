@@ -121,3 +121,9 @@ class Report(Complete, frozen=True, tag_field="kind", tag="report"):
     each of these. Of one alone the top-level fields tell all."""
     notes: tuple[str, ...] = ()
     """Remarks on the policy: waivers that expired or match nothing, what a baseline has too much."""
+
+    @property
+    def required(self) -> tuple[Requirement, ...]:
+        """`requirements`, or the one that the top-level fields tell of."""
+        alone = Requirement(self.host, self.runtime, self.verdict, self.findings, self.checks)
+        return self.requirements or (alone,)

@@ -35,12 +35,6 @@ class Undecided:
         return f"{'; '.join(self.hosts)}: {self.check.reason}" if self.hosts else self.check.reason
 
 
-def requirements(report: Report) -> tuple[Requirement, ...]:
-    """Every host that was asked for, also where that is one alone."""
-    alone = Requirement(report.host, report.runtime, report.verdict, report.findings, report.checks)
-    return report.requirements or (alone,)
-
-
 def label(requirement: Requirement, report: Report) -> str:
     """The host's name and number; with its runtime where several are required of it."""
     name = requirement.host.label
@@ -51,7 +45,7 @@ def label(requirement: Requirement, report: Report) -> str:
 def findings(report: Report) -> list[Across]:
     """Every finding of any host, by fingerprint: what counts before what is waived, worst first."""
     grouped: dict[str, list[tuple[Finding, str]]] = {}
-    for requirement in requirements(report):
+    for requirement in report.required:
         for finding in requirement.findings:
             grouped.setdefault(finding.fingerprint, []).append((finding, label(requirement, report)))
     merged = [_merged(found, len(report.requirements)) for found in grouped.values()]
@@ -61,7 +55,7 @@ def findings(report: Report) -> list[Across]:
 def undecided(report: Report) -> list[Undecided]:
     """Every open question, once for the hosts that have it for the same reason."""
     grouped: dict[CheckResult, list[str]] = {}
-    for requirement in requirements(report):
+    for requirement in report.required:
         for check in requirement.checks:
             if check.outcome == "unknown":
                 grouped.setdefault(check, []).append(label(requirement, report))

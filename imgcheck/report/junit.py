@@ -3,7 +3,7 @@
 import xml.etree.ElementTree as ET
 
 from imgcheck.documents.report import CheckResult, Finding, Report, Requirement
-from imgcheck.report.across import Across, label, requirements
+from imgcheck.report.across import Across, label
 from imgcheck.report.location import message
 from imgcheck.report.text import safe
 
@@ -14,7 +14,7 @@ def junit(report: Report) -> str:
     Risks and worse-than-best runs stand in a passing case's system-out.
     """
     root = ET.Element("testsuites")
-    for requirement in requirements(report):
+    for requirement in report.required:
         root.append(_suite(requirement, report))
     if report.notes:
         ET.SubElement(root[0], "system-out").text = "\n".join(safe(note) for note in report.notes)

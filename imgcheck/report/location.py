@@ -17,7 +17,7 @@ class Location(NamedTuple):
 def location(finding: Finding, rendering: Rendering) -> Location:
     """The first evidence's place; that of the image as a whole for a finding without evidence."""
     first = finding.evidence[0] if finding.evidence else None
-    if first is None:
+    if first is None or not first.path:  # such as a variable that the image's configuration lacks
         return whole(rendering)
     if rendering.dockerfile:
         return Location(rendering.dockerfile.path, rendering.dockerfile.line_of(first.history))
@@ -39,6 +39,6 @@ def message(across: Across) -> str:
     ]
     lines += [f"Predicted: {finding.predicted_error}", finding.why, f"Way out: {finding.remedy}"]
     for evidence in finding.evidence[:3]:
-        lines.append(f"{evidence.path}: {evidence.detail}" if evidence.detail else evidence.path)
+        lines.append(": ".join(part for part in (evidence.path, evidence.detail) if part))
         lines += [f"  added by {evidence.history}"] if evidence.history else []
     return "\n".join(safe(part) for text in lines for part in text.splitlines())

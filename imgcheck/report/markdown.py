@@ -71,7 +71,8 @@ def _finding(each: across.Across) -> list[str]:
     for evidence in finding.evidence[:5]:
         brought = f" (added by {_code(evidence.history)})" if evidence.history else ""
         detail = f": {_text(evidence.detail)}" if evidence.detail else ""
-        lines.append(f"- {_code(evidence.path)}{detail}{brought}")
+        place = _code(evidence.path) if evidence.path else "the image's configuration"
+        lines.append(f"- {place}{detail}{brought}")
     if len(finding.evidence) > 5:
         lines.append(f"- and {len(finding.evidence) - 5} more")
     return lines

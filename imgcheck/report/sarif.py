@@ -31,7 +31,7 @@ def sarif(report: Report, rendering: Rendering) -> str:
             "verdict": report.verdict,
             "host": safe(report.host.name),
             "runtime": report.runtime,
-            "verdicts": {safe(across.label(r, report)): r.verdict for r in across.requirements(report)},
+            "verdicts": {safe(across.label(r, report)): r.verdict for r in report.required},
         },
     }
     document = {
@@ -83,10 +83,8 @@ def _place(place: Location) -> dict[str, Any]:
 
 
 def _files(finding: Finding) -> dict[str, Any]:
-    if not finding.evidence:
-        return {}
-    names = [{"fullyQualifiedName": safe(evidence.path), "kind": "resource"} for evidence in finding.evidence]
-    return {"logicalLocations": names}
+    paths = [safe(evidence.path) for evidence in finding.evidence if evidence.path]
+    return {"logicalLocations": [{"fullyQualifiedName": path, "kind": "resource"} for path in paths]} if paths else {}
 
 
 def _open(question: across.Undecided, index: dict[str, int], rendering: Rendering) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def _labelled(label: str, content: str, style: str = "") -> Table:
 def _evidence(evidence: Evidence, extent: _Extent) -> Table:
     grid = _label_grid()
     reach = f"  [{evidence.reach}]" if evidence.reach in ("path", "unreached", "import") else ""
-    grid.add_row(text("where"), line((evidence.path, "cyan"), reach))
+    grid.add_row(text("where"), line((evidence.path or "the image's configuration", "cyan"), reach))
     for detail in evidence.detail.splitlines():
         grid.add_row("", text(_clipped(detail, extent.detail)))
     if evidence.history:

@@ -1,0 +1,107 @@
+"""What an image is held to: hosts of the command line or of a policy, waivers, a baseline and the level that fails."""
+
+import argparse
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from imgcheck.cli.files import write
+from imgcheck.cli.host_files import load_hosts
+from imgcheck.documents import HostProfile, ImageProfile, Report
+from imgcheck.errors import UsageError
+from imgcheck.knowledge import Knowledge
+
+FAIL_ON = ("never", "fail", "risk", "unknown", "degraded")
+
+
+def add_policy_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("policy (imgcheck.toml)")
+    group.add_argument("--policy", metavar="FILE", type=Path, help="this one, not the nearest imgcheck.toml upwards")
+    group.add_argument("--no-policy", action="store_true", help="none")
+    group.add_argument("--baseline", metavar="FILE", type=Path, help="what it holds may stay; only worse things count")
+    group.add_argument("--write-baseline", metavar="FILE", type=Path, help="keep what is found now, and let it stay")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """All that decides the exit status besides the image."""
+
+    hosts: tuple[HostProfile, ...]
+    """Equal ones are one kind; empty where neither option nor policy names any."""
+    required_runtimes: dict[str, tuple[str, ...]]
+    fail_on: str
+    allow_unknown: bool
+    policy: object
+    """A Policy; an empty one where there is none."""
+    policy_file: Path | None
+    baseline_file: Path | None
+    new_baseline_file: Path | None
+
+    @classmethod
+    def of(cls, parsed: argparse.Namespace, knowledge: Knowledge) -> "Gate":
+        """What options and policy ask for; options win. Raises ImgcheckError."""
+        from imgcheck.host.kinds import kinds
+        from imgcheck.policy.document import Policy, read_policy
+        from imgcheck.policy.hosts import required_hosts
+
+        if parsed.policy and parsed.no_policy:
+            raise UsageError("--policy and --no-policy exclude each other")
+        file = _policy_file(parsed)
+        policy = read_policy(file, knowledge) if file else Policy()
+        hosts = kinds(load_hosts(parsed.host_probe))
+        runtimes: dict[str, tuple[str, ...]] = {}
+        if file and not hosts:
+            required = required_hosts(policy, file, knowledge)
+            hosts = [each.host for each in required]
+            if not parsed.runtime:
+                runtimes = {each.host.name: each.runtimes for each in required if each.runtimes}
+        if not hosts and (parsed.baseline or parsed.write_baseline):
+            raise UsageError("a baseline is of hosts", "name them with --host-probe, or as [[host]] in imgcheck.toml")
+        beside = file.parent / policy.baseline if file and policy.baseline else None
+        return cls(
+            hosts=tuple(hosts),
+            required_runtimes=runtimes,
+            fail_on=parsed.fail_on or policy.fail_on,
+            allow_unknown=parsed.allow_unknown or policy.allow_unknown,
+            policy=policy,
+            policy_file=file,
+            baseline_file=parsed.baseline or beside,
+            new_baseline_file=parsed.write_baseline,
+        )
+
+    def check(self, images: Sequence[tuple[ImageProfile, list[HostProfile]]], request, knowledge: Knowledge) -> Report:
+        """The report on every image for its hosts, under the policy; writes the new baseline where one was asked for.
+
+        `images` holds the same image for each platform. The report is then the one that a run with the new baseline
+        would give.
+        """
+        from imgcheck.policy.baseline import baseline_of, encode_baseline, read_baseline
+
+        if self.new_baseline_file:
+            baseline = baseline_of(self._reviewed(images, request, knowledge, None))
+            write(self.new_baseline_file, encode_baseline(baseline))
+        else:
+            baseline = read_baseline(self.baseline_file) if self.baseline_file else None
+        return self._reviewed(images, request, knowledge, baseline)
+
+    def _reviewed(self, images, request, knowledge: Knowledge, baseline) -> Report:
+        from imgcheck.check.run import check, combine
+        from imgcheck.policy.review import Reviewer
+
+        names = [host.name for host in self.hosts]
+        reviewer = Reviewer(self.policy, baseline, names, datetime.datetime.now(datetime.UTC).date())
+        request = replace(request, required_runtimes=self.required_runtimes, review=reviewer)
+        report = combine([check(image, hosts, request, knowledge) for image, hosts in images])
+        tool = report.tool | ({"policy": str(self.policy_file)} if self.policy_file else {})
+        return msgspec.structs.replace(report, notes=reviewer.notes(), tool=tool)
+
+
+def _policy_file(parsed: argparse.Namespace) -> Path | None:
+    from imgcheck.policy.document import find_policy
+
+    if parsed.no_policy:
+        return None
+    return parsed.policy or find_policy(Path.cwd())

@@ -1,0 +1,59 @@
+"""`imgcheck hosts`: the profiles of a cluster's nodes, grouped into kinds."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from imgcheck.cli import OK, options
+from imgcheck.cli.files import write
+from imgcheck.documents import HostProfile, decode, encode
+from imgcheck.documents.codec import kind_of
+from imgcheck.errors import DocumentError
+from imgcheck.report.text import safe
+
+_EXAMPLES = """
+srun --nodes=412 --ntasks-per-node=1 imgcheck probe -o hosts/%h.json
+imgcheck hosts hosts                            412 nodes: 3 kinds
+imgcheck hosts hosts --write kinds              one file for each kind, to keep beside imgcheck.toml
+imgcheck image app.sif --host-probe hosts/*.json
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    from imgcheck.host.kinds import kinds
+    from imgcheck.report.kinds import FORMATS
+
+    parser = options.parser("hosts", "Groups the profiles of hosts that offer the same into kinds.", _EXAMPLES)
+    parser.add_argument("directory", metavar="DIR", type=Path, help="holds *.json as `imgcheck probe -o` writes them")
+    options.add_output_option(parser, tuple(FORMATS))
+    parser.add_argument("--write", metavar="DIR", type=Path, help="write kind1.json, ... there, each with its number")
+    parsed = parser.parse_args(arguments)
+    outputs = options.outputs(parsed.output, tuple(FORMATS))
+    hosts = _read(parsed.directory)
+    found = kinds(hosts)
+    for output in outputs:
+        text = FORMATS[output.format](found, output.file is None)
+        if output.file is None:
+            sys.stdout.write(text)
+        else:
+            write(output.file, text.encode())
+    if parsed.write:
+        parsed.write.mkdir(parents=True, exist_ok=True)
+        for number, kind in enumerate(found, 1):
+            write(parsed.write / f"kind{number}.json", encode(kind))
+    return OK
+
+
+def _read(directory: Path) -> list[HostProfile]:
+    hosts = []
+    for path in sorted(directory.iterdir()):
+        if path.suffix != ".json":
+            continue
+        data = path.read_bytes()
+        if kind_of(data) not in ("", "host"):
+            print(f"imgcheck: note: {safe(str(path))} is no host profile and is left out", file=sys.stderr)
+            continue
+        hosts.append(decode(data, HostProfile, str(path)))
+    if not hosts:
+        raise DocumentError(f"{directory}: no host profile there", "make them with: imgcheck probe -o DIR/%h.json")
+    return hosts

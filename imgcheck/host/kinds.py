@@ -1,0 +1,82 @@
+"""Equal hosts as one: 412 profiles of a cluster are three kinds."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from imgcheck.documents.facts import Document
+from imgcheck.documents.host import Fact, HostProfile
+
+
+def kinds(hosts: Sequence[HostProfile]) -> list[HostProfile]:
+    """One profile for all `hosts` that offer the same, named after them and with their number; most numerous first.
+
+    Names, and where a fact was read, do not count; everything that a check may ask does.
+    """
+    groups: dict[bytes, list[HostProfile]] = {}
+    for host in hosts:
+        groups.setdefault(_offer(host), []).append(host)
+    merged = [_merged(group) for group in groups.values()]
+    return sorted(merged, key=lambda host: (-host.count, host.name))
+
+
+def _merged(group: list[HostProfile]) -> HostProfile:
+    if len(group) == 1:
+        return group[0]
+    count = sum(host.count for host in group)
+    return msgspec.structs.replace(group[0], name=fold(host.name for host in group), count=count)
+
+
+def _offer(host: HostProfile) -> bytes:
+    return msgspec.json.encode(_plain(msgspec.structs.replace(host, schema_version="", name="", count=1)))
+
+
+def _plain(value: object) -> object:
+    """`value` without the sources of facts and without an order of GPUs, libraries and runtimes."""
+    if isinstance(value, Fact):
+        return [value.state, _plain(value.value)]
+    if isinstance(value, Document):
+        return [_plain(getattr(value, name)) for name in value.__struct_fields__]
+    if isinstance(value, tuple):
+        return sorted((_plain(each) for each in value), key=repr)
+    return value
+
+
+_NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.ASCII | re.DOTALL)
+
+
+def fold(names: Iterable[str]) -> str:
+    """Host names as schedulers write them: node1, node2, node3 and login are `login,node[1-3]`.
+
+    Numbers are folded with their leading zeros; of several in a name the last one is.
+    """
+    plain: list[str] = []
+    families: dict[tuple[str, str], set[str]] = {}
+    for name in set(names):
+        match = _NUMBERED.fullmatch(name)
+        if match:
+            families.setdefault((match[1], match[3]), set()).add(match[2])
+        else:
+            plain.append(name)
+    folded = [f"{head}{words}{tail}" for (head, tail), digits in families.items() for words in _folded(digits)]
+    return ",".join(sorted((*plain, *folded)))
+
+
+def _folded(digits: set[str]) -> list[str]:
+    padded = any(each.startswith("0") and len(each) > 1 for each in digits)
+    by_width: dict[int, set[int]] = {}
+    for each in digits:
+        by_width.setdefault(len(each) if padded else 0, set()).add(int(each))
+    return [_ranges(numbers, width) for width, numbers in by_width.items()]
+
+
+def _ranges(numbers: set[int], width: int) -> str:
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    words = [f"{first:0{width}}" if first == last else f"{first:0{width}}-{last:0{width}}" for first, last in runs]
+    return words[0] if len(numbers) == 1 else f"[{','.join(words)}]"

@@ -1,0 +1,82 @@
+"""Findings under a policy: severities changed, waivers and the baseline applied, and what of these did nothing."""
+
+import datetime
+from collections.abc import Sequence
+
+import msgspec
+
+from imgcheck.check.context import severity_for
+from imgcheck.documents.host import HostProfile
+from imgcheck.documents.report import Finding
+from imgcheck.policy.baseline import Baseline
+from imgcheck.policy.document import Policy, Waiver
+
+
+class Reviewer:
+    """Reviews every finding of a check (check.run.Review), then tells in `notes` what the policy holds too much.
+
+    `hosts` are those that the check asks about: what a baseline has for others is left alone.
+    """
+
+    def __init__(self, policy: Policy, baseline: Baseline | None, hosts: Sequence[str], today: datetime.date) -> None:
+        self._policy = policy
+        self._baseline = baseline
+        self._hosts = frozenset(hosts)
+        self._today = today
+        self._used: set[Waiver] = set()
+        self._partly: dict[Waiver, str] = {}
+        self._met: set[tuple[str, str]] = set()
+
+    def __call__(self, finding: Finding, host: HostProfile) -> Finding:
+        """`finding` with the policy's severity, and with why it does not count where that is so."""
+        wanted = self._policy.severity.get(finding.rule)
+        if wanted:
+            # A rule made graver still says little of a file that nothing reaches.
+            finding = msgspec.structs.replace(finding, severity=severity_for(wanted, finding.evidence))
+        self._met.add((host.name, finding.fingerprint))
+        waived = self._waived(finding) or self._accepted(finding, host.name)
+        return msgspec.structs.replace(finding, waived=waived) if waived else finding
+
+    def notes(self) -> tuple[str, ...]:
+        """Waivers that expired or match nothing, and entries of the baseline that are found no more."""
+        notes = [note for waiver in self._policy.waiver for note in self._remarks(waiver)]
+        gone = self._gone()
+        if gone:
+            entries = "1 entry" if gone == 1 else f"{gone} entries"
+            notes.append(f"{entries} of the baseline is found no more; write it again to keep it from coming back")
+        return tuple(notes)
+
+    def _waived(self, finding: Finding) -> str:
+        for waiver in self._policy.waiver:
+            if waiver.rule != finding.rule:
+                continue
+            places = [evidence.path for evidence in finding.evidence]
+            matching = [place for place in places if waiver.matches(place)]
+            if waiver.path and len(matching) < max(1, len(places)):
+                if matching:
+                    other = next(place for place in places if not waiver.matches(place))
+                    self._partly[waiver] = f"{len(matching)} of {len(places)} places of {finding.title!r}; not {other}"
+                continue
+            self._used.add(waiver)
+            if self._today <= waiver.expires:
+                return f"{waiver.reason} (until {waiver.expires})"
+        return ""
+
+    def _accepted(self, finding: Finding, host: str) -> str:
+        if self._baseline and finding.severity != "info" and self._baseline.covers(host, finding):
+            return "in the baseline"
+        return ""
+
+    def _remarks(self, waiver: Waiver) -> list[str]:
+        if self._today > waiver.expires:
+            matters = "" if waiver in self._used else ", and it matches nothing: remove it"
+            return [f"{waiver.label} expired on {waiver.expires}{matters} (its reason was: {waiver.reason})"]
+        if waiver in self._used:
+            return []
+        if waiver in self._partly:
+            return [f"{waiver.label} does not apply: it matches {self._partly[waiver]}"]
+        return [f"{waiver.label} matches nothing: remove it"]
+
+    def _gone(self) -> int:
+        entries = self._baseline.findings if self._baseline else ()
+        return sum(each.host in self._hosts and (each.host, each.fingerprint) not in self._met for each in entries)
