@@ -12,7 +12,7 @@ from itertools import islice
 
 import numpy as np
 
-from imgcheck.binaries.elf import ET_REL, PT_GNU_EH_FRAME, SHT_DYNSYM, SHT_SYMTAB, Elf
+from imgcheck.binaries.elf import ET_EXEC, ET_REL, PT_GNU_EH_FRAME, SHT_DYNSYM, SHT_SYMTAB, Elf
 
 _ADDRESS_LIMIT = 1 << 62
 _STT_FUNC, _STT_NOTYPE, _STT_IFUNC = 2, 0, 10
@@ -224,18 +224,20 @@ class Layout:
                 return text
         return f"sub_{address:x}"
 
-    def names_of(self, whole: str, prefix: str) -> np.ndarray:
-        """File offsets of the strings of both string tables that are `whole` or begin with `prefix`."""
-        found = []
+    def named_starts(self) -> np.ndarray:
+        """Addresses of a program's main and of Python modules' PyInit functions, by their names."""
+        symbols = self.code_symbols
+        program = bool(self.elf.interpreter) or self.elf.type == ET_EXEC
+        # Linkers let a name share the end of a longer one, so a name need not follow a NUL.
+        wanted = [(SHT_SYMTAB, b"main\0"), (SHT_DYNSYM, b"main\0")] if program else [(SHT_DYNSYM, b"PyInit_")]
+        offsets: list[int] = []
         for section in self.elf.sections:
-            if section.type not in (SHT_SYMTAB, SHT_DYNSYM) or section.link >= len(self.elf.sections):
-                continue
-            table = self.elf.sections[section.link]
-            # Linkers let a name share the end of a longer one, so "main" need not follow a NUL.
-            pattern = re.escape(whole.encode()) + b"\0|" + re.escape(prefix.encode())
-            hits = re.finditer(pattern, self.elf.section_data(table))
-            found += [table.offset + hit.start() for hit in islice(hits, _NAMES_LIMIT)]
-        return np.array(found, np.int64)
+            for kind, name in wanted:
+                if section.type == kind and section.link < len(self.elf.sections):
+                    table = self.elf.sections[section.link]
+                    hits = re.finditer(re.escape(name), self.elf.section_data(table))
+                    offsets += [table.offset + hit.start() for hit in islice(hits, _NAMES_LIMIT)]
+        return symbols.value[np.isin(symbols.string, np.array(offsets, np.int64))]
 
     def symbol_name(self, symbols: Symbols, index: int) -> str:
         return self.elf.string(int(symbols.string[index]), 512) if 0 <= index < len(symbols.string) else ""
@@ -348,8 +350,8 @@ class Layout:
         array = self.elf.array
         if len(array) < 4:
             return np.zeros(len(offsets), np.int64)
-        raw = np.stack([array[offsets + i] for i in range(4)], axis=1)
-        return np.ascontiguousarray(raw).view(self.elf.order + "i4")[:, 0].astype(np.int64)
+        overlapping = np.ndarray((len(array) - 3,), self.elf.order + "i4", array, strides=(1,))
+        return overlapping[offsets].astype(np.int64)
 
     # Relocations
 

@@ -246,9 +246,7 @@ class _Words:
         return marks & ~self._choosers
 
     def _roots(self) -> np.ndarray:
-        named = self.layout.names_of("main", "PyInit_")
-        symbols = self.layout.code_symbols
-        parts = [self.layout.initialisers, symbols.value[np.isin(symbols.string, named)], self._main()]
+        parts = [self.layout.initialisers, self.layout.named_starts(), self._main()]
         return np.concatenate([np.array([min(self.layout.elf.entry, 1 << 62)], np.int64), *parts])
 
     def _main(self) -> np.ndarray:

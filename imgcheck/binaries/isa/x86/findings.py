@@ -22,6 +22,9 @@ VECTOR = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx5
 _START_BYTES = 64
 """The C library's start code is no longer than this up to its call."""
 _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
+_NAMED_USERS = 5_000
+_ORDINARY = ("sse3", "ssse3", "avx")
+"""Where very many functions use what a compiler writes everywhere, no names tell them apart."""
 _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
 _NAMED_EXPORTS = 30_000
@@ -30,8 +33,8 @@ _COPY = 5
 _LARGEST_DATA = 1 << 12
 """Bytes of a variable that may hold CPU flags."""
 _BUDGET = 6 << 20
-_BUDGET_SHARE = 6
-"""Code decoded: all that holds candidates up to 6 MiB, of larger files a sixth; the rest is sampled."""
+_BUDGET_SHARE = 12
+"""Code decoded: all that holds candidates up to 6 MiB, of larger files a twelfth; the rest is sampled."""
 
 
 class Findings:
@@ -50,7 +53,7 @@ class Findings:
 
     @cached_property
     def candidate_function(self) -> np.ndarray:
-        return self.functions.holding(self.candidates.address)
+        return self.graph.holding(self.candidates.address)
 
     @cached_property
     def interesting(self) -> np.ndarray:
@@ -98,7 +101,7 @@ class Findings:
 
     @cached_property
     def confirmed_function(self) -> np.ndarray:
-        return self.functions.holding(self.confirmed.address)
+        return self.graph.holding(self.confirmed.address)
 
     def instructions_of(self, *features: str) -> np.ndarray:
         """Indices into `confirmed` of the instructions that need one of `features`."""
@@ -220,7 +223,7 @@ class Findings:
         caller, symbol, _ = self.graph.imported
         callers = caller[np.isin(symbol, list(self.query_symbols)) & (caller >= 0)]
         site, target, _ = self.graph.references
-        readers = self.functions.holding(site[np.isin(target & ~3, self.query_addresses & ~3)])
+        readers = self.graph.holding(site[np.isin(target & ~3, self.query_addresses & ~3)])
         parts = [np.flatnonzero(self.using(*QUERIES)), self.resolvers, callers, readers[readers >= 0]]
         return distinct(np.concatenate(parts)).astype(np.int64)
 
@@ -288,7 +291,9 @@ class Findings:
         marks = np.zeros(len(self.functions), bool)
         index = self.graph.starting_at(symbols.value)
         wanted = self.any_use.copy()
-        wanted[self.graph.calls.source[self.any_use[self.graph.calls.target]]] = True
+        if wanted.sum() > _NAMED_USERS:
+            wanted = self.using(*(f for f in self.features if f not in _ORDINARY))
+        wanted[self.graph.calls.source[wanted[self.graph.calls.target]]] = True
         exports = self.graph.starting_at(self.layout.exports)
         if len(exports) <= _NAMED_EXPORTS:
             wanted[exports[exports >= 0]] = True
@@ -324,7 +329,7 @@ class Findings:
     def load_roots(self) -> np.ndarray:
         """Functions that run when the file is loaded or started."""
         roots = self.graph.starting_at(np.concatenate([self.layout.initialisers, self._started()]))
-        roots = distinct(np.append(roots, self._named_roots()))
+        roots = distinct(np.append(roots, self.graph.starting_at(self.layout.named_starts())))
         return roots[roots >= 0]
 
     def _started(self) -> np.ndarray:
@@ -341,11 +346,6 @@ class Findings:
         named = np.array([address for address in found if address < 1 << 62], np.int64)
         pointed = self.layout.pointed(named[1:])
         return np.concatenate([named, pointed])
-
-    def _named_roots(self) -> np.ndarray:
-        """A program's main and a Python module's entry, by their names."""
-        symbols = self.layout.code_symbols
-        return self.graph.starting_at(symbols.value[np.isin(symbols.string, self.layout.names_of("main", "PyInit_"))])
 
     @cached_property
     def reached_at_load(self) -> tuple[np.ndarray, np.ndarray]:

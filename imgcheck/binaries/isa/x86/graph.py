@@ -45,18 +45,18 @@ class Graph:
     def _branches(self) -> tuple[np.ndarray, np.ndarray]:
         """Sites and targets of everything that looks like a near call or jump with a target in code."""
         sites, targets = [], []
+        first = min((area.address for area in self.layout.areas), default=0)
+        last = max((area.end for area in self.layout.areas), default=0)
         for area in self.layout.areas:
             for at, size in self._branch_bytes(area):
                 if len(at):
-                    target = _word(area.data, at + size) + at + size + 4 + area.address
-                    inside = self.layout.in_code(target)
+                    target = _word(area.data, at + size) + (at + (size + 4 + area.address))
+                    inside = (target >= first) & (target < last)
                     sites.append(at[inside] + area.address)
                     targets.append(target[inside])
         if not sites:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        site, target = np.concatenate(sites), np.concatenate(targets)
-        order = np.argsort(site, kind="stable")
-        return site[order], target[order]
+        return np.concatenate(sites), np.concatenate(targets)
 
     def _branch_bytes(self, area: Area) -> list[tuple[np.ndarray, int]]:
         data = area.data
@@ -97,17 +97,25 @@ class Graph:
 
     def starting_at(self, addresses: np.ndarray) -> np.ndarray:
         """Index of the function that starts at each address, or -1."""
+        index = self._last_start(addresses)
         starts = self.functions.start
-        if not len(starts):
-            return np.full(len(addresses), -1, np.int64)
+        return np.where((index >= 0) & (starts[index] == addresses), index, -1) if len(starts) else index
+
+    def holding(self, addresses: np.ndarray) -> np.ndarray:
+        """Index of the function that holds each address, or -1; several times faster than a binary search."""
+        index = self._last_start(addresses)
+        ends = self.functions.end
+        return np.where((index >= 0) & (addresses < ends[index]), index, -1) if len(ends) else index
+
+    def _last_start(self, addresses: np.ndarray) -> np.ndarray:
+        """Index of the last function that starts at or before each address in code; -1 elsewhere."""
+        starts = np.append(self.functions.start, np.iinfo(np.int64).max)
         index = self._block_index(addresses)
-        for _ in range(16):  # starts lie at least a byte apart, so 16 steps cross a block
-            behind = (index + 1 < len(starts)) & (starts[np.minimum(index, len(starts) - 1)] < addresses)
-            if not behind.any():
-                break
-            index = index + behind
-        index = np.minimum(index, len(starts) - 1)
-        return np.where(starts[index] == addresses, index, -1)
+        left = np.flatnonzero(index >= 0)
+        while len(left):  # a block of 16 bytes holds at most 16 starts
+            left = left[starts[index[left]] <= addresses[left]]
+            index[left] += 1
+        return np.where(index >= 0, index - 1, -1)
 
     @cached_property
     def _blocks(self) -> list[tuple[int, int, np.ndarray]]:
@@ -122,7 +130,8 @@ class Graph:
         ]
 
     def _block_index(self, addresses: np.ndarray) -> np.ndarray:
-        index = np.zeros(len(addresses), np.int64)
+        """The first function that starts in the block of each address or later; -1 for addresses outside the code."""
+        index = np.full(len(addresses), -1, np.int64)
         for first, end, blocks in self._blocks:
             inside = np.flatnonzero((addresses >= first) & (addresses < end))
             index[inside] = blocks[(addresses[inside] - (first & ~15)) >> 4]
@@ -133,14 +142,14 @@ class Graph:
         """Calls and tail calls between functions of this file, those through the PLT to its own functions included."""
         site, target = self._branches
         index = self.starting_at(target)
-        index[self._is_stub(target)] = -1
+        index[self._branch_stub >= 0] = -1
         plt_site, plt_target, _ = self._through_slots
         own = self.starting_at(plt_target)
         site = np.concatenate([site[index >= 0], plt_site[own >= 0]])
         index = np.concatenate([index[index >= 0], own[own >= 0]])
         order = np.argsort(site, kind="stable")
         site, index = site[order], index[order]
-        source = self.functions.holding(site)
+        source = self.holding(site)
         kept = (source >= 0) & (source != index)
         return Edges(source[kept], index[kept], site[kept])
 
@@ -149,7 +158,7 @@ class Graph:
         """Function index, dynamic symbol index and site of calls to other files."""
         site, _, symbol = self._through_slots
         kept = symbol >= 0
-        return self.functions.holding(site[kept]), symbol[kept], site[kept]
+        return self.holding(site[kept]), symbol[kept], site[kept]
 
     @cached_property
     def _slot_jumps(self) -> tuple[np.ndarray, np.ndarray]:
@@ -160,8 +169,10 @@ class Graph:
         pointer = self.layout.pointers.at(target)
         return site[pointer >= 0] - 1, pointer[pointer >= 0]
 
-    def _is_stub(self, addresses: np.ndarray) -> np.ndarray:
-        return self._stub_pointer(addresses) >= 0
+    @cached_property
+    def _branch_stub(self) -> np.ndarray:
+        """Which pointer each branch goes through, where its target is a PLT stub; else -1."""
+        return self._stub_pointer(self._branches[1])
 
     def _stub_pointer(self, addresses: np.ndarray) -> np.ndarray:
         """Which pointer the code at each address jumps through, where it is a PLT stub; else -1."""
@@ -189,8 +200,8 @@ class Graph:
     @cached_property
     def _through_slots(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Site, own target (or -1) and imported symbol (or -1) of calls through the PLT and the GOT."""
-        site, target = self._branches
-        pointer = self._stub_pointer(target)
+        site, _ = self._branches
+        pointer = self._branch_stub
         direct_site, direct_pointer = self._slot_jumps
         stub = np.isin(direct_site, self._stubs[0])
         site = np.concatenate([site[pointer >= 0], direct_site[~stub]])
@@ -212,7 +223,7 @@ class Graph:
         if len(self.layout.pointers.target):
             target = np.where(through, self.layout.pointers.target[pointer], target)
         index = np.where(loads & ~through, -1, self.starting_at(target))
-        source = self.functions.holding(site)
+        source = self.holding(site)
         kept = (index >= 0) & (source >= 0) & (index != source)
         return Edges(source[kept], index[kept], site[kept])
 
@@ -230,7 +241,5 @@ def _immediates(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _word(data: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Signed 32-bit little-endian words at any alignment; `at + 4` must lie inside."""
-    value = data[at].astype(np.uint32)
-    for i in (1, 2, 3):
-        value |= data[at + i].astype(np.uint32) << np.uint32(8 * i)
-    return value.view(np.int32).astype(np.int64)
+    overlapping = np.ndarray((max(len(data) - 3, 0),), "<i4", data, strides=(1,))
+    return overlapping[at].astype(np.int64)

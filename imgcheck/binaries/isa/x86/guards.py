@@ -77,9 +77,9 @@ class Spread:
             if s.type == PT_LOAD and s.flags & PF_W and s.vaddr + s.memsz < 1 << 62
         ]
         self._calls: Edges = self.graph.calls
-        function, symbol, site = self.graph.imported
+        _, symbol, site = self.graph.imported
         known = set(found.query_symbols)
-        self._imports = {int(s): int(i) for f, i, s in zip(function, symbol, site, strict=True) if int(i) in known}
+        self._imports = set(site[np.isin(symbol, list(known))].tolist())
 
     def run(self) -> Guards:
         self.variables |= self._query_slots()
@@ -194,6 +194,6 @@ class Spread:
             near |= variables[index] == word
         pointers = self.found.layout.pointers
         near |= np.isin(target, pointers.slot[np.isin(pointers.target & ~3, variables)])
-        readers = distinct(self.functions.holding(site[near]))
+        readers = distinct(self.graph.holding(site[near]))
         readers = readers[readers >= 0]
         return set(readers.tolist()) if len(readers) <= _READERS else set()

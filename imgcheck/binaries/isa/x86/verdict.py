@@ -78,6 +78,7 @@ class _Judge:
 
     def __init__(self, found: Findings) -> None:
         self.found = found
+        self._counted: dict[bytes, tuple[int, int]] = {}
         ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
         ordinary = ordinary & ~found.clones
         self.vector, self.legacy = found.open_vector & ordinary, found.legacy & ordinary
@@ -99,15 +100,19 @@ class _Judge:
             return Verdict(
                 "required", "The file was compiled for it as a whole: ordinary code uses it.", *(by_export or ())
             )
-        free, guarded = self._callers(open_users)
-        if by_export and self.density.share < 0.25 and self.density.vector >= 8 and feature in _WIDE:
-            return Verdict("unknown", "Exported functions reach it without a visible test of the CPU.", *by_export)
-        if by_export and free > guarded and feature not in _WIDE:
+        if by_export and self._unguarded(feature, open_users):
             return Verdict("unknown", "Exported functions reach it without a visible test of the CPU.", *by_export)
         loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~found.chosen)
         if feature in _WIDE and len(loose) and self._own_code_is_wide:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
+
+    def _unguarded(self, feature: str, users: np.ndarray) -> bool:
+        """Whether too much of what uses a feature is called without a test to call it dispatched."""
+        if feature in _WIDE:
+            return self.density.share < 0.25 and self.density.vector >= 8
+        free, guarded = self._callers(users)
+        return free > guarded
 
     @cached_property
     def _own_code_is_wide(self) -> bool:
@@ -168,18 +173,25 @@ class _Judge:
         """Whether ordinary code was compiled for SSE3, SSSE3, SSE4 or POPCNT."""
         found = self.found
         open_users = found.open_users(feature) & ~found.clones & found.functions.unwind
-        free, guarded = self._callers(open_users)
-        # Pairs of registers become a vector in one instruction from SSE4.1 on: compilers then hardly write the other.
-        insert, unpack = found.pairing
-        if insert >= 5 and 3 * insert >= unpack:
-            return free > 0
-        enough = max(5, 0.01 * (self.density.vector + self.density.legacy))
         exported = int((open_users & found.reached_by_exports[0]).sum())
         if exported >= 5 and exported >= 0.25 * users.sum():
             return True
-        return int(open_users.sum()) >= enough and free > guarded and free >= 0.4 * users.sum()
+        # Pairs of registers become a vector in one instruction from SSE4.1 on: compilers then hardly write the other.
+        insert, unpack = found.pairing
+        if insert >= 5 and 3 * insert >= unpack:
+            return self._callers(open_users)[0] > 0
+        if open_users.sum() < max(5, 0.01 * (self.density.vector + self.density.legacy)):
+            return False
+        free, guarded = self._callers(open_users)
+        return free > guarded and free >= 0.4 * users.sum()
 
     def _callers(self, users: np.ndarray) -> tuple[int, int]:
+        key = users.tobytes()
+        if key not in self._counted:
+            self._counted[key] = self._count_callers(users)
+        return self._counted[key]
+
+    def _count_callers(self, users: np.ndarray) -> tuple[int, int]:
         """Users with a direct caller that neither tests nor uses it, and users called only behind a test."""
         found = self.found
         calls, open_calls = found.graph.calls, found.open_calls
