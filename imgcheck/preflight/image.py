@@ -86,9 +86,14 @@ def is_local(reference: str) -> bool:
     return reference.startswith(_LOCAL) or _path(reference).exists()
 
 
-def has_unwatched_content(reference: str) -> bool:
-    """Whether the image is a directory, whose files may change without a trace on the directory itself."""
-    return not _path(reference).is_file()
+def watch(reference: str, inputs: dict[str, str]) -> bool:
+    """Add what tells that the image has changed to `inputs`; False for an unpacked root, where nothing tells."""
+    path = _path(reference)
+    index = path / "index.json"  # of an OCI layout: it names all else by digest
+    if index.is_file():
+        inputs[str(index)] = kept.fingerprint(str(index))
+        return True
+    return path.is_file()
 
 
 def _path(reference: str) -> Path:

@@ -94,7 +94,7 @@ def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str
             profile = image.stored_profile(task.reference, task.store)
         if profile is None:
             return _missing(task)
-        if image.has_unwatched_content(task.reference):
+        if not image.watch(task.reference, case.inputs):
             case.only_for = kept.job() or None
     return _checked(task, profile, directory, case)
 

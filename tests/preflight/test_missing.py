@@ -1,0 +1,100 @@
+"""Images without a profile: read within a time limit, let pass or refused, and never a hang."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.tools import CHECKOUT
+
+UNDECIDED = 3
+DEMO = f"oci:{CHECKOUT}/demo/skylake512"
+
+
+def test_a_local_image_is_read(place):
+    assert place.preflight(DEMO, "--host", place.host(), "--runtime", "apptainer") == 1
+    assert place.preflight(DEMO, "--host", place.host("skylake_avx512"), "--runtime", "apptainer") == 0
+
+
+def test_pass_lets_the_job_run_and_says_so(place, capsys):
+    assert place.preflight(DEMO, "--host", place.host(), "--on-missing", "pass") == 0
+    assert f"not checked: {DEMO} has no profile" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("scheduler", "status"), [("none", 1), ("lsf", 99), ("sge", 100), ("slurm-prolog", 0)])
+def test_fail_stops_the_job_as_an_incompatible_image_does(place, scheduler, status):
+    assert place.preflight(DEMO, "--on-missing", "fail", "--scheduler", scheduler) == status
+
+
+def test_the_store_is_asked_for_the_profile(place, capsys):
+    from imgcheck.cli import main
+
+    store = place.directory / "store"
+    cache = f"--cache={place.cache}"
+    arguments = ["preflight", cache, DEMO, "--host", str(place.host()), "--store", str(store), "--on-missing", "pass"]
+    assert main(arguments) == 0
+    assert main(["profile", DEMO, "--store", str(store), "-o", os.devnull]) == 0
+    assert main([*arguments, "--runtime", "apptainer"]) == 1
+    assert "CPU001" in capsys.readouterr().out
+
+
+def test_an_image_in_a_registry_is_not_fetched(place, capsys):
+    assert place.preflight("registry.invalid/team/app:1", "--scheduler", "slurm-task") == 0
+    assert "images in registries are not fetched on a node" in capsys.readouterr().out
+
+
+def test_reading_ends_with_the_time_limit(place, capsys):
+    fifo = place.directory / "image.tar"
+    os.mkfifo(fifo)
+    begin = time.monotonic()
+    assert place.preflight(fifo, "--timeout", "1") == 2
+    assert time.monotonic() - begin < 6
+    assert "longer than 1 s" in capsys.readouterr().err
+    assert not _children()
+
+
+def test_a_damaged_profile_is_no_verdict(place, capsys):
+    image = place.image()
+    (place.directory / "app.sif.imgcheck.json").write_text('{"kind": "image", "schema_version": "1.0"}')
+    assert place.preflight(image, "--scheduler", "slurm-task") == 0
+    assert "not checked: " in capsys.readouterr().out
+
+
+def test_a_file_that_is_no_image_is_no_verdict(place, capsys):
+    file = place.directory / "notes.txt"
+    file.write_text("hello")
+    assert place.preflight(file, "--scheduler", "sge") == 0
+    assert "not checked: " in capsys.readouterr().out
+
+
+def test_tasks_that_start_at_once_read_the_image_once(place):
+    host = place.host()
+    command = [sys.executable, "-m", "imgcheck", "preflight", DEMO, "--host", str(host), "--no-store", "--cache",
+               str(place.cache), "--runtime", "apptainer"]  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+    tasks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(4)]
+    said = {task.communicate(timeout=120)[0] for task in tasks}
+    assert [task.returncode for task in tasks] == [1] * 4
+    assert len(said) == 1
+    assert len(place.answers()) == 1
+
+
+def test_an_unpacked_root_is_read_again_by_the_next_job(place, monkeypatch):
+    root = place.directory / "root"
+    (root / "bin").mkdir(parents=True)
+    (root / "bin/sh").write_text("#!/bin/none")
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert place.preflight(f"dir:{root}", "--host", place.host()) == UNDECIDED
+    (answer,) = place.answers()
+    assert b"SLURM_JOB_ID=1" in answer.read_bytes()
+    monkeypatch.delenv("SLURM_JOB_ID")
+    answer.unlink()
+    assert place.preflight(f"dir:{root}", "--host", place.host()) == UNDECIDED
+    assert not place.answers()
+
+
+def _children() -> list[str]:
+    text = subprocess.run(["ps", "-o", "args=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
+    return [line for line in text.splitlines() if "imgcheck" in line]

@@ -1,0 +1,46 @@
+"""What a preflight costs at its start."""
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from tests.tools import CHECKOUT
+
+HEAVY = {"numpy", "capstone", "requests", "rich", "iced_x86", "zstandard", "isal", "elftools"}
+KEPT_NEEDS_NOT = HEAVY | {"argparse", "typing", "msgspec", "tomllib", "dataclasses", "inspect", "pathlib", "json", "re"}
+
+
+def _imports(place, *arguments: object) -> set[str]:
+    command = [sys.executable, "-S", "-X", "importtime", "-m", "imgcheck", "preflight", f"--cache={place.cache}"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), *sys.path])}
+    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1, done.stderr
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line}
+
+
+def test_neither_a_new_nor_a_kept_answer_imports_what_is_heavy(place):
+    arguments = (place.image(), "--host", place.host(), "--runtime", "apptainer")
+    assert not _imports(place, *arguments) & HEAVY
+    assert not _imports(place, *arguments) & KEPT_NEEDS_NOT
+
+
+@pytest.mark.slow
+def test_a_kept_answer_takes_at_most_five_times_the_start_of_python(place):
+    arguments = [str(place.image()), "--host", str(place.host()), f"--cache={place.cache}"]
+    preflight = [sys.executable, "-m", "imgcheck", "preflight", *arguments]
+    nothing = [sys.executable, "-c", "pass"]
+    _cpu_time(preflight)
+    # Processor time: other work on the machine does not spoil it. The smallest of several is free of cold caches.
+    pairs = [(_cpu_time(preflight), _cpu_time(nothing)) for _ in range(7)]
+    ours, bare = (min(column) for column in zip(*pairs, strict=True))
+    assert ours <= 5 * bare
+
+
+def _cpu_time(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(CHECKOUT)})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
