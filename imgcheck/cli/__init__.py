@@ -17,12 +17,16 @@ COMMANDS: dict[str, str] = {
     "image": "check an image against this host, described hosts, or show what it needs",
     "binary": "show what single ELF files need",
     "probe": "show or keep what this host offers, or describe another",
+    "hosts": "group the profiles of a cluster's nodes into kinds",
     "profile": "write what an image needs as a document",
     "preflight": "check a job's image on the node it is about to start on",
     "convert": "turn an image into a tree or file that Apptainer, udocker and others run",
+    "attach": "keep an image's profile beside it in its registry",
     "store": "list, shrink or verify the facts that are kept between runs",
+    "label": "print what an image needs as labels for its configuration",
     "rules": "list the rules",
     "explain": "explain one rule, with its sources",
+    "completion": "print the completion script of a shell",
 }
 
 

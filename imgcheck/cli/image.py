@@ -69,8 +69,11 @@ def _images(parsed: argparse.Namespace, hosts: Sequence[HostProfile]) -> list[tu
     if parsed.platform or parsed.reference == "-":
         # One platform was named, or the image can be read but once.
         return [(profile_of(parsed, hosts), list(hosts))]
-    # The platform that one group settles on must not decide for the next.
-    return [(profile_of(argparse.Namespace(**vars(parsed)), group), group) for group in groups.values()]
+    images = []
+    for group in groups.values():
+        images.append((profile_of(parsed, group), group))
+        parsed.platform = None  # that of this group must not decide for the next
+    return images
 
 
 def exit_status(report: Report, fail_on: str, allow_unknown: bool) -> int:

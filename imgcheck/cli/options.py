@@ -16,15 +16,34 @@ class Output(NamedTuple):
     file: Path | None
 
 
+LIST_OPTIONS = "--list-options"
+"""Makes a command raise Listed instead of doing anything: the completion scripts are written from its parser."""
+
+
+class Listed(Exception):  # noqa: N818: not an error, but the way out of a command
+    """Carries the parser of a command that was asked for LIST_OPTIONS."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        super().__init__(parser.prog)
+        self.parser = parser
+
+
+class _List(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        raise Listed(parser)
+
+
 def parser(name: str, description: str, examples: str) -> argparse.ArgumentParser:
     """A command's parser; `examples` are shown as they are, below the options."""
-    return argparse.ArgumentParser(
+    made = argparse.ArgumentParser(
         prog=f"imgcheck {name}",
         description=description,
         epilog="examples:\n" + "\n".join("  " + line for line in examples.strip().splitlines()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    made.add_argument(LIST_OPTIONS, action=_List, nargs=0, help=argparse.SUPPRESS)
+    return made
 
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
