@@ -7,11 +7,13 @@ from pathlib import Path
 from imgcheck.cli import OK, options
 from imgcheck.cli.files import write
 from imgcheck.cli.reference import profile_of
-from imgcheck.documents import encode
+from imgcheck.documents import ImageProfile, encode
+from imgcheck.report.text import safe
 
 _EXAMPLES = """
 imgcheck profile qnib/cv-nccl92-tf-dev -o tf.json
 imgcheck image ./tf.json --host-probe
+imgcheck profile qnib/cv-nccl92-tf-dev --export nfd -o spec.yaml
 """
 
 
@@ -19,13 +21,27 @@ def run(arguments: Sequence[str]) -> int:
     parser = options.parser("profile", "Writes an image's profile: every later check reads it at once.", _EXAMPLES)
     parser.add_argument("reference", metavar="REF", help="as for `imgcheck image`")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it there instead of standard output")
+    parser.add_argument("--export", choices=("nfd",), help="write a spec for `nfd compat validate-node` instead")
     options.add_source_options(parser)
     options.add_store_options(parser)
+    options.add_attached_options(parser)
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)
-    data = encode(profile_of(parsed))
+    profile = profile_of(parsed)
+    data = _nfd(profile) if parsed.export else encode(profile)
     if parsed.output:
         write(parsed.output, data)
     else:
         sys.stdout.buffer.write(data)
     return OK
+
+
+def _nfd(profile: ImageProfile) -> bytes:
+    """The spec; what it cannot say goes to stderr."""
+    from imgcheck.attach import nfd
+    from imgcheck.knowledge import Knowledge
+
+    spec = nfd.spec_of(profile, Knowledge())
+    for limit in spec.limits:
+        print(f"imgcheck: note: {safe(limit)}", file=sys.stderr)
+    return nfd.encode(spec)

@@ -4,12 +4,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from imgcheck.cli.options import source_options, store
 from imgcheck.cli.progress import progress
 from imgcheck.documents import HostProfile, ImageProfile, decode
 from imgcheck.documents.codec import kind_of
+from imgcheck.progress import Progress
 from imgcheck.report.text import safe
+
+if TYPE_CHECKING:
+    from imgcheck.profile.store import Store
+    from imgcheck.sources.model import Image
 
 
 def profile_of(arguments: argparse.Namespace, hosts: Sequence[HostProfile] = ()) -> ImageProfile:
@@ -20,7 +26,6 @@ def profile_of(arguments: argparse.Namespace, hosts: Sequence[HostProfile] = ())
     stored = _stored_profile(arguments.reference)
     if stored is not None:
         return stored
-    from imgcheck.profile.build import build_profile
     from imgcheck.sources.open import open_image
 
     kept = store(arguments)
@@ -29,10 +34,28 @@ def profile_of(arguments: argparse.Namespace, hosts: Sequence[HostProfile] = ())
         progress(arguments.quiet) as shown,
         open_image(arguments.reference, source_options(arguments), shown) as image,
     ):
-        profile = build_profile(image, shown, kept)
-    for note in (*image.notes, *((kept.trouble,) if kept and kept.trouble else ())):
+        profile, said = _profile(arguments, image, shown, kept)
+    for note in (*image.notes, *said, *((kept.trouble,) if kept and kept.trouble else ())):
         print(f"imgcheck: note: {safe(note)}", file=sys.stderr)
     return profile
+
+
+def _profile(
+    arguments: argparse.Namespace, image: "Image", shown: Progress, kept: "Store | None"
+) -> tuple[ImageProfile, tuple[str, ...]]:
+    """The profile of `image`: kept, attached where that is trusted, else made now. And what is to be told of it."""
+    from imgcheck.profile.build import build_profile, kept_profile
+
+    digest = getattr(arguments, "attached_digest", None) or ""
+    if not digest and not getattr(arguments, "trust_attached", False):
+        return build_profile(image, shown, kept), ()
+    known = kept_profile(image, kept)
+    if known:
+        return known, ()
+    from imgcheck.attach.profile import attached_profile
+
+    attached, said = attached_profile(image, digest)
+    return attached or build_profile(image, shown, kept), (said,)
 
 
 def _platform_of(hosts: Sequence[HostProfile]) -> str | None:

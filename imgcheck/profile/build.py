@@ -34,9 +34,9 @@ def build_profile(image: Image, progress: Progress, store: Store | None = None) 
     Raises LayerError or DigestError where a layer cannot be trusted; a file that cannot be read stands in
     `unreadable` and the rest goes on.
     """
-    kept = store.profile(image.config_digest) if store else None
+    kept = kept_profile(image, store)
     if kept:
-        return _named_as(image, kept)
+        return kept
     profile = _read(image, progress, store)
     if store and not profile.unreadable:
         store.keep_profile(image.config_digest, profile)
@@ -55,7 +55,13 @@ def engines() -> dict[str, str]:
     return engine_versions() | {"profile": total.hexdigest()[:16]}
 
 
-def _named_as(image: Image, kept: ImageProfile) -> ImageProfile:
+def kept_profile(image: Image, store: Store | None) -> ImageProfile | None:
+    """The profile of `image` where `store` holds it."""
+    kept = store.profile(image.config_digest) if store else None
+    return named_as(image, kept) if kept else None
+
+
+def named_as(image: Image, kept: ImageProfile) -> ImageProfile:
     """A kept profile under the name by which the image was found now; its content is the same, its blobs may not."""
     return msgspec.structs.replace(
         kept,

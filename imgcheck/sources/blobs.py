@@ -30,6 +30,7 @@ class Descriptor:
     media_type: str = ""
     platform: Platform | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
+    artifact_type: str = ""
 
     @property
     def short(self) -> str:
@@ -87,6 +88,7 @@ def parse_descriptor(raw: Any, what: str) -> Descriptor:
         annotations={k: v for k, v in annotations.items() if isinstance(v, str)}
         if isinstance(annotations, dict)
         else {},
+        artifact_type=_text(raw.get("artifactType")),
     )
 
 

@@ -1,6 +1,6 @@
 """What every source yields: an Image with its config and its layers, opened lazily."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
@@ -46,6 +46,18 @@ class BlobLayer(Layer, Protocol):
 
 
 @dataclass(frozen=True)
+class Attached:
+    """An artifact that a registry keeps as a referrer of an image (image-spec manifest.md, `subject`)."""
+
+    digest: str
+    """Of its manifest, which is verified."""
+    created: str
+    """RFC 3339, "" where it does not say."""
+    read: Callable[[int], bytes]
+    """Its first blob, digest verified; SourceError where it has more bytes than the argument."""
+
+
+@dataclass(frozen=True)
 class Image:
     """An image as a source found it."""
 
@@ -62,3 +74,5 @@ class Image:
     """False where no platform of the image was the one asked for, so that what exists was taken (ARCH001)."""
     notes: tuple[str, ...] = ()
     """What the reader should know about how it was found: a label that lies, a skipped index entry."""
+    attached: Callable[[str], Iterator[Attached]] | None = None
+    """The artifacts of a type that refer to this image, newest first; None where the source keeps none."""

@@ -45,7 +45,7 @@ def _opener(found: Reference) -> Opener:
         case "profile":
             raise SourceError(f"{found.text}: a JSON document, not an image")
         case "sif":
-            raise SourceError("SIF files are not read yet", hint="apptainer build --sandbox DIR FILE.sif, then dir:DIR")
+            from imgcheck.sources.sif import open_sif as opener
         case "containers-storage":
             raise SourceError(
                 "Podman's own storage is not read yet", hint="podman save --format oci-archive IMAGE | imgcheck image -"

@@ -20,7 +20,8 @@ Kind = Literal[
     "archive",
     "profile",
 ]
-"""`archive` is a tar whose members tell which archive it is; `profile` an ImageProfile document."""
+"""`archive` is a tar whose members tell which archive it is; `profile` an ImageProfile document; `sif` also a bare
+squashfs image."""
 
 _SCHEMES: tuple[Kind, ...] = (
     "oci-archive",
@@ -203,14 +204,10 @@ def _directory_kind(path: Path) -> Kind:
 def _file_kind(path: Path) -> Kind:
     with path.open("rb") as file:
         head = file.read(512)
-    if head[32:42] == b"SIF_MAGIC\0":
+    if head[32:42] == b"SIF_MAGIC\0" or head.startswith(b"hsqs"):
         return "sif"
     if head.startswith(b"\x7fELF"):
         raise SourceError(f"{path}: a single binary, not an image", hint=f"try imgcheck binary {path}")
-    if head.startswith((b"hsqs", b"sqsh")):
-        raise SourceError(
-            f"{path}: a bare squashfs image, which is not read directly", hint="unpack it with unsquashfs, then dir:"
-        )
     if head.lstrip().startswith(b"{"):
         return "profile"
     return "archive"

@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, BinaryIO
 
 import requests
@@ -23,12 +24,15 @@ from imgcheck.sources.blobs import (
 from imgcheck.sources.model import Image
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.reference import Reference, is_digest
+from imgcheck.sources.referrers import referring
 from imgcheck.sources.registries import endpoints
 from imgcheck.sources.registry_http import BROKEN, RegistryHttp, explain
 
 # Without it Distribution 2.8 answers 404 for OCI manifests. Schema 1 is asked for last, to be refused by name.
 _ACCEPT = ", ".join((*MANIFEST_TYPES, *INDEX_TYPES, "application/vnd.docker.distribution.manifest.v1+prettyjws;q=0.1"))
 _DEFAULT_TAG = "latest"
+_NO_LISTING = (400, 404, 405, 406, 501)
+"""What registries answer that know no referrers: 404 by the specification, the others in the wild."""
 _PIECE = 1 << 20
 _MOST_RESUMES = 100
 """Times that one blob is taken up again after a break; each must have brought something."""
@@ -40,7 +44,8 @@ def open_registry(reference: Reference, options: SourceOptions, progress: Progre
     with ExitStack() as stack:
         blobs, root, notes = _find(reference, options, stack)
         image = assemble(reference.text, [root], blobs, options.platform)
-        yield replace(image, notes=(*image.notes, *notes))
+        attached = partial(referring, blobs, image.manifest_digest)
+        yield replace(image, notes=(*image.notes, *notes), attached=attached)
 
 
 def _find(
@@ -109,13 +114,26 @@ class RegistryBlobs:
         path = f"/v2/{self._repository}/blobs/{descriptor.digest}"
         return BlobStream(self._http, path, descriptor.size, f"{self.place}: blob {descriptor.digest}")  # type: ignore[return-value]
 
+    def tagged(self, tag: str) -> bytes:
+        """The manifest or index that `tag` names now, not verified; empty where there is none."""
+        return self._document(tag, f"{self.place}: manifest {tag}")[2]
+
+    def listing(self, path: str) -> tuple[Mapping[str, str], bytes] | None:
+        """Headers and body of a list that the registry makes, `path` below the repository; None where it does not."""
+        status, headers, data = self._fetch(f"/v2/{self._repository}/{path}", f"{self.place}: {path}", _NO_LISTING)
+        return (headers, data) if status == 200 else None
+
     def _document(self, name: str, what: str) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers and body of the manifest `name`: status 200, or 404 without a body."""
+        return self._fetch(f"/v2/{self._repository}/manifests/{name}", what, (404,))
+
+    def _fetch(self, path: str, what: str, absent: tuple[int, ...]) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and body of a document: status 200, or one of `absent` without a body."""
         for attempt in range(self._http.options.attempts):
-            response = self._http.get(f"/v2/{self._repository}/manifests/{name}", {"Accept": _ACCEPT})
-            if response.status_code == 404:
+            response = self._http.get(path, {"Accept": _ACCEPT})
+            if response.status_code in absent:
                 response.close()
-                return 404, {}, b""
+                return response.status_code, {}, b""
             if response.status_code != 200:
                 raise self._http.refuse(response, what)
             try:

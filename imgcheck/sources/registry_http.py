@@ -41,7 +41,7 @@ BROKEN = (requests.RequestException, HTTPError, OSError)
 
 
 class RegistryHttp:
-    """GET requests to one registry host. Safe for several threads."""
+    """Requests to one registry host. Safe for several threads."""
 
     def __init__(self, endpoint: Endpoint, options: SourceOptions) -> None:
         self.endpoint = endpoint
@@ -57,17 +57,22 @@ class RegistryHttp:
         self._session.close()
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> requests.Response:
-        """The answer to GET `path`, its body not yet read, whatever its status but those that pass or ask for login.
+        """`send` of a GET."""
+        return self.send("GET", path, headers or {})
 
-        Raises SourceError where the host cannot be reached, refuses the login, or goes on failing.
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> requests.Response:
+        """The answer to a request, its body not yet read, whatever its status but those that pass or ask for login.
+
+        `path` begins with a slash, or is a whole URL that the registry gave. Raises SourceError where the host cannot
+        be reached, refuses the login, or goes on failing.
         """
-        base = self._base_url()
+        url = path if "://" in path else self._base_url() + path
         refused = 0
         for attempt in range(self.options.attempts):
             last = attempt + 1 == self.options.attempts
             sent = self._authorization
             try:
-                response = self._follow(base + path, headers or {}, sent)
+                response = self._follow(method, url, headers, sent, body)
             except BROKEN as error:
                 if last or _is_final(error, self._reached):
                     raise self._unreachable(error) from None
@@ -120,16 +125,18 @@ class RegistryHttp:
             )
         return response
 
-    def _follow(self, url: str, headers: Mapping[str, str], authorization: str) -> requests.Response:
-        """GET `url` through its redirects. Credentials go to the registry's own origin alone (dist-spec: MUST NOT)."""
-        origin = _origin(url)
+    def _follow(
+        self, method: str, url: str, headers: Mapping[str, str], authorization: str, body: bytes
+    ) -> requests.Response:
+        """Ask `url` through its redirects. Credentials go to the registry's own origin alone (dist-spec: MUST NOT)."""
+        origin = _origin(self._base_url())
         for _ in range(_MOST_REDIRECTS + 1):
             send = {"Accept-Encoding": "identity", **headers}
             at_home = _origin(url) == origin
             if at_home and authorization:
                 send["Authorization"] = authorization
-            response = self._session.get(
-                url, headers=send, stream=True, allow_redirects=False, timeout=self.options.timeout
+            response = self._session.request(
+                method, url, headers=send, data=body, stream=True, allow_redirects=False, timeout=self.options.timeout
             )
             if response.status_code not in _REDIRECTS or "Location" not in response.headers:
                 if not at_home and response.status_code in (401, 403):

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from imgcheck.documents.image import ImageConfig, Platform
 from imgcheck.errors import ElfError, SourceError
 from imgcheck.sources.blobs import parse_json, parse_platform, read_limited
 from imgcheck.sources.config import image_config
-from imgcheck.sources.layout import DirectoryFiles
+from imgcheck.sources.layout import DirectoryFiles, Files
 from imgcheck.sources.platforms import goarch
 
 _LIMIT = 1 << 20
@@ -45,10 +46,35 @@ def read_settings(root: Path) -> Settings:
 
     Links inside the root are not followed. A file that cannot be understood is a note.
     """
+    files = DirectoryFiles(str(root))
+    return _settings(files, (lambda: _udocker(root), lambda: _singularity(files), lambda: _charliecloud(files)))
+
+
+def read_settings_of(files: Files) -> Settings:
+    """The same of a root that is no directory."""
+    return _settings(files, (lambda: _singularity(files), lambda: _charliecloud(files), lambda: _enroot(files)))
+
+
+def with_config(settings: Settings, config: ImageConfig) -> Settings:
+    """`settings` of a root that was made of an image with `config`.
+
+    What the image said holds, save for what was written into the root afterwards: a runscript of its own, and
+    variables that the image does not set.
+    """
+    own = settings.config
+    named = {line.partition("=")[0] for line in config.environment}
+    added = tuple(line for line in own.environment if line.partition("=")[0] not in named)
+    config = structs.replace(config, environment=(*config.environment, *added))
+    if own.entrypoint == (_RUNSCRIPT,) or not (config.entrypoint or config.command):
+        config = structs.replace(config, entrypoint=own.entrypoint, command=own.command)
+    return replace(settings, config=config)
+
+
+def _settings(files: Files, readers: tuple[Callable[[], Settings | None], ...]) -> Settings:
     found = Settings()
-    for reader in (_udocker, _singularity, _charliecloud):
+    for reader in readers:
         try:
-            settings = reader(root)
+            settings = reader()
         except SourceError as error:
             found = replace(found, notes=(*found.notes, error.message))
             continue
@@ -56,7 +82,7 @@ def read_settings(root: Path) -> Settings:
             found = replace(settings, notes=found.notes)
             break
     if found.platform is None:
-        found = replace(found, platform=_platform_of_programs(root))
+        found = replace(found, platform=_platform_of_programs(files))
     if found.platform is None:
         found = replace(found, notes=(*found.notes, "no program tells the architecture; this machine's is assumed"))
     return found
@@ -64,21 +90,35 @@ def read_settings(root: Path) -> Settings:
 
 def _udocker(root: Path) -> Settings | None:
     """container.json is the image's config (udocker 1.3, container/structure.py)."""
-    data = _read(root.parent, "container.json") if root.name == "ROOT" else None
+    data = _read(DirectoryFiles(str(root.parent)), "container.json") if root.name == "ROOT" else None
     return None if data is None else _from_config(data, f"{root.parent}/container.json")
 
 
-def _charliecloud(root: Path) -> Settings | None:
+def _charliecloud(files: Files) -> Settings | None:
     """`ch/metadata.json` of ch-image or a plain OCI config, and `ch/environment` of ch-run --set-env."""
-    metadata, environment = _read(root, "ch/metadata.json"), _read(root, "ch/environment")
+    metadata, environment = _read(files, "ch/metadata.json"), _read(files, "ch/environment")
     if metadata is None and environment is None:
         return None
-    settings = Settings() if metadata is None else _from_config(metadata, f"{root}/ch/metadata.json")
+    settings = Settings() if metadata is None else _from_config(metadata, f"{files.place}/ch/metadata.json")
     if environment is None:
         return settings
-    lines = [line for line in _text(environment).splitlines() if "=" in line and not line.startswith("#")]
-    variables = tuple(f"{name}={_unquoted(value)}" for name, _, value in (line.partition("=") for line in lines))
+    variables = tuple(f"{name}={_unquoted(value)}" for name, value in _assignments(environment))
     return replace(settings, config=structs.replace(settings.config, environment=variables))
+
+
+def _enroot(files: Files) -> Settings | None:
+    """`/etc/environment`, which holds the image's ENV line by line (enroot, doc/image-format.md)."""
+    if _read(files, "etc/rc") is None:
+        return None
+    environment = tuple(f"{name}={value}" for name, value in _assignments(_read(files, "etc/environment") or b""))
+    return Settings(ImageConfig(environment=environment))
+
+
+def _assignments(data: bytes) -> Iterator[tuple[str, str]]:
+    for line in _text(data).splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            yield name, value
 
 
 def _from_config(data: bytes, what: str) -> Settings:
@@ -96,10 +136,10 @@ def _from_config(data: bytes, what: str) -> Settings:
     )
 
 
-def _singularity(root: Path) -> Settings | None:
+def _singularity(files: Files) -> Settings | None:
     """The scripts that Singularity and Apptainer write for an image, as far as they are plain."""
-    runscript = _read(root, ".singularity.d/runscript")
-    scripts = [_read(root, f".singularity.d/env/{name}") for name in _SINGULARITY_ENVIRONMENT]
+    runscript = _read(files, ".singularity.d/runscript")
+    scripts = [_read(files, f".singularity.d/env/{name}") for name in _SINGULARITY_ENVIRONMENT]
     if runscript is None and not any(scripts):
         return None
     variables: dict[str, str] = {}
@@ -196,8 +236,7 @@ def _unquoted(value: str) -> str:
     return value[1:-1] if len(value) > 1 and value[0] == value[-1] == "'" else value
 
 
-def _platform_of_programs(root: Path) -> Platform | None:
-    files = DirectoryFiles(str(root))
+def _platform_of_programs(files: Files) -> Platform | None:
     for program in _PROGRAMS:
         try:
             with files.open(program) as file:
@@ -207,14 +246,14 @@ def _platform_of_programs(root: Path) -> Platform | None:
     return None
 
 
-def _read(directory: Path, path: str) -> bytes | None:
-    """A small file under `directory`; None where there is none."""
+def _read(files: Files, path: str) -> bytes | None:
+    """A small file of `files`; None where there is none."""
     try:
-        return read_limited(DirectoryFiles(str(directory)).open(path), _LIMIT, f"{directory}/{path}")
+        return read_limited(files.open(path), _LIMIT, f"{files.place}/{path}")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise SourceError(f"{directory}/{path}: {error.strerror or error}") from None
+        raise SourceError(f"{files.place}/{path}: {error.strerror or error}") from None
 
 
 def _text(data: bytes) -> str:

@@ -80,6 +80,7 @@ def test_paths_are_recognised_by_content(here: Path) -> None:
     (here / "root" / "usr").mkdir(parents=True)
     (here / "udocker" / "ROOT").mkdir(parents=True)
     (here / "empty").mkdir()
+    (here / "a.sqsh").write_bytes(b"hsqs" + bytes(60))
     (here / "a.sif").write_bytes(b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0")
     (here / "p.json").write_text('{"kind": "image"}')
     (here / "a.tar").write_bytes(bytes(512))
@@ -88,6 +89,7 @@ def test_paths_are_recognised_by_content(here: Path) -> None:
         "./root": "dir",
         "./udocker": "dir",
         "a.sif": "sif",
+        "a.sqsh": "sif",
         "p.json": "profile",
         "a.tar": "archive",
     }.items():
@@ -101,13 +103,10 @@ def test_name_without_slash_or_dot_is_a_registry_name_even_where_a_file_has_it(h
     assert parse("debian").kind == "registry"
 
 
-def test_single_binary_and_bare_squashfs_are_named_as_such(here: Path) -> None:
+def test_a_single_binary_is_named_as_such(here: Path) -> None:
     (here / "x.bin").write_bytes(b"\x7fELF" + bytes(60))
-    (here / "x.sqsh").write_bytes(b"hsqs" + bytes(60))
     with pytest.raises(SourceError, match="a single binary"):
         parse("./x.bin")
-    with pytest.raises(SourceError, match="a bare squashfs"):
-        parse("x.sqsh")
 
 
 def test_unreadable_path_is_one_line(here: Path) -> None:

@@ -1,0 +1,208 @@
+"""SIF files and bare squashfs images as images of one layer.
+
+Of a SIF (format version 01; layout in `imgcheck.convert.sif`) the descriptors are read for the primary system
+partition and for `oci-config.json`, the config of the image that it was made of.
+"""
+
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+from imgcheck.documents.image import LayerInfo, Platform
+from imgcheck.errors import SourceError
+from imgcheck.layers.entry import Entry
+from imgcheck.progress import SILENT, Progress
+from imgcheck.sources.blobs import CONFIG_LIMIT, parse_json
+from imgcheck.sources.config import image_config
+from imgcheck.sources.model import Content, Image
+from imgcheck.sources.options import SourceOptions
+from imgcheck.sources.platforms import distance, wanted_platform
+from imgcheck.sources.reference import Reference
+from imgcheck.sources.settings import Settings, read_settings_of, with_config
+from imgcheck.sources.squashfs import Squashfs
+
+_MAGIC_AT, _MAGIC = 32, b"SIF_MAGIC\0"
+_HEADER = struct.Struct("<32s10s3s3s16s8q")
+_DESCRIPTOR = struct.Struct("<i?IIIqqqqqqq128s384s")
+_PARTITION = struct.Struct("<ii3s")
+_MOST_DESCRIPTORS = 4096
+_IS_PARTITION, _IS_JSON = 0x4004, 0x4006
+_CONFIG_NAME = "oci-config.json"
+_SQUASHFS = 1
+_OTHERS = {2: "ext3", 3: "an archive", 4: "a raw device", 5: "an encrypted squashfs", 6: "encrypted by gocryptfs"}
+_SYSTEM, _PRIMARY = 1, 2
+_ARCHITECTURES = {
+    b"01": "386", b"02": "amd64", b"03": "arm", b"04": "arm64", b"05": "ppc64", b"06": "ppc64le", b"07": "mips",
+    b"08": "mipsle", b"09": "mips64", b"10": "mips64le", b"11": "s390x", b"12": "riscv64", b"13": "loong64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """A data object of a SIF."""
+
+    kind: int
+    name: str
+    offset: int
+    size: int
+    extra: bytes
+
+
+@dataclass(frozen=True)
+class _Root:
+    """Where the squashfs lies in a file, and what a SIF says besides."""
+
+    offset: int = 0
+    size: int | None = None
+    architecture: str = ""
+    config: bytes | None = None
+
+
+@contextmanager
+def open_sif(reference: Reference, options: SourceOptions, progress: Progress) -> Iterator[Image]:
+    """The image of a `sif:` reference, or of a file that is a squashfs from its first byte on."""
+    path = reference.path
+    with _open(path) as file:
+        root = _find_root(file, path)
+        squashfs = Squashfs(file, path, root.offset, root.size)
+        settings = _settings(squashfs, root, path)
+        wanted = wanted_platform(options.platform)
+        found = settings.platform or wanted
+        yield Image(
+            reference=reference.text,
+            platform=found,
+            config=settings.config,
+            layers=(SquashfsLayer(squashfs, path),),
+            platform_matches=distance(wanted, found) is not None,
+            notes=settings.notes,
+        )
+
+
+class SquashfsLayer:
+    """All files of a squashfs as the entries of one layer."""
+
+    def __init__(self, squashfs: Squashfs, path: str) -> None:
+        self.info = LayerInfo(size=squashfs.size, history=f"squashfs of {Path(path).name}")
+        self.unreadable: dict[str, str] = {}
+        self._squashfs = squashfs
+        self._name = path
+
+    def entries(self, progress: Progress = SILENT) -> Iterator[tuple[Entry, Content | None]]:
+        """See sources.model.Layer. A squashfs carries no digests: what is damaged shows where it does not decompress.
+
+        `progress` is told of the files' bytes, as those of the image are not read in order.
+        """
+        progress.start(self._name, None)
+        try:
+            yield from self._squashfs.entries(lambda amount: progress.advance(self._name, amount))
+        finally:
+            progress.finish(self._name)
+
+
+def read_parts(file: BinaryIO, name: str) -> tuple[str, tuple[Part, ...]]:
+    """Architecture and data objects of a SIF. SourceError where its header or descriptors do not hold."""
+    fd = file.fileno()
+    whole = os.fstat(fd).st_size
+    head = os.pread(fd, _HEADER.size, 0)
+    if len(head) < _HEADER.size or head[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC:
+        raise SourceError(f"{name}: no SIF file")
+    _launch, _magic, version, code, _uuid, _made, _changed, _free, total, start, length, _data, _size = _HEADER.unpack(
+        head
+    )
+    if version[:2] != b"01":
+        raise SourceError(f"{name}: SIF version {version[:2]!r}, which is not read; only 01 is")
+    if not 0 <= total <= _MOST_DESCRIPTORS or length < 0 or not 0 <= start <= whole:
+        raise SourceError(f"{name}: damaged: its header names {total} descriptors at {start}")
+    table = os.pread(fd, total * _DESCRIPTOR.size, start)
+    if len(table) < total * _DESCRIPTOR.size:
+        raise SourceError(f"{name}: truncated: its descriptors end early")
+    parts = []
+    for fields in _DESCRIPTOR.iter_unpack(table):
+        kind, used, offset, size = fields[0], fields[1], fields[5], fields[6]
+        if not used:
+            continue
+        title = fields[12].partition(b"\0")[0].decode("utf-8", "backslashreplace")
+        if offset < 0 or size < 0 or offset + size > whole:
+            raise SourceError(f"{name}: truncated or damaged: {title or 'an object'} would lie behind its end")
+        parts.append(Part(kind, title, offset, size, fields[13]))
+    return _ARCHITECTURES.get(code[:2], ""), tuple(parts)
+
+
+@contextmanager
+def _open(path: str) -> Iterator[BinaryIO]:
+    try:
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0)
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}") from None
+    with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise SourceError(f"{path}: not a regular file")
+        yield file
+
+
+def _find_root(file: BinaryIO, name: str) -> _Root:
+    head = os.pread(file.fileno(), _MAGIC_AT + len(_MAGIC), 0)
+    if not head.startswith(b"#!") and head[_MAGIC_AT:] != _MAGIC:
+        return _Root()
+    architecture, parts = read_parts(file, name)
+    part, code = _primary(parts, name)
+    config = next((part for part in parts if part.kind == _IS_JSON and part.name == _CONFIG_NAME), None)
+    data = None
+    if config is not None:
+        if config.size > CONFIG_LIMIT:
+            raise SourceError(f"{name}: {_CONFIG_NAME} is larger than {CONFIG_LIMIT >> 20} MiB, which none is")
+        data = os.pread(file.fileno(), config.size, config.offset)
+    return _Root(part.offset, part.size, _ARCHITECTURES.get(code, architecture), data)
+
+
+def _primary(parts: tuple[Part, ...], name: str) -> tuple[Part, bytes]:
+    """The primary system partition and its architecture code."""
+    systems = []
+    for part in parts:
+        if part.kind != _IS_PARTITION:
+            continue
+        filesystem, role, code = _PARTITION.unpack(part.extra[: _PARTITION.size])
+        if role in (_PRIMARY, _SYSTEM):
+            systems.append((role == _PRIMARY, filesystem, code[:2], part))
+    if not systems:
+        raise SourceError(f"{name}: holds no system partition, so there is nothing to run in it")
+    _primary_one, filesystem, code, part = max(systems, key=lambda found: found[0])
+    if filesystem != _SQUASHFS:
+        what = _OTHERS.get(filesystem, f"a filesystem of kind {filesystem}")
+        raise SourceError(
+            f"{name}: its root is {what}, and only squashfs is read", "apptainer build --sandbox DIR FILE, then dir:DIR"
+        )
+    return part, code
+
+
+def _settings(squashfs: Squashfs, root: _Root, name: str) -> Settings:
+    settings = read_settings_of(SquashfsFiles(squashfs, name))
+    if root.config is not None:
+        try:
+            found = image_config(parse_json(root.config, f"{name}: {_CONFIG_NAME}"), f"{name}: {_CONFIG_NAME}")
+            settings = with_config(settings, found)
+        except SourceError as error:
+            settings = replace(settings, notes=(*settings.notes, error.message))
+    if root.architecture:
+        settings = replace(settings, platform=Platform("linux", root.architecture))
+    return settings
+
+
+class SquashfsFiles:
+    """Small regular files of a squashfs by path, no link followed."""
+
+    def __init__(self, squashfs: Squashfs, place: str) -> None:
+        self.place = place
+        self._squashfs = squashfs
+
+    def open(self, path: str) -> BinaryIO:
+        data = self._squashfs.read_file(path, CONFIG_LIMIT)
+        if data is None:
+            raise FileNotFoundError(path)
+        return BytesIO(data)
