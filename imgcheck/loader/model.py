@@ -34,7 +34,8 @@ def close(
     """All that `roots` reach in `image`, and what the loader misses, as `runtime` starts it on `host`.
 
     `roots` None means find_roots(image). Without host or runtime nothing is injected. `levels` are the directories
-    that the host's CPU opens (hwcaps_of); empty (unknown) takes the baseline files. For several runtimes use one `Loader`.
+    that the host's CPU opens (hwcaps_of); empty (unknown) takes the baseline files. For several runtimes use one
+    `Loader`.
     """
     return Loader(image, roots, levels).close(host, runtime)
 
