@@ -16,7 +16,9 @@ from tests.images import File, ImageBuilder
 from tests.peers import Registry
 from tests.tools import compile_c
 
-OPERATORS = frozenset("In NotIn InRegexp Exists DoesNotExist Gt Ge Lt Le GtLt GeLe IsTrue IsFalse".split())
+OPERATORS = frozenset(
+    ("In", "NotIn", "InRegexp", "Exists", "DoesNotExist", "Gt", "Ge", "Lt", "Le", "GtLt", "GeLe", "IsTrue", "IsFalse")
+)
 
 
 def profile(architecture: str = "amd64", machine: str = "x86_64", gpu: GpuCode | None = None, **linkage: str):
