@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -90,11 +90,8 @@ class MpiRules(Data, frozen=True):
     def abi_of(self, soname: str, markers: Iterable[str]) -> Abi | None:
         """The interface behind a soname, where `markers` are the symbol groups of the library or of its user."""
         found = set(markers)
-        for abi in self.abi:
-            named = any(fnmatchcase(soname, pattern) for pattern in abi.sonames)
-            if named and (not abi.marker or abi.marker in found) and abi.without not in found:
-                return abi
-        return None
+        named = (self.abi[index] for index in _named(tuple(abi.sonames for abi in self.abi), soname))
+        return next((a for a in named if (not a.marker or a.marker in found) and a.without not in found), None)
 
     def release_of(self, soname: str, version: str) -> str:
         """Release of a library by the version in its file's name; empty where it is not known."""
@@ -102,6 +99,14 @@ class MpiRules(Data, frozen=True):
         return next((each.title for each in found if f"{version}.".startswith(each.file + ".")), "")
 
 
+# Every soname of an image is asked for, and hardly one is of MPI.
+@lru_cache(maxsize=1 << 14)
+def _named(patterns: tuple[tuple[str, ...], ...], soname: str) -> tuple[int, ...]:
+    """Which of `patterns` fit `soname`."""
+    return tuple(i for i, globs in enumerate(patterns) if any(fnmatchcase(soname, each) for each in globs))
+
+
+@lru_cache(maxsize=8)
 def mpi_rules(knowledge: Knowledge) -> MpiRules:
     return msgspec.convert(knowledge.table("mpi/mpi.toml"), MpiRules)
 

@@ -8,6 +8,7 @@ import itertools
 import posixpath
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -95,6 +96,7 @@ class System:
         self.kind: Literal["glibc", "musl"] = "musl" if musl else "glibc"
         self._musl_architecture = musl[1] if musl else ""
         self._plans: dict[PlanKey, Plan] = {}
+        self._places: dict[tuple[str, ...], list[tuple[str, Mapping[str, str]]]] = {}
         self._versions: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
     @cached_property
@@ -261,14 +263,23 @@ class System:
         return None
 
     def _in_directories(self, name: str, step: Step) -> Found | None:
-        for directory in step.directories:
-            for sub in (*self.subdirectories, ""):
-                place = f"{directory}/{sub}" if sub else directory
-                path = self.tree.table(place).get(name, "")
-                # A file of another class or machine is passed over in silence; the search goes on.
-                if path and self._fits(self.tree.linkage[path]):
-                    return Found(_join(place, name), path, step.reason)
+        for place, table in self._tables(step.directories):
+            path = table.get(name, "")
+            # A file of another class or machine is passed over in silence; the search goes on.
+            if path and self._fits(self.tree.linkage[path]):
+                return Found(_join(place, name), path, step.reason)
         return None
+
+    def _tables(self, directories: tuple[str, ...]) -> list[tuple[str, Mapping[str, str]]]:
+        """The places of `directories` that hold ELF files at all, in the order of the search."""
+        found = self._places.get(directories)
+        if found is None:
+            subs = (*self.subdirectories, "")
+            places = [f"{directory}/{sub}" if sub else directory for directory in directories for sub in subs]
+            found = self._places[directories] = [
+                (place, table) for place in places if (table := self.tree.table(place))
+            ]
+        return found
 
     def _in_cache(self, name: str, ignores_defaults: bool) -> Found | None:
         opened = self.cache.get(name, "")

@@ -1,7 +1,7 @@
 """Which paths are one variant of a file for some CPUs, chosen by the loader or by the program that opens them."""
 
 import tomllib
-from functools import cache
+from functools import cache, lru_cache
 
 from imgcheck.knowledge.store import rules_directory
 
@@ -11,6 +11,7 @@ def _rules() -> dict:
     return tomllib.loads((rules_directory() / "analysis" / "variants.toml").read_text(encoding="utf-8"))
 
 
+@lru_cache(maxsize=1 << 16)
 def is_variant_path(path: str) -> str | None:
     """The reason why the file at `path` is loaded only where the CPU fits, in one phrase; None where nothing says so.
 
