@@ -41,7 +41,7 @@ class Place:
         linkage = Linkage(64, "x86_64", type="executable", flags=("static",))
         objects = {"a": CodeFacts(1, linkage, Isa((use,), "x86-64")), "b": CodeFacts(1, linkage, Isa((), "x86-64"))}
         files = (FileRecord(path, "a", 0, True), FileRecord("/usr/bin/true", "b", 0, True))
-        config = ImageConfig(entrypoint=(path,))
+        config = ImageConfig(command=(path,))
         profile = ImageProfile("1.0", "test", Platform(), config, (LayerInfo(),), files, objects, TreeIndex())
         file = self.directory / name
         file.write_bytes(encode(profile))

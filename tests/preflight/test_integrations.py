@@ -1,0 +1,167 @@
+"""The ready files for schedulers that are not at hand, called as those call them.
+
+Slurm's run in a real cluster, in tests/slurm. An `imgcheck` that ends with a given status and words stands for ours,
+whose statuses test_schedulers.py holds.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tools import CHECKOUT, pypi_directory
+
+FILES = CHECKOUT / "integrations"
+STRANGE = (1, 2, 3, 126, 127, 137)
+"""What an imgcheck that is broken, missing or killed leaves behind."""
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    """Makes an imgcheck that notes its arguments, says "because" and exits with a status."""
+
+    def make(status: int) -> Path:
+        program = tmp_path / "imgcheck"
+        program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/arguments\necho because\nexit {status}\n')
+        program.chmod(0o755)
+        return program
+
+    return make
+
+
+def _call(script: str, program: Path, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {"IMGCHECK": str(program), "PATH": "/usr/bin:/bin", **environment}
+    return subprocess.run([FILES / script], capture_output=True, text=True, env=variables, input=stdin, timeout=60)
+
+
+PASSED_ON = {
+    "lsf/pre_exec.sh": (99, 43),
+    "sge/prolog.sh": (99, 100),
+    "slurm/task_prolog.sh": (42, 43),
+    "slurm/prolog.sh": (),
+}
+
+
+@pytest.mark.parametrize(("script", "passed_on"), PASSED_ON.items())
+def test_scripts_pass_on_what_their_scheduler_understands_and_nothing_else(stand_in, script, passed_on):
+    names = {"IMGCHECK_IMAGE": "/shared/app.sif", "SLURM_JOB_COMMENT": "imgcheck:/shared/app.sif"}
+    for status in (0, 42, 43, 99, 100, *STRANGE):
+        expected = status if status in passed_on else 0
+        assert _call(script, stand_in(status), **names).returncode == expected, status
+    assert _call(script, Path("/no/such/imgcheck"), **names).returncode == 0
+
+
+@pytest.mark.parametrize("script", PASSED_ON)
+def test_scripts_leave_jobs_without_an_image_alone(stand_in, tmp_path, script):
+    assert _call(script, stand_in(42)).returncode == 0
+    assert not (tmp_path / "arguments").exists()
+
+
+def test_scripts_hand_over_runtime_and_requeue(stand_in, tmp_path):
+    _call(
+        "sge/prolog.sh",
+        stand_in(0),
+        IMGCHECK_IMAGE="/a b.sif",
+        IMGCHECK_RUNTIME="docker",
+        IMGCHECK_INCOMPATIBLE="requeue",
+    )
+    words = ["preflight", "/a b.sif", "--scheduler", "sge", "--runtime", "docker", "--incompatible", "requeue"]
+    assert (tmp_path / "arguments").read_text().splitlines() == words
+
+
+def test_lsf_posts_the_reason_to_the_job(stand_in, tmp_path):
+    bpost = tmp_path / "bpost"
+    bpost.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/posted\n')
+    bpost.chmod(0o755)
+    _call("lsf/pre_exec.sh", stand_in(99), LSB_CONTAINER_IMAGE="/x.sif", LSF_BINDIR=str(tmp_path), LSB_JOBID="7")
+    assert (tmp_path / "posted").read_text().splitlines() == ["-d", "because", "7"]
+
+
+def test_lsf_application_lines_run_under_the_shell(stand_in, tmp_path):
+    lines = (FILES / "lsf/lsb.applications").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("PRE_EXEC") and "powerai" in line]
+    command = line.partition("=")[2].replace("/opt/imgcheck/lsf", str(FILES / "lsf"))
+    variables = {"IMGCHECK": str(stand_in(99)), "PATH": "/bin:/usr/bin"}
+    assert subprocess.run(["/bin/sh", "-c", command], env=variables, cwd="/tmp").returncode == 99
+    assert "/shared/imgcheck/powerai-4.0.0.json" in (tmp_path / "arguments").read_text()
+
+
+@pytest.mark.parametrize("name", ["ContainerImage", "SingularityImage", "ImgcheckImage"])
+def test_condor_takes_the_image_from_the_job_ad(stand_in, tmp_path, name):
+    ad = f'ClusterId = 7\n{name} = "/shared/app.sif"\nImgcheckIncompatible = "requeue"\n'
+    done = _call("htcondor/prepare_job.sh", stand_in(0), stdin=ad)
+    assert (done.returncode, done.stdout) == (0, "because\n")
+    words = ["preflight", "/shared/app.sif", "--scheduler", "htcondor", "--incompatible", "requeue"]
+    assert (tmp_path / "arguments").read_text().splitlines() == words
+
+
+@pytest.mark.parametrize("ad", ["ClusterId = 7\n", 'ContainerImage = "docker://app:1"\n'])
+def test_condor_leaves_other_jobs_alone(stand_in, tmp_path, ad):
+    done = _call("htcondor/prepare_job.sh", stand_in(0), stdin=ad)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert not (tmp_path / "arguments").exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "calls"),
+    [
+        (0, ["accept"]),
+        (42, ["delete", "reject because"]),
+        (43, ["reject because"]),
+        *((n, ["accept"]) for n in STRANGE),
+    ],
+)
+def test_pbs_hook(stand_in, tmp_path, status, calls):
+    assert _hook(tmp_path, {"IMGCHECK_IMAGE": "/shared/app.sif"}, stand_in(status)) == calls
+
+
+def test_pbs_hook_accepts_where_imgcheck_is_missing_or_not_asked(tmp_path, stand_in):
+    assert _hook(tmp_path, {"IMGCHECK_IMAGE": "/shared/app.sif"}, Path("/no/such")) == ["accept"]
+    assert _hook(tmp_path, {}, stand_in(42)) == ["accept"]
+    assert not (tmp_path / "arguments").exists()
+
+
+def _hook(directory: Path, variables: dict[str, str], program: Path) -> list[str]:
+    """What the hook calls of the module that PBS gives it."""
+    (directory / "pbs.py").write_text(
+        f"""
+class Event:
+    class job:
+        Variable_List = {variables!r}
+        delete = staticmethod(lambda: print("delete"))
+    reject = staticmethod(lambda said: print("reject", said))
+    accept = staticmethod(lambda: print("accept"))
+event = Event
+"""
+    )
+    hook = (FILES / "pbs/hook.py").read_text().replace("/opt/imgcheck/bin/imgcheck", str(program))
+    done = subprocess.run([sys.executable, "-c", hook], capture_output=True, text=True, cwd=directory,
+                          env=os.environ | {"PYTHONPATH": str(directory)})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_the_kubernetes_job_is_valid_and_knows_our_exit_codes():
+    needed = ("kubernetes-validate==1.34.1", "PyYAML==6.0.2", "jsonschema==4.23.0", "referencing==0.35.1",
+              "attrs==24.2.0", "rpds-py==0.20.0", "jsonschema-specifications==2024.10.1", "packaging==24.1",
+              "typing_extensions==4.12.2", "importlib_resources==6.4.5")  # fmt: skip
+    path = os.pathsep.join(str(pypi_directory(requirement)) for requirement in needed)
+    code = """
+import json, sys, yaml, kubernetes_validate
+job = yaml.safe_load(open(sys.argv[1]))
+kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
+print(json.dumps(job))
+"""
+    done = subprocess.run([sys.executable, "-S", "-c", code, FILES / "kubernetes/job.yaml"], capture_output=True,
+                          text=True, env=os.environ | {"PYTHONPATH": path})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    job = json.loads(done.stdout)["spec"]
+    rules = {rule["action"]: rule["onExitCodes"] for rule in job["podFailurePolicy"]["rules"]}
+    assert {action: rule["values"] for action, rule in rules.items()} == {"FailJob": [42], "Ignore": [43]}
+    (init,) = job["template"]["spec"]["initContainers"]
+    assert {rule["containerName"] for rule in rules.values()} == {init["name"]}
+    assert "kubernetes" in init["command"]
