@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import shutil
 import stat
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,6 +125,18 @@ CONFIGS = {
     "arguments_that_end_the_script": {"entrypoint": ("'; touch /VICTIM/new; '", "$(touch /VICTIM/new)")},
     "labels_of_many_kinds": {"labels": {"\n": "\n", "x" * 10000: "y" * 10000}},
 }
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """In memory where the system has such a place: every conversion waits until its filesystem is written back."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    directory = Path(tempfile.mkdtemp(prefix="imgcheck-test-", dir=memory))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture
