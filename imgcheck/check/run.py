@@ -95,7 +95,8 @@ class _Judged:
 
     @property
     def summary(self) -> HostSummary:
-        return HostSummary(self.host.name, summarise(self.host), self.host.count)
+        description = "" if self.host.described else summarise(self.host)
+        return HostSummary(self.host.name, description, self.host.count)
 
 
 def check(image: ImageProfile, hosts: Sequence[HostProfile], request: Request, knowledge: Knowledge) -> Report:

@@ -119,5 +119,9 @@ class HostProfile(Document, frozen=True, tag_field="kind", tag="host"):
     """PRETTY_NAME of os-release."""
     count: int = 1
     """Number of equal machines this profile stands for."""
+    described: bool = False
+    """Made from options, not probed: its name says all that is known."""
+    vsyscall: Fact[bool] = Fact()
+    """Whether the kernel maps the vsyscall page, which x86-64 programs of before 2011 call into."""
     fabrics: Fact[tuple[str, ...]] = Fact()
     """Kernel drivers of the node's fast networks, sorted: mlx5_core, hfi1, efa, cxi_core."""

@@ -45,6 +45,7 @@ def describe_host(
         glibc=_version(glibc, "--glibc", may_lack=True),
         driver=_driver(knowledge, driver, cuda),
         gpus=_gpus(knowledge, gpus),
+        described=True,
     )
 
 

@@ -82,7 +82,7 @@ def _headline(report: Report) -> Iterator[RenderableType]:
         yield line("  policy ", report.tool["policy"])
     if not report.requirements:
         yield line("  host   ", report.host.label)
-        if report.host.description and report.host.description != report.host.name:
+        if report.host.description:
             yield line("         ", report.host.description)
     fails = sorted({cell.runtime for cell in report.cells if cell.verdict == "incompatible"})
     if fails and report.verdict != "incompatible":
@@ -103,9 +103,8 @@ def _requirements(report: Report) -> Iterator[RenderableType]:
     for each in sorted(report.requirements, key=lambda each: -VERDICTS.index(each.verdict)):
         sign, style = _VERDICT_STYLE[each.verdict]
         host = each.host
-        description = host.description if host.description != host.name else ""
         verdict = line("  ", (f"{sign} {each.verdict}", style))
-        grid.add_row(verdict, text(host.label, "bold"), text(each.runtime), text(description, "dim"))
+        grid.add_row(verdict, text(host.label, "bold"), text(each.runtime), text(host.description, "dim"))
     yield grid
 
 
