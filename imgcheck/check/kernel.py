@@ -1,4 +1,4 @@
-"""KRN001: files whose ABI note asks for a newer kernel than the host runs."""
+"""KRN001 to KRN003: what C library and kernel, or the runtime's filter of system calls, must agree on."""
 
 import posixpath
 from collections import defaultdict
@@ -7,7 +7,7 @@ from typing import Literal
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context
-from imgcheck.check.loader_rules import LoaderRules, loader_rules
+from imgcheck.check.loader_rules import LoaderRules, image_glibc, loader_rules
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Finding, Severity
 from imgcheck.loader.system import glibc_version
@@ -25,12 +25,67 @@ class _Floor:
 
 
 def check(context: Context) -> Answers:
-    """KRN001 for one cell."""
+    """All rules of the family for one cell."""
     answers = Answers()
+    _kernel_floor(context, answers)
+    _filtered_calls(context, answers)
+    _vsyscall(context, answers)
+    return answers
+
+
+def _filtered_calls(context: Context, answers: Answers) -> None:
+    """KRN002."""
+    runtime, host = context.runtime, context.host
+    changes = [change for change in runtime.changes if change.allows]
+    version = next((each.version for each in host.runtimes.value or () if each.id == runtime.id), "")
+    if not changes or not version:
+        reason = f"no version of {runtime.title} is known" if changes else "no filter that refuses newer system calls"
+        answers.answer("KRN002", "not-applicable", f"{reason} on this host" if changes else f"it is known for {reason}")
+        return
+    refused = [(call, c.since) for c in changes if not versions.at_least(version, c.since) for call in c.allows]
+    glibc, calls = image_glibc(context), loader_rules(context.knowledge).kernel.system_calls
+    made = [(call, since) for call, since in refused if glibc and versions.at_least(glibc, calls[call])]
+    findings = [_refused_call(context, call, since, glibc, version) for call, since in made]
+    answers.conclude("KRN002", findings, f"{runtime.title} {version} lets pass what the image's C library calls")
+
+
+def _refused_call(context: Context, call: str, since: str, glibc: str, version: str) -> Finding:
+    records = [record for record in context.image.files if record.path in context.closure.libcs]
+    return context.finding(
+        "KRN002",
+        "risk",
+        call,
+        tuple(context.evidence(record, f"glibc {glibc}") for record in records),
+        variant="clone3" if call == "clone3" else "",
+        glibc=glibc,
+        runtime=context.runtime.title,
+        version=version,
+        since=since,
+    )
+
+
+def _vsyscall(context: Context, answers: Answers) -> None:
+    """KRN003."""
+    glibc, until = image_glibc(context), loader_rules(context.knowledge).kernel.vsyscall_until
+    if context.image.platform.architecture != "amd64" or not glibc or versions.at_least(glibc, until):
+        answers.answer("KRN003", "not-applicable", "the image's C library does not call into the vsyscall page")
+    elif context.host.vsyscall.unknown:
+        reason = f"glibc {glibc} calls into the vsyscall page, and whether the host's kernel maps it is not known"
+        answers.answer("KRN003", "unknown", reason)
+    else:
+        records = [record for record in context.image.files if record.path in context.closure.libcs]
+        evidence = tuple(context.evidence(record, f"glibc {glibc}") for record in records)
+        missing = not context.host.vsyscall.value
+        findings = [context.finding("KRN003", "fail", "vsyscall", evidence, glibc=glibc)] if missing else []
+        answers.conclude("KRN003", findings, "the host's kernel maps the vsyscall page")
+
+
+def _kernel_floor(context: Context, answers: Answers) -> None:
+    """KRN001."""
     floors = _floors(context)
     if not floors:
         answers.answer("KRN001", "not-applicable", "no file of the image names a lowest kernel")
-        return answers
+        return
     rules = loader_rules(context.knowledge)
     highest = max((floor.kernel for floor in floors), key=versions.parse)
     if context.host.kernel.known:
@@ -43,7 +98,6 @@ def check(context: Context) -> Answers:
     else:
         reason = f"the image asks for Linux {highest}, and the host's kernel is not known; give --kernel"
         answers.answer("KRN001", "unknown", reason)
-    return answers
 
 
 def _floors(context: Context) -> list[_Floor]:

@@ -1,4 +1,4 @@
-"""LIB001 library missing, LIB002 symbol version missing, LIB003 injected host library that does not fit."""
+"""LIB001 library missing, LIB002 symbol version missing, LIB003 injected host library that does not fit, and LIB004."""
 
 import posixpath
 from collections import defaultdict
@@ -10,6 +10,7 @@ import msgspec
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context, severity_for
 from imgcheck.check.loader_rules import LoaderRules, image_glibc, loader_rules, package_remedy
+from imgcheck.check.relocations import packed
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.loader.closure import Problem
@@ -20,7 +21,7 @@ _PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
 
 
 def check(context: Context) -> Answers:
-    """LIB001 to LIB003 for one cell."""
+    """LIB001 to LIB004 for one cell."""
     return _Libraries(context).answers()
 
 
@@ -33,12 +34,13 @@ class _Libraries:
 
     def answers(self) -> Answers:
         if not any(facts.linkage is not None for facts in self._context.image.objects.values()):
-            for rule in ("LIB001", "LIB002", "LIB003"):
+            for rule in ("LIB001", "LIB002", "LIB003", "LIB004"):
                 self._answers.answer(rule, "not-applicable", "the image holds no ELF program or library")
             return self._answers
         self._missing_libraries()
         self._missing_versions()
         self._injected()
+        packed(self._context, self._answers)
         return self._answers
 
     # LIB001 ----------------------------------------------------------------------------------------------------------

@@ -25,6 +25,9 @@ class Python(Data, frozen=True):
 class Kernel(Data, frozen=True):
     oldest: str
     glibc_checks_until: str
+    system_calls: dict[str, str]
+    """System call to the glibc that first makes it without a fallback for EPERM."""
+    vsyscall_until: str
     sources: tuple[str, ...]
 
 

@@ -41,6 +41,7 @@ def probe_host(root: str = "/", knowledge: Knowledge | None = None) -> HostProfi
         runtimes=probe_runtimes(files, rules, driver),
         distribution=_distribution(files),
         fabrics=probe_fabrics(files),
+        vsyscall=_vsyscall(files),
     )
 
 
@@ -56,6 +57,11 @@ def _kernel(root: Root) -> Fact[str]:
         return known(os.uname().release, "uname")
     release = (root.text("/proc/sys/kernel/osrelease") or "").strip()
     return known(release, "/proc/sys/kernel/osrelease") if release else unknown("/proc/sys/kernel/osrelease is absent")
+
+
+def _vsyscall(root: Root) -> Fact[bool]:
+    maps = root.text("/proc/self/maps") if root.live else None
+    return known("[vsyscall]" in maps, "/proc/self/maps") if maps else unknown("a captured machine has no maps")
 
 
 def _glibc(root: Root, libraries: Libraries) -> Fact[str]:

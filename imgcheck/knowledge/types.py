@@ -40,6 +40,8 @@ class RuntimeChange(Data, frozen=True):
     """Replaces Runtime.order where given."""
     enforces_require: Literal["", "never"] = ""
     """`never`: Runtime.enforces_require no longer holds."""
+    allows: tuple[str, ...] = ()
+    """System calls that its default seccomp filter answered with EPERM before, so that no C library falls back."""
 
 
 class Runtime(Data, frozen=True):

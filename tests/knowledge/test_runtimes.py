@@ -35,7 +35,7 @@ def test_what_injects_says_what_where_and_how_it_is_found(name: str) -> None:
 def test_changes_stand_newest_first_and_change_something() -> None:
     for runtime in KNOWLEDGE.runtimes.values():
         for change in runtime.changes:
-            assert change.order or change.enforces_require
+            assert change.order or change.enforces_require or change.allows
             assert change.note
 
 

@@ -1,0 +1,57 @@
+"""LIB004: packed relocations (DT_RELR) that the image's glibc leaves out, or refuses."""
+
+from imgcheck import versions
+from imgcheck.check.context import Answers, Context
+from imgcheck.check.loader_rules import image_glibc
+from imgcheck.documents.facts import Linkage
+from imgcheck.documents.image import FileRecord
+from imgcheck.documents.report import Finding
+
+_SINCE = "2.36"
+_NODE = "GLIBC_ABI_DT_RELR"
+_LIBC = "libc.so."
+
+
+def packed(context: Context, answers: Answers) -> None:
+    """LIB004 by the glibc that the image's files load."""
+    affected = [(r, linkage) for r in context.image.files if (linkage := _undeclared(context, r))]
+    glibc = image_glibc(context)
+    if not affected:
+        answers.answer("LIB004", "not-applicable", "no file has packed relocations without saying so")
+    elif not glibc:
+        answers.answer("LIB004", "unknown", f"{affected[0][0].path} has packed relocations; the glibc is not known")
+    else:
+        refuses = versions.at_least(glibc, _SINCE)
+        found = [_finding(context, record, glibc, refuses) for record, linkage in affected
+                 if not refuses or _checked(linkage)]  # fmt: skip
+        answers.conclude("LIB004", found, f"glibc {glibc} applies packed relocations")
+
+
+def _undeclared(context: Context, record: FileRecord) -> Linkage | None:
+    linkage = context.image.facts(record).linkage
+    if linkage is None or "relr" not in linkage.flags or "ld-musl-" in linkage.interpreter:
+        return None
+    # Parts of glibc itself, static programs among them, know their own relocations.
+    own = "static" in linkage.flags or "GLIBC_PRIVATE" in linkage.verdef
+    named = any(_NODE in need.versions or "GLIBC_PRIVATE" in need.versions for need in linkage.verneed)
+    return None if own or named else linkage
+
+
+def _checked(linkage: Linkage) -> bool:
+    """Whether glibc 2.36 asks for the declaration: of files alone that need versions of the C library."""
+    return any(need.library.startswith(_LIBC) for need in linkage.verneed)
+
+
+def _finding(context: Context, record: FileRecord, glibc: str, refuses: bool) -> Finding:
+    roots = (root for root, loaded in context.closure.loaded.items() if record.path in loaded)
+    does = "refuses such a file" if refuses else "does not know them and leaves them out"
+    return context.finding(
+        "LIB004",
+        "fail",
+        record.path,
+        (context.evidence(record, "has DT_RELR"),),
+        variant="refused" if refuses else "",
+        program=next(roots, record.path),
+        path=record.path,
+        why=f"{record.path} has packed relocations without naming {_NODE}; the image's glibc {glibc} {does}.",
+    )
