@@ -20,7 +20,7 @@ LIST_OPTIONS = "--list-options"
 """Makes a command raise Listed instead of doing anything: the completion scripts are written from its parser."""
 
 
-class Listed(Exception):  # noqa: N818: not an error, but the way out of a command
+class Listed(Exception):  # noqa: N818 - no error, but the way out of a command
     """Carries the parser of a command that was asked for LIST_OPTIONS."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:

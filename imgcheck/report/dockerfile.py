@@ -36,7 +36,9 @@ def read_dockerfile(path: Path) -> Dockerfile:
         if not line.endswith("\\"):
             instructions.append((begun, _normalised(words)))
             begun, words = 0, ""
-    return Dockerfile(str(path), tuple(instructions))
+    # Annotations want the path within the repository, where the tool is run.
+    absolute, here = path.absolute(), Path.cwd()
+    return Dockerfile(str(absolute.relative_to(here) if absolute.is_relative_to(here) else path), tuple(instructions))
 
 
 def _normalised(instruction: str) -> str:

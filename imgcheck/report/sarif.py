@@ -78,8 +78,13 @@ def _result(each: across.Across, index: dict[str, int], rendering: Rendering) ->
 def _place(place: Location) -> dict[str, Any]:
     # Code scanning refuses a result without a file and a first line.
     return {
-        "physicalLocation": {"artifactLocation": {"uri": quote(place.path)}, "region": {"startLine": place.line}},
+        "physicalLocation": {"artifactLocation": {"uri": _uri(place.path)}, "region": {"startLine": place.line}},
     }
+
+
+def _uri(path: str) -> str:
+    # 3.4.3: relative, or with a scheme.
+    return ("file://" if path.startswith("/") else "") + quote(path)
 
 
 def _files(finding: Finding) -> dict[str, Any]:

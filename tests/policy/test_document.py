@@ -1,0 +1,91 @@
+"""imgcheck.toml: what it says is taken at its word, and what it says wrongly is named with file, key and way out."""
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from imgcheck.errors import PolicyError
+from imgcheck.knowledge import Knowledge
+from imgcheck.policy.document import FILE, Waiver, find_policy, read_policy
+
+KNOWLEDGE = Knowledge()
+WAIVER = '[[waiver]]\nrule = "CPU001"\nreason = "x"\nexpires = 2030-01-01\n'
+
+
+def read(directory: Path, text: str):
+    path = directory / FILE
+    path.write_text(text)
+    return read_policy(path, KNOWLEDGE)
+
+
+def test_a_whole_policy_is_read(tmp_path):
+    policy = read(
+        tmp_path,
+        'fail_on = "risk"\nruntimes = ["docker"]\n[[host]]\nname = "a"\ncpu = "broadwell"\ngpus = ["A100", "H100"]\n'
+        '[severity]\nGPU004 = "info"\n' + WAIVER,
+    )
+    assert (policy.fail_on, policy.runtimes, policy.severity) == ("risk", ("docker",), {"GPU004": "info"})
+    assert policy.host[0].gpus == ("A100", "H100")
+    assert policy.waiver[0].expires == datetime.date(2030, 1, 1)
+
+
+def test_the_nearest_policy_upwards_is_found(tmp_path):
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert find_policy(below) is None
+    (tmp_path / FILE).write_text("")
+    assert find_policy(below) == tmp_path / FILE
+    (tmp_path / "a" / FILE).write_text("")
+    assert find_policy(below) == tmp_path / "a" / FILE
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "way_out"),
+    [
+        ("fail_on = 'sometimes'", "fail_on: Invalid enum value 'sometimes'", "docs/policy.md"),
+        ("fial_on = 'risk'", "unknown key 'fial_on'", "did you mean fail_on?"),
+        ("[[host]]\ncpu = 'haswell'\n[[host]]\ndriverr = '535'", "host 2: unknown key 'driverr'", "driver?"),
+        ("[[host]]\ngpus = 'A100'", "host 1.gpus: Expected `array`, got `str`", "docs/policy.md"),
+        ("[[waiver]]\nrule = 'CPU001'\nreason = 'x'", "waiver 1: expires is missing", "the last day"),
+        (WAIVER.replace("2030-01-01", "'soon'"), "waiver 1.expires: Invalid RFC3339", "docs/policy.md"),
+        (WAIVER.replace('"x"', '" "'), "waiver 1: reason is empty", "who accepts it"),
+        (WAIVER.replace("CPU001", "CPU999"), "waiver 1: rule: no rule 'CPU999'", "imgcheck rules"),
+        ("[severity]\nNO1 = 'info'", "severity: no rule 'NO1'", "imgcheck rules"),
+        ("[severity]\nCPU001 = 'ok'", "severity", "docs/policy.md"),
+        ("runtimes = ['apptaner']", "runtimes: unknown runtime 'apptaner'", "did you mean apptainer?"),
+        ("[[host]]\ncpu = 'haswell'\nruntimes = ['x']", "host 1: runtimes: unknown runtime 'x'", "one of"),
+        ("fail_on = ", "not valid TOML", "docs/policy.md"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_key_and_way_out(text, words, way_out, tmp_path):
+    with pytest.raises(PolicyError) as error:
+        read(tmp_path, text)
+    assert error.value.message.startswith(str(tmp_path / FILE))
+    assert words in error.value.message
+    assert way_out in error.value.hint
+
+
+def test_a_policy_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(PolicyError, match="No such file"):
+        read_policy(tmp_path / "no.toml", KNOWLEDGE)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("", "/anything", True),
+        ("/opt/*", "/opt/a", True),
+        ("/opt/*", "/opt/a/b", False),
+        ("/opt/**", "/opt/a/b", True),
+        ("/opt/**", "/optional", False),
+        ("/opt/**/x.so", "/opt/x.so", True),
+        ("/opt/**/x.so", "/opt/a/b/x.so", True),
+        ("**/x.so*", "/usr/lib/x.so.1", True),
+        ("/a.so", "/aXso", False),
+        ("/lib?", "/lib6", True),
+        ("/lib?", "/lib/", False),
+    ],
+)
+def test_a_star_stays_in_its_directory_and_two_do_not(pattern, path, matches):
+    assert Waiver("CPU001", "x", datetime.date(2030, 1, 1), pattern).matches(path) is matches

@@ -1,0 +1,113 @@
+"""Several required hosts: no format loses a finding of one that does not decide, and what is waived stays visible."""
+
+import json
+import xml.etree.ElementTree as ET
+
+import msgspec
+import pytest
+
+from imgcheck.documents.report import CheckResult, HostSummary, Report, Requirement
+from imgcheck.knowledge import Knowledge
+from imgcheck.report import across
+from imgcheck.report.formats import FORMATS, Rendering
+
+RENDERING = Rendering(Knowledge())
+
+
+@pytest.fixture
+def several(report: Report) -> Report:
+    """Two hosts: node1 decides; login has the same finding as a risk, one of its own and an open question."""
+    (first,) = report.findings
+    same = msgspec.structs.replace(first, severity="risk")
+    own = msgspec.structs.replace(
+        first, rule="KRN001", severity="risk", title="Kernel too old", fingerprint="fedcba9876543210", subject="kernel"
+    )
+    checks = (CheckResult("KRN001", "risk", "old"), CheckResult("GPU003", "unknown", "no GPU is known"))
+    login = Requirement(HostSummary("login", "old", 412), "podman", "at-risk", (same, own), checks)
+    node = Requirement(report.host, report.runtime, report.verdict, report.findings, report.checks)
+    return msgspec.structs.replace(report, requirements=(node, login), notes=("waiver of X expired",))
+
+
+def waive(report: Report) -> Report:
+    (first,) = report.findings
+    checks = (CheckResult("CPU001", "ok", "AVX-512F is missing (1 of 1 findings waived)"),)
+    return msgspec.structs.replace(
+        report, findings=(msgspec.structs.replace(first, waived="ops (until 2030)"),), checks=checks
+    )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_shows_the_finding_of_the_host_that_does_not_decide(name, several):
+    text = FORMATS[name](several, RENDERING)
+    assert "KRN001" in text
+    assert "Kernel too old" in text
+    assert "login" in text
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "gitlab"])
+def test_every_format_with_a_place_for_it_tells_the_remarks_on_the_policy(name, several):
+    assert "waiver of X expired" in FORMATS[name](several, RENDERING)
+
+
+def test_a_finding_of_two_hosts_is_one_with_its_worst_severity_and_both_names(several):
+    merged = {each.finding.rule: each for each in across.findings(several)}
+    assert merged["CPU001"].finding.severity == "fail"
+    assert merged["CPU001"].hosts == ("node1", "login (412 nodes)")
+    assert merged["CPU001"].on == "every one of the 2 hosts"
+    assert merged["KRN001"].on == "login (412 nodes)"
+
+
+def test_fingerprints_are_unique_in_the_files_that_demand_it(several):
+    issues = json.loads(FORMATS["gitlab"](several, RENDERING))
+    assert len({issue["fingerprint"] for issue in issues}) == len(issues) == 4
+    results = json.loads(FORMATS["sarif"](several, RENDERING))["runs"][0]["results"]
+    prints = [r["partialFingerprints"]["imgcheck/v1"] for r in results if "partialFingerprints" in r]
+    assert len(set(prints)) == len(prints) == 2
+
+
+def test_junit_has_a_suite_for_each_host(several):
+    suites = ET.fromstring(FORMATS["junit"](several, RENDERING)).findall("testsuite")
+    assert [suite.get("failures") for suite in suites] == ["1", "0"]
+    assert suites[1].get("name").endswith("on login (412 nodes)")
+
+
+def test_a_host_required_under_two_runtimes_is_named_with_each(several):
+    twice = msgspec.structs.replace(several.requirements[0], runtime="apptainer")
+    both = msgspec.structs.replace(several, requirements=(several.requirements[0], twice))
+    assert [across.label(each, both) for each in both.requirements] == ["node1 under docker", "node1 under apptainer"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_waived_finding_stays_visible_with_its_reason(name, report):
+    text = FORMATS[name](waive(report), RENDERING)
+    assert "CPU001" in text
+    assert "ops (until 2030)" in text.replace("\\", "")
+
+
+def test_a_waived_finding_counts_nowhere(report):
+    waived = waive(report)
+    assert "::error" not in FORMATS["github"](waived, RENDERING)
+    assert json.loads(FORMATS["gitlab"](waived, RENDERING))[0]["severity"] == "info"
+    (result,) = json.loads(FORMATS["sarif"](waived, RENDERING))["runs"][0]["results"]
+    assert result["suppressions"] == [{"kind": "external", "status": "accepted", "justification": "ops (until 2030)"}]
+    assert ET.fromstring(FORMATS["junit"](waived, RENDERING)).find(".//failure") is None
+    table = FORMATS["table"](waived, RENDERING)
+    assert "It will fail" not in table
+    assert "Checked and fine" not in table
+
+
+def test_a_finding_of_the_configuration_has_a_place_that_code_scanning_accepts(report):
+    (first,) = report.findings
+    evidence = msgspec.structs.replace(first.evidence[0], path="")
+    bare = msgspec.structs.replace(report, findings=(msgspec.structs.replace(first, evidence=(evidence,)),))
+    result = json.loads(FORMATS["sarif"](bare, RENDERING))["runs"][0]["results"][0]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "image"
+
+
+def test_verbose_hides_no_finding(report):
+    (first,) = report.findings
+    many = tuple(msgspec.structs.replace(first, title=f"title {n}", fingerprint=str(n)) for n in range(20))
+    lengthy = msgspec.structs.replace(report, findings=many)
+    assert "title 19" not in FORMATS["table"](lengthy, RENDERING)
+    assert "--verbose lists all" in FORMATS["table"](lengthy, RENDERING)
+    assert "title 19" in FORMATS["table"](lengthy, Rendering(RENDERING.knowledge, verbose=True))

@@ -1,0 +1,109 @@
+"""SARIF and JUnit against their published schemas, and SARIF against the checker of its own tools."""
+
+import json
+import os
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from imgcheck.documents.report import Report, Requirement
+from imgcheck.knowledge import Knowledge
+from imgcheck.report.dockerfile import read_dockerfile
+from imgcheck.report.formats import FORMATS, Rendering
+from tests.tools import cache_directory, need, pypi_directory, run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def multitool() -> Path:
+    """Files of Microsoft's SARIF multitool, from npm: the schema and the validator."""
+    directory = cache_directory("npm") / "sarif-multitool-5.7.0"
+    if not directory.exists():
+        with tempfile.TemporaryDirectory(dir=cache_directory("npm")) as work:
+            name = "@microsoft/sarif-multitool-linux@5.7.0"
+            run(need("npm"), "pack", "--silent", "--pack-destination", work, name)
+            (archive,) = Path(work).glob("*.tgz")
+            with tarfile.open(archive) as packed:
+                packed.extractall(work, ["package/sarif-2.1.0.json", "package/Sarif.Multitool"], filter="data")
+            (Path(work) / "package" / "Sarif.Multitool").chmod(0o755)
+            (Path(work) / "package").rename(directory)
+    return directory
+
+
+@pytest.fixture(params=["one host", "several hosts", "waived", "Dockerfile"])
+def rendered(request: pytest.FixtureRequest, report: Report, tmp_path: Path) -> tuple[Report, Rendering]:
+    knowledge = Knowledge()
+    if request.param == "Dockerfile":
+        (tmp_path / "Dockerfile").write_text("FROM debian\nRUN make % install\n")
+        return report, Rendering(knowledge, read_dockerfile(tmp_path / "Dockerfile"))
+    if request.param == "waived":
+        findings = tuple(msgspec.structs.replace(each, waived="ops") for each in report.findings)
+        return msgspec.structs.replace(report, findings=findings, notes=("remark",)), Rendering(knowledge)
+    if request.param == "several hosts":
+        one = Requirement(report.host, report.runtime, report.verdict, report.findings, report.checks)
+        return msgspec.structs.replace(report, requirements=(one, one), notes=("remark",)), Rendering(knowledge)
+    return report, Rendering(knowledge)
+
+
+def test_sarif_is_valid_by_the_schema(rendered, multitool):
+    import jsonschema
+
+    schema = json.loads((multitool / "sarif-2.1.0.json").read_text(encoding="utf-8-sig"))
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    document = json.loads(FORMATS["sarif"](*rendered))
+    assert [error.message for error in validator.iter_errors(document)] == []
+    del document["runs"][0]["tool"]
+    assert list(validator.iter_errors(document)), "the schema finds nothing at all"
+
+
+def test_sarif_passes_the_validator_of_the_sarif_sdk_with_the_rules_of_code_scanning(rendered, multitool, tmp_path):
+    report = tmp_path / "imgcheck.sarif"
+    report.write_text(FORMATS["sarif"](*rendered))
+    assert _levels(multitool, report) & {"error"} == set()
+    broken = json.loads(report.read_text())
+    broken["runs"][0]["results"][0]["ruleIndex"] = 99
+    report.write_text(json.dumps(broken))
+    assert "error" in _levels(multitool, report)
+
+
+def _levels(multitool: Path, report: Path) -> set[str]:
+    output = report.with_suffix(".out.sarif")
+    environment = os.environ | {
+        "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1",
+        "DOTNET_BUNDLE_EXTRACT_BASE_DIR": str(cache_directory("dotnet")),
+    }
+    command = (multitool / "Sarif.Multitool", "validate", report, "--rule-kind", "Sarif;Ghas")
+    subprocess.run([*command, "--output", output, "--log", "ForceOverwrite"], env=environment, capture_output=True)
+    results = json.loads(output.read_text(encoding="utf-8-sig"))["runs"][0]["results"]
+    return {result.get("level", "warning") for result in results}
+
+
+def test_junit_is_valid_by_the_schema_that_jenkins_publishes(rendered):
+    schema = _junit_schema()
+    text = FORMATS["junit"](*rendered)
+    assert [str(error) for error in schema.iter_errors(text)] == []
+    assert not schema.is_valid(text.replace("<testcase ", "<testcas ").replace("</testcase>", "</testcas>"))
+
+
+def _junit_schema():
+    import importlib
+    import sys
+
+    # pytest tests its own JUnit files against it, and carries it in its source distribution.
+    directory = cache_directory("sdist")
+    schema = directory / "junit-10.xsd"
+    if not schema.exists():
+        with tempfile.TemporaryDirectory(dir=directory) as work:
+            options = ("--quiet", "--no-deps", "--no-binary", "pytest")
+            run(sys.executable, "-m", "pip", "download", *options, "--dest", work, "pytest==8.3.4")
+            with tarfile.open(Path(work, "pytest-8.3.4.tar.gz")) as source:
+                member = source.extractfile("pytest-8.3.4/testing/example_scripts/junit-10.xsd")
+                schema.write_bytes(member.read())
+    for requirement in ("elementpath==4.4.0", "xmlschema==3.3.1"):
+        sys.path.insert(0, str(pypi_directory(requirement)))
+    return importlib.import_module("xmlschema").XMLSchema(str(schema))
