@@ -25,6 +25,8 @@ _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind
 _NAMED_USERS = 5_000
 _ORDINARY = ("sse3", "ssse3", "avx")
 """Where very many functions use what a compiler writes everywhere, no names tell them apart."""
+_CHOOSER = 64
+_JUMP, _CONDITIONAL = 0xE9, 0x0F
 _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
 _NAMED_EXPORTS = 30_000
@@ -42,6 +44,7 @@ class Findings:
 
     def __init__(self, layout: Layout, bits: int, table: Encodings) -> None:
         self.layout, self.bits, self.table = layout, bits, table
+        self._false_sites: set[int] = set()
         self.graph = Graph(layout, bits)
         self.functions = layout.functions
 
@@ -236,7 +239,11 @@ class Findings:
 
     @cached_property
     def guards(self) -> Guards:
-        return Spread(self).run() if len(self.askers) else Guards()
+        return self._spread.run() if len(self.askers) else Guards()
+
+    @cached_property
+    def _spread(self) -> Spread:
+        return Spread(self)
 
     @cached_property
     def asking(self) -> np.ndarray:
@@ -264,25 +271,52 @@ class Findings:
     def open_calls(self) -> Edges:
         """Calls and tail calls that happen without a test before them in the calling function."""
         calls = self.graph.calls
-        return calls.take(np.flatnonzero(~self.guards.guarded(calls.source, calls.site)))
+        closed = self.guards.guarded(calls.source, calls.site) | np.isin(calls.site, list(self._false_sites))
+        return calls.take(np.flatnonzero(~closed))
 
-    def reject_false_calls(self, steps: list[int]) -> bool:
-        """Drops the calls along a path that are no instructions; whether there were any."""
+    def refutes(self, steps: list[int]) -> bool:
+        """Whether a closer look at the path `steps` shows a call that is none, or a test that stands before one.
+
+        What is reached is then computed anew without it.
+        """
+        false = self._false_calls(steps) | self._choice(steps)
+        self._false_sites |= false
+        tested = bool(len(self.askers)) and self._spread.retrace(steps)
+        if false or tested:
+            for stale in ("open_calls", "open_instructions", "open_vector", "reached_at_load", "reached_by_exports"):
+                self.__dict__.pop(stale, None)
+        return bool(false) or tested
+
+    def _choice(self, steps: list[int]) -> set[int]:
+        """Sites of the last call of a path, where it is one arm of a function that only chooses between two others.
+
+        `if (flag) f_bmi2(); else f();`: the flag comes as a parameter, down from an object that somebody filled.
+        """
+        if len(steps) < 2 or not self.asks_cpu:
+            return set()
+        source, target = steps[-2:]
+        calls = self.graph.calls
+        first, last = np.searchsorted(calls.source, [source, source + 1])
+        others = calls.target[first:last][calls.target[first:last] != target]
+        small = self.functions.end[source] - self.functions.start[source] <= _CHOOSER
+        if not small or not len(others) or self.any_use[others].all():
+            return set()
+        sites = calls.site[first:last]
+        jumps = np.isin(bytes_at(self.layout, sites), (_JUMP, _CONDITIONAL)).all()
+        return set(sites[calls.target[first:last] == target].tolist()) if jumps else set()
+
+    def _false_calls(self, steps: list[int]) -> set[int]:
+        """Sites of calls along a path where no instruction begins."""
         calls = self.open_calls
-        false: list[int] = []
+        false: set[int] = set()
         for source, target in pairwise(steps):
             first, last = np.searchsorted(calls.source, [source, source + 1])
-            at = first + np.flatnonzero(calls.target[first:last] == target)
+            sites = calls.site[first:last][calls.target[first:last] == target]
             begin = boundaries(self.layout, self.functions, np.array([source]), self.bits)
             # The site is the opcode byte: a prefix before it belongs to the instruction.
-            real = np.isin(calls.site[at], begin) | np.isin(calls.site[at] - 1, begin)
-            if not real.any():
-                false += at.tolist()
-        if false:
-            self.open_calls = calls.take(np.setdiff1d(np.arange(len(calls.source)), false))
-            self.__dict__.pop("reached_at_load", None)
-            self.__dict__.pop("reached_by_exports", None)
-        return bool(false)
+            if not (np.isin(sites, begin) | np.isin(sites - 1, begin)).any():
+                false.update(sites.tolist())
+        return false
 
     @cached_property
     def clones(self) -> np.ndarray:

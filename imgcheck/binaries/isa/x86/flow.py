@@ -24,6 +24,8 @@ _CLOBBERED = (*ARGUMENTS, _R.RAX, _R.R10, _R.R11)
 _ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
 _FLOW = iced.FlowControl
 _MAX_TESTS, _MAX_BLOCKS = 48, 4000
+_SMALLEST_FIELD = 64
+"""Smaller displacements occur in every structure, and would take any of them for the one with the knowledge."""
 STRUCT = 64
 """Bytes of a structure that a callee fills through a pointer, as far as they are taken for CPU knowledge."""
 
@@ -49,6 +51,8 @@ class Context:
     """Whether a global address holds knowledge of the CPU."""
     pointee: Callable[[int], int]
     """What the pointer at an address points to, 0 where it is none."""
+    fields: frozenset[int] = frozenset()
+    """Displacements in structures, wherever those lie, that hold knowledge."""
 
 
 @dataclass(slots=True)
@@ -65,6 +69,8 @@ class Flow:
     """Next address of a call -> registers that hand CPU knowledge to the callee."""
     guarded: list[tuple[int, int]] = field(default_factory=list)
     """Address ranges that run only behind a test."""
+    fields: set[int] = field(default_factory=set)
+    """Displacements at which it stores CPU knowledge in structures that it knows by a pointer alone."""
     tests: int = 0
 
 
@@ -189,6 +195,7 @@ class _Walk:
             where = self._where(ins, memory)
             if memory.access in _READS:
                 marked |= self._marked_memory(where)
+                marked |= where is None and _signed(memory.displacement) in self.context.fields
                 pointee = self.context.pointee(where) if isinstance(where, int) else 0
                 marked |= bool(pointee) and self.context.holds(pointee)
         for memory in info.used_memory():
@@ -253,6 +260,8 @@ class _Walk:
             self.flow.stores.update(range(where & ~3, where + size, 4))
         elif marked and memory.base:
             self.flow.outputs = True
+            if _signed(memory.displacement) >= _SMALLEST_FIELD:
+                self.flow.fields.add(_signed(memory.displacement))
 
 
 def _signed(displacement: int) -> int:

@@ -68,6 +68,7 @@ class Spread:
         self.outputs: set[int] = set()
         self.parameters: dict[int, set[int]] = {}
         self.variables: set[int] = set()
+        self.fields: set[int] = set()
         self.budget = _TOTAL_BYTES
         self.round = 0
         self.askers: set[int] = set()
@@ -122,6 +123,7 @@ class Spread:
             if flow.outputs:
                 self.outputs.add(index)
             self._remember(flow.stores)
+            self.fields |= flow.fields
             self._remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
             marked |= self._hand_over(index, flow)
         return marked
@@ -147,7 +149,28 @@ class Spread:
         # A call or jump is 5 bytes, a conditional jump or a call through memory 6.
         return {s + size: t for s, t in zip(sites, targets, strict=True) for size in (6, 5)}
 
-    def _follow(self, index: int) -> Flow:
+    def retrace(self, steps: list[int]) -> bool:
+        """Follows a path from its root with what each call hands down; whether tests show that stood unseen before.
+
+        Knowledge that lives in objects on the heap is looked for here alone: to follow it everywhere would take every
+        structure with a member at the same place for one that holds it.
+        """
+        handed: set[int] = set()
+        new = False
+        for index, after in zip(steps, [*steps[1:], -1], strict=True):
+            if self.functions.end[index] - self.functions.start[index] > _FUNCTION_BYTES:
+                handed = set()
+                continue
+            flow = self._follow(index, handed, frozenset(self.fields))
+            known = self.guards.flows.setdefault(index, Flow())
+            unseen = set(flow.guarded) - set(known.guarded)
+            known.guarded += sorted(unseen)
+            new |= bool(unseen)
+            sites = self._sites(index)
+            handed = set().union(*(flow.passes[s] for s, t in sites.items() if t == after and s in flow.passes))
+        return new
+
+    def _follow(self, index: int, handed: set[int] = frozenset(), fields: frozenset[int] = frozenset()) -> Flow:
         sites = self._sites(index)
         imports = self._imports
 
@@ -159,12 +182,12 @@ class Spread:
                 return Callee(called in self.returns, called in self.outputs)
             return NOTHING
 
-        context = Context(callee, self._holds, self._pointee)
+        context = Context(callee, self._holds, self._pointee, fields)
         start, end = int(self.functions.start[index]), int(self.functions.end[index])
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
         tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
         code = list(instructions(self.found.layout, start, end, self.found.bits))
-        return follow(code, context, self.parameters.get(index, set()), tells) if code else Flow()
+        return follow(code, context, self.parameters.get(index, set()) | handed, tells) if code else Flow()
 
     def _holds(self, address: int) -> bool:
         return (address & ~3) in self.variables

@@ -10,7 +10,7 @@ from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import UNDECODED
-from imgcheck.binaries.isa.x86.findings import Findings
+from imgcheck.binaries.isa.x86.findings import VECTOR, Findings
 from imgcheck.documents.facts import Answer, Isa, IsaUse
 
 _WIDE = (
@@ -31,6 +31,12 @@ _WIDE = (
 
 
 _LOOSE_REASON = "Called through pointers in a program that is compiled for more than x86-64."
+_FAR_REASON = (
+    "A long chain of calls from the start reaches it without a visible test, but ordinary code does not use it."
+)
+_CLOSE = 5
+"""Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
+objects and parameters that are not followed."""
 _PATH_TRIES = 20
 """Paths that may turn out to hold a false call before reach is given up."""
 _LEGACY = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt")
@@ -89,13 +95,15 @@ class _Judge:
         if feature in UNDECODED:
             return Verdict("unknown", "The code holds well-formed encodings that no decoder at hand knows.")
         users = found.using(feature)
-        open_users = found.open_users(feature)
-        at_load = self._reached(open_users, "reached_at_load")
-        if at_load:
+        at_load = self._reached("reached_at_load", feature)
+        if at_load and (not found.asks_cpu or len(at_load[1]) <= _CLOSE or self._is_baseline(feature, users)):
             return Verdict("required", "Reached at load or start without a test of the CPU on the way.", *at_load)
+        if at_load:
+            return Verdict("unknown", _FAR_REASON, *at_load)
         if not found.asks_cpu:
             return self._without_query(feature, users)
-        by_export = self._reached(open_users, "reached_by_exports")
+        by_export = self._reached("reached_by_exports", feature)
+        open_users = found.open_users(feature)
         if self._is_baseline(feature, users):
             return Verdict(
                 "required", "The file was compiled for it as a whole: ordinary code uses it.", *(by_export or ())
@@ -118,24 +126,22 @@ class _Judge:
     def _own_code_is_wide(self) -> bool:
         """Whether a program itself, not only libraries linked into it, runs VEX code from its start."""
         elf = self.found.layout.elf
-        return bool(elf.interpreter or elf.type == ET_EXEC) and bool(
-            self._reached(self.found.open_vector, "reached_at_load")
-        )
+        return bool(elf.interpreter or elf.type == ET_EXEC) and bool(self._reached("reached_at_load", *VECTOR))
 
-    def _reached(self, users: np.ndarray, by: str) -> tuple[int, tuple[str, ...]] | None:
-        """The first user that `by` (a reach of the findings) arrives at, with its path of confirmed calls."""
+    def _reached(self, by: str, *features: str) -> tuple[int, tuple[str, ...]] | None:
+        """The first open user that `by` (a reach of the findings) arrives at, with its path looked at closely."""
         found = self.found
         for _ in range(_PATH_TRIES):
             seen, parent = getattr(found, by)
-            hit = np.flatnonzero(users & seen & ~found.clones)
+            hit = np.flatnonzero(found.open_users(*features) & seen & ~found.clones)
             if not len(hit):
                 return None
-            if not found.reject_false_calls(steps_to(parent, int(hit[0]))):
+            if not found.refutes(steps_to(parent, int(hit[0]))):
                 return int(hit[0]), path_to(found.layout, found.functions, parent, int(hit[0]))
         return None
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
-        by_export = self._reached(users, "reached_by_exports") or ()
+        by_export = self._reached("reached_by_exports", feature) or ()
         whole = self.found.layout.elf.interpreter or self.density.share <= 0.25 or feature not in _WIDE
         if feature in ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed") and users.sum() < 8:
             whole = False
