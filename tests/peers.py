@@ -40,11 +40,11 @@ class Registry:
 
 @contextmanager
 def start_registry(
-    directory: Path, user: str = "", password: str = "", environment: Mapping[str, str] | None = None
+    directory: Path, user: str = "", password: str = "", environment: Mapping[str, str] | None = None, port: int = 0
 ) -> Iterator[Registry]:
     """A docker-registry that stores under `directory`, with Basic authentication where `user` is given.
 
-    `environment` holds further REGISTRY_* settings as its documentation names them.
+    `environment` holds further REGISTRY_* settings as its documentation names them; `port` 0 takes any free one.
     """
     program = need("docker-registry")
     directory.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def start_registry(
         lines += ["auth:", "  htpasswd:", "    realm: test", f"    path: {passwords}"]
     configuration = directory / "config.yml"
     configuration.write_text("\n".join(lines) + "\n")
-    port = _free_port()
+    port = port or _free_port()
     settings = {"REGISTRY_HTTP_ADDR": f"127.0.0.1:{port}", "OTEL_TRACES_EXPORTER": "none", **(environment or {})}
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(

@@ -19,6 +19,7 @@ REQUIRED = os.environ.get("IMGCHECK_REQUIRE_TOOLS") == "1"
 
 PACKAGES = {
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu",
+    "buildah": "buildah",
     "ch-run": "charliecloud",
     "crun": "crun",
     "curl": "curl",

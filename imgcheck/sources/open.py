@@ -47,7 +47,5 @@ def _opener(found: Reference) -> Opener:
         case "sif":
             from imgcheck.sources.sif import open_sif as opener
         case "containers-storage":
-            raise SourceError(
-                "Podman's own storage is not read yet", hint="podman save --format oci-archive IMAGE | imgcheck image -"
-            )
+            from imgcheck.sources.storage import open_storage as opener
     return opener

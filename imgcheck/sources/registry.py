@@ -23,6 +23,7 @@ from imgcheck.sources.blobs import (
 )
 from imgcheck.sources.model import Image
 from imgcheck.sources.options import SourceOptions
+from imgcheck.sources.pace import Pace, SlowError
 from imgcheck.sources.reference import Reference, is_digest
 from imgcheck.sources.referrers import referring
 from imgcheck.sources.registries import endpoints
@@ -138,7 +139,7 @@ class RegistryBlobs:
                 raise self._http.refuse(response, what)
             try:
                 with response:
-                    data = response.raw.read(MANIFEST_LIMIT + 1, decode_content=True)
+                    data = Pace(self._http.options.timeout).read_all(response, MANIFEST_LIMIT + 1)
             except BROKEN as error:
                 cause = explain(error, self._http.options.timeout)
                 self._http.pause(attempt)
@@ -162,6 +163,7 @@ class BlobStream(io.RawIOBase):
         self._size = size
         self._what = what
         self._at = 0
+        self._pace = Pace(http.options.timeout)
         self._skip = 0
         self._resumes = 0
         self._barren = 0
@@ -189,9 +191,9 @@ class BlobStream(io.RawIOBase):
         """Up to `size` of the next bytes; empty at the end."""
         while size and self._at != self._size:
             try:
-                data = self._response.raw.read(min(self._skip or size, _PIECE), decode_content=False)
+                data = self._pace.read(self._response, min(self._skip or size, _PIECE))
             except BROKEN as error:
-                self._resume(explain(error, self._http.options.timeout))
+                self._resume(explain(error, self._http.options.timeout), isinstance(error, SlowError))
                 continue
             if self._skip:
                 self._skip -= len(data)
@@ -209,11 +211,12 @@ class BlobStream(io.RawIOBase):
             raise DigestError(f"{self._what}: the registry sends more than the {self._size} bytes the manifest says")
         return data
 
-    def _resume(self, cause: str) -> None:
-        """Connect again where the last connection ended, unless that has brought nothing too often."""
+    def _resume(self, cause: str, slow: bool = False) -> None:
+        """Connect again where the last connection ended, unless that has brought next to nothing too often."""
         self._response.close()
+        self._pace = Pace(self._http.options.timeout)
         self._resumes += 1
-        self._barren = self._barren + 1 if self._at == self._broken_at else 0
+        self._barren = self._barren + 1 if slow or self._at == self._broken_at else 0
         self._broken_at = self._at
         if self._barren >= self._http.options.attempts - 1 or self._resumes > _MOST_RESUMES:
             total = f" of {self._size}" if self._size >= 0 else ""

@@ -11,10 +11,12 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import requests
+from urllib3.exceptions import HTTPError
 
 from imgcheck.errors import SourceError
 from imgcheck.sources.blobs import parse_json
 from imgcheck.sources.credentials import Credentials
+from imgcheck.sources.pace import Pace
 
 _BEARER = re.compile(r"\bBearer\s+(.*)", re.IGNORECASE | re.DOTALL)
 _BASIC = re.compile(r"(?:^|,\s*)Basic\b", re.IGNORECASE)
@@ -89,12 +91,18 @@ class TokenServer:
                 raise _refused(host, credentials)
             if response.status_code != 200:
                 raise SourceError(f"{host}: its token server answered {response.status_code}")
-            body = response.raw.read(_ANSWER_LIMIT, decode_content=True)
+            body = self._body(response, host)
         document = parse_json(body, f"{host}: the answer of its token server")
         token = _first_text(document, "token", "access_token")
         if not token:
             raise SourceError(f"{host}: its token server gave no token")
         return token
+
+    def _body(self, response: requests.Response, host: str) -> bytes:
+        try:
+            return Pace(self._timeout).read_all(response, _ANSWER_LIMIT)
+        except (requests.RequestException, HTTPError, OSError):
+            raise SourceError(f"{host}: its token server broke off or came too slowly") from None
 
     def _request(
         self, realm: str, fields: dict[str, str], credentials: Credentials | None, host: str

@@ -21,6 +21,7 @@ from imgcheck.errors import SourceError
 from imgcheck.sources.blobs import parse_json
 from imgcheck.sources.credentials import find_credentials
 from imgcheck.sources.options import SourceOptions
+from imgcheck.sources.pace import SLOWEST, Pace, SlowError
 from imgcheck.sources.registries import Endpoint
 from imgcheck.sources.registry_auth import TokenServer, basic, check_realm, parse_challenge
 
@@ -102,7 +103,7 @@ class RegistryHttp:
         """The error for an answer that is not what was asked for; `what` names what that was."""
         host, status = self.endpoint.host, response.status_code
         with response:
-            said = _error_text(response)
+            said = _error_text(response, self.options.timeout)
         if status in (401, 403):
             return SourceError(
                 f"{what}: access denied by {host} ({status}){said}",
@@ -219,6 +220,8 @@ class RegistryHttp:
 
 def explain(error: BaseException, timeout: float) -> str:
     """What broke, in words. The exceptions' own texts are not used: they hold URLs, and so may hold secrets."""
+    if isinstance(error, SlowError):
+        return f"sent less than {SLOWEST} bytes a second for {timeout:g} s"
     if isinstance(error, requests.exceptions.ProxyError):
         return "the proxy cannot be used (see the *_proxy environment variables)"
     if isinstance(error, requests.exceptions.ConnectTimeout):
@@ -315,10 +318,10 @@ def _seconds(retry_after: str) -> float | None:
         return None
 
 
-def _error_text(response: requests.Response) -> str:
+def _error_text(response: requests.Response, timeout: float) -> str:
     """What the registry says of an error (dist-spec: errors[].message), made safe to print; "" where nothing."""
     try:
-        document = parse_json(response.raw.read(_ERROR_LIMIT, decode_content=True), "error")
+        document = parse_json(Pace(timeout).read_all(response, _ERROR_LIMIT), "error")
         message = document["errors"][0]["message"]
     except (SourceError, *BROKEN, LookupError, TypeError):
         return ""

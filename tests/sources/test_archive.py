@@ -288,3 +288,21 @@ def test_fifo_as_archive_is_read(builder: ImageBuilder, tmp_path: Path) -> None:
     data.write_bytes(_tar(_old_save(builder)))
     with subprocess.Popen(["/bin/sh", "-c", 'cat "$0" > "$1"', data, tmp_path / "pipe"]):
         assert read(str(tmp_path / "pipe")) == EXPECTED
+
+
+def test_full_disk_while_an_archive_from_a_pipe_is_kept_is_one_clear_line(tmp_path: Path) -> None:
+    layout = ImageBuilder().layer({"bin/tool": os.urandom(200_000)}, compression="none").write(tmp_path / "layout")
+    script = (
+        f"mount -t tmpfs -o size=64k tmpfs {tmp_path / 'tmp'} && tar -C {layout} -c . | "
+        f"TMPDIR={tmp_path / 'tmp'} {sys.executable} -m imgcheck profile - --no-store"
+    )
+    (tmp_path / "tmp").mkdir()
+    done = subprocess.run(
+        [need("unshare"), "--map-root-user", "--mount", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"no space left in {tmp_path}/tmp" in done.stderr and "set TMPDIR" in done.stderr

@@ -1,9 +1,12 @@
 """The registry client against a server that misbehaves as registries and networks do."""
 
 import base64
+import hashlib
 import json
 import random
+import threading
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 from imgcheck.errors import DigestError, SourceError
 from imgcheck.sources.open import open_image
 from tests.images import ImageBuilder
+from tests.peers import start_registry
 from tests.sources.conftest import QUICK, Handler, Server, read
 
 BIG = random.Random(1).randbytes(300_000)
@@ -363,3 +367,128 @@ def test_nothing_is_asked_for_twice(server: Server, reference: str) -> None:
     read(reference)
     paths = [path for path, _ in server.requests]
     assert sorted(paths) == sorted(set(paths)) and len(paths) == 4
+
+
+# --- slow servers, restarts, proxies
+
+
+def _dribble(request: Handler, body: bytes, headers: dict[str, str] | None = None) -> bool:
+    """Send `body` a byte at a time, each well within any time limit on silence."""
+    request.send_response(200)
+    for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+        request.send_header(name, value)
+    request.end_headers()
+    for at in range(200):
+        request.wfile.write(body[at : at + 1])
+        request.wfile.flush()
+        time.sleep(0.05)
+    return True
+
+
+def test_blob_that_only_dribbles_ends_with_a_clear_message(server: Server, reference: str) -> None:
+    server.fault = lambda request: _is_blob(request) and _dribble(request, _blob(request))
+    started = time.monotonic()
+    with pytest.raises(
+        SourceError, match=r"broke off at byte \d+ of \d+: sent less than 1024 bytes a second for 0.5 s"
+    ):
+        read(reference, replace(QUICK, timeout=0.5, attempts=3))
+    assert time.monotonic() - started < 5
+
+
+def test_manifest_and_token_that_only_dribble_end_with_a_clear_message(server: Server, reference: str) -> None:
+    media_type, data = server.manifests["latest"]
+    server.fault = lambda request: _dribble(request, data, {"Content-Type": media_type})
+    quick = replace(QUICK, timeout=0.3, attempts=2)
+    with pytest.raises(SourceError, match="manifest latest: sent less than 1024 bytes a second"):
+        read(reference, quick)
+    desk = TokenDesk(f"http://{server.address}/token")
+    server.fault = lambda request: (
+        _dribble(request, b"{" + b" " * 5000) if request.path.startswith("/token") else desk(request)
+    )
+    with pytest.raises(SourceError, match="token server broke off or came too slowly"):
+        read(reference, quick)
+
+
+def test_slow_but_steady_server_is_waited_for(server: Server, reference: str) -> None:
+    def steady(request: Handler) -> bool:
+        if not _is_blob(request):
+            return False
+        body = _blob(request)
+        request.send_response(200)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        for at in range(0, len(body), 30_000):
+            request.wfile.write(body[at : at + 30_000])
+            request.wfile.flush()
+            time.sleep(0.1)
+        return True
+
+    server.fault = steady
+    assert read(reference, replace(QUICK, timeout=0.3))["bin/tool"] == BIG
+
+
+def test_reader_who_takes_his_time_does_not_make_the_server_slow(server: Server, reference: str) -> None:
+    with open_image(reference, replace(QUICK, timeout=0.2)) as image, image.layers[0].open() as blob:
+        pieces = []
+        while piece := blob.read(50_000):
+            pieces.append(piece)
+            time.sleep(0.1)
+    assert BIG in b"".join(pieces)
+
+
+@pytest.mark.slow
+def test_registry_that_restarts_in_the_middle_is_taken_up_again(tmp_path: Path) -> None:
+    big = random.Random(3).randbytes(64 << 20)
+    layout = ImageBuilder().layer({"bin/tool": big}, compression="none").write(tmp_path / "layout")
+    options = replace(QUICK, timeout=5, backoff=0.2, attempts=8)
+    with ExitStack() as stack:
+        first = stack.enter_context(start_registry(tmp_path / "registry"))
+        reference = first.push(f"oci:{layout}:latest", "app:1")
+        port = int(first.address.rpartition(":")[2])
+        with open_image(reference, options) as image, image.layers[0].open() as blob:
+            taken = bytearray(blob.read(1 << 20))
+            stack.close()
+            restart = threading.Timer(
+                1.0, lambda: stack.enter_context(start_registry(tmp_path / "registry", port=port))
+            )
+            restart.start()
+            while piece := blob.read(1 << 20):
+                taken += piece
+            restart.join()
+        assert "sha256:" + hashlib.sha256(taken).hexdigest() == image.layers[0].info.digest
+        assert len(taken) > len(big) // 2
+
+
+@pytest.mark.slow
+def test_registry_that_does_not_come_back_is_told(tmp_path: Path) -> None:
+    big = random.Random(3).randbytes(64 << 20)
+    layout = ImageBuilder().layer({"bin/tool": big}, compression="none").write(tmp_path / "layout")
+    with start_registry(tmp_path / "registry") as running:
+        reference = running.push(f"oci:{layout}:latest", "app:1")
+        image = open_image(reference, replace(QUICK, attempts=3))
+        blob = image.__enter__().layers[0].open().__enter__()
+        blob.read(1 << 20)
+    with pytest.raises(SourceError, match=f"{running.address}: connection refused"):
+        while blob.read(1 << 20):
+            pass
+    image.__exit__(None, None, None)
+
+
+def test_proxy_of_the_environment_is_used_and_no_proxy_holds(
+    server: Server, reference: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://{server.address}")
+    monkeypatch.setenv("NO_PROXY", "")
+    assert read("registry.invalid/repo:latest")["etc/name"] == b"value"
+    assert all(path.startswith("http://registry.invalid/v2/") for path, _ in server.requests)
+    monkeypatch.setenv("NO_PROXY", "registry.invalid")
+    with pytest.raises(SourceError, match="the host name cannot be resolved"):
+        read("registry.invalid/repo:latest")
+
+
+def test_proxy_that_is_not_there_is_named_as_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "")
+    for scheme, options in (("http", QUICK), ("https", replace(QUICK, plain_http=False))):
+        monkeypatch.setenv(f"{scheme}_proxy", "http://127.0.0.1:1")
+        with pytest.raises(SourceError, match="the proxy cannot be used"):
+            read("registry.invalid/repo:latest", replace(options, attempts=1))

@@ -1,0 +1,116 @@
+"""Images in Podman's and Buildah's storage, made by a real buildah."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from imgcheck.errors import DigestError, LayerError, SourceError
+from imgcheck.sources.open import open_image
+from tests.images import ImageBuilder, Symlink, Whiteout
+from tests.sources.conftest import contents, read
+from tests.tools import need, run
+
+pytestmark = pytest.mark.slow
+
+Buildah = Callable[..., str]
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    configuration = tmp_path / "storage.conf"
+    lines = ["[storage]", 'driver = "vfs"', f'graphroot = "{tmp_path}/graph"', f'runroot = "{tmp_path}/run"']
+    configuration.write_text("\n".join(lines))
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(configuration))
+    return tmp_path / "graph"
+
+
+@pytest.fixture
+def buildah(storage: Path) -> Buildah:
+    def call(*arguments: str | Path) -> str:
+        return run(need("buildah"), *arguments).stdout.strip()
+
+    return call
+
+
+@pytest.fixture
+def committed(buildah: Buildah) -> None:
+    """localhost/app:1 of one layer, and localhost/app:latest that removes a file of it and adds one."""
+    first = buildah("from", "scratch")
+    root = Path(buildah("mount", first))
+    (root / "bin").mkdir()
+    (root / "bin" / "tool").write_bytes(b"tool" * 100_000)
+    (root / "bin" / "link").symlink_to("tool")
+    (root / "bin" / "strange-\udcff").write_text("name")
+    (root / "gone").write_text("gone")
+    buildah("commit", "-q", first, "app:1")
+    second = buildah("from", "localhost/app:1")
+    root = Path(buildah("mount", second))
+    (root / "gone").unlink()
+    (root / "new").write_text("new")
+    buildah("config", "--entrypoint", '["/bin/tool"]', second)
+    buildah("commit", "-q", second, "app")
+
+
+def test_image_that_buildah_built_is_read_with_its_digests(committed: None, storage: Path) -> None:
+    with open_image("containers-storage:localhost/app") as image:
+        assert image.config.entrypoint == ("/bin/tool",)
+        assert len(image.layers) == 2
+        assert all(layer.info.diff_id for layer in image.layers)
+        upper = [entry.path for entry, _ in image.layers[1].entries()]
+        found = contents(image)
+    assert {".wh.gone", "new"} <= set(upper)
+    assert found["bin/tool"] == b"tool" * 100_000
+    assert found["bin/strange-\udcff"] == b"name"
+    assert found["gone"] == b"gone"
+
+
+def test_names_are_found_as_people_write_them(committed: None, buildah: Buildah) -> None:
+    number = buildah("images", "-q", "--no-trunc", "localhost/app:1").removeprefix("sha256:")
+    for name in ("app:1", "localhost/app:1", number, number[:12]):
+        assert "new" not in read(f"containers-storage:{name}")
+    assert "new" in read("containers-storage:app")
+    with pytest.raises(SourceError, match="app:3: no such image in "):
+        read("containers-storage:app:3")
+
+
+def test_image_pulled_with_compressed_layers_is_read(buildah: Buildah, tmp_path: Path) -> None:
+    builder = ImageBuilder().layer({"a/b": "1", "link": Symlink("a"), "x": "2"}, compression="gzip")
+    layout = builder.layer({"x": Whiteout(), "a/c": "3"}).write(tmp_path / "layout")
+    buildah("pull", "-q", f"oci:{layout}:latest")
+    number = buildah("images", "-q", "--no-trunc").removeprefix("sha256:")
+    found = read(f"containers-storage:{number}")
+    assert {path: found[path] for path in ("a/b", "a/c", "x")} == {"a/b": b"1", "a/c": b"3", "x": b"2"}
+
+
+def test_file_that_was_changed_in_the_storage_is_noticed(committed: None, storage: Path) -> None:
+    for tool in storage.glob("vfs/dir/*/bin/tool"):
+        data = bytearray(tool.read_bytes())
+        data[1000] ^= 1
+        tool.write_bytes(data)
+    with pytest.raises(DigestError, match="diff_id"):
+        read("containers-storage:app:1")
+    for tool in storage.glob("vfs/dir/*/bin/tool"):
+        tool.write_bytes(b"short")
+    with pytest.raises(LayerError, match="bytes are missing: the storage was changed"):
+        read("containers-storage:app:1")
+    for tool in storage.glob("vfs/dir/*/bin/tool"):
+        tool.unlink()
+        tool.symlink_to("/etc/passwd")
+    with pytest.raises(SourceError, match="bin/tool: "):
+        read("containers-storage:app:1")
+
+
+def test_storage_that_lacks_its_parts_says_so(committed: None, storage: Path) -> None:
+    for parts in storage.glob("vfs-layers/*.tar-split.gz"):
+        parts.write_bytes(parts.read_bytes()[:-10])
+    with pytest.raises(LayerError, match="damaged"):
+        read("containers-storage:app:1")
+    for parts in storage.glob("vfs-layers/*.tar-split.gz"):
+        parts.unlink()
+    with pytest.raises(SourceError, match="missing, so that the layer cannot be put together"):
+        read("containers-storage:app:1")
+    shutil.rmtree(storage)
+    with pytest.raises(SourceError, match="no storage of Podman or Buildah at "):
+        read("containers-storage:app:1")
