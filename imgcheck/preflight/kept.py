@@ -52,8 +52,7 @@ def emit(answer: Answer) -> int:
 
 def question(arguments: list[str]) -> str:
     """All that decides the answer, but for the content of the files that it is made from."""
-    places = [os.environ.get(name, "") for name in ("HOME", "XDG_CACHE_HOME")]
-    parts = [*arguments, os.getcwd(), *places, __version__, _installation(), node.state()]  # noqa: PTH109
+    parts = [*arguments, os.getcwd(), __version__, _installation(), node.state()]  # noqa: PTH109
     return "\n".join(part.replace("\0", "").replace("\n", "\\n") for part in parts)
 
 

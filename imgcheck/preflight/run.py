@@ -93,6 +93,7 @@ def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str
         else:
             profile = image.stored_profile(task.reference, task.store)
         if profile is None:
+            case.only_for = kept.job() or None  # the store may have it by then
             return _missing(task)
         if not image.watch(task.reference, case.inputs):
             case.only_for = kept.job() or None

@@ -19,8 +19,10 @@ def worked_out(monkeypatch):
 
 
 @pytest.fixture
-def probed(monkeypatch):
-    """Grows with every probe of this node."""
+def probed(monkeypatch, tmp_path):
+    """Grows with every probe of this node, whose programs and libraries nobody changes meanwhile."""
+    monkeypatch.setenv("PATH", str(tmp_path / "programs"))
+    monkeypatch.setattr(node, "_LOADER_CACHE", str(tmp_path / "no-ld.so.cache"))
     from imgcheck.host import probe
 
     seen = []

@@ -1,0 +1,65 @@
+"""A preflight of TensorFlow GPU 1.12.0 beside `python3 -c pass`: wall time, processor time and peak memory.
+
+`python -m bench.preflight PROFILE` writes bench/preflight.md; PROFILE is what `imgcheck profile` says of the image of
+bench/tf112. The two commands take turns, so that other work on the machine meets both.
+"""
+
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.tf112 import Measured, measure
+
+ROUNDS = 15
+TARGET = Path(__file__).resolve().with_suffix(".md")
+NOTHING = (sys.executable, "-c", "pass")
+ANY_VERDICT = (0, 1, 3)
+
+
+def main() -> None:
+    """Measure and write the page."""
+    with tempfile.TemporaryDirectory() as cache:
+        preflight = (sys.executable, "-m", "imgcheck", "preflight", sys.argv[1], "--runtime", "apptainer-nv")
+        kept = (*preflight, "--cache", f"{cache}/kept")
+        measure(*kept, statuses=ANY_VERDICT)
+        rows = {"`python3 -c pass`": [], "preflight, answer kept": [], "preflight, profile and probe kept": []}
+        for round in range(ROUNDS):
+            rows["`python3 -c pass`"].append(measure(*NOTHING))
+            rows["preflight, answer kept"].append(measure(*kept, statuses=ANY_VERDICT))
+            # Another time limit is another question about the same probe and profile.
+            asked = (*kept, "--timeout", str(100 + round))
+            rows["preflight, profile and probe kept"].append(measure(*asked, statuses=ANY_VERDICT))
+    TARGET.write_text(_page(rows))
+    print(TARGET.read_text())
+
+
+def _page(rows: dict[str, list[Measured]]) -> str:
+    bare = _medians(rows["`python3 -c pass`"])
+    lines = [
+        "# A preflight beside the start of Python",
+        "",
+        f"Made by `python -m bench.preflight PROFILE`: {ROUNDS} rounds in turn, medians (smallest), on "
+        f"{os.cpu_count()} CPUs of {platform.machine()}, Python {platform.python_version()}. The profile is of Debian "
+        f"with TensorFlow GPU 1.12.0, {Path(sys.argv[1]).stat().st_size // 1000} KB.",
+        "",
+        "| command | wall, ms | times `pass` | processor, ms | peak MB |",
+        "|---|---|---|---|---|",
+    ]
+    for name, measured in rows.items():
+        median, best = _medians(measured), min(each.seconds for each in measured)
+        lines.append(
+            f"| {name} | {median.seconds * 1e3:.0f} ({best * 1e3:.0f}) | {median.seconds / bare.seconds:.1f} "
+            f"| {median.processor * 1e3:.0f} | {median.megabytes:.0f} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _medians(measured: list[Measured]) -> Measured:
+    return Measured(*(statistics.median(column) for column in zip(*measured, strict=True)))
+
+
+if __name__ == "__main__":
+    main()
