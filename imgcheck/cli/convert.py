@@ -1,23 +1,94 @@
 """`imgcheck convert`: an image as a tree or file that a runtime starts at once."""
 
+import argparse
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from imgcheck.cli import OK, options
+from imgcheck.cli.host_files import load_hosts, split_host_probe
 from imgcheck.cli.progress import progress
+from imgcheck.progress import Progress
 from imgcheck.report.text import safe
+
+if TYPE_CHECKING:
+    from imgcheck.convert.model import Converted
+    from imgcheck.documents import HostProfile, ImageProfile
+    from imgcheck.sources.model import Image
 
 _EXAMPLES = """
 imgcheck convert qnib/cv-nccl92-tf-dev --to sandbox ./tf
 imgcheck convert app.tar --to udocker ~/.udocker --name app
 imgcheck convert oci:build:latest --to rootfs ./root
+imgcheck convert app:1.2 --to sif app.sif --host-probe node.json
 """
+_NAME_HELP = "udocker: name of the container; oci, docker-archive: name:tag of the image; made from REF without it"
 
 
 def run(arguments: Sequence[str]) -> int:
-    from imgcheck.convert.run import ConvertOptions, convert
-    from imgcheck.convert.targets import TARGETS
+    """Convert one image, and hold it against hosts where any are named; returns the exit status."""
     from imgcheck.sources.open import open_image
+
+    parsed = _parser().parse_args(split_host_probe(arguments))
+    hosts = load_hosts(parsed.host_probe)
+    if hosts:
+        from imgcheck.cli.reference import platform_of
+
+        parsed.platform = parsed.platform or platform_of(hosts)
+    with (
+        progress(parsed.quiet) as shown,
+        open_image(parsed.reference, options.source_options(parsed), shown) as image,
+    ):
+        converted, profile = _work(parsed, image, bool(hosts), shown)
+    for note in converted.notes:
+        print(f"note: {safe(note)}")
+    status = _check(parsed, profile, hosts) if profile else OK
+    print(f"run it with: {safe(converted.command)}")
+    return status
+
+
+def _work(
+    parsed: argparse.Namespace, image: "Image", profiled: bool, shown: Progress
+) -> "tuple[Converted, ImageProfile | None]":
+    """Convert, after making the profile where one is wanted and not kept; remote layers are fetched once for both."""
+    from imgcheck.convert.run import ConvertOptions, convert
+
+    wanted = ConvertOptions(force=parsed.force, name=parsed.name)
+    if not profiled:
+        return convert(image, parsed.to, parsed.destination, wanted, shown), None
+    from imgcheck.convert.held import read_once
+    from imgcheck.convert.stage import refuse_existing
+    from imgcheck.convert.udocker import is_repository
+    from imgcheck.profile.build import build_profile, kept_profile
+
+    if not is_repository(parsed.destination):
+        refuse_existing(parsed.destination, parsed.force)
+    store = options.store(parsed)
+    profile = kept_profile(image, store)
+    with nullcontext(image) if profile else read_once(image, parsed.destination) as readable:
+        profile = profile or build_profile(readable, shown, store)
+        return convert(readable, parsed.to, parsed.destination, wanted, shown), profile
+
+
+def _check(parsed: argparse.Namespace, profile: "ImageProfile", hosts: "list[HostProfile]") -> int:
+    """Print what the runtimes of the target will meet on the hosts."""
+    from imgcheck.check.run import Request, check
+    from imgcheck.cli.image import exit_status
+    from imgcheck.convert.held import Mended, runtimes_of
+    from imgcheck.knowledge import Knowledge
+    from imgcheck.report.terminal import terminal_report
+
+    knowledge = Knowledge(tuple(parsed.rules))
+    request = Request(runtimes=runtimes_of(parsed.to, hosts, knowledge), review=Mended(parsed.to))
+    report = check(profile, hosts, request, knowledge)
+    sys.stdout.write(terminal_report(report, terminal=True))
+    return exit_status(report, "fail", False)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from imgcheck.convert.targets import TARGETS
 
     parser = options.parser("convert", "Turns an image into something that a runtime starts at once.", _EXAMPLES)
     parser.add_argument("reference", metavar="REF", help="as for `imgcheck image`")
@@ -25,17 +96,16 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--to", choices=tuple(TARGETS), required=True, help=kinds)
     parser.add_argument("destination", metavar="DEST", type=Path, help="what to write; must not exist")
     parser.add_argument("--force", action="store_true", help="replace DEST if it exists")
-    parser.add_argument("--name", default="", help="udocker: name of the container")
+    parser.add_argument("--name", default="", help=_NAME_HELP)
+    parser.add_argument(
+        "--host-probe",
+        metavar="HOST.json",
+        action="append",
+        default=[],
+        help="say as well whether it will work on these hosts, or on this machine where no file follows",
+    )
     options.add_source_options(parser)
+    options.add_store_options(parser)
+    options.add_rules_option(parser)
     options.add_quiet_option(parser)
-    parsed = parser.parse_args(arguments)
-    with (
-        progress(parsed.quiet) as shown,
-        open_image(parsed.reference, options.source_options(parsed), shown) as image,
-    ):
-        wanted = ConvertOptions(force=parsed.force, name=parsed.name)
-        converted = convert(image, parsed.to, parsed.destination, wanted, shown)
-    for note in converted.notes:
-        print(f"note: {safe(note)}")
-    print(f"run it with: {safe(converted.command)}")
-    return OK
+    return parser

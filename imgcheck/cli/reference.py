@@ -29,7 +29,7 @@ def profile_of(arguments: argparse.Namespace, hosts: Sequence[HostProfile] = ())
     from imgcheck.sources.open import open_image
 
     kept = store(arguments)
-    arguments.platform = arguments.platform or _platform_of(hosts)
+    arguments.platform = arguments.platform or platform_of(hosts)
     with (
         progress(arguments.quiet) as shown,
         open_image(arguments.reference, source_options(arguments), shown) as image,
@@ -58,7 +58,8 @@ def _profile(
     return attached or build_profile(image, shown, kept), (said,)
 
 
-def _platform_of(hosts: Sequence[HostProfile]) -> str | None:
+def platform_of(hosts: Sequence[HostProfile]) -> str | None:
+    """The architecture that all `hosts` have; None where they differ or it is not known."""
     architectures = {host.cpu.architecture.value for host in hosts}
     return architectures.pop() if len(architectures) == 1 else None
 
