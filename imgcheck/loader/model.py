@@ -94,13 +94,19 @@ class Loader:
         return _closure(self._view, self._outcomes, self.roots)
 
     def _with(self, injection: Injection) -> Closure:
-        tree = self._tree.overlay(injection.directory, injection.libraries)
+        tree = self._injected(injection)
         view = _View(tree, self._environment, injection, self._levels)
         changed = _changed_names(self._view, view, injection)
         outcomes = [_run(view, outcome.start) if outcome.asked & changed else outcome for outcome in self._outcomes] + [
             _run(view, start) for start in _injected_starts(tree, self.roots)
         ]
         return _closure(view, outcomes, self.roots)
+
+    def _injected(self, injection: Injection) -> Tree:
+        if not injection.ldconfig:
+            return self._tree.overlay(injection.directory, injection.libraries)
+        scanned = (*self.image.tree.ld_so_conf, *self._tree.default_directories())
+        return self._tree.relinked(injection.directory, injection.libraries, scanned)
 
 
 class _View:

@@ -170,14 +170,15 @@ class System:
         return len(self.levels) if any(directory.endswith("/" + sub) for sub in self.subdirectories) else None
 
     def _rebuilt_cache(self) -> dict[str, str]:
-        """What ldconfig would write: the directories of ld.so.conf first, then the default ones."""
+        """What ldconfig would write: the directories of ld.so.conf first, then the default ones (Tree.relinked)."""
         first = (self.injection.directory,) if self.injection and self.injection.order == "ld-so-conf-first" else ()
         cache: dict[str, str] = {}
         for directory in (*first, *self.tree.image.tree.ld_so_conf, *self.defaults):
             table = self.tree.table(directory)
             for name, path in table.items():
-                if ".so" in name and self._fits(self.tree.linkage[path]):
-                    cache.setdefault(self.tree.linkage[path].soname or name, _join(directory, name))
+                soname = self.tree.linkage[path].soname or name
+                if name.startswith(("lib", "ld-")) and ".so" in name and self._fits(self.tree.linkage[path]):
+                    cache.setdefault(soname, _join(directory, soname if soname in table else name))
         return cache
 
     def _fits(self, linkage: Linkage) -> bool:

@@ -1,8 +1,10 @@
 """The files of an image as the loader sees them: paths resolved inside the root, directories as look-up tables."""
 
+import itertools
 import posixpath
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from imgcheck.documents.facts import Linkage
 from imgcheck.documents.host import HostLibrary
@@ -10,7 +12,10 @@ from imgcheck.documents.image import ImageProfile
 from imgcheck.loader.abi import class_of
 
 _LINK_LIMIT = 40
+_DEFAULTS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _NOTHING: Mapping[str, str] = {}
+# Names come from hostile images: a longer run of digits counts in pieces.
+_RUNS = re.compile(r"[0-9]{1,100}|[^0-9]", re.DOTALL)
 
 
 class Tree:
@@ -44,9 +49,7 @@ class Tree:
 
     def overlay(self, directory: str, libraries: tuple[HostLibrary, ...]) -> "Tree":
         """This tree with `libraries` in `directory`, under their file names and sonames, over what was there."""
-        other = object.__new__(Tree)
-        other.__dict__.update(self.__dict__)
-        other.linkage, other.host = dict(self.linkage), dict(self.host)
+        other = self._copy()
         real = self.canonical(directory)
         table = dict(self._tables.get(real, _NOTHING))
         for library in libraries:
@@ -55,6 +58,50 @@ class Tree:
             other.linkage[path], other.host[path] = _linkage(library), library
         other._tables = self._tables | {real: table}
         return other
+
+    def relinked(self, directory: str, libraries: tuple[HostLibrary, ...], scanned: Iterable[str]) -> "Tree":
+        """This tree with `libraries` in `directory` under their full names, and links as ldconfig then makes them.
+
+        `scanned` are the directories that it goes through. In each, a soname becomes a link to the file of the highest
+        version that has it, whoever brought the file; where a plain file bears the soname it stays (elf/ldconfig.c,
+        search_dir and create_links).
+        """
+        other = self._copy()
+        real = self.canonical(directory)
+        tables = {real: dict(self._tables.get(real, _NOTHING))}
+        for library in libraries:
+            name = _full_name(library)
+            path = posixpath.join(real, name)
+            tables[real][name] = path
+            other.linkage[path], other.host[path] = _linkage(library), library
+        for place in map(self.canonical, scanned):
+            if place in self._tables:
+                tables.setdefault(place, dict(self._tables[place]))
+        for place, table in tables.items():
+            other._link(place, table)
+        other._tables = self._tables | tables
+        return other
+
+    def _copy(self) -> "Tree":
+        other = object.__new__(Tree)
+        other.__dict__.update(self.__dict__)
+        other.linkage, other.host = dict(self.linkage), dict(self.host)
+        return other
+
+    def _link(self, directory: str, table: dict[str, str]) -> None:
+        best: dict[str, tuple[bool, tuple, str]] = {}
+        for name, path in table.items():
+            soname = self.linkage[path].soname
+            if not soname or not name.startswith("lib") or ".so" not in name:
+                continue
+            # The link of the soname itself, and the one for the compiler, count only where no file is there.
+            target = posixpath.basename(path)
+            link = path != f"{directory}/{name}" and (target == soname or target == name.rpartition(".so")[0] + ".so")
+            rank = (not link, version_key(name), path)
+            best[soname] = max(rank, best.get(soname, rank))
+        for soname, (_, _, path) in best.items():
+            if table.get(soname) != f"{directory}/{soname}":
+                table[soname] = path
 
     def canonical(self, path: str) -> str:
         """`path` with `.`, `..` and the recorded symlinks resolved inside the root; it need not exist."""
@@ -84,6 +131,11 @@ class Tree:
             todo += target.split("/")[::-1]
         return done or "/"
 
+    def default_directories(self) -> tuple[str, ...]:
+        """What ldconfig goes through after ld.so.conf: the directories built into glibc's loaders of this tree."""
+        built_in = (linkage.loader_directories for linkage in self.linkage.values())
+        return tuple(dict.fromkeys([*itertools.chain.from_iterable(built_in), *_DEFAULTS]))
+
     def table(self, directory: str) -> Mapping[str, str]:
         """Names in `directory` that lead to ELF files, with the canonical path of each."""
         return self._tables.get(self.canonical(directory), _NOTHING)
@@ -96,6 +148,19 @@ class Tree:
     def directories(self) -> Iterator[str]:
         """Canonical directories that hold ELF files or links to them."""
         return iter(self._tables)
+
+
+def version_key(name: str) -> tuple[tuple[int, int], ...]:
+    """Sorts file names as ldconfig does: runs of digits by value, and after other characters (_dl_cache_libcmp)."""
+    parts = _RUNS.findall(name)
+    return tuple((1, int(part)) if part.isdigit() else (0, ord(part)) for part in parts)
+
+
+def _full_name(library: HostLibrary) -> str:
+    """The file name that a driver library has, "libcuda.so.396.44", where the host was asked; else its path's."""
+    name = posixpath.basename(library.path)
+    stem, dot, _ = name.partition(".so")
+    return f"{stem}{dot}.{library.version}" if library.version and dot else name
 
 
 def _linkage(library: HostLibrary) -> Linkage:
