@@ -39,8 +39,8 @@ def _filtered_calls(context: Context, answers: Answers) -> None:
     changes = [change for change in runtime.changes if change.allows]
     version = next((each.version for each in host.runtimes.value or () if each.id == runtime.id), "")
     if not changes or not version:
-        reason = f"no version of {runtime.title} is known" if changes else "no filter that refuses newer system calls"
-        answers.answer("KRN002", "not-applicable", f"{reason} on this host" if changes else f"it is known for {reason}")
+        lacking = "the version is not known" if changes else "no filter is known that refuses newer system calls"
+        answers.answer("KRN002", "not-applicable", f"{lacking} of {runtime.title} on this host")
         return
     refused = [(call, c.since) for c in changes if not versions.at_least(version, c.since) for call in c.allows]
     glibc, calls = image_glibc(context), loader_rules(context.knowledge).kernel.system_calls

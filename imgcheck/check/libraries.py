@@ -1,4 +1,4 @@
-"""LIB001 library missing, LIB002 symbol version missing, LIB003 injected host library that does not fit, and LIB004."""
+"""LIB001 to LIB004: libraries and symbol versions that are missing, also to what a runtime injects."""
 
 import posixpath
 from collections import defaultdict
