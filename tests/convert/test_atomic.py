@@ -32,6 +32,16 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return image.write(tmp_path_factory.mktemp("image") / "layout", tag="test")
 
 
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """An image that is converted in no time."""
+    members = {"d": Directory(0o500), **{f"d/{index}": b"x" * index for index in range(50)}}
+    image = ImageBuilder(entrypoint=("/bin/x",)).layer(members)
+    return image.layer({"closed": Directory(0o000), "closed/x": File(b"x", 0o000)}).write(
+        tmp_path / "small", tag="test"
+    )
+
+
 _KILLS = {"rootfs": 50, "sif": 15, "udocker": 15}
 
 
@@ -57,77 +67,79 @@ def _count(destination: Path) -> int:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_existing_destination_is_left_alone_without_force(target, layout, place):
+def test_an_existing_destination_is_left_alone_without_force(target, small, place):
     (place / "out").write_bytes(b"mine")
     with pytest.raises(ConvertError, match="exists already"):
-        _convert(layout, target, place / "out")
+        _convert(small, target, place / "out")
     assert (place / "out").read_bytes() == b"mine"
     assert _names(place) == ["out"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_force_replaces_what_is_there(target, layout, place):
+def test_force_replaces_what_is_there(target, small, place):
     (place / "out").mkdir()
     (place / "out/old").write_bytes(b"old")
     (place / "out/old").chmod(0)
-    _convert(layout, target, place / "out", force=True)
+    _convert(small, target, place / "out", force=True)
     assert not (place / "out/old").exists()
     assert _names(place) == ["out"]
 
 
-def test_force_replaces_a_link_and_not_what_it_means(layout, place):
+def test_force_replaces_a_link_and_not_what_it_means(small, place):
     (place / "kept").mkdir()
     (place / "kept/file").write_bytes(b"x")
     (place / "out").symlink_to("kept")
-    _convert(layout, "sandbox", place / "out", force=True)
+    _convert(small, "sandbox", place / "out", force=True)
     assert not (place / "out").is_symlink()
     assert (place / "kept/file").read_bytes() == b"x"
 
 
 @pytest.mark.parametrize("precious", ["home", "working", "above"])
-def test_force_never_replaces_a_home_or_working_directory(precious, layout, place, monkeypatch):
+def test_force_never_replaces_a_home_or_working_directory(precious, small, place, monkeypatch):
     monkeypatch.setenv("HOME", str(place / "home"))
     for name in ("home", "working", "above/below"):
         (place / name).mkdir(parents=True)
     monkeypatch.chdir(place / ("above/below" if precious == "above" else "working"))
     with pytest.raises(ConvertError, match="is not replaced"):
-        _convert(layout, "sandbox", place / precious, force=True)
+        _convert(small, "sandbox", place / precious, force=True)
     assert _names(place) == ["above", "home", "working"]
 
 
-def test_an_existing_udocker_repository_gains_a_container(layout, place):
-    _convert(layout, "udocker", place / "repo", name="one")
-    _convert(layout, "udocker", place / "repo", name="two")
+def test_an_existing_udocker_repository_gains_a_container(small, place):
+    _convert(small, "udocker", place / "repo", name="one")
+    _convert(small, "udocker", place / "repo", name="two")
     with pytest.raises(ConvertError, match="already has a container named two"):
-        _convert(layout, "udocker", place / "repo", name="two")
+        _convert(small, "udocker", place / "repo", name="two")
     links = {path.name: path.readlink() for path in (place / "repo/containers").iterdir() if path.is_symlink()}
     assert sorted(links) == ["one", "two"]
     assert len(list((place / "repo/containers").glob("*/container.json"))) == 4
-    _convert(layout, "udocker", place / "repo", name="two", force=True)
+    _convert(small, "udocker", place / "repo", name="two", force=True)
     assert (place / "repo/containers/two").readlink() != links["two"]
     assert (place / "repo/containers" / links["two"] / "ROOT").is_dir()
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".", "a b", "[x]", "-n", "a\n"])
-def test_names_that_udocker_refuses_are_a_usage_error(name, layout, place):
+def test_names_that_udocker_refuses_are_a_usage_error(name, small, place):
     with pytest.raises(UsageError, match="--name"):
-        _convert(layout, "udocker", place / "repo", name=name)
+        _convert(small, "udocker", place / "repo", name=name)
     assert not _names(place)
 
 
-def test_a_destination_without_parent_says_how_to_make_it(layout, place):
+def test_a_destination_without_parent_says_how_to_make_it(small, place):
     with pytest.raises(ConvertError, match="does not exist") as raised:
-        _convert(layout, "rootfs", place / "no/such/tree")
+        _convert(small, "rootfs", place / "no/such/tree")
     assert "mkdir -p" in raised.value.hint
 
 
+@pytest.mark.parametrize("size", ["small", pytest.param("layout", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", TARGETS)
-def test_two_conversions_at_once_give_one_complete_tree(target, layout, place):
+def test_two_conversions_at_once_give_one_complete_tree(target, size, place, request):
+    image = request.getfixturevalue(size)
     failures: list[ConvertError] = []
 
     def work() -> None:
         try:
-            _convert(layout, target, place / "out")
+            _convert(image, target, place / "out")
         except ConvertError as error:
             failures.append(error)
 
@@ -137,7 +149,7 @@ def test_two_conversions_at_once_give_one_complete_tree(target, layout, place):
     for thread in threads:
         thread.join()
     assert _names(place) == ["out"]
-    _convert(layout, target, place / "alone")
+    _convert(image, target, place / "alone")
     assert len(failures) == 1, [error.message for error in failures]
     assert _count(place / "out") == _count(place / "alone")
 
