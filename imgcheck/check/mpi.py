@@ -50,7 +50,9 @@ def _families(facts: MpiFacts, answers: Answers) -> None:
 def _without_host(facts: MpiFacts, answers: Answers) -> None:
     """An image with library and launcher needs no MPI of the host on one node; others depend on it."""
     seen = "the host's MPI is not known" if facts.context.host.libraries.unknown else "no MPI was seen on the host"
-    if facts.self_contained:
+    if facts.libraries and not facts.has_program:
+        answers.answer("MPI001", "ok", f"no program that the command reaches starts MPI itself, and {seen}")
+    elif facts.self_contained:
         reason = f"on one node the image's own launcher starts its {facts.candidates[0].title}; {seen}"
         answers.answer("MPI001", "ok", reason)
     else:
@@ -79,7 +81,7 @@ def _family_severity(facts: MpiFacts, use: Use, same_family: bool) -> Severity:
     speaks = set(facts.protocols(use)) & set(facts.host_protocols)
     # Launchers of MPICH's family start each other's programs; those of Open MPI are bound to their version.
     started = same_family and use.abi.family == "MPICH" and use.is_library
-    return "info" if speaks or started or facts.starts_itself else "risk"
+    return "info" if speaks or started or not _needs_host(facts, use) else "risk"
 
 
 def _family_variant(facts: MpiFacts, use: Use, same_family: bool) -> str:
@@ -121,7 +123,7 @@ def _launch_finding(facts: MpiFacts, use: Use) -> Finding:
     with_it = "; on one node the image's own mpirun works" if facts.self_contained else ""
     return facts.context.finding(
         "MPI002",
-        "info" if facts.starts_itself else "risk",
+        "risk" if _needs_host(facts, use) else "info",
         use.soname,
         _evidence(facts, use),
         path=use.record.path,
@@ -217,7 +219,7 @@ def _fabric_finding(facts: MpiFacts, fabric: Fabric, refused: list[str]) -> Find
     note = f" ({refused[0]} is for another libibverbs)" if refused else ""
     return facts.context.finding(
         "MPI004",
-        "degraded",
+        "degraded" if facts.has_program else "info",
         fabric.title,
         _evidence(facts, use),
         wanted=" or ".join(fabric.providers),
@@ -227,6 +229,10 @@ def _fabric_finding(facts: MpiFacts, fabric: Fabric, refused: list[str]) -> Find
 
 
 # common --------------------------------------------------------------------------------------------------------------
+
+
+def _needs_host(facts: MpiFacts, use: Use) -> bool:
+    return facts.needs_host or not use.is_library
 
 
 def _evidence(facts: MpiFacts, use: Use, library: HostLibrary | None = None) -> tuple[Evidence, ...]:

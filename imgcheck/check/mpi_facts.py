@@ -168,13 +168,26 @@ class MpiFacts:
         found = self.libraries or self._uses
         return [use for use in found if self.reach(use) == self.reach(found[0])]
 
+    @cached_property
+    def has_program(self) -> bool:
+        """A program or Python module of the image starts MPI itself.
+
+        Without one its library is there for others (HDF5, VTK and OpenCV of distributions), and a single process does.
+        """
+        return any(_starts_mpi(use) and self.reach(use) in ("entry", "import") for use in self._uses)
+
     @property
     def self_contained(self) -> bool:
         """The image brings library and launcher, so that it runs on one node without the host's help."""
         return bool(self.libraries) and bool(self._launchers)
 
     @property
-    def starts_itself(self) -> bool:
+    def needs_host(self) -> bool:
+        """It may be the host that starts the processes: a program uses MPI, and the command is no launcher."""
+        return self.has_program and not self._starts_itself
+
+    @property
+    def _starts_itself(self) -> bool:
         """The command, where one is known, runs the image's own launcher."""
         reach = self.context.closure.reach
         known = any(reach(record.path) != "entry" for record in self.context.image.files)
@@ -261,6 +274,11 @@ class MpiFacts:
     def _verbs_versions(self) -> set[str]:
         linkages = (facts.linkage for facts in self.context.image.objects.values())
         return {v for linkage in linkages if linkage and linkage.soname == "libibverbs.so.1" for v in linkage.verdef}
+
+
+def _starts_mpi(use: Use) -> bool:
+    runs = use.linkage.type == "executable" or use.linkage.python_module
+    return not use.is_library and runs and "mpi-user" in use.linkage.markers
 
 
 def _is_library(context: Context, record: FileRecord) -> bool:

@@ -24,6 +24,10 @@ _OPEN_MPI = Linkage(64, "x86_64", soname="libmpi.so.40", markers=("open-mpi",), 
 _PROGRAM = Linkage(64, "x86_64", type="executable", interpreter="/lib64/ld-linux-x86-64.so.2")
 
 
+def _solver(soname: str) -> Linkage:
+    return Linkage(64, "x86_64", type="executable", needed=(soname,), markers=("mpi-user",))
+
+
 def _library(soname: str, *markers: str, path: str = "", **more) -> HostLibrary:
     return HostLibrary(path or f"/usr/lib64/{soname}", soname, markers=markers, **more)
 
@@ -48,8 +52,9 @@ def _check(linkages: Mapping[str, Linkage], host: HostProfile, **more) -> Answer
     return check(context({path: CodeFacts(1, linkage) for path, linkage in linkages.items()}, host, **more))
 
 
-_IMAGE_MPICH = {"/usr/lib/libmpi.so.12": _MPICH, "/usr/bin/mpiexec": _PROGRAM, "/opt/solver": _PROGRAM}
-_IMAGE_OPEN_MPI = {"/usr/lib/libmpi.so.40.30.4": _OPEN_MPI, "/usr/bin/mpirun": _PROGRAM, "/opt/solver": _PROGRAM}
+_IMAGE_MPICH = {"/usr/lib/libmpi.so.12": _MPICH, "/usr/bin/mpiexec": _PROGRAM, "/opt/solver": _solver("libmpi.so.12")}
+_IMAGE_OPEN_MPI = {"/usr/lib/libmpi.so.40.30.4": _OPEN_MPI, "/usr/bin/mpirun": _PROGRAM,
+                   "/opt/solver": _solver("libmpi.so.40")}  # fmt: skip
 
 
 def test_an_image_without_mpi_is_no_affair_of_these_rules() -> None:
@@ -111,16 +116,28 @@ def test_a_protocol_of_slurm_that_suits_the_image_makes_it_information() -> None
 
 
 def test_a_command_that_is_the_images_own_launcher_asks_nothing_of_the_host() -> None:
-    reaches = {"/opt/solver": "path"}
-    (finding,) = findings(_check(_IMAGE_MPICH, _host(_HOST_OPEN_MPI), reaches=reaches), "MPI001")
+    image, reaches = {**_IMAGE_MPICH, "/usr/bin/other": _PROGRAM}, {"/usr/bin/other": "path"}
+    (finding,) = findings(_check(image, _host(_HOST_OPEN_MPI), reaches=reaches), "MPI001")
     assert finding.severity == "info"
+    (finding,) = findings(
+        _check(image, _host(_HOST_OPEN_MPI), reaches=reaches | {"/usr/bin/mpiexec": "path"}), "MPI001"
+    )
+    assert finding.severity == "risk"
 
 
 @pytest.mark.parametrize("host", [_host(), HostProfile("1.0", "node", libraries=unknown())])
 def test_without_a_hosts_mpi_only_an_image_with_its_own_launcher_is_settled(host: HostProfile) -> None:
     assert outcome(_check(_IMAGE_MPICH, host), "MPI001") == "ok"
-    alone = {"/usr/lib/libmpi.so.12": _MPICH}
+    alone = {"/usr/lib/libmpi.so.12": _MPICH, "/opt/solver": _solver("libmpi.so.12")}
     assert outcome(_check(alone, host), "MPI001") == "unknown"
+
+
+def test_a_library_that_came_along_for_others_makes_nothing_uncertain() -> None:
+    alone = {"/usr/lib/libmpi.so.40": _OPEN_MPI, "/usr/lib/libhdf5.so": Linkage(64, "x86_64", needed=("libmpi.so.40",))}
+    assert outcome(_check(alone, _host()), "MPI001") == "ok"
+    answers = _check(alone, _host(_HOST_MPICH, _SLURM_PMI2, fabrics=("mlx5_core",)))
+    assert {each.outcome for each in answers.checks} == {"ok", "not-applicable"}
+    assert {finding.severity for finding in answers} == {"info"}
 
 
 # MPI002
@@ -272,6 +289,8 @@ def _wheel(requirement: str, directory: Path) -> ImageProfile:
 
 def _real(image: ImageProfile, host: HostProfile) -> Answers:
     files: dict[str, CodeFacts] = {record.path: image.facts(record) for record in image.files}
+    soname = next(name for path in files if (name := Path(path).name) in ("libmpi.so.12", "libmpi.so.40"))
+    files["/opt/solver"] = CodeFacts(1, _solver(soname))
     return check(context(files, host, tree=image.tree))
 
 
