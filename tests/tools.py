@@ -26,6 +26,7 @@ PACKAGES = {
     "debootstrap": "debootstrap",
     "docker-registry": "docker-registry",
     "fakeroot": "fakeroot",
+    "fish": "fish",
     "gcc": "gcc",
     "git": "git",
     "htpasswd": "apache2-utils",
@@ -52,6 +53,7 @@ PACKAGES = {
     "umoci": "umoci",
     "unsquashfs": "squashfs-tools",
     "xz": "xz-utils",
+    "zsh": "zsh",
     "zstd": "zstd",
 }
 """Tools that tests may ask for, and the Debian package that brings each. `make test` installs all of them."""

