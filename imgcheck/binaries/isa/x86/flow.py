@@ -24,6 +24,7 @@ _CLOBBERED = (*ARGUMENTS, _R.RAX, _R.R10, _R.R11)
 _ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
 _FLOW = iced.FlowControl
 _MAX_TESTS, _MAX_BLOCKS = 48, 4000
+_STACK_RESULTS = 8
 _SMALLEST_FIELD = 64
 """Smaller displacements occur in every structure, and would take any of them for the one with the knowledge."""
 STRUCT = 64
@@ -36,6 +37,8 @@ class Callee:
 
     returns: bool = False
     outputs: bool = False
+    stack: bool = False
+    """Its results lie on the caller's stack (the calling convention of Go's assembly)."""
 
 
 NOTHING = Callee()
@@ -61,6 +64,7 @@ class Flow:
 
     returns: bool = False
     outputs: bool = False
+    stack: bool = False
     stores: set[int] = field(default_factory=set)
     """Global addresses that it fills with CPU knowledge."""
     structures: set[int] = field(default_factory=set)
@@ -99,6 +103,7 @@ class _Walk:
         self.state = _State(set(parameters), set(), {})
         self.leased: set[tuple[int, int]] = set()
         self.tests: set[int] = set()
+        self.frameless = not any(_moves_stack(i) for i in code)
         self.factory = iced.InstructionInfoFactory()
         self.written: list[tuple[int, int, int]] = []
         self.handed: list[tuple[int, set[int]]] = []
@@ -166,6 +171,8 @@ class _Walk:
         if brings.outputs:
             self.flow.structures |= {state.addresses[r] for r in ARGUMENTS if r in state.addresses}
             state.slots |= {(base, at + i) for base, at in self.leased for i in (0, 4, 8, 12)}
+        if brings.stack:
+            state.slots |= {(_FULL[_R.RSP], 8 * i) for i in range(_STACK_RESULTS)}
         for register in _CLOBBERED:
             state.marked.discard(register)
             state.addresses.pop(register, None)
@@ -255,6 +262,8 @@ class _Walk:
     def _store(self, where: int | tuple[int, int] | None, marked: bool, memory: iced.UsedMemory) -> None:
         if isinstance(where, tuple):
             (self.state.slots.add if marked else self.state.slots.discard)(where)
+            # Above the return address of a function that moves no stack pointer lies the caller's frame.
+            self.flow.stack |= marked and where[0] == _FULL[_R.RSP] and where[1] >= 8 and self.frameless
         elif marked and where is not None:
             size = max(iced.MemorySizeExt.size(memory.memory_size), 1)
             self.flow.stores.update(range(where & ~3, where + size, 4))
@@ -262,6 +271,12 @@ class _Walk:
             self.flow.outputs = True
             if _signed(memory.displacement) >= _SMALLEST_FIELD:
                 self.flow.fields.add(_signed(memory.displacement))
+
+
+def _moves_stack(ins: iced.Instruction) -> bool:
+    if ins.mnemonic == iced.Mnemonic.PUSH:
+        return True
+    return ins.mnemonic == iced.Mnemonic.SUB and ins.op0_register == _R.RSP
 
 
 def _signed(displacement: int) -> int:

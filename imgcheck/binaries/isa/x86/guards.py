@@ -66,6 +66,7 @@ class Spread:
         self.guards = Guards()
         self.returns: set[int] = set()
         self.outputs: set[int] = set()
+        self.stacked: set[int] = set()
         self.parameters: dict[int, set[int]] = {}
         self.variables: set[int] = set()
         self.fields: set[int] = set()
@@ -88,9 +89,9 @@ class Spread:
         self.askers = set(self.found.askers.tolist())
         pending = self.askers - set(self.found.resolvers.tolist())
         for self.round in range(_ROUNDS):
-            tellers, variables = self.returns | self.outputs, set(self.variables)
+            tellers, variables = self._tellers(), set(self.variables)
             changed = self._follow_all(pending)
-            pending = changed | self._callers((self.returns | self.outputs) - tellers)
+            pending = changed | self._callers(self._tellers() - tellers)
             pending |= self._worth_following(self._readers(self.variables - variables))
             if not pending:
                 break
@@ -122,6 +123,8 @@ class Spread:
                 self.returns.add(index)
             if flow.outputs:
                 self.outputs.add(index)
+            if flow.stack:
+                self.stacked.add(index)
             self._remember(flow.stores)
             self.fields |= flow.fields
             self._remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
@@ -178,8 +181,8 @@ class Spread:
             if after - 5 in imports or after - 6 in imports:
                 return Callee(returns=True, outputs=True)
             called = sites.get(after, -1)
-            if called in self.returns or called in self.outputs:
-                return Callee(called in self.returns, called in self.outputs)
+            if called in self.returns or called in self.outputs or called in self.stacked:
+                return Callee(called in self.returns, called in self.outputs, called in self.stacked)
             return NOTHING
 
         context = Context(callee, self._holds, self._pointee, fields)
@@ -198,6 +201,9 @@ class Spread:
         if at < len(pointers.slot) and pointers.slot[at] == address and pointers.target[at] > 0:
             return int(pointers.target[at])
         return 0
+
+    def _tellers(self) -> set[int]:
+        return self.returns | self.outputs | self.stacked
 
     def _callers(self, tellers: set[int]) -> set[int]:
         tells = np.zeros(len(self.functions), bool)

@@ -179,15 +179,16 @@ class _Judge:
         """Whether ordinary code was compiled for SSE3, SSSE3, SSE4 or POPCNT."""
         found = self.found
         open_users = found.open_users(feature) & ~found.clones & found.functions.unwind
-        exported = int((open_users & found.reached_by_exports[0]).sum())
-        if exported >= 5 and exported >= 0.25 * users.sum():
-            return True
         # Pairs of registers become a vector in one instruction from SSE4.1 on: compilers then hardly write the other.
         insert, unpack = found.pairing
         if insert >= 5 and 3 * insert >= unpack:
             return self._callers(open_users)[0] > 0
+        if feature != "sse3" and unpack >= 20 and 10 * insert < unpack:
+            return False
         if open_users.sum() < max(5, 0.01 * (self.density.vector + self.density.legacy)):
             return False
+        if (open_users & found.reached_by_exports[0]).sum() >= 0.25 * users.sum():
+            return True
         free, guarded = self._callers(open_users)
         return free > guarded and free >= 0.4 * users.sum()
 
