@@ -16,6 +16,8 @@ from imgcheck.preflight import kept
 
 SUFFIX = ".imgcheck.json"
 """What is appended to an image's path for its profile: x.sif has x.sif.imgcheck.json beside it."""
+_LARGEST = 256 << 20
+"""Bytes of a profile, hundreds of times what a large image's has: a prolog runs as root on files of any user."""
 _LOCAL = ("oci:", "oci-archive:", "docker-archive:", "dir:", "sif:")
 
 
@@ -106,7 +108,7 @@ def _path(reference: str) -> Path:
 
 
 def _document(path: Path) -> bytes | None:
-    if not path.is_file():
+    if not path.is_file() or path.stat().st_size > _LARGEST:
         return None
     with path.open("rb") as file:
         # The file may be an image of many GB; a document of ours begins with its kind.

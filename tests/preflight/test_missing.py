@@ -62,6 +62,14 @@ def test_a_damaged_profile_is_no_verdict(place, capsys):
     assert "not checked: " in capsys.readouterr().out
 
 
+def test_an_absurdly_large_profile_is_not_read(place, capsys):
+    image = place.image()
+    with (place.directory / "app.sif.imgcheck.json").open("r+b") as file:
+        file.truncate(40 << 30)
+    assert place.preflight(image, "--scheduler", "slurm-prolog", "--on-missing", "pass", "--timeout", "20") == 0
+    assert "not checked" in capsys.readouterr().err
+
+
 def test_a_file_that_is_no_image_is_no_verdict(place, capsys):
     file = place.directory / "notes.txt"
     file.write_text("hello")

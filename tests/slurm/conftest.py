@@ -1,7 +1,6 @@
 """What the Slurm tests share: an installation for every user, images with profiles, described nodes."""
 
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from imgcheck.documents import encode
 from imgcheck.host.describe import describe_host
 from imgcheck.knowledge import Knowledge
 from tests.installation import installed_tree
-from tests.tools import CHECKOUT, cache_directory, run
+from tests.tools import CHECKOUT, cache_directory, need, run
 
 SCRIPTS = CHECKOUT / "integrations" / "slurm"
 
@@ -24,7 +23,9 @@ class Site:
 
     directory: Path
     image: Path
-    """A SIF whose profile, beside it, says that its program needs AVX-512."""
+    """A SIF whose program needs AVX-512, with its profile beside it."""
+    unprofiled: Path
+    """The same without a profile."""
 
     def imgcheck(self, cpu: str) -> Path:
         """An `imgcheck` that takes each node for one with this CPU."""
@@ -44,10 +45,11 @@ class Site:
 def site() -> Iterator[Site]:
     directory = Path(tempfile.mkdtemp(prefix="slurm-", dir=cache_directory("tmp")))
     directory.chmod(0o755)
-    image = directory / "avx512.sif"
-    image.write_bytes(b"\0" * 32 + b"SIF_MAGIC\0")
-    profile = directory / "avx512.sif.imgcheck.json"
-    run(installed_tree() / "bin/imgcheck", "profile", f"oci:{CHECKOUT}/demo/skylake512", "--no-store", "-o", profile)
-    profile.chmod(profile.stat().st_mode | stat.S_IROTH)
-    yield Site(directory, image)
+    need("mksquashfs")
+    imgcheck = installed_tree() / "bin/imgcheck"
+    image, unprofiled = directory / "avx512.sif", directory / "unprofiled.sif"
+    run(imgcheck, "convert", f"oci:{CHECKOUT}/demo/skylake512", "--to", "sif", image)
+    run(imgcheck, "profile", image, "--no-store", "-o", f"{image}.imgcheck.json")
+    shutil.copy(image, unprofiled)
+    yield Site(directory, image, unprofiled)
     shutil.rmtree(directory, ignore_errors=True)

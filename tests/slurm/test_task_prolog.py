@@ -38,6 +38,14 @@ def test_a_job_that_needs_avx512_is_stopped_on_a_haswell_node_before_its_program
     assert cluster.node_state() == "idle"
 
 
+def test_a_sif_without_a_profile_is_read_by_the_task_prolog(cluster, site, job):
+    submitted = cluster.submit(job, IMGCHECK=str(site.imgcheck("haswell")), IMGCHECK_IMAGE=str(site.unprofiled))
+    ended = cluster.finished(submitted)
+    assert (ended.state, ended.exit_code) == ("FAILED", "42:0")
+    assert "CPU001" in ended.output
+    assert RAN not in ended.output
+
+
 def test_the_same_job_runs_on_a_node_with_avx512(cluster, site, job):
     submitted = cluster.submit(job, IMGCHECK=str(site.imgcheck("skylake_avx512")), IMGCHECK_IMAGE=str(site.image))
     ended = cluster.finished(submitted)
