@@ -2,12 +2,14 @@
 
 import html
 import re
+from itertools import groupby
 
 from imgcheck.documents.report import Cell, Report
 from imgcheck.report import across
 from imgcheck.report.text import safe
 
 _SIGNS = {"compatible": "✅", "degraded": "⚠️", "unknown": "❔", "at-risk": "⚠️", "incompatible": "❌"}
+_BRIEF = 20
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()+!|~-])")
 _INERT = (("@", "@<!-- -->"), ("#", "\\#<!-- -->"), ("://", ":&#47;/"), ("www.", "www&#46;"))
 """Mentions, references to issues and bare links are made of the rendered text, where an escape has gone already."""
@@ -20,9 +22,9 @@ def markdown(report: Report) -> str:
     if image.components:
         lines += ["", _text(", ".join(image.components))]
     found = across.findings(report)
-    for each in found:
-        if not each.finding.waived:
-            lines += ["", *_finding(each)]
+    counting = [each for each in found if not each.finding.waived]
+    for _, group in groupby(counting, key=lambda each: (each.finding.severity, each.finding.rule)):
+        lines += ["", *_rule(list(group))]
     lines += _listed("Could not be checked", [f"{q.check.rule}: {_text(q.reason)}" for q in across.undecided(report)])
     lines += _listed("Waived", [_waived(each) for each in found if each.finding.waived])
     lines += _listed("Policy", [_text(note) for note in report.notes])
@@ -53,6 +55,18 @@ def _waived(each: across.Across) -> str:
     finding = each.finding
     where = f" on {_text(each.on)}:" if each.hosts else ""
     return f"{finding.rule} ({finding.severity}) {_text(finding.title)},{where} waived: {_text(finding.waived)}"
+
+
+def _rule(group: list[across.Across]) -> list[str]:
+    """The first finding of a rule in full, the others in brief: a comment on GitHub holds 65536 characters."""
+    lines = _finding(group[0])
+    if len(group) > 1:
+        lines += ["", "Likewise:", ""]
+    for each in group[1 : 1 + _BRIEF]:
+        on = f" (on {_text(each.on)})" if each.hosts and each.hosts != group[0].hosts else ""
+        lines.append(f"- {_text(each.finding.title)}{on}")
+    hidden = len(group) - 1 - _BRIEF
+    return [*lines, f"- and {hidden} more"] if hidden > 0 else lines
 
 
 def _finding(each: across.Across) -> list[str]:

@@ -72,7 +72,6 @@ def test_umoci_sets_the_labels_as_documented(image, tmp_path, capsys):
     reference = f"oci:{image}"
     run("cp", "-r", image, tmp_path / "copy")
     assert main(["label", reference, "--no-store"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    options = [f"--config.label={line}" for line in lines]
-    run(need("umoci"), "config", "--image", f"{tmp_path / 'copy'}:latest", *options)
+    pipeline = "sed 's/^/--config.label=/' | xargs -d '\\n' \"$0\" config --image \"$1\""
+    run("bash", "-c", pipeline, need("umoci"), f"{tmp_path / 'copy'}:latest", input=capsys.readouterr().out)
     assert main(["label", "--check", f"oci:{tmp_path / 'copy'}", "--no-store"]) == 0

@@ -111,3 +111,12 @@ def test_verbose_hides_no_finding(report):
     assert "title 19" not in FORMATS["table"](lengthy, RENDERING)
     assert "--verbose lists all" in FORMATS["table"](lengthy, RENDERING)
     assert "title 19" in FORMATS["table"](lengthy, Rendering(RENDERING.knowledge, verbose=True))
+
+
+def test_a_comment_with_hundreds_of_findings_fits_where_comments_go(report):
+    (first,) = report.findings
+    many = tuple(msgspec.structs.replace(first, title=f"title {n}", fingerprint=str(n)) for n in range(500))
+    text = FORMATS["markdown"](msgspec.structs.replace(report, findings=many), RENDERING)
+    assert len(text) < 65536
+    assert "- and 479 more" in text
+    assert text.count("Rebuild with") == 1

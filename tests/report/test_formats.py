@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -101,3 +102,29 @@ def test_a_history_that_no_line_made_points_at_the_first(tmp_path):
     dockerfile = tmp_path / "Dockerfile"
     dockerfile.write_text("FROM debian\nRUN pip install x\n")
     assert read_dockerfile(dockerfile).line_of("RUN other") == 1
+
+
+def test_markdown_renders_to_html_in_which_the_image_s_text_is_text(report, rendering):
+    from markdown_it import MarkdownIt
+
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(FORMATS["markdown"](report, rendering))
+    assert "<h3>❌ imgcheck: incompatible</h3>" in page
+    assert "<blockquote>\n<p>Illegal instruction (core dumped)</p>\n</blockquote>" in page
+    assert "[bold]&lt;b&gt;@<!-- -->all`|" in page
+    rows = page.split("<tbody>")[1].count("<tr>")
+    assert (rows, page.count("<td>")) == (2, 8)
+
+
+def test_gitlab_s_issues_have_the_fields_that_its_documentation_demands(report, rendering):
+    for issue in json.loads(FORMATS["gitlab"](report, rendering)):
+        assert issue.keys() == {"description", "check_name", "fingerprint", "severity", "location"}
+        assert issue["severity"] in ("info", "minor", "major", "critical", "blocker")
+        assert not issue["location"]["path"].startswith("./")
+        assert issue["location"]["lines"]["begin"] >= 1
+
+
+def test_a_dockerfile_within_the_directory_is_named_as_the_repository_does(tmp_path, monkeypatch):
+    (tmp_path / "Dockerfile").write_text("FROM debian\n")
+    monkeypatch.chdir(tmp_path)
+    assert read_dockerfile(tmp_path / "Dockerfile").path == "Dockerfile"
+    assert read_dockerfile(Path("./Dockerfile")).path == "Dockerfile"
