@@ -74,7 +74,7 @@ class _Hasher(threading.Thread):
     def __init__(self, algorithm: str) -> None:
         super().__init__(daemon=True, name="imgcheck-hash")
         self.queue: Queue[bytes | None] = Queue(_QUEUED)
-        self._algorithm = algorithm
+        self.algorithm = algorithm
         self._hash = hashlib.new(algorithm)
 
     def run(self) -> None:
@@ -83,7 +83,7 @@ class _Hasher(threading.Thread):
 
     def digest(self) -> str:
         self.join()
-        return f"{self._algorithm}:{self._hash.hexdigest()}"
+        return f"{self.algorithm}:{self._hash.hexdigest()}"
 
 
 class _Tap:
@@ -230,14 +230,22 @@ class _Pipeline:
 
     def _decompress(self, tap: _Tap) -> None:
         source = _decompressor(tap)
+        if source is tap and self._blob_hash and self._content_hash:
+            self._share_hash(self._blob_hash, self._content_hash)
         produced = 0
         while not self._stopping.is_set() and (chunk := source.read(CHUNK)):
             produced += len(chunk)
             if produced > _SIZE_LIMIT or (produced > _RATIO_FLOOR and produced > _RATIO_LIMIT * tap.passed):
                 raise LayerError(f"{self._task}: refused: {tap.passed} bytes expand to more than {produced}")
-            if self._content_hash:
+            if self._content_hash and self._content_hash is not self._blob_hash:
                 self._content_hash.queue.put(chunk)
             self._queue.put(chunk)
+
+    def _share_hash(self, blob: _Hasher, content: _Hasher) -> None:
+        """Hash what is not compressed once, where both digests are of one algorithm."""
+        if blob.algorithm == content.algorithm:
+            content.queue.put(None)
+            self._content_hash = blob
 
     def _pass_rest(self, tap: _Tap) -> None:
         """Have the rest of the blob hashed, also behind a fault: the digest tells whether it is the blob's or ours."""
