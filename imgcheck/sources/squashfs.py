@@ -18,6 +18,7 @@ from typing import BinaryIO, NoReturn
 
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, Kind
+from imgcheck.sources import lz
 from imgcheck.sources.model import Content
 
 MAGIC = b"hsqs"
@@ -498,8 +499,7 @@ def _decompressor(number: int, fail: Callable[[str], NoReturn]) -> Decompress:
     """The decompressor with this number in the superblock: of a block, and never more than a given number of bytes."""
     found = _DECOMPRESSORS.get(number)
     if found is None:
-        name = _UNREAD.get(number, f"number {number}")
-        fail(f"compressed by {name}, which is not read: unpack it with unsquashfs, then dir:DIR")
+        fail(f"compressed by a method that squashfs does not have ({number})")
     return found
 
 
@@ -521,5 +521,4 @@ def _zstd(data: bytes, limit: int) -> bytes:
     return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(data).read(limit)
 
 
-_DECOMPRESSORS: dict[int, Decompress] = {1: _zlib, 2: _lzma, 4: _lzma, 6: _zstd}
-_UNREAD = {3: "LZO", 5: "LZ4"}
+_DECOMPRESSORS: dict[int, Decompress] = {1: _zlib, 2: _lzma, 3: lz.lzo, 4: _lzma, 5: lz.lz4, 6: _zstd}

@@ -154,7 +154,9 @@ def seeds(directory: Path) -> dict[str, list[bytes]]:
     (directory / "t/d/e/other").hardlink_to(directory / "t/d/file")
     (directory / "t/link").symlink_to("d")
     os.setxattr(directory / "t/d/file", "user.a", b"b")
-    for name, options in {"plain": ("-noI", "-noD", "-noF", "-noX"), "gzip": (), "zstd": ("-comp", "zstd")}.items():
+    methods = ("gzip", "lz4", "lzo", "xz", "zstd")
+    ways = {"plain": ("-noI", "-noD", "-noF", "-noX")} | {name: ("-comp", name) for name in methods}
+    for name, options in ways.items():
         quiet = ("-b", "4096", "-quiet", "-no-progress", "-nopad")
         run(need("mksquashfs"), directory / "t", directory / name, *quiet, *options)
     image = ImageBuilder(entrypoint=("/x",), environment=("A=1",)).layer(_BELOW)
@@ -169,6 +171,6 @@ def seeds(directory: Path) -> dict[str, list[bytes]]:
         "tar": archives,
         "layers": archives,
         "layout": described,
-        "squashfs": [(directory / name).read_bytes() for name in ("plain", "gzip", "zstd")],
+        "squashfs": [(directory / name).read_bytes() for name in ("plain", *methods)],
         "sif": [(directory / "app.sif").read_bytes()],
     }
