@@ -1,8 +1,8 @@
-"""GPU001-GPU012: whether the host's driver and GPUs run the image's GPU code."""
+"""GPU001-GPU013: whether the host's driver and GPUs run the image's GPU code."""
 
 from collections.abc import Callable
 
-from imgcheck.check import gpu_driver, gpu_targets
+from imgcheck.check import gpu_driver, gpu_jit, gpu_targets
 from imgcheck.check.context import Answers, Context
 from imgcheck.check.gpu_case import Case
 
@@ -21,6 +21,7 @@ _RULES: dict[str, Rule] = {
     "GPU010": gpu_targets.framework_minimum,
     "GPU011": gpu_targets.no_gpu,
     "GPU012": gpu_driver.unsupported_gpu,
+    "GPU013": gpu_jit.no_compiler,
 }
 _WITHOUT_GPU = ("GPU011",)
 _FOR_AMD = ("GPU003", "GPU011")

@@ -41,7 +41,7 @@ def no_code(case: Case, answers: Answers) -> None:
 
 
 def _no_code(case: Case, kind: Kind) -> Iterator[Finding]:
-    judged = _judge(case, kind)
+    judged = judge(case, kind)
     missing = [each for each in judged if each.tally.best in ("none", "undecided")]
     bad, severity = _weigh(case, judged, missing)
     if not bad:
@@ -52,25 +52,27 @@ def _no_code(case: Case, kind: Kind) -> Iterator[Finding]:
         "GPU003",
         severity,
         kind.label,
-        tuple(case.context.evidence(each.record, _evidence(each)) for each in bad),
+        tuple(case.context.evidence(each.record, evidence_of(each)) for each in bad),
         variant=_old_or(case),
         gpu=kind.label,
         capability=kind.capability,
         targets=describe(_union(each.code for each in bad)),
         needed=_needed(kind),
-        option=_option(case, kind),
+        option=capability_option(case, kind),
         supported=_supported(bad),
     )
 
 
-def _evidence(each: Judged) -> str:
+def evidence_of(each: Judged) -> str:
+    """What a file has for the GPU, in words."""
     undecided = each.tally.count("undecided")
     runs = each.tally.count("native") + each.tally.count("jit")
     note = f", {undecided} undecided (relocatable PTX, or a Tegra part)" if undecided else ""
     return f"{runs} of {each.tally.total} modules have code for this GPU{note}: {describe(each.code)}"
 
 
-def _judge(case: Case, kind: Kind) -> list[Judged]:
+def judge(case: Case, kind: Kind) -> list[Judged]:
+    """Every file with code for NVIDIA GPUs against `kind`; none where its capability is not known."""
     if not kind.capability:
         return []
     return [
@@ -107,7 +109,7 @@ def _all_kinds_fail(case: Case, pool: list[Judged]) -> bool:
     """Whether no other kind of GPU in the host runs the same files."""
     paths = {each.record.path for each in pool}
     for kind in case.kinds:
-        if any(each.runs for each in _judge(case, kind) if each.record.path in paths and each.role == "own"):
+        if any(each.runs for each in judge(case, kind) if each.record.path in paths and each.role == "own"):
             return False
     return True
 
@@ -117,7 +119,8 @@ def _needed(kind: Kind) -> str:
     return f"SASS of {major}.x up to {kind.capability}, or PTX up to {kind.capability} that its driver reads"
 
 
-def _option(case: Case, kind: Kind) -> str:
+def capability_option(case: Case, kind: Kind) -> str:
+    """The build option that adds machine code for `kind`."""
     digits = kind.capability.replace(".", "")
     if "TensorFlow" in case.components:
         return f"TF_CUDA_COMPUTE_CAPABILITIES={kind.capability}"
@@ -155,7 +158,7 @@ def _fitting(case: Case) -> str:
         return "no file has GPU code of its own" if not case.amd_code else "the image has code for the host's AMD GPUs"
     parts = []
     for kind in case.kinds:
-        counts = [each.tally for each in _judge(case, kind)]
+        counts = [each.tally for each in judge(case, kind)]
         runs = sum(each.count("native") + each.count("jit") for each in counts)
         parts.append(f"{runs} of {sum(each.total for each in counts)} modules have code for {kind.label}")
     return "; ".join(parts)
@@ -200,14 +203,14 @@ def only_ptx(case: Case, answers: Answers) -> None:
         return answers.answer("GPU004", "not-applicable", "no file has GPU code of its own")
     findings = []
     for kind in case.kinds:
-        jit = [each for each in _judge(case, kind) if each.tally.best == "jit" and each.role != "optional"]
+        jit = [each for each in judge(case, kind) if each.tally.best == "jit" and each.role != "optional"]
         if jit:
             findings.append(
                 case.context.finding(
                     "GPU004",
                     "degraded",
                     kind.label,
-                    tuple(case.context.evidence(each.record, _evidence(each)) for each in jit),
+                    tuple(case.context.evidence(each.record, evidence_of(each)) for each in jit),
                     gpu=kind.label,
                     capability=kind.capability,
                     targets=describe(_union(each.code for each in jit)),
@@ -225,7 +228,7 @@ def ptx_too_new(case: Case, answers: Answers) -> None:
         return answers.answer("GPU008", "not-applicable", "no file has GPU code of its own")
     findings, dependent = [], False
     for kind in case.kinds:
-        judged = _judge(case, kind)
+        judged = judge(case, kind)
         dependent = dependent or any(each.tally.best == "jit" for each in judged)
         findings += _too_new(case, kind, judged)
     unknown = _without_capability(case)
@@ -253,7 +256,7 @@ def _too_new(case: Case, kind: Kind, judged: list[Judged]) -> Iterator[Finding]:
         "GPU008",
         severity,
         kind.label,
-        tuple(case.context.evidence(each.record, _evidence(each)) for each in bad),
+        tuple(case.context.evidence(each.record, evidence_of(each)) for each in bad),
         variant="before-450" if old else "",
         gpu=kind.label,
         capability=kind.capability,
@@ -262,7 +265,7 @@ def _too_new(case: Case, kind: Kind, judged: list[Judged]) -> Iterator[Finding]:
         driver_cuda=case.driver_cuda,
         newest=cuda.newest_ptx(case.knowledge, case.driver_cuda) or "no version known",
         min_driver=(cuda.first_driver(case.knowledge, needed) if needed else None) or "of a newer branch",
-        option=_option(case, kind),
+        option=capability_option(case, kind),
     )
 
 

@@ -3,7 +3,6 @@
 import mmap
 import re
 import subprocess
-import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -12,8 +11,8 @@ import pytest
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.gpu import archive, cubin, engine, fatbin
 from imgcheck.documents.facts import GpuModule
-from tests import debian_nonfree, gpu_toolchain
-from tests.tools import cache_directory, pypi_wheel, run
+from tests import debian_nonfree, gpu_toolchain, gpu_wheels
+from tests.tools import run
 
 pytestmark = pytest.mark.slow
 
@@ -140,52 +139,28 @@ def test_object_archives() -> None:
     assert {target for module in found.modules for target in module.sass} == {"80", "90a"}
 
 
-_CP36 = ("--python-version", "3.6", "--implementation", "cp", "--abi", "cp36m", "--platform", "manylinux1_x86_64")
-_CP311 = ("--python-version", "3.11", "--platform", "manylinux2014_x86_64", "--platform", "manylinux1_x86_64")
-_WHEELS: dict[str, tuple[str, ...]] = {
-    "nvidia-nccl-cu12==2.32.3": (),
-    "nvidia-cublas-cu12==12.8.4.1": (),
-    "nvidia-cudnn-cu12==9.1.0.70": (),
-    "nvidia-cusparse-cu12==12.3.1.170": (),
-    "nvidia-cufft-cu12==11.2.1.3": (),
-    "nvidia-curand-cu12==10.3.5.147": (),
-    "nvidia-nvjpeg-cu12==12.3.3.54": (),
-    "cupy-cuda12x==14.2.0": _CP311,
-}
-_OLD_WHEELS: dict[str, tuple[str, ...]] = {
-    "tensorflow-gpu==1.5.0": _CP36,
-    "tensorflow-gpu==1.12.0": _CP36,
-    "xgboost==0.90": ("--platform", "manylinux1_x86_64"),
-    "catboost==0.24": _CP36,
-    "nvidia-nccl-cu12==2.16.2": ("--platform", "manylinux1_x86_64"),
-    "nvidia-nccl-cu12==2.21.5": (),
-    "torch==2.5.1": _CP311,
-}
-"""CUDA 9.0 to 12.4."""
-
-
-@pytest.mark.parametrize("requirement", _WHEELS)
+@pytest.mark.parametrize("requirement", gpu_wheels.WHEELS)
 def test_libraries_of_published_wheels(requirement: str) -> None:
-    assert compare(pypi_wheel(requirement, *_WHEELS[requirement]), old=False)
+    assert compared(requirement, old=False)
 
 
-@pytest.mark.parametrize("requirement", _OLD_WHEELS)
+@pytest.mark.parametrize("requirement", gpu_wheels.OLD_WHEELS)
 def test_libraries_of_older_wheels(requirement: str) -> None:
-    assert compare(pypi_wheel(requirement, *_OLD_WHEELS[requirement]), old=True)
+    assert compared(requirement, old=True)
 
 
-def compare(wheel: Path, old: bool) -> int:
+def compared(requirement: str, old: bool) -> int:
     """How many libraries of a wheel have GPU code; each is compared."""
-    compared = 0
-    for path in _libraries(wheel):
-        ours = walked(path)
-        if ours:
-            # 11.8 is older than the suffix `a` and lists such code without it.
-            wanted = _without_suffix(ours) if old else ours
-            assert wanted == listed(path, old), path.name
-            compared += 1
-        path.unlink()
-    return compared
+    wheel, count = gpu_wheels.wheel_of(requirement), 0
+    for name in gpu_wheels.libraries(wheel):
+        with gpu_wheels.member(wheel, name) as path:
+            ours = walked(path)
+            if ours:
+                # 11.8 is older than the suffix `a` and lists such code without it.
+                wanted = _without_suffix(ours) if old else ours
+                assert wanted == listed(path, old), name
+                count += 1
+    return count
 
 
 def _without_suffix(counts: Counter[str]) -> Counter[str]:
@@ -193,10 +168,3 @@ def _without_suffix(counts: Counter[str]) -> Counter[str]:
     for name, count in counts.items():
         folded[name.rstrip("a")] += count
     return folded
-
-
-def _libraries(wheel: Path) -> list[Path]:
-    directory = cache_directory("wheels", wheel.stem)
-    with zipfile.ZipFile(wheel) as archive_file:
-        names = [n for n in archive_file.namelist() if ".so" in n.rpartition("/")[2]]
-        return [Path(archive_file.extract(name, directory)) for name in names]

@@ -1,4 +1,4 @@
-"""GPU001 to GPU012: each rule where it fires and where it does not."""
+"""GPU001 to GPU013: each rule where it fires and where it does not."""
 
 from dataclasses import replace as dataclass_replace
 
@@ -43,7 +43,7 @@ def finding(rule: str, *arguments, **options) -> Finding:
     return found
 
 
-ALL = [f"GPU{number:03}" for number in range(1, 13)]
+ALL = [f"GPU{number:03}" for number in range(1, 14)]
 
 
 def test_an_image_without_gpu_code_has_no_gpu_rules_to_meet() -> None:
@@ -467,3 +467,51 @@ def test_an_image_without_a_c_library_gets_what_is_injected() -> None:
     assert {r.rule: r.outcome for r in check(context).checks}["GPU007"] == "fail"
     bare = dataclass_replace(context, closure=dataclass_replace(context.closure, libcs=frozenset()))
     assert {r.rule: r.outcome for r in check(bare).checks}["GPU007"] == "ok"
+
+
+# GPU013
+
+
+COMPILER = "/usr/lib64/libnvidia-ptxjitcompiler.so.550.54.14"
+
+
+def only_ptx(opens: str | None, compiler: str = "", extra=(), driver: str = "550.54.14"):
+    """A cell whose own code is PTX for 7.0 on a V100, with the libcuda that is opened and the compiler library."""
+    files = {"/app": gpu_file(module([], ["70@8.0"])), **dict(extra)}
+    context = cell(image(files), host(V100, driver=driver), PLAIN if opens else INJECTING, opens=opens)
+    if compiler:
+        opened = context.closure.opens | {"libnvidia-ptxjitcompiler.so.1": compiler}
+        context = dataclass_replace(context, closure=dataclass_replace(context.closure, opens=opened))
+    return context
+
+
+def answer(context, rule: str) -> str:
+    return {result.rule: result.outcome for result in check(context).checks}[rule]
+
+
+def test_ptx_alone_without_the_compiler_library_fails() -> None:
+    bundled_driver = {"/opt/libcuda.so.550.54.14": libcuda("12.4")}
+    context = only_ptx("/opt/libcuda.so.550.54.14", extra=bundled_driver.items())
+    assert answer(context, "GPU013") == "fail"
+    (found,) = (each for each in check(context).findings if each.rule == "GPU013")
+    assert "PTX JIT compiler library not found" in found.predicted_error
+    assert "{" not in found.title + found.why + found.remedy
+
+
+def test_ptx_alone_with_the_compiler_library_is_fine() -> None:
+    assert answer(only_ptx("", COMPILER), "GPU013") == "ok"
+
+
+def test_the_compiler_library_matters_where_ptx_is_all_there_is() -> None:
+    fitting = image({"/app": gpu_file(module(["70"], ["70@8.0"]))})
+    assert outcomes(fitting, host(V100, driver="550.54.14"))["GPU013"] == "not-applicable"
+
+
+def test_native_code_beside_it_makes_the_missing_compiler_a_risk() -> None:
+    native = {"/other": gpu_file(module(["70"]))}
+    assert answer(only_ptx("", extra=native.items()), "GPU013") == "risk"
+
+
+def test_whether_an_old_driver_needs_the_compiler_library_is_unknown() -> None:
+    profile = image({"/app": gpu_file(module([], ["35@4.1"]))})
+    assert outcomes(profile, host(K80, driver="375.51"))["GPU013"] == "unknown"

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from imgcheck.binaries.gpu.pages import release
 from imgcheck.errors import ElfError
 
 MAGIC = b"\x50\xed\x55\xba"
@@ -27,6 +28,8 @@ _CONTAINER = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _ENTRY_LIMIT = 1 << 20
 _CHUNK = 1 << 22
+_HELD = 256
+"""Headers read between two releases of pages: some 16 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def containers(area: memoryview) -> Iterator[Container]:
     What does not parse ends its container; the walk goes on at the next magic. Raises ElfError where there are more
     than a million entries, which no real file has.
     """
-    at, left = 0, _ENTRY_LIMIT
+    at, left, held = 0, _ENTRY_LIMIT, 0
     while (at := _next_magic(area, at)) >= 0:
         if at + _CONTAINER.size > len(area):
             return
@@ -76,6 +79,10 @@ def containers(area: memoryview) -> Iterator[Container]:
         begin, end = at + header_size, min(at + header_size + size, len(area))
         entries = tuple(_entries(area, begin, end, left))
         left -= len(entries)
+        held += len(entries) + 1
+        if held >= _HELD:
+            release(area)
+            held = 0
         if left <= 0:
             raise ElfError("absurd fatbin: more than a million entries")
         yield Container(at, entries)
