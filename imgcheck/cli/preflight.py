@@ -103,6 +103,7 @@ def _task(arguments):
         requeue=parsed.incompatible == "requeue",
         on_missing=parsed.on_missing,
         timeout=parsed.timeout,
+        attached=parsed.attached_digest or ("" if parsed.trust_attached else None),
         store="none" if parsed.no_store else parsed.store or "default",
     )
     files = [path for site in parsed.rules for path in (site, *site.rglob("*"))]
@@ -151,6 +152,7 @@ def _parser():
     parser.add_argument("--host", metavar="HOST.json", help="hold it against this host instead of this node")
     parser.add_argument("--require-gpu", action="store_true", help="no usable GPU is a failure")
     parser.add_argument("--cache", metavar="DIR", help="keep probes and answers there (default: a private directory)")
+    options.add_attached_options(parser)
     options.add_store_options(parser)
     options.add_rules_option(parser)
     return parser

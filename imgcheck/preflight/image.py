@@ -18,6 +18,7 @@ SUFFIX = ".imgcheck.json"
 """What is appended to an image's path for its profile: x.sif has x.sif.imgcheck.json beside it."""
 _LARGEST = 256 << 20
 """Bytes of a profile, hundreds of times what a large image's has: a prolog runs as root on files of any user."""
+_MAKE_ONE = "give a profile: imgcheck profile IMAGE -o FILE.json; or attach one (imgcheck attach) and trust it here"
 _LOCAL = ("oci:", "oci-archive:", "docker-archive:", "dir:", "sif:")
 
 
@@ -62,6 +63,21 @@ def stored_profile(reference: str, place: StorePlace) -> ImageProfile | None:
         return store.profile(image.config_digest)
 
 
+def registry_profile(reference: str, digest: str) -> ImageProfile:
+    """The profile attached to an image in a registry, with `digest` that artifact alone; no layer is fetched.
+
+    Raises SourceError where the registry cannot be asked or no attached profile is of this image and version.
+    """
+    from imgcheck.attach.profile import attached_profile
+    from imgcheck.sources.open import open_image
+
+    with open_image(reference) as image:
+        profile, said = attached_profile(image, digest)
+    if profile is None:
+        raise NoProfileError(f"{reference}: {said.partition('; ')[0]}", _MAKE_ONE)
+    return profile
+
+
 def analyse(reference: str, place: StorePlace, limit: float) -> ImageProfile:
     """The profile of a local image, made within `limit` seconds or not at all, by a process that can be killed.
 
@@ -71,7 +87,7 @@ def analyse(reference: str, place: StorePlace, limit: float) -> ImageProfile:
     if not is_local(reference):
         raise SourceError(
             f"{reference}: no profile, and images in registries are not fetched on a node",
-            "give a profile: imgcheck profile IMAGE -o FILE.json",
+            _MAKE_ONE,
         )
     with tempfile.TemporaryDirectory(prefix="imgcheck-") as directory:
         target = Path(directory) / "profile.json"

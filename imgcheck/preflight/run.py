@@ -45,6 +45,8 @@ class Task:
     timeout: float = 60.0
     """Seconds for everything."""
     store: StorePlace = DEFAULT
+    attached: str | None = None
+    """The digest of a profile attached in the registry to believe; "" any of them, None none."""
 
 
 @dataclass
@@ -88,7 +90,9 @@ def unchecked(scheduler: Scheduler, error: BaseException) -> tuple[Outcome, list
 def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str]]:
     profile = image.find_profile(task.reference, case.inputs)
     if profile is None:
-        if task.on_missing == "analyse":
+        if task.attached is not None and not image.is_local(task.reference):
+            profile = image.registry_profile(task.reference, task.attached)
+        elif task.on_missing == "analyse":
             profile = image.analyse(task.reference, task.store, task.timeout)
         else:
             profile = image.stored_profile(task.reference, task.store)
