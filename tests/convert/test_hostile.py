@@ -7,6 +7,7 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from imgcheck.convert.run import ConvertOptions, Limits, convert
 from imgcheck.convert.targets import TARGETS
 from imgcheck.errors import ImgcheckError
+from imgcheck.profile.build import build_profile
+from imgcheck.progress import SILENT
 from imgcheck.sources.open import open_image
 from tests.convert.members import Device, Dir, Reg, Sym, build
 from tests.images import ImageBuilder
@@ -207,6 +210,34 @@ def test_hostile_layers_stay_inside(name, target, victim, tmp_path):
     for members in CORPUS[name]:
         image.layer(_layer(members, victim))
     _convert(image, target, tmp_path)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_hostile_layers_are_analysed_without_a_trace(name, victim, tmp_path):
+    image = ImageBuilder(entrypoint=("/bin/x",), working_directory="/w")
+    for members in CORPUS[name]:
+        image.layer(_layer(members, victim))
+    layout = image.write(tmp_path / "layout", tag="test")
+    with open_image(f"oci:{layout}:test") as opened, suppress(ImgcheckError):
+        build_profile(opened, SILENT)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_hostile_trees_stay_inside_when_they_come_as_squashfs(name, victim, tmp_path):
+    """What survives of a hostile image in a SIF is a hostile SIF."""
+    image = ImageBuilder(entrypoint=("/bin/x",), working_directory="/w")
+    for members in CORPUS[name]:
+        image.layer(_layer(members, victim))
+    layout = image.write(tmp_path / "layout", tag="test")
+    sif = layout / "app.sif"
+    with open_image(f"oci:{layout}:test") as opened, suppress(ImgcheckError):
+        convert(opened, "sif", sif)
+    if not sif.exists():
+        return
+    (tmp_path / "out").mkdir()
+    with open_image(str(sif)) as opened, suppress(ImgcheckError):
+        convert(opened, "sandbox", tmp_path / "out/made")
+    _check_inside(tmp_path / "out/made")
 
 
 @pytest.mark.parametrize("target", TARGETS)
