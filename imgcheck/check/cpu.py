@@ -400,32 +400,49 @@ def _unused(context: Context, host: _Host, code: list, answers: Answers) -> None
     if host.features is None:
         answers.answer("CPU004", "unknown", "the host's CPU features are not known")
         return
-    findings = [found for each in hot if (found := _leaves_unused(context, host, *each))]
+    alike: dict[tuple[str, tuple[str, ...]], list[tuple[FileRecord, Linkage, Isa]]] = defaultdict(list)
+    for record, linkage, isa in sorted(hot, key=lambda each: -each[2].vector_functions):
+        unused = _unused_by(context, host, record, linkage, isa)
+        if unused:
+            alike[_tensorflow_words(context, record), unused].append((record, linkage, isa))
+    findings = [_unused_finding(context, host, *key, files) for key, files in alike.items()]
     answers.conclude("CPU004", findings, "libraries with much vector arithmetic use what this CPU offers")
 
 
-def _leaves_unused(context: Context, host: _Host, record: FileRecord, linkage: Linkage, isa: Isa) -> Finding | None:
+def _unused_by(context: Context, host: _Host, record: FileRecord, linkage: Linkage, isa: Isa) -> tuple[str, ...]:
+    """Vector extensions of the CPU that the file neither was compiled for nor chooses; empty where nothing is lost."""
     table = cpus.features(host.knowledge, linkage.machine)
-    tensorflow = _tensorflow_words(context, record)
     used = _compiled_for(host, isa)
-    if not tensorflow:
+    if not _tensorflow_words(context, record):
         used |= {use.feature for use in isa.uses if use.answer != "required"}
     free = [name for name, entry in table.items() if entry.vector and host.has(linkage.machine, name) is True]
-    unused = [name for name in free if name not in used]
-    if not any(table[name].vector == "gain" for name in unused):
-        return None
+    unused = tuple(name for name in free if name not in used)
+    return unused if any(table[name].vector == "gain" for name in unused) else ()
+
+
+def _unused_finding(
+    context: Context,
+    host: _Host,
+    tensorflow: str,
+    unused: tuple[str, ...],
+    files: list[tuple[FileRecord, Linkage, Isa]],
+) -> Finding:
+    """One finding for all `files` that leave the same extensions unused, the one with most vector code first."""
+    evidence = tuple(
+        context.evidence(
+            record,
+            f"{isa.vector_functions} vector functions, compiled for {isa.baseline or 'the baseline'}",
+            unused=" ".join(unused),
+            baseline=isa.baseline,
+        )
+        for record, _, isa in files
+    )
+    record, linkage, isa = files[0]
     return context.finding(
         "CPU004",
         "degraded",
-        subject=record.path,
-        evidence=(
-            context.evidence(
-                record,
-                f"{isa.vector_functions} vector functions, compiled for {isa.baseline or 'the baseline'}",
-                unused=" ".join(unused),
-                baseline=isa.baseline,
-            ),
-        ),
+        subject=" ".join(unused),
+        evidence=evidence,
         variant=tensorflow,
         path=record.path,
         functions=isa.vector_functions,

@@ -90,8 +90,10 @@ class _Judged:
     checks: tuple[CheckResult, ...]
 
     @property
-    def rank(self) -> tuple[int, int]:
-        return VERDICTS.index(self.verdict), len(self.findings)
+    def rank(self) -> tuple[int, bool, int]:
+        """Best first: among equals the runtime that brings the driver of a host's GPU, then the one with less to say."""
+        without_driver = self.host.gpus.known and not self.runtime.injects_driver
+        return VERDICTS.index(self.verdict), without_driver, len(self.findings)
 
     @property
     def summary(self) -> HostSummary:

@@ -224,6 +224,14 @@ def test_baseline_tensorflow_on_broadwell_names_what_it_leaves_unused() -> None:
     )
 
 
+def test_libraries_that_leave_the_same_unused_are_one_finding_with_the_hottest_first() -> None:
+    plugin = TENSORFLOW.replace("python/_pywrap_tensorflow_internal", "contrib/plugin")
+    files = {plugin: code(use("sse2"), vector_functions=2000), TENSORFLOW: code(use("sse2"), vector_functions=40000)}
+    answers = check(context(files, cpu("broadwell"), components=[Component("TensorFlow", "1.12.0")]))
+    (finding,) = findings(answers, "CPU004")
+    assert [evidence.path for evidence in finding.evidence] == [TENSORFLOW, plugin]
+
+
 def test_broadwell_tensorflow_on_broadwell_leaves_nothing_unused() -> None:
     files = {TENSORFLOW: code(use("avx2"), use("fma"), use("avx"), vector_functions=40000, baseline="x86-64-v3")}
     answers = check(context(files, cpu("broadwell"), components=[Component("TensorFlow", "1.12.0")]))
