@@ -2,9 +2,9 @@
 
     python -m bench.gpu [--runs N]
 
-The wheels are those that the tests compare, and two larger ones; they are taken from PyPI when missing. Each reader is a
-process of its own, and the file is in the page cache. cuobjdump is 11.8, which reads all three files; it takes two calls,
-one for each kind.
+The wheels are those that the tests compare, and two larger ones; they are taken from PyPI when missing. Each reader is
+a process of its own, and the file is in the page cache. cuobjdump is 11.8, which reads all three files; it takes two
+calls, one for each kind.
 """
 
 import argparse

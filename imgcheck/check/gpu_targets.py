@@ -1,7 +1,9 @@
 """GPU003, GPU004, GPU008, GPU010, GPU011: the image's GPU code against the host's GPUs."""
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case, Kind
@@ -14,6 +16,11 @@ from imgcheck.versions import compare, parse
 
 _REACHED = ("entry", "import")
 _SHOWN = 8
+
+_OPEN_FEATURES = 4
+"""Names come from images; targets have two features, sramecc and xnack."""
+
+AmdFit = Literal["yes", "no", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -166,33 +173,54 @@ def _fitting(case: Case) -> str:
 
 def _no_amd_code(case: Case) -> Iterator[Finding]:
     offered = {target for _, code in case.amd_code for target in code.amd}
-    if not case.amd_code or not case.amd_kinds:
+    if not case.amd_code:
         return
-    lacking = [kind for kind in case.amd_kinds if not any(amd_fits(case.knowledge, t, kind.target) for t in offered)]
-    for kind in lacking:
+    fits = {kind: _best_amd(case.knowledge, offered, kind) for kind in case.amd_kinds}
+    fails = bool(fits) and all(fit == "no" for fit in fits.values()) and not (case.kinds and case.wants_nvidia)
+    for kind in (kind for kind, fit in fits.items() if fit != "yes"):
+        undecided = fits[kind] == "undecided"
+        note = "; whether the GPU runs with the features that they ask for is not known" if undecided else ""
         yield case.context.finding(
             "GPU003",
-            "fail" if len(lacking) == len(case.amd_kinds) else "risk",
+            "fail" if fails else "risk",
             kind.label,
             tuple(case.context.evidence(record, f"code for {', '.join(code.amd)}") for record, code in case.amd_code),
             variant="amd",
             gpu=kind.label,
             capability=kind.target,
-            targets=", ".join(sorted(offered)),
+            targets=", ".join(sorted(offered)) + note,
             needed=f"code for exactly {kind.target}",
             option=f"--offload-arch={kind.target}",
             supported=", ".join(sorted(offered)),
         )
 
 
+def _best_amd(knowledge: Knowledge, offered: set[str], kind: Kind) -> AmdFit:
+    """Whether one of the targets fits, whatever those features are that the host's target does not tell.
+
+    xnack is such a one: a mode of the process (HSA_XNACK), which the kernel does not list.
+    """
+    if not kind.target:
+        return "undecided"
+    told = {feature[:-1] for feature in kind.target.split(":")[1:]}
+    asked = {feature[:-1] for target in offered for feature in target.split(":")[1:]}
+    open_features = sorted(asked - told)[:_OPEN_FEATURES]
+    settings = itertools.product("+-", repeat=len(open_features))
+    hosts = [":".join([kind.target, *map("".join, zip(open_features, signs, strict=True))]) for signs in settings]
+    answers = {any(amd_fits(knowledge, target, host) for target in offered) for host in hosts}
+    return "undecided" if len(answers) > 1 else "yes" if True in answers else "no"
+
+
 def amd_fits(knowledge: Knowledge, target: str, host: str) -> bool:
-    """Whether code for AMD `target` ("gfx90a:xnack-", "gfx11-generic") runs on `host` ("gfx90a:sramecc+:xnack-")."""
+    """Whether code for AMD `target` ("gfx90a:xnack-", "gfx11-generic") runs on `host` ("gfx90a:sramecc+:xnack-").
+
+    A feature that the code names must be set so on the host; one that it does not name may be either.
+    """
     name, *wanted = target.split(":")
     own, *present = host.split(":")
     if name != own and own not in gpus.amd_generics(knowledge).get(name, ()):
         return False
-    known = {feature[:-1]: feature[-1] for feature in present}
-    return all(known.get(feature[:-1], feature[-1]) == feature[-1] for feature in wanted)
+    return set(wanted) <= set(present)
 
 
 def only_ptx(case: Case, answers: Answers) -> None:

@@ -4,6 +4,7 @@ import os
 import re
 
 from imgcheck.documents.host import SCHEMA_VERSION, Fact, HostProfile, absent, known, unknown
+from imgcheck.host.amd import with_amd
 from imgcheck.host.cpu import probe_cpu
 from imgcheck.host.fabrics import probe_fabrics
 from imgcheck.host.files import Root
@@ -36,7 +37,7 @@ def probe_host(root: str = "/", knowledge: Knowledge | None = None) -> HostProfi
         kernel=_kernel(files),
         glibc=_glibc(files, libraries),
         driver=nvidia.driver,
-        gpus=nvidia.gpus,
+        gpus=with_amd(files, nvidia.gpus),
         libraries=injectable(files, rules, libraries, driver),
         runtimes=probe_runtimes(files, rules, driver),
         distribution=_distribution(files),

@@ -262,14 +262,30 @@ def amd_host(target: str) -> HostProfile:
     [
         ("gfx90a", "gfx90a:sramecc+:xnack-", "ok"), ("gfx90a:xnack+", "gfx90a:sramecc+:xnack-", "fail"),
         ("gfx908", "gfx90a:sramecc+:xnack-", "fail"), ("gfx11-generic", "gfx1102", "ok"),
-        ("gfx11-generic", "gfx1030", "fail"),
+        ("gfx11-generic", "gfx1030", "fail"), ("gfx90a:xnack-", "gfx90a:sramecc+", "risk"),
+        ("gfx90a:xnack+ gfx90a:xnack-", "gfx90a:sramecc+", "ok"), ("gfx908:xnack-", "gfx90a:sramecc+", "fail"),
+        ("gfx90a:sramecc-", "gfx90a:sramecc+", "fail"), ("gfx1100", "", "risk"),
     ],
 )  # fmt: skip
 def test_amd_code_needs_its_exact_target_or_a_generic_one(target: str, on: str, outcome: str) -> None:
-    profile = image({"/app": CodeFacts(1, gpu=GpuCode(amd=(target,)))})
+    profile = image({"/app": CodeFacts(1, gpu=GpuCode(amd=tuple(target.split())))})
     answers = outcomes(profile, amd_host(on), PLAIN, opens=None)
     assert answers["GPU003"] == outcome
     assert answers["GPU007"] == "not-applicable"
+
+
+def test_two_kinds_of_amd_gpu_of_which_one_fits_is_a_risk() -> None:
+    gpus = (Gpu("MI210", "amd", target="gfx90a"), Gpu("W6800", "amd", target="gfx1030"))
+    mixed = HostProfile("1.0", "host", gpus=known(gpus, "test"))
+    found = finding("GPU003", image({"/app": CodeFacts(1, gpu=GpuCode(amd=("gfx1030",)))}), mixed, PLAIN, opens=None)
+    assert (found.severity, found.subject) == ("risk", "MI210 (gfx90a)")
+
+
+def test_amd_code_on_a_host_without_gpu() -> None:
+    profile = image({"/app": CodeFacts(1, gpu=GpuCode(amd=("gfx1030",)))})
+    assert outcomes(profile, host(), PLAIN, opens=None)["GPU011"] == "degraded"
+    assert outcomes(profile, host(V100, driver="550.54.14"), PLAIN, opens=None)["GPU011"] == "degraded"
+    assert outcomes(profile, amd_host("gfx1030"), PLAIN, opens=None)["GPU011"] == "ok"
 
 
 def test_nvidia_code_on_an_amd_host_lacks_a_gpu() -> None:
