@@ -1,0 +1,101 @@
+"""Files made to break the parsers: damaged anywhere, absurd counts, and data that unpacks to gigabytes."""
+
+import struct
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.gpu import hip
+from imgcheck.binaries.gpu.engine import read_gpu
+from imgcheck.documents.facts import GpuCode
+from imgcheck.errors import ElfError
+from tests.gpu_files import container, entry
+from tests.tools import compile_c
+
+_BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
+_TRIPLE = b"hipv4-amdgcn-amd-amdhsa--gfx90a"
+
+
+def bundle(count: int = 1, length: int = len(_TRIPLE)) -> bytes:
+    return _BUNDLE + struct.pack("<QQQQ", count, 0, 0, length) + _TRIPLE
+
+
+def _array(name: str, section: str, data: bytes) -> str:
+    values = ",".join(map(str, data))
+    return f'__attribute__((section("{section}"), used, aligned(8))) const unsigned char {name}[] = {{{values}}};\n'
+
+
+def everything() -> bytes:
+    """A library that holds something for every parser."""
+    source = (
+        _array("fatbin", ".nv_fatbin", container(entry(2, 70), entry(1, 70), entry(0x100, 0, header=216)))
+        + _array("relocatable", "__nv_relfatbin", container(entry(0x40, 80)))
+        + _array("amd", ".hip_fatbin", bundle())
+        + _array("compat", ".nv.compat", b"\x02\x09\x01")
+        + _array("tools", ".note.nv.tkinfo", b"Cuda compilation tools, release 13.0, V13.0.88")
+        + _array("note", ".note.cuda.fwd_compatibility", b'{"CUDA version": "12.9", "driver": [535]}')
+        + 'const char *torch = "sm_50 sm_90", *nccl = "NCCL version 2.21.5+cuda12.4";\n'
+    )
+    flags = ("-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libtorch_python.so")
+    return compile_c(source, *flags, out="libtorch_python.so").read_bytes()
+
+
+def read(data: bytes) -> GpuCode | None:
+    try:
+        return read_gpu(memoryview(data), Elf(data))
+    except ElfError:
+        return None
+
+
+def test_the_undamaged_file_holds_something_for_every_parser() -> None:
+    found = read(everything())
+    assert found is not None
+    assert found.modules[0].sass == ("70",)
+    assert (found.amd, found.libraries, found.built_for) == (("gfx90a",), ("NCCL 2.21.5+cuda12.4",), ("5.0", "9.0"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1 << 20), st.binary(min_size=1, max_size=16)), min_size=1, max_size=8))
+def test_damage_anywhere_in_a_library(damage: list[tuple[int, bytes]]) -> None:
+    data = bytearray(everything())
+    size = len(data)
+    for at, noise in damage:
+        data[at % size : at % size + len(noise)] = noise
+    read(bytes(data[:size]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 255), st.binary(min_size=4, max_size=4), st.integers(0, 1 << 20), st.binary(max_size=16))
+def test_damage_anywhere_in_a_cubin(abi: int, flags: bytes, at: int, noise: bytes) -> None:
+    data = bytearray(everything())
+    size = len(data)
+    at %= size
+    data[at : at + len(noise)] = noise
+    data[8:9], data[18:20], data[48:52] = bytes([abi]), struct.pack("<H", 190), flags
+    found = read(bytes(data[:size]))
+    assert found is None or found.modules[0].count == 1
+
+
+@pytest.mark.parametrize("damaged", [bundle(count=1 << 63), bundle(length=1 << 63), bundle(count=0), _BUNDLE])
+def test_absurd_hip_bundles(damaged: bytes) -> None:
+    started = time.perf_counter()
+    assert hip.bundle_targets(memoryview(damaged)) <= {"gfx90a"}
+    assert time.perf_counter() - started < 1
+
+
+@pytest.mark.parametrize("method", ["zlib", "zstd"])
+def test_a_hip_bundle_that_unpacks_to_a_quarter_of_a_gigabyte(method: str) -> None:
+    import zlib
+
+    import zstandard
+
+    plain = bundle() + bytes(1 << 28)
+    squeezed = zlib.compress(plain, 1) if method == "zlib" else zstandard.compress(plain)
+    packed = b"CCOB" + struct.pack("<HHQQQ", 3, method == "zstd", 0, 0, 0) + squeezed
+    del plain
+    started = time.perf_counter()
+    assert hip.bundle_targets(memoryview(packed)) == {"gfx90a"}
+    assert time.perf_counter() - started < 1
