@@ -106,8 +106,8 @@ class Answers:
     findings: list[Finding] = field(default_factory=list)
     checks: list[CheckResult] = field(default_factory=list)
 
-    def answer(self, rule: str, outcome: Outcome, reason: str) -> None:
-        self.checks.append(CheckResult(rule, outcome, reason))
+    def answer(self, rule: str, outcome: Outcome, reason: str, open: str = "") -> None:
+        self.checks.append(CheckResult(rule, outcome, reason, open))
 
     def found(self, finding: Finding) -> None:
         self.findings.append(finding)
@@ -121,7 +121,7 @@ class Answers:
         self.findings.extend(found)
         worst = next((level for level in _WORST_FIRST if any(f.severity == level for f in found)), None)
         if worst and (worst != "degraded" or not unknown):
-            self.answer(rule, worst, _titles(finding for finding in found if finding.severity == worst))
+            self.answer(rule, worst, _titles(finding for finding in found if finding.severity == worst), unknown)
         elif unknown:
             self.answer(rule, "unknown", unknown)
         else:

@@ -91,7 +91,7 @@ class _Judged:
 
     @property
     def rank(self) -> tuple[int, bool, int]:
-        """Best first: among equals the runtime that brings the driver of a host's GPU, then the one with less to say."""
+        """Best first; among equals what brings the driver of the host's GPU, then what has less to say."""
         without_driver = self.host.gpus.known and not self.runtime.injects_driver
         return VERDICTS.index(self.verdict), without_driver, len(self.findings)
 
@@ -182,13 +182,13 @@ def _judge(
     checks = [result for answer in answers for result in answer.checks]
     if request.review:
         reviewed = [request.review(finding, host) for finding in findings]
-        checks = [_reviewed(result, findings, reviewed) for result in checks]
+        checks = [review_result(result, findings, reviewed) for result in checks]
         findings = reviewed
     findings.sort(key=lambda finding: (_SEVERITY_ORDER.index(finding.severity), finding.rule))
     return _Judged(host, runtime, chosen_by, verdict_of(findings, checks), tuple(findings), tuple(checks))
 
 
-def _reviewed(result: CheckResult, before: Sequence[Finding], after: Sequence[Finding]) -> CheckResult:
+def review_result(result: CheckResult, before: Sequence[Finding], after: Sequence[Finding]) -> CheckResult:
     """A rule's answer after a review: its worst finding that still counts, where one of them changed."""
     changed = any(old != new for old, new in zip(before, after, strict=True) if old.rule == result.rule)
     if not changed or result.outcome == "unknown":
@@ -198,6 +198,8 @@ def _reviewed(result: CheckResult, before: Sequence[Finding], after: Sequence[Fi
     worst = min(severities, key=_SEVERITY_ORDER.index, default="info")
     waived = sum(bool(finding.waived) for finding in own)
     reason = f"{result.reason} ({waived} of {len(own)} findings waived)" if waived else result.reason
+    if worst == "info" and result.open:
+        return msgspec.structs.replace(result, outcome="unknown", reason=result.open)
     return msgspec.structs.replace(result, outcome="ok" if worst == "info" else worst, reason=reason)
 
 

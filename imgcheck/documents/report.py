@@ -57,6 +57,8 @@ class CheckResult(Complete, frozen=True):
     rule: str
     outcome: Outcome
     reason: str
+    open: str = ""
+    """A question that stays open besides: what the outcome is where a policy waives the findings."""
 
 
 class Cell(Complete, frozen=True):

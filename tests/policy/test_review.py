@@ -2,7 +2,10 @@
 
 import datetime
 
-from imgcheck.documents.report import HostSummary, ImageSummary, Report
+import msgspec
+
+from imgcheck.check import run
+from imgcheck.documents.report import CheckResult, HostSummary, ImageSummary, Report
 from imgcheck.policy.baseline import Accepted, Baseline, baseline_of
 from imgcheck.policy.document import Policy, Waiver
 from imgcheck.policy.review import Reviewer
@@ -91,3 +94,13 @@ def test_a_new_baseline_holds_what_counts():
     assert [(each.host, each.rule, each.severity) for each in baseline_of(report).findings] == [
         ("node1", "CPU002", "risk")
     ]
+
+
+def test_waiving_a_finding_does_not_hide_the_question_that_is_open_besides():
+    before = finding()
+    after = msgspec.structs.replace(before, waived="accepted")
+    answered = CheckResult(before.rule, "fail", before.title, open="one file could not be read")
+    reviewed = run.review_result(answered, [before], [after])
+    assert (reviewed.outcome, reviewed.reason) == ("unknown", "one file could not be read")
+    settled = run.review_result(CheckResult(before.rule, "fail", before.title), [before], [after])
+    assert settled.outcome == "ok"
