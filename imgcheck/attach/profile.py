@@ -31,17 +31,17 @@ def attached_profile(image: Image, digest: str = "") -> tuple[ImageProfile | Non
     """
     if image.attached is None:
         return None, "no profile can be attached to an image outside a registry; it was analysed"
-    why = "no profile is attached to the image; it was analysed"
+    why = f"no attached profile has the digest {digest}" if digest else "no profile is attached to the image"
     for artifact in image.attached(ARTIFACT_TYPE):
         if digest and artifact.digest != digest:
             continue
         try:
             profile = _checked(image, artifact)
         except (DocumentError, SourceError) as error:
-            why = f"{error.message}; the image was analysed"
+            why = error.message
             continue
         return named_as(image, profile), f"the attached profile {artifact.digest} was used ({artifact.created})"
-    return None, f"no attached profile has the digest {digest}; the image was analysed" if digest else why
+    return None, f"{why}; the image was analysed"
 
 
 def _checked(image: Image, artifact: Attached) -> ImageProfile:

@@ -153,6 +153,11 @@ def test_only_the_digest_whose_signature_was_verified_counts_where_one_is_named(
     subject = json.loads(command("profile", image)[1])["manifest_digest"]
     attach(image, subject, Artifact(ARTIFACT_TYPE, BLOB_TYPE, b"forged later", {}), PLAIN)
     assert f"attached profile {digest} was used" in command("profile", image, "--attached-digest", digest)[2]
+    old = json.loads(command("profile", image)[1]) | {"engines": {"isa": "old"}}
+    data = gzip.compress(msgspec.json.encode(old))
+    stale = attach(image, subject, Artifact(ARTIFACT_TYPE, BLOB_TYPE, data, {}), PLAIN).partition("@")[2]
+    said = command("profile", image, "--attached-digest", stale)[2]
+    assert f"{stale} was made by another version of imgcheck; the image was analysed" in said
     other = "sha256:" + "0" * 64
     said = command("profile", image, "--attached-digest", other)[2]
     assert said == f"imgcheck: note: no attached profile has the digest {other}; the image was analysed\n"
