@@ -17,6 +17,7 @@ from pathlib import Path
 
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.engine import analyse_isa
+from imgcheck.binaries.isa.variants import is_variant_path
 from imgcheck.documents.facts import Isa
 from tests.isa.programs import MODELS, SOURCES, predicted
 from tests.tools import cache_directory, compile_c, need
@@ -24,6 +25,8 @@ from tests.tools import cache_directory, compile_c, need
 MARCHES = ("x86-64", "nehalem", "sandybridge", "haswell", "skylake-avx512")
 STYLES = {"O2-stripped": ("-O2", "-s"), "O3": ("-O3",), "O0": ("-O0",), "static": ("-O2", "-static", "-s")}
 _RANK = ("runs", "unknown", "dies")
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
+"""Variables such as OPENBLAS_CORETYPE choose kernels whatever the CPU is; none may leak into a run."""
 _HERE = Path(__file__).parent
 
 
@@ -79,10 +82,12 @@ def packages(corpus: dict) -> Iterator[Case]:
 def _loaded(command: tuple[str, ...], code: str) -> tuple[Path, ...]:
     """The ELF files that the workload maps when it runs on this machine."""
     show = "\nprint('\\n'.join({l.split()[-1] for l in open('/proc/self/maps') if ' r-xp ' in l and '/' in l}))"
-    done = subprocess.run([*command[:-1], command[-1] + show], capture_output=True, text=True)
+    program = [*command[:-1], command[-1] + show]
+    done = subprocess.run(program, capture_output=True, text=True, env=_ENVIRONMENT)
     if done.returncode:
         raise SystemExit(f"the workload itself fails: {code}\n{done.stderr}")
-    return tuple(Path(line) for line in done.stdout.splitlines() if line.startswith("/"))
+    loaded = (line for line in done.stdout.splitlines() if line.startswith("/") and not is_variant_path(line))
+    return tuple(map(Path, loaded))
 
 
 _judged: dict[Path, Isa | None] = {}
@@ -106,7 +111,7 @@ def done(case: Case, model: str) -> str:
     # A package may refuse by itself where it would trap: both end the job.
     command = [need("qemu-x86_64"), "-cpu", model, *case.command]
     try:
-        status = subprocess.run(command, capture_output=True, timeout=600).returncode
+        status = subprocess.run(command, capture_output=True, timeout=600, env=_ENVIRONMENT).returncode
     except subprocess.TimeoutExpired:
         return "timeout"
     if status in (-4, 132):

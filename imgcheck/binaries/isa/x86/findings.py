@@ -22,6 +22,8 @@ VECTOR = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx5
 _START_BYTES = 64
 """The C library's start code is no longer than this up to its call."""
 _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
+_SAMPLE = 4_000
+"""Functions that say how dense an extension is in a file too large to decode."""
 _NAMED_USERS = 5_000
 _ORDINARY = ("sse3", "ssse3", "avx")
 """Where very many functions use what a compiler writes everywhere, no names tell them apart."""
@@ -72,18 +74,41 @@ class Findings:
         size = self.functions.end - self.functions.start
         budget = max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
         chosen = np.zeros(len(self.functions), bool)
+        chosen[self.population] = True
         for holders in self._holders_by_rarity():
             holders = holders[~chosen[holders]]
             cost = np.cumsum(size[holders])
             left = budget - int(size[chosen].sum())
             if len(holders) and cost[-1] > left:
                 holders = _spread(holders, size, left)
-                self.sampled = True
             chosen[holders] = True
         return np.flatnonzero(chosen)
 
-    sampled = False
-    """Not every function with a candidate was decoded."""
+    @cached_property
+    def population(self) -> np.ndarray:
+        """Functions by which the file is weighed: all that seem to hold vector code of any kind, or an even sample."""
+        holders = self._vector_candidates
+        return holders[:: len(holders) // _SAMPLE + 1] if self.sampled else holders
+
+    @cached_property
+    def _vector_candidates(self) -> np.ndarray:
+        wanted = self.table.holding(*VECTOR, *BASELINE)[self.candidates.set]
+        held = self.candidate_function[wanted]
+        return distinct(held[held >= 0])
+
+    @property
+    def vector_functions(self) -> int:
+        """How many functions hold vector code of any kind, estimated from the sample in large files."""
+        seen = int((self.vector | self.legacy)[self.population].sum())
+        return seen * len(self._vector_candidates) // max(len(self.population), 1)
+
+    @cached_property
+    def sampled(self) -> bool:
+        """Not every function with a candidate of interest can be decoded."""
+        size = self.functions.end - self.functions.start
+        held = self.candidate_function[self.interesting[self.candidates.set]]
+        cost = int(size[distinct(held[held >= 0])].sum())
+        return cost > max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
 
     def _holders_by_rarity(self) -> list[np.ndarray]:
         held = self.candidate_function
@@ -151,13 +176,8 @@ class Findings:
 
     @cached_property
     def legacy(self) -> np.ndarray:
-        """Functions with legacy SSE and none of it, as the screen sees them."""
-        marks = np.zeros(len(self.functions), bool)
-        held = self.candidate_function[self.table.holding(*BASELINE)[self.candidates.set]]
-        marks[held[held >= 0]] = True
-        vector = self.candidate_function[self.table.holding(*VECTOR)[self.candidates.set]]
-        marks[vector[vector >= 0]] = False
-        return marks
+        """Functions with legacy SSE and no VEX or EVEX vector code."""
+        return self.using(*BASELINE) & ~self.vector
 
     @cached_property
     def pairing(self) -> tuple[int, int]:

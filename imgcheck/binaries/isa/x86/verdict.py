@@ -37,6 +37,7 @@ _FAR_REASON = (
 _CLOSE = 5
 """Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
 objects and parameters that are not followed."""
+_SCALAR = ("bmi1", "bmi2", "movbe")
 _PATH_TRIES = 20
 """Paths that may turn out to hold a false call before reach is given up."""
 _LEGACY = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt")
@@ -73,7 +74,7 @@ def judge(found: Findings) -> Isa:
         uses=uses,
         baseline=_baseline(uses),
         code_bytes=found.layout.code_bytes,
-        vector_functions=int((found.vector | found.legacy).sum()),
+        vector_functions=found.vector_functions,
         asks_cpu=found.asks_cpu,
         limits=("Only a sample of the functions was decoded.",) if found.sampled else (),
     )
@@ -87,6 +88,9 @@ class _Judge:
         self._counted: dict[bytes, tuple[int, int]] = {}
         ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
         ordinary = ordinary & ~found.clones
+        self.population = np.zeros(len(found.functions), bool)
+        self.population[found.population] = True
+        ordinary &= self.population
         self.vector, self.legacy = found.open_vector & ordinary, found.legacy & ordinary
         self.density = Density(int(self.vector.sum()), int(self.legacy.sum()))
 
@@ -171,7 +175,9 @@ class _Judge:
             return self._is_legacy_baseline(feature, users)
         if feature not in _WIDE or density.share >= 0.12:
             return False
-        ordinary = users & (self.vector | (feature in ("bmi1", "bmi2", "movbe"))) & ~found.clones
+        ordinary = (
+            users & (self.vector | (feature in _SCALAR)) & ~found.clones & (self.population | (feature in _SCALAR))
+        )
         free, guarded = self._callers(found.open_users(feature) & ordinary)
         return int(ordinary.sum()) >= max(5, 0.02 * density.vector) and free >= max(guarded, 1)
 
@@ -185,7 +191,7 @@ class _Judge:
             return self._callers(open_users)[0] > 0
         if feature != "sse3" and unpack >= 20 and 10 * insert < unpack:
             return False
-        if open_users.sum() < max(5, 0.01 * (self.density.vector + self.density.legacy)):
+        if (open_users & self.population).sum() < max(5, 0.01 * (self.density.vector + self.density.legacy)):
             return False
         if (open_users & found.reached_by_exports[0]).sum() >= 0.25 * users.sum():
             return True
