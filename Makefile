@@ -56,6 +56,7 @@ seeds: peers
 
 bench: peers
 	@$(BIN)/python -m bench.tf112
+	@$(BIN)/python -m bench.speed
 	@$(BIN)/python -m bench.gpu
 
 docs: peers
