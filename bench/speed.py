@@ -21,12 +21,12 @@ from typing import NamedTuple
 from bench.images import IMAGES
 from bench.tf112 import layer_blobs
 from imgcheck import __version__
-from tests.tools import CHECKOUT, cache_directory, need, pypi_directory
+from tests.debian_nonfree import cuobjdump
+from tests.tools import CHECKOUT, cache_directory, need
 
 ROUNDS = 3
 TARGET = CHECKOUT / "docs" / "performance.md"
 MARK = "<!-- What follows is made by `python -m bench.speed`. -->"
-_CUOBJDUMP = "nvidia-cuda-cuobjdump==13.5.37"
 _ELF = r"""find ROOT -type f -size +3c -print0 | xargs -0 sh -c \
   'for f; do case "$(head -c4 "$f" | od -An -c | tr -d " ")" in 177ELF) printf "%s\n" "$f";; esac; done' _"""
 
@@ -51,9 +51,8 @@ def contenders(reference: str, work: Path) -> list[Contender]:
     blobs = " ".join(shlex.quote(str(blob)) for blob in layer_blobs(reference))
     imgcheck = f"{sys.executable} -m imgcheck image {reference} -o json={work}/needs.json"
     tars, root, files = work / "layers.tar", work / "root", work / "elf-files"
-    cuobjdump = next(pypi_directory(_CUOBJDUMP).rglob("bin/cuobjdump"))
     each = f"xargs -d '\\n' -a {files}"
-    gpu = f"{each} grep -lsaF __nv_relfatbin | xargs -r -n1 {cuobjdump} --list-elf --list-ptx"
+    gpu = f"{each} grep -lsaF __nv_relfatbin | xargs -r -n1 {cuobjdump()} --list-elf"
     listing = _ELF.replace("ROOT", str(root))
     return [
         Contender("imgcheck, cold", f"{imgcheck} --no-store"),
