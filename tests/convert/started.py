@@ -61,9 +61,12 @@ def _answer(work: Callable[[], object], writer: int) -> None:
         answer = work()
     except BaseException as error:
         answer = error
-    with os.fdopen(writer, "wb") as pipe:
-        pickle.dump(answer, pipe)
-    os._exit(0)
+    try:
+        with os.fdopen(writer, "wb") as pipe:
+            pickle.dump(answer, pipe)
+    finally:
+        # Whatever went wrong, this copy of the tests must not go on.
+        os._exit(0)
 
 
 def convert_apart(layout: Path, target: str, destination: Path, *prefix: str) -> subprocess.Popen[bytes]:
