@@ -4,7 +4,7 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from tests.tools import cache_directory, need, run
+from tests.tools import cache_directory, debian_mirror, need, run
 
 _SUITES = ("bullseye", "bookworm", "trixie", "sid")
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -23,7 +23,7 @@ def _config() -> Path:
     root = cache_directory("debian-non-free")
     for part in ("state/lists/partial", "cache/archives/partial", "parts"):
         (root / part).mkdir(parents=True, exist_ok=True)
-    lines = [f"deb [signed-by={_KEYRING}] http://deb.debian.org/debian {suite} non-free" for suite in _SUITES]
+    lines = [f"deb [signed-by={_KEYRING}] {debian_mirror()} {suite} non-free" for suite in _SUITES]
     (root / "sources.list").write_text("\n".join(lines) + "\n")
     config = root / "apt.conf"
     config.write_text(_CONFIG.format(root=root))

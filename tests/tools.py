@@ -135,7 +135,9 @@ def _version(compiler: str) -> str:
 def debian_mirror() -> str:
     """The Debian mirror that this machine is set up for."""
     listed = run("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages").stdout.split()
-    return next((site for site in listed if site.rstrip("/").endswith("/debian")), "http://deb.debian.org/debian")
+    return next((site for site in listed if site.rstrip("/").endswith("/debian")), "") or missing(
+        "needs a Debian mirror: apt's sources name none whose address ends in /debian"
+    )
 
 
 def pypi_directory(requirement: str) -> Path:
