@@ -58,6 +58,9 @@ bench: peers
 	@$(BIN)/python -m bench.tf112
 	@$(BIN)/python -m bench.speed
 	@$(BIN)/python -m bench.gpu
+	@$(BIN)/python -m bench.convert
+	@$(BIN)/python -m bench.loader
+	@$(BIN)/python -m bench.preflight
 
 docs: peers
 	@$(BIN)/python -m tests.end_to_end.record

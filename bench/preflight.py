@@ -1,7 +1,7 @@
 """A preflight of TensorFlow GPU 1.12.0 beside `python3 -c pass`: wall time, processor time and peak memory.
 
-`python -m bench.preflight PROFILE` writes bench/preflight.md; PROFILE is what `imgcheck profile` says of the image of
-bench/tf112. The two commands take turns, so that other work on the machine meets both.
+`python -m bench.preflight` writes bench/preflight.md, for the profile of the image of bench/tf112. The two commands take
+turns, so that other work on the machine meets both.
 """
 
 import os
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from bench.tf112 import Measured, measure
+from tests.end_to_end.real_image import tensorflow_layout
 from tests.tools import CHECKOUT
 
 ROUNDS = 15
@@ -31,7 +32,9 @@ sys.exit(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
 def main() -> None:
     """Measure and write the page."""
     with tempfile.TemporaryDirectory() as cache:
-        preflight = (sys.executable, "-m", "imgcheck", "preflight", sys.argv[1], "--runtime", "apptainer-nv")
+        profile = f"{cache}/profile.json"
+        measure(sys.executable, "-m", "imgcheck", "profile", tensorflow_layout("1.12.0"), "-o", profile)
+        preflight = (sys.executable, "-m", "imgcheck", "preflight", profile, "--runtime", "apptainer-nv")
         kept = (*preflight, "--cache", f"{cache}/kept")
         measure(*kept, statuses=ANY_VERDICT)
         rows = {"`python3 -c pass`": [], "preflight, answer kept": [], "preflight, profile and probe kept": []}
@@ -59,7 +62,7 @@ def _page(rows: dict[str, list[Measured]], new: int, kept: int) -> str:
     lines = [
         "# A preflight beside the start of Python",
         "",
-        f"Made by `python -m bench.preflight PROFILE`: {ROUNDS} rounds in turn, medians (smallest), on "
+        f"Made by `python -m bench.preflight`: {ROUNDS} rounds in turn, medians (smallest), on "
         f"{os.cpu_count()} CPUs of {platform.machine()}, Python {platform.python_version()}. The profile is of Debian "
         f"with TensorFlow GPU 1.12.0, {Path(sys.argv[1]).stat().st_size // 1000} KB.",
         "",
