@@ -1,6 +1,6 @@
 """A preflight of TensorFlow GPU 1.12.0 beside `python3 -c pass`: wall time, processor time and peak memory.
 
-`python -m bench.preflight` writes bench/preflight.md, for the profile of the image of bench/tf112. The two commands take
+`python -m bench.preflight` writes bench/preflight.md, for the profile of the image of bench/tf112. The commands take
 turns, so that other work on the machine meets both.
 """
 
