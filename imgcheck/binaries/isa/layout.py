@@ -96,7 +96,9 @@ class Functions:
 def distinct(values: np.ndarray) -> np.ndarray:
     """The sorted distinct values; numpy's own unique hashes integers, which costs many times a sort of small arrays."""
     ordered = np.sort(values)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
 
 
 def _clipped(values: np.ndarray) -> np.ndarray:

@@ -112,12 +112,11 @@ class Findings:
 
     def _holders_by_rarity(self) -> list[np.ndarray]:
         held = self.candidate_function
-        groups = []
-        for number in np.flatnonzero(self.interesting).tolist():
-            holders = distinct(held[(self.candidates.set == number) & (held >= 0)])
-            if len(holders):
-                groups.append(holders)
-        return sorted(groups, key=len)
+        wanted = np.flatnonzero(self.interesting[self.candidates.set] & (held >= 0))
+        count = max(len(self.functions), 1)
+        pairs = distinct(self.candidates.set[wanted].astype(np.int64) * count + held[wanted])
+        number, holders = pairs // count, pairs % count
+        return sorted(np.split(holders, np.flatnonzero(number[1:] != number[:-1]) + 1), key=len)
 
     @cached_property
     def confirmed(self) -> Candidates:

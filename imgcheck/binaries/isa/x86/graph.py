@@ -109,13 +109,18 @@ class Graph:
 
     def _last_start(self, addresses: np.ndarray) -> np.ndarray:
         """Index of the last function that starts at or before each address in code; -1 elsewhere."""
-        starts = np.append(self.functions.start, np.iinfo(np.int64).max)
+        starts = self._starts
         index = self._block_index(addresses)
         left = np.flatnonzero(index >= 0)
         while len(left):  # a block of 16 bytes holds at most 16 starts
             left = left[starts[index[left]] <= addresses[left]]
             index[left] += 1
         return np.where(index >= 0, index - 1, -1)
+
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        """Starts of the functions, and one that no address reaches."""
+        return np.append(self.functions.start, np.iinfo(np.int64).max)
 
     @cached_property
     def _blocks(self) -> list[tuple[int, int, np.ndarray]]:

@@ -37,13 +37,11 @@ class Candidates:
 
 def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
     """Positions of the bytes that are `value` under `mask`."""
-    parts = [
-        np.flatnonzero((data[at : at + _CHUNK] & mask) == value).astype(np.int64) + at
-        if mask != 0xFF
-        else np.flatnonzero(data[at : at + _CHUNK] == value).astype(np.int64) + at
-        for at in range(0, len(data), _CHUNK)
-    ]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    if len(data) <= _CHUNK:
+        return np.flatnonzero((data if mask == 0xFF else data & mask) == value)
+    return np.concatenate(
+        [find_bytes(data[at : at + _CHUNK], mask, value) + at for at in range(0, len(data), _CHUNK)]
+    )
 
 
 def screen(areas: tuple[Area, ...], bits: int, table: Encodings) -> Candidates:
@@ -73,7 +71,7 @@ def _screen_area(area: Area, bits: int, table: Encodings) -> list[tuple[np.ndarr
 
 
 def _byte(data: np.ndarray, at: np.ndarray, shift: int) -> np.ndarray:
-    return data[np.clip(at + shift, 0, len(data) - 1)]
+    return data.take(at + shift, mode="clip")
 
 
 def _certain(at: np.ndarray, sets: np.ndarray) -> tuple[np.ndarray, ...]:
