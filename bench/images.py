@@ -70,13 +70,14 @@ def _wheel(work: Path, requirement: str) -> Path:
 
 
 def _files(work: Path, number: int, count: int) -> Path:
-    """A tar of `count` files of up to 2 KB of words, a hundred to a directory."""
+    """A tar of `count` files of up to 2 KB that shrink by half, a hundred to a directory."""
     target = work / f"{number}.tar"
     chosen = random.Random(number)
-    text = (" ".join(str(chosen.random()) for _ in range(400))).encode()
+    text = chosen.randbytes(200_000).hex().encode()
     with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as tar:
         for index in range(count):
             info = tarfile.TarInfo(f"usr/share/{number}/{index // 100}/file-{index}.txt")
             info.size = chosen.randrange(2_000)
-            tar.addfile(info, io.BytesIO(text[: info.size]))
+            start = chosen.randrange(len(text) - info.size)
+            tar.addfile(info, io.BytesIO(text[start : start + info.size]))
     return target
