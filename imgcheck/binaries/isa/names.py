@@ -3,7 +3,9 @@
 import fnmatch
 import re
 import tomllib
+from bisect import bisect_right
 from functools import cache
+from itertools import accumulate
 
 from imgcheck.knowledge.store import rules_directory
 
@@ -39,8 +41,22 @@ def _clone_marks(machine: str) -> tuple[str, ...]:
 
 def is_clone(name: str, machine: str) -> bool:
     """Whether `name` follows a convention of rules/analysis/clones.toml for variants of one function."""
-    lowered = name.lower()
-    return any(mark in lowered for mark in _clone_marks(machine)) and bool(_clone_pattern(machine).search(name))
+    return bool(clones([name], machine))
+
+
+def clones(names: list[str], machine: str) -> list[int]:
+    """Indices of the clones among `names`."""
+    lowered = [name.lower() for name in names]
+    joined = "\0".join(lowered)
+    ends = list(accumulate(len(name) + 1 for name in lowered))
+    marked: set[int] = set()
+    for mark in _clone_marks(machine):
+        at = joined.find(mark)
+        while at >= 0:
+            index = bisect_right(ends, at)
+            marked.add(index)
+            at = joined.find(mark, ends[index])
+    return [index for index in sorted(marked) if _clone_pattern(machine).search(names[index])]
 
 
 @cache

@@ -12,6 +12,7 @@ from imgcheck.binaries.isa.x86.screen import Candidates
 _PREFIX_BYTES = np.zeros(256, bool)
 _PREFIX_BYTES[[0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3, *range(0x40, 0x50)]] = True
 _VECTOR_PREFIXES = (0xC4, 0xC5, 0x62, 0xD5)
+_LONGEST = 16
 _FUNCTION_LIMIT = 1 << 22
 """Bytes decoded of one function: longer ones are data, or a file without any boundaries, and are decoded in pieces."""
 
@@ -64,10 +65,10 @@ def own_length(code: bytes, bits: int) -> int:
     return min(at + (1 if place == 3 else 0), len(code))
 
 
-def boundaries(layout: Layout, functions: Functions, chosen: np.ndarray, bits: int) -> np.ndarray:
-    """Sorted addresses at which the instructions of the `chosen` functions begin."""
+def boundaries(layout: Layout, starts: np.ndarray, ends: np.ndarray, bits: int) -> np.ndarray:
+    """Sorted addresses at which instructions begin from each function's start up to the end given for it."""
     pieces, bases = [], []
-    for start, end in zip(functions.start[chosen].tolist(), functions.end[chosen].tolist(), strict=True):
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         for at in range(start, end, _FUNCTION_LIMIT):
             pieces.append(lengths(layout.bytes_at(at, min(end, at + _FUNCTION_LIMIT)), bits))
             bases.append(at)
@@ -86,7 +87,11 @@ def confirm(
     layout: Layout, candidates: Candidates, functions: Functions, chosen: np.ndarray, bits: int, table: Encodings
 ) -> Candidates:
     """Those of `candidates` in the `chosen` functions that are instructions, by the address of their first byte."""
-    begin = boundaries(layout, functions, chosen, bits)
+    starts, ends = functions.start[chosen], functions.end[chosen]
+    if len(candidates):  # no function is decoded further than behind its last candidate
+        last = candidates.address[np.searchsorted(candidates.address, ends) - 1]
+        ends = np.minimum(ends, last + _LONGEST)
+    begin = boundaries(layout, starts, ends, bits)
     if not len(begin) or not len(candidates):
         return candidates.take(np.empty(0, np.int64))
     index = np.searchsorted(begin, candidates.address, side="right") - 1

@@ -7,7 +7,7 @@ import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.isa.layout import Layout, distinct
-from imgcheck.binaries.isa.names import is_clone, matches, queries
+from imgcheck.binaries.isa.names import clones, matches, queries
 from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings
@@ -331,7 +331,8 @@ class Findings:
         for source, target in pairwise(steps):
             first, last = np.searchsorted(calls.source, [source, source + 1])
             sites = calls.site[first:last][calls.target[first:last] == target]
-            begin = boundaries(self.layout, self.functions, np.array([source]), self.bits)
+            span = self.functions.start[source : source + 1], self.functions.end[source : source + 1]
+            begin = boundaries(self.layout, *span, self.bits)
             # The site is the opcode byte: a prefix before it belongs to the instruction.
             if not (np.isin(sites, begin) | np.isin(sites - 1, begin)).any():
                 false.update(sites.tolist())
@@ -350,9 +351,9 @@ class Findings:
         exports = self.graph.starting_at(self.layout.exports)
         if len(exports) <= _NAMED_EXPORTS:
             wanted[exports[exports >= 0]] = True
-        for i in np.flatnonzero((index >= 0) & wanted[np.maximum(index, 0)]).tolist():
-            if is_clone(self.layout.symbol_name(symbols, i), "x86_64"):
-                marks[index[i]] = True
+        looked_at = np.flatnonzero((index >= 0) & wanted[np.maximum(index, 0)])
+        names = [self.layout.symbol_name(symbols, i) for i in looked_at.tolist()]
+        marks[index[looked_at[clones(names, "x86_64")]]] = True
         return marks
 
     @cached_property

@@ -39,9 +39,7 @@ def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
     """Positions of the bytes that are `value` under `mask`."""
     if len(data) <= _CHUNK:
         return np.flatnonzero((data if mask == 0xFF else data & mask) == value)
-    return np.concatenate(
-        [find_bytes(data[at : at + _CHUNK], mask, value) + at for at in range(0, len(data), _CHUNK)]
-    )
+    return np.concatenate([find_bytes(data[at : at + _CHUNK], mask, value) + at for at in range(0, len(data), _CHUNK)])
 
 
 def screen(areas: tuple[Area, ...], bits: int, table: Encodings) -> Candidates:

@@ -66,9 +66,7 @@ class Density:
 
 def judge(found: Findings) -> Isa:
     """The answer for every feature that a confirmed instruction of the file needs."""
-    judge_one = _Judge(found)
-    verdicts = {feature: judge_one.verdict(feature) for feature in found.features}
-    verdicts = _lower_levels(verdicts)
+    verdicts = _lower_levels(_Judge(found).verdicts()) if found.features else {}
     uses = tuple(_use(found, feature, verdict) for feature, verdict in verdicts.items())
     return Isa(
         uses=uses,
@@ -93,6 +91,9 @@ class _Judge:
         ordinary &= self.population
         self.vector, self.legacy = found.open_vector & ordinary, found.legacy & ordinary
         self.density = Density(int(self.vector.sum()), int(self.legacy.sum()))
+
+    def verdicts(self) -> dict[str, Verdict]:
+        return {feature: self.verdict(feature) for feature in self.found.features}
 
     def verdict(self, feature: str) -> Verdict:
         found = self.found
