@@ -160,7 +160,22 @@ def _undecided(context: Context, host: _Host, code: list, answers: Answers) -> N
     findings += _wrong_results(context, host, code)
     merged = list({finding.subject: finding for finding in reversed(findings)}.values())[::-1]
     fine = "no undecided use of an extension that this CPU lacks" if host.features is not None else _BASELINE
-    answers.conclude("CPU002", merged, fine, _open(context, host, _needs(host, code, "unknown", None)))
+    limited = _limited(context, code)
+    answers.conclude("CPU002", merged, fine + limited, _open(context, host, _needs(host, code, "unknown", None)))
+
+
+def _limited(context: Context, code: list) -> str:
+    """What the engine could not look at of files that are reached: a limit of the method, said beside the answer."""
+    limited = [
+        (record.path, isa.limits[0])
+        for record, _, isa in code
+        if isa.limits and context.closure.reach(record.path) in ("entry", "import")
+    ]
+    if not limited:
+        return ""
+    path, limit = limited[0]
+    more = f" and {len(limited) - 1} more" if len(limited) > 1 else ""
+    return f" ({posixpath.basename(path)}{more}: {limit[0].lower()}{limit[1:].rstrip('.')})"
 
 
 def _wrong_results(context: Context, host: _Host, code: list) -> Iterator[Finding]:
