@@ -1,7 +1,9 @@
 """Options that several commands share, and how each becomes the object that the other packages take."""
 
 import argparse
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -37,7 +39,7 @@ def parser(name: str, description: str, examples: str) -> argparse.ArgumentParse
     """A command's parser; `examples` are shown as they are, below the options."""
     made = argparse.ArgumentParser(
         prog=f"imgcheck {name}",
-        description=description,
+        description=textwrap.fill(description, min(shutil.get_terminal_size().columns, 100) - 2),
         epilog="examples:\n" + "\n".join("  " + line for line in examples.strip().splitlines()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
