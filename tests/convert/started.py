@@ -1,6 +1,7 @@
 """What a program saw when it was started, and conversions in processes of their own."""
 
 import os
+import signal
 import pickle
 import subprocess
 import sys
@@ -84,4 +85,11 @@ def convert_apart(layout: Path, target: str, destination: Path, *prefix: str) ->
     )
     command = [*prefix, sys.executable, "-c", code, str(layout), target, str(destination)]
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_heed_hangups
+    )
+
+
+def _heed_hangups() -> None:
+    """A test run under nohup hands on that SIGHUP is ignored, as it should; what is tested is a user's own shell."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
