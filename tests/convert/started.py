@@ -1,8 +1,8 @@
 """What a program saw when it was started, and conversions in processes of their own."""
 
 import os
-import signal
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
