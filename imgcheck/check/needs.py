@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from imgcheck import versions
 from imgcheck.check.gpu_minimum import minimum
 from imgcheck.documents.facts import IsaUse
-from imgcheck.documents.image import FileRecord, ImageProfile
+from imgcheck.documents.image import FileRecord, ImageProfile, Statement
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.closure import Closure
 from imgcheck.loader.model import close
@@ -34,6 +36,11 @@ def needs(image: ImageProfile, knowledge: Knowledge) -> Iterator[Need]:
     yield from _kernel(image, closure)
     yield from (Need(what, needed, because) for what, needed, because in minimum(image, knowledge))
     yield from _libraries(closure)
+
+
+def with_minimum(image: ImageProfile, knowledge: Knowledge) -> ImageProfile:
+    """The profile with the minimum that its GPU code states, for who keeps the document."""
+    return msgspec.structs.replace(image, minimum=tuple(Statement(*each) for each in minimum(image, knowledge)))
 
 
 def _reached(image: ImageProfile, closure: Closure) -> Iterator[FileRecord]:

@@ -4,10 +4,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from imgcheck.check.needs import with_minimum
 from imgcheck.cli import OK, options
 from imgcheck.cli.files import write
 from imgcheck.cli.reference import profile_of
 from imgcheck.documents import ImageProfile, encode
+from imgcheck.knowledge import Knowledge
 from imgcheck.report.text import safe
 
 _EXAMPLES = """
@@ -28,7 +30,8 @@ def run(arguments: Sequence[str]) -> int:
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)
     profile = profile_of(parsed)
-    data = _nfd(profile) if parsed.export else encode(profile)
+    knowledge = Knowledge()
+    data = _nfd(profile, knowledge) if parsed.export else encode(with_minimum(profile, knowledge))
     if parsed.output:
         write(parsed.output, data)
     else:
@@ -36,12 +39,11 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _nfd(profile: ImageProfile) -> bytes:
+def _nfd(profile: ImageProfile, knowledge: Knowledge) -> bytes:
     """The spec; what it cannot say goes to stderr."""
     from imgcheck.attach import nfd
-    from imgcheck.knowledge import Knowledge
 
-    spec = nfd.spec_of(profile, Knowledge())
+    spec = nfd.spec_of(profile, knowledge)
     for limit in spec.limits:
         print(f"imgcheck: note: {safe(limit)}", file=sys.stderr)
     return nfd.encode(spec)

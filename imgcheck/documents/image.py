@@ -116,6 +116,14 @@ class Component(Document, frozen=True):
         return f"{self.name} {self.version}".strip() + built
 
 
+class Statement(Document, frozen=True):
+    """One need of any host, derived from evidence alone: "GPU driver", "384.81 or newer", and why."""
+
+    what: str
+    needed: str
+    because: tuple[str, ...] = ()
+
+
 class ImageProfile(Document, frozen=True, tag_field="kind", tag="image"):
     """What an image needs. `objects` are facts by content, `files` say where they lie."""
 
@@ -132,6 +140,8 @@ class ImageProfile(Document, frozen=True, tag_field="kind", tag="image"):
     components: tuple[Component, ...] = ()
     unreadable: dict[str, str] = {}
     """Paths that could not be read, with the cause."""
+    minimum: tuple[Statement, ...] = ()
+    """What it needs of a driver and of GPUs, by the rules of the imgcheck that wrote the document."""
     engines: dict[str, str] = {}
     """Versions of the engines that made the facts: isa, gpu, linkage."""
 

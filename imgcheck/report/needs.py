@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from rich.console import RenderableType
 from rich.table import Table
 
-from imgcheck.check.needs import Need, needs
+from imgcheck.check.needs import Need, needs, with_minimum
 from imgcheck.documents import ImageProfile, encode
 from imgcheck.knowledge import Knowledge
 from imgcheck.report.console import line, render, text
@@ -15,8 +15,8 @@ def _table(image: ImageProfile, knowledge: Knowledge, terminal: bool) -> str:
     return render(_parts(image, knowledge), terminal)
 
 
-def _json(image: ImageProfile, _knowledge: Knowledge, _terminal: bool) -> str:
-    return encode(image).decode()
+def _json(image: ImageProfile, knowledge: Knowledge, _terminal: bool) -> str:
+    return encode(with_minimum(image, knowledge)).decode()
 
 
 FORMATS: dict[str, Callable[[ImageProfile, Knowledge, bool], str]] = {"table": _table, "json": _json}

@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from imgcheck.check.gpu import check
 from imgcheck.check.gpu_minimum import minimum
+from imgcheck.check.needs import with_minimum
+from imgcheck.documents import ImageProfile, decode, encode
 from imgcheck.documents.facts import CodeFacts, ForwardCompat, GpuCode, GpuModule
 from imgcheck.documents.host import Driver, Gpu, HostLibrary, HostProfile, InstalledRuntime, absent, known
 from imgcheck.documents.image import Component
@@ -476,6 +478,12 @@ def test_what_an_image_needs_of_any_host() -> None:
 
 def test_an_image_without_gpu_code_states_nothing() -> None:
     assert list(minimum(image({"/usr/bin/true": CodeFacts(1)}), KNOWLEDGE)) == []
+
+
+def test_a_profile_that_is_kept_states_its_minimum() -> None:
+    profile = image({"/usr/lib/libm.so": CodeFacts(1, gpu=GpuCode((GpuModule(1, sass=("70",)),), cudart="9.0"))})
+    kept = decode(encode(with_minimum(profile, KNOWLEDGE)), ImageProfile, "x")
+    assert {statement.what: statement.needed for statement in kept.minimum}["GPU driver"] == "384.81 or newer"
 
 
 def test_an_image_without_a_c_library_gets_what_is_injected() -> None:
