@@ -86,10 +86,14 @@ def convert_apart(layout: Path, target: str, destination: Path, *prefix: str) ->
     command = [*prefix, sys.executable, "-c", code, str(layout), target, str(destination)]
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
     return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_heed_hangups
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_heed_signals
     )
 
 
-def _heed_hangups() -> None:
-    """A test run under nohup hands on that SIGHUP is ignored, as it should; what is tested is a user's own shell."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def _heed_signals() -> None:
+    """Under nohup, or in the background of a script, these are ignored, and children inherit that, as they should.
+
+    What is tested is a conversion that a user started in a shell.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
