@@ -125,11 +125,6 @@ def driver_cuda(knowledge: Knowledge, driver: str) -> str | None:
     return older[-1] if older else None
 
 
-def branch_known(knowledge: Knowledge, driver: str) -> bool:
-    """Whether the driver's own branch is in the table, so that `driver_cuda` is exact."""
-    return driver.partition(".")[0] in branches(knowledge)
-
-
 def first_driver(knowledge: Knowledge, cuda: str) -> str | None:
     """Oldest driver whose CUDA version is `cuda` or newer: "12.4" gives "550.54.14"; None where no source says."""
     for version, release in releases(knowledge).items():

@@ -1,9 +1,8 @@
 """What every source yields: an Image with its config and its layers, opened lazily."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from imgcheck.documents.image import ImageConfig, LayerInfo, Platform
 from imgcheck.layers.entry import Entry
@@ -36,13 +35,6 @@ class Layer(Protocol):
         diff_id have been compared, and DigestError names the blob that differs. LayerError where it is truncated
         or no archive. An iterator that is closed early verifies nothing.
         """
-
-
-class BlobLayer(Layer, Protocol):
-    """A layer stored as a tar archive, compressed or not."""
-
-    def open(self) -> AbstractContextManager[BinaryIO]:
-        """The blob as stored. Not verified."""
 
 
 @dataclass(frozen=True)
