@@ -1,95 +1,28 @@
-"""The record of the CPU verdict: what it says of programs and packages against what QEMU's CPU models do with them.
+"""The record of the CPU verdict: what it says of programs and packages against what CPUs do with them.
 
-    python -m bench.oracle [--half tuning|held-out] [--only builds|packages|programs]
+    python -m bench.oracle [--half tuning|held-out] [--only builds|packages|programs] [--run-only]
 
-A miss is "runs" where the program died, a false alarm "dies" where it ran. Needs gcc, qemu-user and PyPI.
+A miss is "runs" where the program died of SIGILL, a false alarm "dies" where it ran. Where a program refuses the CPU
+by itself, "dies" is right, since the job ends, and "runs" is counted apart: SIGILL is foreseen here, other words not.
+Of the held-out half only sums are printed, unless --details asks for more. Needs gcc, qemu-user, apt and PyPI.
 """
 
 import argparse
 import subprocess
 import sys
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
+from bench.oracle.corpus import Case, Entry, UnusableError, builds, packages, programs
+from bench.oracle.runs import End, end, models
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.engine import analyse_isa
-from imgcheck.binaries.isa.variants import is_variant_path
 from imgcheck.documents.facts import Isa
-from tests.isa.programs import MODELS, SOURCES, predicted
-from tests.tools import cache_directory, compile_c, need
+from tests.isa.programs import predicted
 
-MARCHES = ("x86-64", "nehalem", "sandybridge", "haswell", "skylake-avx512")
-STYLES = {"O2-stripped": ("-O2", "-s"), "O3": ("-O3",), "O0": ("-O0",), "static": ("-O2", "-static", "-s")}
 _RANK = ("runs", "unknown", "dies")
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
-"""Variables such as OPENBLAS_CORETYPE choose kernels whatever the CPU is; none may leak into a run."""
-_HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Case:
-    """Something to run: its name, half, command, environment, and the ELF files that the run loads."""
-
-    name: str
-    half: str
-    command: tuple[str, ...]
-    files: tuple[Path, ...]
-
-
-def builds() -> Iterator[Case]:
-    for number, (name, march, style) in enumerate(product(SOURCES, MARCHES, STYLES)):
-        program = compile_c(SOURCES[name], f"-march={march}", *STYLES[style])
-        half = "tuning" if number % 2 else "held-out"
-        yield Case(f"{name} -march={march} {style}", half, (str(program),), (program,))
-
-
-def programs(corpus: dict) -> Iterator[Case]:
-    for entry in corpus["program"]:
-        path = Path(need(entry["command"][0])).resolve()
-        loaded = subprocess.run(["ldd", str(path)], capture_output=True, text=True).stdout.split()
-        files = [Path(word).resolve() for word in loaded if word.startswith("/")]
-        yield Case(" ".join(entry["command"]), entry["half"], (str(path), *entry["command"][1:]), (path, *files))
-
-
-def packages(corpus: dict) -> Iterator[Case]:
-    for entry in corpus["package"]:
-        place = cache_directory("oracle", entry["name"])
-        wanted = [entry["name"], *entry.get("needs", ())]
-        if not any(place.iterdir()):
-            pip = [
-                sys.executable,
-                "-m",
-                "pip",
-                "-q",
-                "install",
-                "--only-binary",
-                ":all:",
-                "--target",
-                str(place),
-                *wanted,
-            ]
-            subprocess.run(pip, check=True)
-        start = f"import sys; sys.path[:0] = [{str(place)!r}]\n"
-        # -S: the interpreter's own site-packages must not stand in for what was installed.
-        command = (str(Path(sys.executable).resolve()), "-S", "-c", start + entry["code"])
-        yield Case(entry["name"], entry["half"], command, _loaded(command, entry["code"]))
-
-
-def _loaded(command: tuple[str, ...], code: str) -> tuple[Path, ...]:
-    """The ELF files that the workload maps when it runs on this machine."""
-    show = "\nprint('\\n'.join({l.split()[-1] for l in open('/proc/self/maps') if ' r-xp ' in l and '/' in l}))"
-    program = [*command[:-1], command[-1] + show]
-    done = subprocess.run(program, capture_output=True, text=True, env=_ENVIRONMENT)
-    if done.returncode:
-        raise SystemExit(f"the workload itself fails: {code}\n{done.stderr}")
-    loaded = (line for line in done.stdout.splitlines() if line.startswith("/") and not is_variant_path(line))
-    return tuple(map(Path, loaded))
-
-
+_KINDS = ("right", "of them dead", "miss", "false alarm", "undecided", "own refusal", "no verdict")
 _judged: dict[Path, Isa | None] = {}
 
 
@@ -102,58 +35,69 @@ def said(case: Case, features: set[str]) -> tuple[str, str]:
         found = _judged[path]
         answer = predicted(found, features) if found else "runs"
         if _RANK.index(answer) > _RANK.index(worst):
-            lacking = [use for use in found.uses if use.feature not in features and use.answer != "dispatched"]
-            worst, why = answer, f"{path.name}: {lacking[0].feature} in {lacking[0].function}: {lacking[0].reason}"
+            wanted = "required" if answer == "dies" else "unknown"
+            use = next(use for use in found.uses if use.feature not in features and use.answer == wanted)
+            worst, why = answer, f"{path.name}: {use.feature} in {use.function}: {use.reason}"
     return worst, why
 
 
-def done(case: Case, model: str) -> str:
-    # A package may refuse by itself where it would trap: both end the job.
-    command = [need("qemu-x86_64"), "-cpu", model, *case.command]
-    try:
-        status = subprocess.run(command, capture_output=True, timeout=600, env=_ENVIRONMENT).returncode
-    except subprocess.TimeoutExpired:
-        return "timeout"
-    if status in (-4, 132):
-        return "dies"
-    return "refuses" if status in (1, 3) else "runs" if status == 0 else f"status {status}"
+def kind_of(answer: str, ended: End) -> str:
+    """How an answer stands to what happened."""
+    if ended.kind == "no verdict":
+        return "no verdict"
+    if answer == "unknown":
+        return "undecided"
+    if ended.kind == "refuses":
+        return "right" if answer == "dies" else "own refusal"
+    if answer == ended.kind:
+        return "right"
+    return "miss" if ended.kind == "dies" else "false alarm"
 
 
-def judge(case: Case, tally: dict[str, Counter], notes: list[str]) -> None:
-    for model, features in MODELS.items():
-        answer, why = said(case, features)
-        end = done(case, model)
-        died = end in ("dies", "refuses")
-        if not died and end != "runs":
-            kind = "no verdict (QEMU)"
-        elif answer == "unknown":
-            kind = "undecided"
-        else:
-            kind = "right" if (answer == "dies") == died else "miss" if died else "false alarm"
-        tally[case.half][kind] += 1
-        if kind != "right":
-            notes.append(f"{kind:12} {case.half:9} {model:12} {case.name}: said {answer}, {end}. {why}")
+def record(kind: str, entries: Iterator[Entry], half: str | None, details: bool) -> None:
+    """Prints the sums of one kind by half, and what was not right where it may be told."""
+    tally: dict[str, Counter] = defaultdict(Counter)
+    notes: list[str] = []
+    for entry, case in _usable(entries, half):
+        for model, features in models().items():
+            (answer, why), ended = said(case, features), end(case, model)
+            found, counts = kind_of(answer, ended), tally[entry.half]
+            counts[found] += 1
+            counts["runs"] += 1
+            counts["of them dead"] += found == "right" and ended.kind != "runs"
+            if found != "right" and (details or entry.half == "tuning"):
+                told = f"{found:12} {entry.half:9} {model:14} {entry.name}"
+                notes.append(f"{told}: said {answer}, {ended.kind} {ended.words}. {why}")
+    print(f"\n{kind} on {', '.join(models())}")
+    for name, counts in sorted(tally.items()):
+        print(f"  {name:9} runs {counts['runs']}", *(f"{k} {counts[k]}" for k in _KINDS if counts[k]), sep="   ")
+    print(*(f"    {note}" for note in notes), sep="\n", flush=True)
+
+
+def _usable(entries: Iterator[Entry], half: str | None) -> Iterator[tuple[Entry, Case]]:
+    for entry in entries:
+        if half in (None, entry.half):
+            try:
+                yield entry, entry.make()
+            except (UnusableError, AssertionError, subprocess.TimeoutExpired) as error:
+                print(f"left out: {entry.name}: {error}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--half", choices=("tuning", "held-out"))
     options.add_argument("--only", choices=("builds", "packages", "programs"))
+    options.add_argument("--details", action="store_true", help="tell the wrong and open answers of the held-out half")
+    options.add_argument("--run-only", action="store_true", help="run what has not run yet, and judge nothing")
     chosen = options.parse_args()
-    corpus = tomllib.loads((_HERE / "packages.toml").read_text(encoding="utf-8"))
-    kinds = {"builds": builds(), "programs": programs(corpus), "packages": packages(corpus)}
-    for kind, cases in kinds.items():
-        if chosen.only not in (None, kind):
-            continue
-        tally: dict[str, Counter] = defaultdict(Counter)
-        notes: list[str] = []
-        for case in cases:
-            if chosen.half in (None, case.half):
-                judge(case, tally, notes)
-        print(f"\n{kind}: models {', '.join(MODELS)}")
-        for half, counts in sorted(tally.items()):
-            print(f"  {half:9}", dict(counts))
-        print(*(f"    {note}" for note in notes), sep="\n")
+    kinds = {"builds": builds, "programs": programs, "packages": packages}
+    for kind in [chosen.only] if chosen.only else kinds:
+        if chosen.run_only:
+            for _, case in _usable(kinds[kind](), chosen.half):
+                for model in models():
+                    end(case, model)
+        else:
+            record(kind, kinds[kind](), chosen.half, chosen.details)
 
 
 if __name__ == "__main__":

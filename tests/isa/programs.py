@@ -11,12 +11,19 @@ from imgcheck.binaries.isa.engine import analyse_isa
 from imgcheck.documents.facts import Isa
 from tests.tools import need
 
-_CONROE = {"sse3", "ssse3", "cx16"}
-_NEHALEM = _CONROE | {"sse4_1", "sse4_2", "popcnt"}
+_CONROE = {"sse3", "ssse3"}
+_NEHALEM = _CONROE | {"cx16", "sse4_1", "sse4_2", "popcnt"}
 _SANDYBRIDGE = _NEHALEM | {"aes", "pclmulqdq", "avx", "xsave", "xsaveopt"}
 _HASWELL = _SANDYBRIDGE | {"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe", "rdrand", "fsgsbase"}
-MODELS = {"Conroe": _CONROE, "Nehalem": _NEHALEM, "SandyBridge": _SANDYBRIDGE, "Haswell": _HASWELL}
-"""QEMU's name of a CPU model -> what it has above x86-64's baseline (target/i386/cpu.c)."""
+_SKYLAKE = _HASWELL | {"adx", "clflushopt", "clwb", "xsavec"}
+MODELS = {
+    "Conroe": _CONROE,
+    "Nehalem": _NEHALEM,
+    "SandyBridge": _SANDYBRIDGE,
+    "Haswell": _HASWELL,
+    "Skylake-Server": _SKYLAKE,
+}
+"""QEMU's name of a CPU model -> what QEMU 7.2 gives it above x86-64's baseline: no AVX-512 to anyone, no RDSEED."""
 
 
 def analyse(path: Path) -> Isa:
@@ -42,5 +49,7 @@ def observed(path: Path, emulator: str, model: str) -> str:
     return "dies" if done.returncode in (-4, 132) else "runs"
 
 
-SOURCES = {path.stem: path.read_text() for path in sorted(Path(__file__).parent.joinpath("sources").glob("*.c"))}
+PROGRAMS = {path.name: path.read_text() for path in sorted(Path(__file__).parent.joinpath("sources").iterdir())}
+"""File name of a program -> its C or C++ source."""
+SOURCES = {name.removesuffix(".c"): text for name, text in PROGRAMS.items() if name.endswith(".c")}
 """Name of a program -> its C source."""
