@@ -24,6 +24,8 @@ _NAMES_LIMIT = 10_000
 _ENTRIES_LIMIT = 1 << 20
 _FUNCTION_ENDS = (0x00, 0x90, 0xC3, 0xCC, 0xF4, 0x0B, 0xD6)
 """Last bytes of padding, RET, INT3, HLT, UD2 on x86; of RET and zeros on AArch64."""
+_PADDING = 1 << 12
+"""Bytes between two sections of code that linkers leave out for alignment."""
 _ASSEMBLY_GAP = 24
 """Code of at least this many bytes between two unwind entries is taken for a function of its own: hand-written."""
 
@@ -35,6 +37,8 @@ class Area:
     name: str
     address: int
     data: np.ndarray
+    offset: int
+    """Where it begins in the file."""
 
     @property
     def end(self) -> int:
@@ -122,12 +126,27 @@ class Layout:
             address = section.offset if self.elf.type == ET_REL else section.addr
             data = self.elf.array[section.offset : section.offset + section.size]
             if len(data) and 0 <= address < _ADDRESS_LIMIT:
-                found.append(Area(section.name, address, data))
+                found.append(Area(section.name, address, data, section.offset))
         kept: list[Area] = []
         for area in sorted(found, key=lambda area: area.address):
             if not kept or area.address >= kept[-1].end:
                 kept.append(area)
         return tuple(kept)
+
+    @cached_property
+    def spans(self) -> tuple[Area, ...]:
+        """The same code in as few pieces as the file allows: neighbouring areas as one, with what lies between them.
+
+        What is looked for everywhere is looked for in these: a small file has five areas, and every look has a price.
+        """
+        spans: list[tuple[int, int, int]] = []
+        for area in self.areas:
+            address, start, end = spans[-1] if spans else (0, 0, 0)
+            if spans and 0 <= area.offset - end <= _PADDING and area.offset - start == area.address - address:
+                spans[-1] = address, start, area.offset + len(area.data)
+            else:
+                spans.append((area.address, area.offset, area.offset + len(area.data)))
+        return tuple(Area("", address, self.elf.array[start:end], start) for address, start, end in spans)
 
     @property
     def code_bytes(self) -> int:

@@ -4,7 +4,7 @@ import fnmatch
 import re
 import tomllib
 from bisect import bisect_right
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
 
 from imgcheck.knowledge.store import rules_directory
@@ -25,18 +25,27 @@ def _tokens(machine: str) -> list[str]:
     return analysis("clones")["x86" if machine in ("x86_64", "i386") else machine]
 
 
+_BEFORE = r"._@\d"
+"""What stands before a token in a name. Mangled names put a length before and an E behind a namespace: N3foo4avx2E."""
+
+
 @cache
 def _clone_pattern(machine: str) -> re.Pattern[str]:
     joined = "|".join(map(re.escape, sorted(_tokens(machine), key=len, reverse=True)))
-    # Mangled names put a length before and an E behind a namespace: N3foo4avx2E.
-    return re.compile(rf"(?:^|[._@\d])(?:{joined})(?:$|[._@\d]|(?-i:E|I|C[12]))", re.IGNORECASE)
+    return re.compile(rf"(?:^|[{_BEFORE}])(?:{joined})(?:$|[._@\d]|(?-i:E|I|C[12]))", re.IGNORECASE)
 
 
 @cache
-def _clone_marks(machine: str) -> tuple[str, ...]:
-    """The shortest tokens, of which every clone's name contains one: plain searches rule out most names at once."""
-    tokens = _tokens(machine)
-    return tuple(t for t in tokens if not any(other != t and other in t for other in tokens))
+def _clone_finder(machine: str) -> re.Pattern[str]:
+    """The same for many lowered names, each behind a NUL; it takes capitals behind a token for small letters.
+
+    Tokens are grouped by their first letter, so that each place costs one comparison, not one a token.
+    """
+    by_letter: dict[str, list[str]] = {}
+    for token in sorted(_tokens(machine), key=len, reverse=True):
+        by_letter.setdefault(token[0], []).append(re.escape(token[1:]))
+    joined = "|".join(f"{letter}(?:{'|'.join(rest)})" for letter, rest in by_letter.items())
+    return re.compile(rf"[\0{_BEFORE}](?:{joined})(?=[\0._@\dei]|c[12])")
 
 
 def is_clone(name: str, machine: str) -> bool:
@@ -47,16 +56,10 @@ def is_clone(name: str, machine: str) -> bool:
 def clones(names: list[str], machine: str) -> list[int]:
     """Indices of the clones among `names`."""
     lowered = [name.lower() for name in names]
-    joined = "\0".join(lowered)
-    ends = list(accumulate(len(name) + 1 for name in lowered))
-    marked: set[int] = set()
-    for mark in _clone_marks(machine):
-        at = joined.find(mark)
-        while at >= 0:
-            index = bisect_right(ends, at)
-            marked.add(index)
-            at = joined.find(mark, ends[index])
-    return [index for index in sorted(marked) if _clone_pattern(machine).search(names[index])]
+    starts = list(accumulate((len(name) + 1 for name in lowered), initial=0))
+    hits = _clone_finder(machine).finditer("\0" + "\0".join(lowered) + "\0")
+    seen = sorted({bisect_right(starts, hit.start()) - 1 for hit in hits})
+    return [index for index in seen if _clone_pattern(machine).search(names[index])]
 
 
 @cache
@@ -64,6 +67,11 @@ def _pattern(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns))
 
 
+@lru_cache(maxsize=1 << 14)
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return bool(_pattern(patterns).match(name))
+
+
 def matches(name: str, patterns: list[str]) -> bool:
     """Whether a glob of `patterns` fits `name`."""
-    return bool(_pattern(tuple(patterns)).match(name))
+    return _matches(name, tuple(patterns))

@@ -111,7 +111,7 @@ def confirm(
 def bytes_at(layout: Layout, addresses: np.ndarray) -> np.ndarray:
     """The byte at each address; 0 outside the code."""
     values = np.zeros(len(addresses), np.uint8)
-    for area in layout.areas:
+    for area in layout.spans:
         inside = (addresses >= area.address) & (addresses < area.end)
         values[inside] = area.data[addresses[inside] - area.address]
     return values

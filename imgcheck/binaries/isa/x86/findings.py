@@ -54,7 +54,7 @@ class Findings:
 
     @cached_property
     def candidates(self) -> Candidates:
-        return screen(self.layout.areas, self.bits, self.table)
+        return screen(self.layout.spans, self.bits, self.table)
 
     @cached_property
     def candidate_function(self) -> np.ndarray:
@@ -204,17 +204,28 @@ class Findings:
     @cached_property
     def leads_to_use(self) -> np.ndarray:
         """Functions that use a feature above the baseline or call, over any number of steps, one that does."""
+        return self._leading_to(self.any_use)
+
+    def _leading_to(self, functions: np.ndarray) -> np.ndarray:
+        """The marked `functions` and those that call one of them over any number of steps."""
+        return reach(self._backwards, len(self.functions), np.flatnonzero(functions))[0]
+
+    @cached_property
+    def _backwards(self) -> Edges:
+        """The calls from the called to the caller."""
         calls = self.graph.calls
         order = np.argsort(calls.target, kind="stable")
-        backwards = Edges(calls.target[order], calls.source[order], calls.site[order])
-        return reach(backwards, len(self.functions), np.flatnonzero(self.any_use))[0]
+        return Edges(calls.target[order], calls.source[order], calls.site[order])
 
     @cached_property
     def query_symbols(self) -> dict[int, str]:
         """Dynamic symbols, imported, whose functions report what the CPU has."""
-        imported = distinct(self.graph.imported[1]).tolist()
-        names = {i: self.layout.symbol_name(self.layout.dynamic_symbols, i) for i in imported}
-        return {i: name for i, name in names.items() if matches(name, queries("x86_64")["functions"])}
+        symbols, patterns = self.layout.dynamic_symbols, queries("x86_64")["functions"]
+        missing = {i: self.layout.symbol_name(symbols, i) for i in np.flatnonzero(symbols.section == 0).tolist()}
+        named = {i: name for i, name in missing.items() if matches(name, patterns)}
+        # Only few files import one: the others need no look at who is called through which slot.
+        called = set(self.graph.imported[1].tolist()) if named else set()
+        return {i: name for i, name in named.items() if i in called}
 
     @cached_property
     def query_data(self) -> dict[str, np.ndarray]:
@@ -242,8 +253,10 @@ class Findings:
     @cached_property
     def askers(self) -> np.ndarray:
         """Functions that ask the CPU themselves, call a library that does, or choose for an IFUNC."""
-        caller, symbol, _ = self.graph.imported
-        callers = caller[np.isin(symbol, list(self.query_symbols)) & (caller >= 0)]
+        callers = np.empty(0, np.int64)
+        if self.query_symbols:
+            caller, symbol, _ = self.graph.imported
+            callers = caller[np.isin(symbol, list(self.query_symbols)) & (caller >= 0)]
         site, target, _ = self.graph.references
         readers = self.graph.holding(site[np.isin(target & ~3, self.query_addresses & ~3)])
         parts = [np.flatnonzero(self.using(*QUERIES)), self.resolvers, callers, readers[readers >= 0]]
@@ -349,8 +362,9 @@ class Findings:
             wanted = self.using(*(f for f in self.features if f not in _ORDINARY))
         wanted[self.graph.calls.source[wanted[self.graph.calls.target]]] = True
         exports = self.graph.starting_at(self.layout.exports)
-        if len(exports) <= _NAMED_EXPORTS:
-            wanted[exports[exports >= 0]] = True
+        if len(exports) <= _NAMED_EXPORTS:  # of those that lead to no vector code the names tell nothing
+            exports = exports[exports >= 0]
+            wanted[exports[self._leading_to(self.any_use | self.legacy)[exports]]] = True
         looked_at = np.flatnonzero((index >= 0) & wanted[np.maximum(index, 0)])
         names = [self.layout.symbol_name(symbols, i) for i in looked_at.tolist()]
         marks[index[looked_at[clones(names, "x86_64")]]] = True

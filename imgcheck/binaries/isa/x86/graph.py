@@ -45,9 +45,9 @@ class Graph:
     def _branches(self) -> tuple[np.ndarray, np.ndarray]:
         """Sites and targets of everything that looks like a near call or jump with a target in code."""
         sites, targets = [], []
-        first = min((area.address for area in self.layout.areas), default=0)
-        last = max((area.end for area in self.layout.areas), default=0)
-        for area in self.layout.areas:
+        first = min((area.address for area in self.layout.spans), default=0)
+        last = max((area.end for area in self.layout.spans), default=0)
+        for area in self.layout.spans:
             for at, size in self._branch_bytes(area):
                 if len(at):
                     target = _word(area.data, at + size) + (at + (size + 4 + area.address))
@@ -76,7 +76,7 @@ class Graph:
         The target is right for instructions without an immediate. The kind is the byte before the ModRM byte.
         """
         sites, targets, kinds = [], [], []
-        for area in self.layout.areas:
+        for area in self.layout.spans:
             at = find_bytes(area.data, 0xC7, 0x05)
             at = at[(at < len(area.data) - 5) & (at > 0)]
             target = _word(area.data, at + 1)
@@ -97,50 +97,42 @@ class Graph:
 
     def starting_at(self, addresses: np.ndarray) -> np.ndarray:
         """Index of the function that starts at each address, or -1."""
-        index = self._last_start(addresses)
+        found = np.full(len(addresses), -1, np.int64)
         starts = self.functions.start
-        return np.where((index >= 0) & (starts[index] == addresses), index, -1) if len(starts) else index
-
-    def holding(self, addresses: np.ndarray) -> np.ndarray:
-        """Index of the function that holds each address, or -1; several times faster than a binary search."""
-        index = self._last_start(addresses)
-        ends = self.functions.end
-        return np.where((index >= 0) & (addresses < ends[index]), index, -1) if len(ends) else index
-
-    def _last_start(self, addresses: np.ndarray) -> np.ndarray:
-        """Index of the last function that starts at or before each address in code; -1 elsewhere."""
-        starts = self._starts
-        index = self._block_index(addresses)
-        left = np.flatnonzero(index >= 0)
-        while len(left):  # a block of 16 bytes holds at most 16 starts
-            left = left[starts[index[left]] <= addresses[left]]
-            index[left] += 1
-        return np.where(index >= 0, index - 1, -1)
-
-    @cached_property
-    def _starts(self) -> np.ndarray:
-        """Starts of the functions, and one that no address reaches."""
-        return np.append(self.functions.start, np.iinfo(np.int64).max)
+        for first, end, blocks in self._blocks:
+            at = np.flatnonzero((addresses >= first) & (addresses < end))
+            block = (addresses[at] - first) >> 4
+            index, last = blocks[block], blocks[block + 1]
+            left = np.flatnonzero(index < last)
+            while len(left):  # a block of 16 bytes holds at most 16 starts
+                at, index, last = at[left], index[left], last[left]
+                same = starts[index] == addresses[at]
+                found[at[same]] = index[same]
+                index += 1
+                left = np.flatnonzero(~same & (index < last))
+        return found
 
     @cached_property
     def _blocks(self) -> list[tuple[int, int, np.ndarray]]:
-        """Per area: for each 16 bytes the index of the first function that starts there or later."""
-        return [
-            (
-                a.address,
-                a.end,
-                np.searchsorted(self.functions.start, np.arange(a.address & ~15, a.end, 16)).astype(np.int32),
-            )
-            for a in self.layout.areas
-        ]
+        """Per span: for each 16 bytes the index of the first function that starts there or later, and one more.
 
-    def _block_index(self, addresses: np.ndarray) -> np.ndarray:
-        """The first function that starts in the block of each address or later; -1 for addresses outside the code."""
-        index = np.full(len(addresses), -1, np.int64)
-        for first, end, blocks in self._blocks:
-            inside = np.flatnonzero((addresses >= first) & (addresses < end))
-            index[inside] = blocks[(addresses[inside] - (first & ~15)) >> 4]
-        return index
+        Several times faster than a binary search: most branches lead to a block where no function starts.
+        """
+        return [(span.address, span.end, self._starts_by_block(span)) for span in self.layout.spans]
+
+    def _starts_by_block(self, span: Area) -> np.ndarray:
+        first, last = np.searchsorted(self.functions.start, [span.address, span.end]).tolist()
+        block = (self.functions.start[first:last] - span.address) >> 4
+        steps = np.diff(block, prepend=-1, append=(len(span.data) >> 4) + 1)
+        return np.repeat(np.arange(first, last + 1, dtype=np.int32), steps)
+
+    def holding(self, addresses: np.ndarray) -> np.ndarray:
+        """Index of the function that holds each address, or -1."""
+        starts, ends = self.functions.start, self.functions.end
+        if not len(starts):
+            return np.full(len(addresses), -1, np.int64)
+        index = _last_before(starts, addresses)
+        return np.where((index >= 0) & (addresses < ends[index]), index, -1)
 
     @cached_property
     def calls(self) -> Edges:
@@ -182,11 +174,13 @@ class Graph:
     def _stub_pointer(self, addresses: np.ndarray) -> np.ndarray:
         """Which pointer the code at each address jumps through, where it is a PLT stub; else -1."""
         jumps, pointers = self._stubs
-        if not len(jumps):
-            return np.full(len(addresses), -1, np.int64)
-        index = np.minimum(np.searchsorted(jumps, addresses), len(jumps) - 1)
-        near = (jumps[index] >= addresses) & (jumps[index] - addresses < _STUB_REACH)
-        return np.where(near, pointers[index], -1)
+        found = np.full(len(addresses), -1, np.int64)
+        if len(jumps):
+            at = np.flatnonzero((addresses > jumps[0] - _STUB_REACH) & (addresses <= jumps[-1]))
+            index = np.searchsorted(jumps, addresses[at])
+            near = jumps[index] - addresses[at] < _STUB_REACH
+            found[at[near]] = pointers[index[near]]
+        return found
 
     @cached_property
     def _stubs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -231,6 +225,15 @@ class Graph:
         source = self.holding(site)
         kept = (index >= 0) & (source >= 0) & (index != source)
         return Edges(source[kept], index[kept], site[kept])
+
+
+def _last_before(starts: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+    """Index of the last of the sorted `starts` that is not above each address; -1 where all are."""
+    if len(addresses) < len(starts) or (addresses[1:] < addresses[:-1]).any():
+        return np.searchsorted(starts, addresses, side="right") - 1
+    # Of sorted addresses, each start's share is a run: few searches instead of many.
+    bounds = np.searchsorted(addresses, starts)
+    return np.repeat(np.arange(-1, len(starts)), np.diff(bounds, prepend=0, append=len(addresses)))
 
 
 def _immediates(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -42,9 +42,9 @@ def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
     return np.concatenate([find_bytes(data[at : at + _CHUNK], mask, value) + at for at in range(0, len(data), _CHUNK)])
 
 
-def screen(areas: tuple[Area, ...], bits: int, table: Encodings) -> Candidates:
-    """All candidates of `areas`, by address."""
-    found = [part for area in areas for part in _screen_area(area, bits, table)]
+def screen(spans: tuple[Area, ...], bits: int, table: Encodings) -> Candidates:
+    """All candidates of `spans`, by address."""
+    found = [part for area in spans for part in _screen_area(area, bits, table)]
     if not found:
         empty = np.empty(0, np.int64)
         return Candidates(empty, empty.astype(np.uint8), empty.astype(bool), empty.astype(np.uint8))
