@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# A half-made environment is made anew.
+.DELETE_ON_ERROR:
+
 .PHONY: help demo test test-unit lint seeds bench docs schema clean
 
 help:
