@@ -7,7 +7,8 @@ programs at those. The system stays as it is.
 import tempfile
 from pathlib import Path
 
-from tests.tools import cache_directory, debian_mirror, missing, need, run
+from tests.debian import fetch_packages
+from tests.tools import cache_directory, need, run
 
 _PACKAGES = ("apptainer", "libc6", "libseccomp2", "libsqlite3-0", "squashfuse", "libsquashfuse0", "libfuse3-4",
              "zlib1g", "liblzma5", "liblzo2-2", "liblz4-1", "libzstd1")  # fmt: skip
@@ -21,7 +22,6 @@ _LINKS = {
     "usr/bin/squashfuse": "squashfuse_ll",
     "usr/bin/run-singularity": "run-singularity.apptainer",
 }
-_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def install_apptainer() -> Path:
@@ -32,33 +32,13 @@ def install_apptainer() -> Path:
     prefix = cache_directory() / "apptainer"
     program, complete = prefix / "usr/bin/apptainer", prefix / ".complete"
     if not complete.exists():
-        if not Path(_KEYRING).exists():
-            missing("needs apptainer (Debian sid package apptainer), and this is no Debian to take it from")
         # It names its files by absolute paths, so it is made where it stays.
         with tempfile.TemporaryDirectory() as work:
-            for package in _download(Path(work)):
+            for package in fetch_packages(Path(work), _PACKAGES, ["sid"]):
                 run("dpkg-deb", "--extract", package, prefix)
         _relocate(prefix)
         complete.touch()
     return program
-
-
-def _download(work: Path) -> list[Path]:
-    """Debian packages of sid, by an apt whose whole state lies in `work`."""
-    for directory in ("lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d", "parts"):
-        (work / directory).mkdir(parents=True)
-    (work / "status").touch()
-    (work / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {debian_mirror()} sid main\n")
-    settings = {
-        "Dir::State": work, "Dir::State::status": work / "status", "Dir::State::lists": work / "lists",
-        "Dir::Cache": work / "cache", "Dir::Etc": work / "etc", "Dir::Etc::sourcelist": work / "sources.list",
-        "Dir::Etc::sourceparts": work / "parts", "APT::Sandbox::User": "root", "Acquire::Languages": "none",
-        "Acquire::Check-Valid-Until": "false",
-    }  # fmt: skip
-    options = [f"--option={name}={value}" for name, value in settings.items()]
-    run("apt-get", "-qq", *options, "update", cwd=work)
-    run("apt-get", "-qq", *options, "download", *_PACKAGES, cwd=work)
-    return list(work.glob("*.deb"))
 
 
 def _relocate(prefix: Path) -> None:

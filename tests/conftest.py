@@ -1,5 +1,6 @@
 """Fixtures that more than one part of the tests uses."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator
@@ -10,6 +11,11 @@ import pytest
 from tests.apptainer import install_apptainer
 from tests.peers import Peer, Registry, install_udocker, start_registry
 from tests.tools import REQUIRED, cache_directory, need
+
+
+def pytest_configure() -> None:
+    """Peers run as another user, who has to read what tests make and keep."""
+    os.umask(0o022)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -29,6 +35,8 @@ def _store_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """Fixtures that outlive a test share one store: never the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("store")))
+        # pip's would lie there too, and every installation would fetch everything again.
+        patch.setenv("PIP_CACHE_DIR", str(cache_directory("pip")))
         yield
 
 

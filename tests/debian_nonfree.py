@@ -1,50 +1,22 @@
 """Packages of Debian's non-free section, unpacked for tests and never shipped: NVIDIA's libcuda and cuobjdump 11.8."""
 
-import shutil
-from functools import cache
+import tempfile
 from pathlib import Path
 
-from tests.tools import cache_directory, debian_mirror, need, run
+from tests.debian import fetch_packages
+from tests.tools import cache_directory, run
 
 _SUITES = ("bullseye", "bookworm", "trixie", "sid")
-_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-_CONFIG = """Dir::State "{root}/state";
-Dir::Cache "{root}/cache";
-Dir::Etc::sourcelist "{root}/sources.list";
-Dir::Etc::sourceparts "{root}/parts";
-Dir::State::status "/var/lib/dpkg/status";
-APT::Sandbox::User "root";
-"""
-
-
-@cache
-def _config() -> Path:
-    """Apt's configuration for a package list of its own: the machine's sources stay as they are."""
-    root = cache_directory("debian-non-free")
-    for part in ("state/lists/partial", "cache/archives/partial", "parts"):
-        (root / part).mkdir(parents=True, exist_ok=True)
-    lines = [f"deb [signed-by={_KEYRING}] {debian_mirror()} {suite} non-free" for suite in _SUITES]
-    (root / "sources.list").write_text("\n".join(lines) + "\n")
-    config = root / "apt.conf"
-    config.write_text(_CONFIG.format(root=root))
-    run(need("apt-get"), "update", env={"APT_CONFIG": str(config), "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"})
-    return config
 
 
 def package(name: str, suite: str = "") -> Path:
     """The files of a package, unpacked; of the newest suite that has it where none is named."""
     directory = cache_directory("debian-non-free", "packages") / (f"{name}-{suite}" if suite else name)
     if not directory.exists():
-        work = directory.with_name(f".{directory.name}")
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir()
-        environment = {"APT_CONFIG": str(_config()), "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
-        wanted = f"{name}/{suite}" if suite else name
-        run(need("apt-get"), "download", wanted, cwd=work, env=environment)
-        (archive,) = work.glob("*.deb")
-        run(need("dpkg-deb"), "-x", archive, work / "files")
-        (work / "files").rename(directory)
-        shutil.rmtree(work)
+        with tempfile.TemporaryDirectory(dir=directory.parent) as work:
+            (archive,) = fetch_packages(Path(work, "apt"), [name], [suite] if suite else _SUITES, "non-free")
+            run("dpkg-deb", "--extract", archive, Path(work, "files"))
+            Path(work, "files").rename(directory)
     return directory
 
 

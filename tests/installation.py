@@ -1,10 +1,11 @@
 """imgcheck as the ready files expect it: the tree of integrations/install, for every user and the system's Python."""
 
+import os
 import sys
 from functools import cache
 from pathlib import Path
 
-from tests.tools import CHECKOUT, cache_directory, need, run
+from tests.tools import CHECKOUT, cache_directory, download, need, run
 
 
 @cache
@@ -14,5 +15,5 @@ def installed_tree() -> Path:
     run("rm", "-rf", tree)
     install = CHECKOUT / "integrations" / "install" / "install.sh"
     settings = {"PYTHON": need("python3"), "PIP": f"{sys.executable} -m pip", "IMGCHECK_SOURCE": str(CHECKOUT)}
-    run(install, tree, env={"PATH": "/usr/bin:/bin", "HOME": "/root", **settings})
+    download(install, tree, env=os.environ | settings)
     return tree

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -20,7 +21,7 @@ REQUIRED = os.environ.get("IMGCHECK_REQUIRE_TOOLS") == "1"
 PACKAGES = {
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu",
     "buildah": "buildah",
-    "ch-run": "charliecloud",
+    "ch-run": "charliecloud-runtime",
     "crun": "crun",
     "curl": "curl",
     "debootstrap": "debootstrap",
@@ -34,6 +35,7 @@ PACKAGES = {
     "mksquashfs": "squashfs-tools",
     "munged": "munge",
     "objdump": "binutils",
+    "openssl": "openssl",
     "powerpc64le-linux-gnu-gcc": "gcc-powerpc64le-linux-gnu",
     "proot": "proot",
     "python3": "python3",
@@ -65,6 +67,9 @@ _HEADERS = ("libc6-dev", "libc6-dev-arm64-cross", "libc6-dev-ppc64el-cross", "g+
 
 # Read once: tests get a $XDG_CACHE_HOME of their own.
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "/var/tmp") / "imgcheck-test"
+
+_PAUSES = (2, 10, 30)
+"""Seconds before a download is tried again."""
 
 _DIRECTORIES = (
     "/usr/bin",
@@ -110,6 +115,16 @@ def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[
     return done
 
 
+def download(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    """`run` a command that fetches something, and again where it fails, as networks and mirrors do at times."""
+    for pause in _PAUSES:
+        try:
+            return run(*command, **options)
+        except AssertionError:
+            time.sleep(pause)
+    return run(*command, **options)
+
+
 def compile_c(source: str, *flags: str, out: str = "program", compiler: str = "gcc", language: str = "c") -> Path:
     """Compile `source` with `compiler` and `flags`; the result, named `out`, is kept by the hash of all of these.
 
@@ -132,20 +147,12 @@ def _version(compiler: str) -> str:
     return run(compiler, "--version").stdout
 
 
-def debian_mirror() -> str:
-    """The Debian mirror that this machine is set up for."""
-    listed = run("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages").stdout.split()
-    return next((site for site in listed if site.rstrip("/").endswith("/debian")), "") or missing(
-        "needs a Debian mirror: apt's sources name none whose address ends in /debian"
-    )
-
-
 def pypi_directory(requirement: str) -> Path:
     """The files of a pinned wheel ("name==1.2") from PyPI, unpacked once and kept."""
     directory = cache_directory("pypi") / requirement
     if not directory.exists():
         with tempfile.TemporaryDirectory(dir=cache_directory("pypi")) as work:
-            _pip("install", "--no-deps", "--no-compile", "--target", f"{work}/files", requirement)
+            pip("install", "--no-cache-dir", "--no-deps", "--no-compile", "--target", f"{work}/files", requirement)
             Path(work, "files").rename(directory)
     return directory
 
@@ -157,15 +164,17 @@ def pypi_wheel(requirement: str, *options: str) -> Path:
     pattern = f"{name.replace('-', '_')}-{version}-*.whl"
     if not list(directory.glob(pattern)):
         with tempfile.TemporaryDirectory(dir=directory) as work:
-            _pip("download", "--no-deps", "--only-binary", ":all:", "--dest", work, *options, requirement)
+            fetched = ("--no-cache-dir", "--no-deps", "--only-binary", ":all:", "--dest", work)
+            pip("download", *fetched, *options, requirement)
             (wheel,) = Path(work).glob(pattern)
             wheel.rename(directory / wheel.name)
     (wheel,) = directory.glob(pattern)
     return wheel
 
 
-def _pip(*arguments: str) -> None:
-    run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
+def pip(*arguments: str | Path, python: str | Path = sys.executable) -> None:
+    """The pip of an interpreter, for what comes from PyPI."""
+    download(python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.ci.images import layout
-from tests.tools import CHECKOUT, cache_directory, run
+from tests.tools import CHECKOUT, cache_directory, pip, run
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def checker() -> Path:
     directory = cache_directory() / "check-jsonschema-0.33.0"
     if not (directory / "installed").exists():
         run(sys.executable, "-m", "venv", "--clear", directory)
-        run(directory / "bin" / "python", "-m", "pip", "install", "--quiet", "check-jsonschema==0.33.0")
+        pip("install", "check-jsonschema==0.33.0", python=directory / "bin" / "python")
         (directory / "installed").touch()
     return directory / "bin"
 

@@ -14,6 +14,7 @@ from imgcheck.convert.run import convert
 from imgcheck.sources.open import open_image
 from tests.convert.members import Reg, Sym, build
 from tests.convert.started import as_ordinary_user
+from tests.debian import debootstrap, fetch_packages
 from tests.images import Directory, File, ImageBuilder, Symlink
 from tests.peers import Peer, as_unprivileged
 from tests.tools import cache_directory, need, pypi_directory, run
@@ -35,7 +36,7 @@ def _tar(root: Path, into: Path) -> None:
 
 def _debian(suite: str) -> bytes:
     def make(work: Path) -> None:
-        run(need("debootstrap"), "--variant=minbase", suite, work / "root")
+        debootstrap(suite, work / "root")
         shutil.rmtree(work / "root/var/cache/apt/archives", ignore_errors=True)
         _tar(work / "root", work / "made.tar")
 
@@ -121,8 +122,7 @@ def busybox() -> bytes:
     """Debian's static busybox."""
 
     def make(work: Path) -> None:
-        run("apt-get", "-qq", "download", "busybox-static", cwd=work)
-        (package,) = work.glob("*.deb")
+        (package,) = fetch_packages(work / "apt", ["busybox-static"], ["bookworm"])
         run("dpkg-deb", "--extract", package, work / "files")
         shutil.copy(work / "files/usr/bin/busybox" if (work / "files/usr/bin/busybox").exists()
                     else work / "files/bin/busybox", work / "made.tar")  # fmt: skip

@@ -3,15 +3,15 @@
 Built by the tools people build with (debootstrap, pip, umoci) and kept in the tests' cache.
 """
 
-import os
 import shutil
 import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
 
+from tests.debian import debootstrap
 from tests.images import layer_tar
-from tests.tools import cache_directory, compile_c, debian_mirror, missing, need, pypi_wheel, run
+from tests.tools import cache_directory, compile_c, need, pypi_wheel, run
 
 SITE = "usr/local/lib/python3.6/dist-packages"
 _WHEEL_OPTIONS = ("--python-version", "3.6", "--implementation", "cp", "--abi", "cp36m", "--platform",
@@ -61,18 +61,9 @@ def _debian_root() -> Path:
     """A minimal Debian 12 as a tar; debootstrap needs root for it."""
     target = cache_directory("real") / "debian-12.tar"
     if not target.exists():
-        if os.getuid():
-            missing("needs root: debootstrap makes a root file system with its owners")
         work = Path(tempfile.mkdtemp(dir=cache_directory("real")))
         try:
-            run(
-                need("debootstrap"),
-                "--variant=minbase",
-                "--include=libgomp1",
-                "bookworm",
-                work / "root",
-                debian_mirror(),
-            )
+            debootstrap("bookworm", work / "root", "--include=libgomp1")
             shutil.rmtree(work / "root/var/cache/apt")
             run("tar", "--create", "--numeric-owner", "--sort=name", "--one-file-system", "--exclude=./dev/*",
                 "--file", work / "root.tar", "--directory", work / "root", ".")  # fmt: skip

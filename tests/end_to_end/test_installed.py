@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import CHECKOUT, run
+from tests.tools import CHECKOUT, pip, run
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _install(directory: Path, *what: str | Path) -> Path:
     """The `imgcheck` of a fresh environment in which `what` is installed."""
     venv.create(directory, with_pip=True)
-    run(directory / "bin/python", "-m", "pip", "install", "--quiet", *what)
+    pip("install", *what, python=directory / "bin/python")
     return directory / "bin/imgcheck"
 
 

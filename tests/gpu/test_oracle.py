@@ -19,7 +19,7 @@ from imgcheck.knowledge import cuda
 from imgcheck.versions import compare
 from tests import debian_nonfree
 from tests.gpu_files import KNOWLEDGE
-from tests.tools import cache_directory, pypi_directory, run
+from tests.tools import cache_directory, pip, pypi_directory
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +99,7 @@ def test_runtime_version_in_code_for_aarch64(requirement: str, tmp_path: Path) -
     options = ("--no-deps", "--only-binary", ":all:", "--platform", "manylinux2014_aarch64")
     wheels = cache_directory("wheels-aarch64", requirement)
     if not list(wheels.glob("*.whl")):
-        run(sys.executable, "-m", "pip", "-q", "download", *options, "--dest", wheels, requirement)
+        pip("download", *options, "--dest", wheels, requirement)
     with zipfile.ZipFile(next(wheels.glob("*.whl"))) as files:
         name = next(n for n in files.namelist() if "/lib/libcudart.so." in n)
         found = read(Path(files.extract(name, tmp_path)))

@@ -3,7 +3,6 @@
 import random
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,9 @@ from pathlib import Path
 from imgcheck.host.probe import probe_host
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.hwcaps import hwcaps_of
+from tests.debian import debootstrap
 from tests.loader.builder import Root
-from tests.tools import cache_directory, need
+from tests.tools import cache_directory, pip
 
 SUITES = {
     "bullseye": ["python3-numpy"],
@@ -55,8 +55,7 @@ def debian(suite: str) -> Tree:
 
     def make(root: Path) -> None:
         packages = ",".join(SUITES[suite])
-        command = [need("debootstrap"), "--variant=minbase", f"--include={packages}", suite, str(root)]
-        subprocess.run(command, check=True, capture_output=True)
+        debootstrap(suite, root, f"--include={packages}")
 
     return Tree(_kept(suite, make))
 
@@ -66,9 +65,8 @@ def python_wheels() -> Tree:
 
     def make(root: Path) -> None:
         subprocess.run(["cp", "-al", str(debian("bookworm").path), str(root)], check=True)
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--python-version",
-               "3.11", "--only-binary", ":all:", "--target", str(root / _MODULES)]  # fmt: skip
-        subprocess.run([*pip, *_WHEELS], check=True, capture_output=True)
+        options = ("--no-cache-dir", "--no-deps", "--no-compile", "--python-version", "3.11", "--only-binary", ":all:")
+        pip("install", *options, "--target", root / _MODULES, *_WHEELS)
 
     return Tree(_kept("python", make), below=f"/{_MODULES}/")
 

@@ -14,7 +14,7 @@ from imgcheck.documents.report import Report, Requirement
 from imgcheck.knowledge import Knowledge
 from imgcheck.report.dockerfile import read_dockerfile
 from imgcheck.report.formats import FORMATS, Rendering
-from tests.tools import cache_directory, pypi_directory, run
+from tests.tools import cache_directory, download, pip, pypi_directory
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,9 @@ def multitool() -> Path:
     if not directory.exists():
         with tempfile.TemporaryDirectory(dir=cache_directory("npm")) as work:
             name = "@microsoft/sarif-multitool-linux@5.7.0"
-            run(*_npm(), "pack", "--silent", "--pack-destination", work, name)
+            # Node.js trusts authorities of its own, the system's where it is told to; its cache would lie in $HOME.
+            settings = {"NODE_OPTIONS": "--use-system-ca", "npm_config_cache": f"{work}/cache"}
+            download(*_npm(), "pack", "--silent", "--pack-destination", work, name, env=os.environ | settings)
             (archive,) = Path(work).glob("*.tgz")
             with tarfile.open(archive) as packed:
                 packed.extractall(work, ["package/sarif-2.1.0.json", "package/Sarif.Multitool"], filter="data")
@@ -105,8 +107,7 @@ def _junit_schema():
     schema = directory / "junit-10.xsd"
     if not schema.exists():
         with tempfile.TemporaryDirectory(dir=directory) as work:
-            options = ("--quiet", "--no-deps", "--no-binary", "pytest")
-            run(sys.executable, "-m", "pip", "download", *options, "--dest", work, "pytest==8.3.4")
+            pip("download", "--no-deps", "--no-binary", "pytest", "--dest", work, "pytest==8.3.4")
             with tarfile.open(Path(work, "pytest-8.3.4.tar.gz")) as source:
                 member = source.extractfile("pytest-8.3.4/testing/example_scripts/junit-10.xsd")
                 schema.write_bytes(member.read())
