@@ -1,5 +1,6 @@
 """The tree on disk is the one that the layers describe, and umoci's unpacker agrees."""
 
+import itertools
 import os
 import stat
 from collections.abc import Callable
@@ -79,7 +80,9 @@ def snapshot(root: Path) -> dict[str, tuple]:
     """Everything about the tree that a user can have: kinds, modes, times, targets, contents, links, attributes."""
     found: dict[str, tuple] = {}
     inodes: dict[int, str] = {}
-    for path in [root, *sorted(root.rglob("*"))]:
+    # Not rglob: that of Python 3.11.2 follows links to see whether they lead to directories, and fails at long ones.
+    names = (Path(place, name) for place, *below in os.walk(root) for name in itertools.chain(*below))
+    for path in [root, *sorted(names)]:
         status = path.lstat()
         key = str(path.relative_to(root))
         kind = stat.S_IFMT(status.st_mode)
