@@ -21,7 +21,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("reference", metavar="REF", help="NAME[:TAG][@DIGEST] of an image in a registry")
     parser.add_argument("--nfd", action="store_true", help="attach a spec for `nfd compat validate-node` instead")
     options.add_source_options(parser)
-    options.add_store_options(parser)
+    options.add_cache_options(parser)
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)
     options.refuse_unless_registry(parsed.reference)

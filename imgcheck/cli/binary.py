@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tree", action="store_true", help="show what it loads in the image that --root names")
     parser.add_argument("--root", metavar="DIR|REF", default="", help="an unpacked tree, or an image as elsewhere")
     options.add_source_options(parser)
-    options.add_store_options(parser)
+    options.add_cache_options(parser)
     options.add_quiet_option(parser)
     return parser
 

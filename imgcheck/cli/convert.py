@@ -16,6 +16,7 @@ from imgcheck.report.text import safe
 if TYPE_CHECKING:
     from imgcheck.convert.model import Converted
     from imgcheck.documents import HostProfile, ImageProfile
+    from imgcheck.profile.store import Store
     from imgcheck.sources.model import Image
 
 _EXAMPLES = """
@@ -37,12 +38,13 @@ def run(arguments: Sequence[str]) -> int:
         from imgcheck.cli.reference import platform_of
 
         parsed.platform = parsed.platform or platform_of(hosts)
+    store = options.store(parsed)
     with (
         progress(parsed.quiet) as shown,
-        open_image(parsed.reference, options.source_options(parsed), shown) as image,
+        open_image(parsed.reference, options.source_options(parsed, store, read_all=True), shown) as image,
     ):
-        converted, profile = _work(parsed, image, bool(hosts), shown)
-    for note in converted.notes:
+        converted, profile = _work(parsed, image, store, bool(hosts), shown)
+    for note in (*converted.notes, *((store.trouble,) if store and store.trouble else ())):
         print(f"note: {safe(note)}")
     status = _check(parsed, profile, hosts) if profile else OK
     print(f"run it with: {safe(converted.command)}")
@@ -50,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _work(
-    parsed: argparse.Namespace, image: "Image", profiled: bool, shown: Progress
+    parsed: argparse.Namespace, image: "Image", store: "Store | None", profiled: bool, shown: Progress
 ) -> "tuple[Converted, ImageProfile | None]":
     """Convert, after making the profile where one is wanted and not kept; remote layers are fetched once for both."""
     from imgcheck.convert.run import ConvertOptions, convert
@@ -65,7 +67,6 @@ def _work(
 
     if not is_repository(parsed.destination):
         refuse_existing(parsed.destination, parsed.force)
-    store = options.store(parsed)
     profile = kept_profile(image, store)
     with nullcontext(image) if profile else read_once(image, parsed.destination) as readable:
         profile = profile or build_profile(readable, shown, store)
@@ -105,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         help="say as well whether it will work on these hosts, or on this machine where no file follows",
     )
     options.add_source_options(parser)
-    options.add_store_options(parser)
+    options.add_cache_options(parser)
     options.add_rules_option(parser)
     options.add_quiet_option(parser)
     return parser

@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--allow-unknown", action="store_true", help="exit with 0, not 3, where it is undecided")
     add_policy_options(parser)
     options.add_source_options(parser)
-    options.add_store_options(parser)
+    options.add_cache_options(parser)
     options.add_attached_options(parser)
     options.add_rules_option(parser)
     options.add_quiet_option(parser)

@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 if the image carries others than its own")
     options.add_output_option(parser, tuple(_FORMATS))
     options.add_source_options(parser)
-    options.add_store_options(parser)
+    options.add_cache_options(parser)
     options.add_rules_option(parser)
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)

@@ -1,14 +1,20 @@
 """Options that several commands share, and how each becomes the object that the other packages take."""
 
 import argparse
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from imgcheck.errors import UsageError
+
+if TYPE_CHECKING:
+    from imgcheck.profile.store import Store
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class Output(NamedTuple):
@@ -60,11 +66,23 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
 
 
-def add_store_options(parser: argparse.ArgumentParser) -> None:
+def add_store_options(parser: argparse.ArgumentParser) -> "argparse._ArgumentGroup":
     """Where facts are kept between runs."""
     group = parser.add_argument_group("where facts are kept")
     group.add_argument("--store", metavar="DIR", type=Path, help="keep them there (default: the user's cache)")
     group.add_argument("--no-store", action="store_true", help="keep nothing and believe nothing kept")
+    return group
+
+
+def add_cache_options(parser: argparse.ArgumentParser) -> None:
+    """Where facts are kept between runs, and what else, for commands that read layers."""
+    group = add_store_options(parser)
+    group.add_argument(
+        "--keep-blobs", action="store_true", help="keep the layers fetched from a registry as well, for convert"
+    )
+    group.add_argument(
+        "--store-limit", metavar="SIZE", type=size, help="most bytes that the store may take (default: 4G)"
+    )
 
 
 def add_output_option(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
@@ -90,8 +108,12 @@ def add_quiet_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
 
 
-def source_options(arguments: argparse.Namespace):
-    """The SourceOptions that the command line describes; reads the password where it was announced, once."""
+def source_options(arguments: argparse.Namespace, store: "Store | None" = None, read_all: bool = False):
+    """The SourceOptions that the command line describes; reads the password where it was announced, once.
+
+    Blobs are kept and spilt in `store`; layers whose facts it holds are not going to be read, unless `read_all`.
+    """
+    from imgcheck.profile.blobs import KeptBlobs
     from imgcheck.sources.open import SourceOptions
 
     if arguments.password_stdin and not hasattr(arguments, "password"):
@@ -106,6 +128,8 @@ def source_options(arguments: argparse.Namespace):
         authfile=arguments.authfile,
         username=arguments.username or "",
         password=getattr(arguments, "password", ""),
+        cache=KeptBlobs(store, arguments.keep_blobs) if store else None,
+        unread=store.has_layer if store and not read_all else (lambda diff_id: False),
     )
 
 
@@ -120,13 +144,23 @@ def refuse_unless_registry(reference: str) -> None:
 def store(arguments: argparse.Namespace):
     """The Store that the command line names, or None with --no-store."""
     from imgcheck.profile.build import engines
-    from imgcheck.profile.store import open_store, store_key
+    from imgcheck.profile.store import DEFAULT_LIMIT, open_store, store_key
 
     if arguments.no_store:
-        if arguments.store:
-            raise UsageError("--store and --no-store exclude each other")
+        if arguments.store or getattr(arguments, "keep_blobs", False):
+            other = "--store" if arguments.store else "--keep-blobs"
+            raise UsageError(f"{other} and --no-store exclude each other")
         return None
-    return open_store(arguments.store, store_key(engines()))
+    limit = getattr(arguments, "store_limit", None)
+    return open_store(arguments.store, store_key(engines()), DEFAULT_LIMIT if limit is None else limit)
+
+
+def size(text: str) -> int:
+    """Bytes that an option names, as in 500M."""
+    match = re.fullmatch(r"(\d{1,12})([KMGT]?)i?B?", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text}: not a number of bytes, such as 500M or 4G")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def outputs(values: Sequence[str], formats: Sequence[str]) -> list[Output]:

@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it there instead of standard output")
     parser.add_argument("--export", choices=("nfd",), help="write a spec for `nfd compat validate-node` instead")
     options.add_source_options(parser)
-    options.add_store_options(parser)
+    options.add_cache_options(parser)
     options.add_attached_options(parser)
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)

@@ -3,13 +3,12 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from imgcheck.cli.options import source_options, store
 from imgcheck.cli.progress import progress
 from imgcheck.documents import HostProfile, ImageProfile, decode
-from imgcheck.documents.codec import kind_of
+from imgcheck.documents.codec import read_document
 from imgcheck.progress import Progress
 from imgcheck.report.text import safe
 
@@ -32,7 +31,7 @@ def profile_of(arguments: argparse.Namespace, hosts: Sequence[HostProfile] = ())
     arguments.platform = arguments.platform or platform_of(hosts)
     with (
         progress(arguments.quiet) as shown,
-        open_image(arguments.reference, source_options(arguments), shown) as image,
+        open_image(arguments.reference, source_options(arguments, kept), shown) as image,
     ):
         profile, said = _profile(arguments, image, shown, kept)
     for note in (*image.notes, *said, *((kept.trouble,) if kept and kept.trouble else ())):
@@ -65,13 +64,6 @@ def platform_of(hosts: Sequence[HostProfile]) -> str | None:
 
 
 def _stored_profile(reference: str) -> ImageProfile | None:
-    path = Path(reference)
-    if ("/" not in reference and "." not in reference) or not path.is_file():
-        return None
-    with path.open("rb") as file:
-        # Archives of many GB lie at such paths too; a profile begins with its kind.
-        if not file.read(64).lstrip().startswith(b"{"):
-            return None
-        file.seek(0)
-        data = file.read()
-    return decode(data, ImageProfile, reference) if kind_of(data) else None
+    # A bare name is always one of a registry, whatever lies here.
+    data = read_document(reference) if "/" in reference or "." in reference else None
+    return None if data is None else decode(data, ImageProfile, reference)

@@ -1,7 +1,6 @@
 """`imgcheck store`: the facts that are kept between runs."""
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -16,14 +15,14 @@ imgcheck store ls
 imgcheck store prune --limit 500M
 imgcheck store verify --store /shared/imgcheck
 """
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def run(arguments: Sequence[str]) -> int:
     parser = options.parser("store", "Lists, shrinks or verifies the facts kept between runs.", _EXAMPLES)
     parser.add_argument("action", choices=("ls", "prune", "verify"))
     parser.add_argument("--store", metavar="DIR", type=Path, help="the store (default: the user's cache)")
-    parser.add_argument("--limit", metavar="SIZE", type=_size, default=DEFAULT_LIMIT, help="prune: keep at most this")
+    limit = {"type": options.size, "default": DEFAULT_LIMIT}
+    parser.add_argument("--limit", metavar="SIZE", **limit, help="prune: keep at most this (default: 4G)")
     parsed = parser.parse_args(arguments)
     store = open_store(parsed.store, key="")
     if store is None:
@@ -64,10 +63,3 @@ def _said(store: Store, status: int) -> int:
 def _row(file: StoredFile) -> str:
     used = time.strftime("%Y-%m-%d", time.localtime(file.used))
     return f"{file.kind.removesuffix('s'):<8} {file.name}  {file.size:>10}  {used}"
-
-
-def _size(text: str) -> int:
-    match = re.fullmatch(r"(\d{1,12})([KMGT]?)i?B?", text)
-    if not match:
-        raise UsageError(f"--limit {text}: a number of bytes with K, M, G or T behind it")
-    return int(match[1]) * _UNITS[match[2]]

@@ -6,17 +6,18 @@ beside its place and renamed, so readers need no lock and many nodes may share a
 SHA-256 of what follows; one that does not match is dropped and made again.
 
 Layout: DIR/v1/KEY/{layers,profiles}/HH/HEX, where HH are the first two digits of HEX. A file is 8 bytes of magic,
-32 bytes of SHA-256 over the rest, then zstd-compressed MessagePack.
+32 bytes of SHA-256 over the rest, then zstd-compressed MessagePack. DIR/v1/any/blobs/HH/HEX are blobs as they are
+(profile.blobs).
 """
 
 import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -33,7 +34,10 @@ _TOUCH_AFTER = 24 * 3600
 """Seconds after which a read renews a file's time of use: on a shared file system every touch costs."""
 _TIDY_AFTER = 3600
 """Seconds between two looks at the size of the whole store."""
-_UNFINISHED = ".new-"
+UNFINISHED = ".new-"
+"""What the name of a file begins with that is still being written."""
+BLOBS = "blobs"
+_ANY_KEY = "any"
 _WRITING = 3600
 """Seconds after which an unfinished file belongs to nobody."""
 DEFAULT_LIMIT = 4 << 30
@@ -43,12 +47,15 @@ DocumentT = TypeVar("DocumentT")
 
 
 class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
-    """An entry of a layer as the merged tree needs it. Paths are bytes, since they need not be Unicode."""
+    """An entry of a layer as the merged tree needs it. Paths are bytes, since they need not be Unicode.
+
+    Of kind `plain` are regular files of which nothing but their names matters: their paths with NUL between.
+    """
 
     path: bytes
-    kind: Kind
-    mode: int
-    size: int
+    kind: Kind | Literal["plain"]
+    mode: int = 0
+    size: int = 0
     link: bytes = b""
     object: str = ""
     """SHA-256 of a file with code."""
@@ -70,7 +77,7 @@ class StoredFile:
 
     path: Path
     kind: str
-    """`layers` or `profiles`."""
+    """`layers`, `profiles` or `blobs`."""
     name: str
     size: int
     used: float
@@ -106,6 +113,11 @@ class Store:
         """The index of the layer with this diff_id, where it is kept."""
         return self._get("layers", diff_id, LayerIndex)
 
+    def has_layer(self, diff_id: str) -> bool:
+        """Whether `layer` would probably find it."""
+        path = self.place("layers", diff_id)
+        return path is not None and self._believable(path)
+
     def keep_layer(self, diff_id: str, index: LayerIndex) -> None:
         self._put("layers", diff_id, index)
 
@@ -123,15 +135,32 @@ class Store:
                 status = path.stat()
             except OSError:
                 continue  # pruned meanwhile by another process
-            if path.name.startswith(_UNFINISHED) and time.time() - status.st_mtime < _WRITING:
+            if path.name.startswith(UNFINISHED) and time.time() - status.st_mtime < _WRITING:
                 continue
             kind = path.parent.parent.name
             yield StoredFile(path, kind, path.name, status.st_size, max(status.st_mtime, status.st_atime))
 
     def prune(self, limit: int | None = None) -> list[StoredFile]:
-        """Drop the least recently used files until at most `limit` bytes are left; what was dropped."""
-        files = sorted(self.files(), key=lambda file: file.used)
+        """Drop the least recently used files until at most `limit` bytes are left; what was dropped.
+
+        Blobs go first: they cost a download to have again, facts cost the analysis as well and are small.
+        """
+        files = sorted(self.files(), key=lambda file: (file.kind != BLOBS, file.used))
         excess = sum(file.size for file in files) - (self._limit if limit is None else limit)
+        return self._drop_until(files, excess)
+
+    def make_room(self, size: int, spared: Container[str]) -> bool:
+        """Drop blobs other than the `spared` names until these may take `size` bytes; False where that is too much."""
+        files = [file for file in self.files() if file.name not in spared]
+        blobs = sorted((file for file in files if file.kind == BLOBS), key=lambda file: file.used)
+        excess = sum(file.size for file in files) + size - self._limit
+        if excess > sum(file.size for file in blobs):
+            self.trouble = f"the store {self.directory} may take {self._limit} bytes, too few to keep all blobs"
+            return False
+        self._drop_until(blobs, excess)
+        return True
+
+    def _drop_until(self, files: list[StoredFile], excess: int) -> list[StoredFile]:
         dropped = []
         for file in files:
             if excess <= 0:
@@ -164,17 +193,18 @@ class Store:
     def damaged(self) -> Iterator[StoredFile]:
         """Files whose bytes do not match their checksum."""
         for file in self.files():
-            if _payload(_read(file.path)) is None:
+            if not (_is_sound_blob(file) if file.kind == BLOBS else _payload(_read(file.path))):
                 yield file
 
-    def _place(self, kind: str, digest: str) -> Path | None:
+    def place(self, kind: str, digest: str) -> Path | None:
+        """Where the file of this digest lies, or would; None for a digest that names no file."""
         algorithm, _, name = digest.partition(":")
         if algorithm != "sha256" or len(name) != 64 or not set(name) <= set("0123456789abcdef"):
             return None
-        return self._root / self._key / kind / name[:2] / name
+        return self._root / (_ANY_KEY if kind == BLOBS else self._key) / kind / name[:2] / name
 
     def _get(self, kind: str, digest: str, type: type[DocumentT]) -> DocumentT | None:
-        path = self._place(kind, digest)
+        path = self.place(kind, digest)
         if path is None or not self._believable(path):
             return None
         payload = _payload(_read(path))
@@ -194,7 +224,7 @@ class Store:
             return False
 
     def _put(self, kind: str, digest: str, document: object) -> None:
-        path = self._place(kind, digest)
+        path = self.place(kind, digest)
         if path is None:
             return
         import zstandard
@@ -235,6 +265,14 @@ def _read(path: Path) -> bytes:
         return b""
 
 
+def _is_sound_blob(file: StoredFile) -> bool:
+    try:
+        with file.path.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest() == file.name
+    except OSError:
+        return False
+
+
 def _payload(data: bytes) -> bytes | None:
     """The MessagePack in a file's bytes; None where they are damaged."""
     if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(memoryview(data)[_HEAD:]).digest() != data[len(_MAGIC) : _HEAD]:
@@ -248,7 +286,7 @@ def _payload(data: bytes) -> bytes | None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

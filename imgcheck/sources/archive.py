@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from imgcheck.documents.image import LayerInfo, Platform
@@ -275,13 +276,14 @@ def spooled(file: BinaryIO, name: str, options: SourceOptions, progress: Progres
 
     Raises SourceError where it is damaged, longer than the options allow, or no space is left.
     """
-    with tempfile.TemporaryFile(prefix="imgcheck-") as spool:
+    directory = _scratch(options)
+    with tempfile.TemporaryFile(prefix="imgcheck-", dir=directory) as spool:
         progress.start(name)
         try:
             _copy(decompressed(file), spool, name, options.spool_limit, progress)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                place = tempfile.gettempdir()
+                place = directory or tempfile.gettempdir()
                 raise SourceError(
                     f"{name}: no space left in {place}", hint="set TMPDIR to a larger directory"
                 ) from None
@@ -296,6 +298,11 @@ def spooled(file: BinaryIO, name: str, options: SourceOptions, progress: Progres
         finally:
             progress.finish(name)
         yield spool
+
+
+def _scratch(options: SourceOptions) -> Path | None:
+    """Where large temporary files go: TMPDIR where the user names one, else beside the facts; None for /tmp."""
+    return options.cache.scratch() if options.cache and not os.environ.get("TMPDIR") else None
 
 
 def _copy(source: BinaryIO, spool: BinaryIO, name: str, limit: int, progress: Progress) -> None:

@@ -1,6 +1,45 @@
 """How an image is to be fetched: what the command line and the environment say about it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+
+class KeptBlob(Protocol):
+    """A blob on its way into the cache."""
+
+    file: BinaryIO
+    """Where its bytes are to be written, from the start."""
+
+    def update(self, data: bytes) -> None:
+        """Tell of the next bytes, for their digest."""
+
+    def finish(self, whole: bool) -> None:
+        """Put it into the cache where the file holds all of it and its digest is right, else drop it."""
+
+
+class Cache(Protocol):
+    """What sources may keep on this machine's disk."""
+
+    def has_blob(self, digest: str) -> bool:
+        """Whether `blob` would probably find it."""
+
+    def blob(self, digest: str) -> BinaryIO | None:
+        """A kept blob whose digest was compared now, from its start; None where it is not kept."""
+
+    def keep(self, digest: str, size: int) -> KeptBlob | None:
+        """A place for a blob of `size` bytes (-1: unknown); None where it is not to be kept."""
+
+    def spill(self) -> BinaryIO | None:
+        """A new file without a name; None where there is no disk for one."""
+
+    def scratch(self) -> Path | None:
+        """The directory for such files; None where it cannot be used."""
+
+
+def _read_all(diff_id: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -27,3 +66,11 @@ class SourceOptions:
     """Seconds before the second attempt where the server names none; doubled each time."""
     spool_limit: int = 64 << 30
     """Most bytes that an archive from a pipe, or a compressed one, may take in the temporary directory."""
+    cache: Cache | None = None
+    """Where blobs are kept and spilt; None keeps everything in memory."""
+    unread: Callable[[str], bool] = _read_all
+    """Says by its diff_id whether a layer will not be read, so that it is not fetched ahead."""
+    ahead_in_memory: int = 64 << 20
+    """Most bytes of layers that may be in memory before they are asked for."""
+    ahead_on_disk: int = 1 << 30
+    """Most bytes of them that may be spilt to the cache besides."""

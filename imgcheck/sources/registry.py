@@ -12,6 +12,7 @@ import requests
 
 from imgcheck.errors import DigestError, SourceError
 from imgcheck.progress import Progress
+from imgcheck.sources.ahead import LayersAhead
 from imgcheck.sources.assemble import INDEX_TYPES, MANIFEST_TYPES, assemble
 from imgcheck.sources.blobs import (
     CONFIG_LIMIT,
@@ -45,8 +46,9 @@ def open_registry(reference: Reference, options: SourceOptions, progress: Progre
     with ExitStack() as stack:
         blobs, root, notes = _find(reference, options, stack)
         image = assemble(reference.text, [root], blobs, options.platform)
+        ahead = stack.enter_context(closing(LayersAhead(image.layers, options)))
         attached = partial(referring, blobs, image.manifest_digest)
-        yield replace(image, notes=(*image.notes, *notes), attached=attached)
+        yield replace(image, layers=ahead.layers, notes=(*image.notes, *notes), attached=attached)
 
 
 def _find(

@@ -13,7 +13,6 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
-from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, NameResolutionError
 
 from imgcheck import __version__
@@ -22,6 +21,7 @@ from imgcheck.sources.blobs import parse_json
 from imgcheck.sources.credentials import find_credentials
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.pace import SLOWEST, Pace, SlowError
+from imgcheck.sources.patience import PatientAdapter, SlowHeadersError
 from imgcheck.sources.registries import Endpoint
 from imgcheck.sources.registry_auth import TokenServer, basic, check_realm, parse_challenge
 
@@ -31,8 +31,6 @@ _PASSING = (429, 500, 502, 503, 504)
 _LONGEST_WAIT = 120.0
 """Seconds that a Retry-After may ask for; more is told to the user instead of waited."""
 _PROBE_SECONDS = 5.0
-_CONNECTIONS = 16
-"""Kept open at once: more than the threads that read layers."""
 _ERROR_LIMIT = 64 << 10
 _CERTS_D = ("/etc/containers/certs.d", "/etc/docker/certs.d")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -222,6 +220,8 @@ def explain(error: BaseException, timeout: float) -> str:
     """What broke, in words. The exceptions' own texts are not used: they hold URLs, and so may hold secrets."""
     if isinstance(error, SlowError):
         return f"sent less than {SLOWEST} bytes a second for {timeout:g} s"
+    if _holds(error, SlowHeadersError):
+        return f"did not finish the headers of its answer within {timeout:g} s"
     if isinstance(error, requests.exceptions.ProxyError):
         return "the proxy cannot be used (see the *_proxy environment variables)"
     if isinstance(error, requests.exceptions.ConnectTimeout):
@@ -240,6 +240,13 @@ def _is_final(error: BaseException, reached: bool) -> bool:
     if isinstance(error, requests.exceptions.SSLError) or _reason(error, NameResolutionError):
         return True
     return not reached and "Connection refused" in str(error)
+
+
+def _holds(error: object, kind: type[BaseException]) -> bool:
+    """Whether `error` is one of `kind`, or was made from one: requests and urllib3 wrap what they meet."""
+    return isinstance(error, kind) or (
+        isinstance(error, BaseException) and any(_holds(inner, kind) for inner in error.args)
+    )
 
 
 def _reason(error: BaseException, kind: type[BaseException]) -> bool:
@@ -266,16 +273,16 @@ def _session(endpoint: Endpoint, options: SourceOptions) -> requests.Session:
         # The user asked for it; urllib3 would print a warning for every request.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     session.mount("https://", _TlsAdapter(_tls_context(endpoint, options, insecure)))
-    session.mount("http://", HTTPAdapter(pool_maxsize=_CONNECTIONS))
+    session.mount("http://", PatientAdapter())
     return session
 
 
-class _TlsAdapter(HTTPAdapter):
+class _TlsAdapter(PatientAdapter):
     """Connections with our own TLS context."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
-        super().__init__(pool_maxsize=_CONNECTIONS)
+        super().__init__()
 
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
         super().init_poolmanager(*arguments, ssl_context=self._context, **options)

@@ -141,7 +141,7 @@ def test_pruning_drops_the_least_recently_used_first(store: Store, program: byte
     for name, used in (("old", 1_000), ("new", 2_000_000)):
         blob = Counting(archive([file(name, program)]))
         build_profile(image_of(blob), SILENT, store)
-        place = store._place("layers", digest_of(blob.blob))
+        place = store.place("layers", digest_of(blob.blob))
         os.utime(place, (used, used))
     sizes = {kept.used: kept.size for kept in store.files()}
     dropped = store.prune(limit=sizes[2_000_000])

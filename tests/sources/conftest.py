@@ -88,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
         if not (self.store.fault and self.store.fault(self)):
             self.serve()
 
-    do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815
+    do_HEAD = do_POST = do_PUT = do_CONNECT = do_GET  # noqa: N815
 
     def serve(self) -> None:
         kind, _, name = self.path.rpartition("/")

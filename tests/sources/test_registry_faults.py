@@ -409,6 +409,38 @@ def test_manifest_and_token_that_only_dribble_end_with_a_clear_message(server: S
         read(reference, quick)
 
 
+def _dribble_headers(request: Handler) -> bool:
+    """An answer whose status line and headers come a byte at a time, each well within any time limit on silence."""
+    for byte in b"HTTP/1.1 200 OK\r\n" + b"X-Padding: x\r\n" * 1000:
+        request.wfile.write(bytes([byte]))
+        request.wfile.flush()
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("part", ["manifests", "blobs"])
+def test_headers_that_only_dribble_end_with_a_clear_message(server: Server, reference: str, part: str) -> None:
+    server.fault = lambda request: f"/{part}/" in request.path and _dribble_headers(request)
+    started = time.monotonic()
+    with pytest.raises(SourceError, match=r"127.*: did not finish the headers of its answer within 0\.3 s"):
+        read(reference, replace(QUICK, timeout=0.3, attempts=2))
+    assert time.monotonic() - started < 5
+
+
+def test_headers_that_dribble_once_are_asked_for_again(server: Server, reference: str) -> None:
+    first = iter([True])
+    server.fault = lambda request: _is_blob(request) and next(first, False) and _dribble_headers(request)
+    assert read(reference, replace(QUICK, timeout=0.3))["bin/tool"] == BIG
+
+
+def test_proxy_whose_headers_dribble_ends_with_a_clear_message(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("https_proxy", f"http://{server.address}")
+    server.fault = _dribble_headers
+    with pytest.raises(SourceError, match=r"the proxy cannot be used|did not finish the headers of its answer"):
+        read("registry.invalid/repo:latest", replace(QUICK, plain_http=False, timeout=0.3, attempts=1))
+
+
 def test_slow_but_steady_server_is_waited_for(server: Server, reference: str) -> None:
     def steady(request: Handler) -> bool:
         if not _is_blob(request):
@@ -445,7 +477,7 @@ def test_registry_that_restarts_in_the_middle_is_taken_up_again(tmp_path: Path) 
         first = stack.enter_context(start_registry(tmp_path / "registry"))
         reference = first.push(f"oci:{layout}:latest", "app:1")
         port = int(first.address.rpartition(":")[2])
-        with open_image(reference, options) as image, image.layers[0].open() as blob:
+        with open_image(reference, replace(options, ahead_in_memory=1 << 20)) as image, image.layers[0].open() as blob:
             taken = bytearray(blob.read(1 << 20))
             stack.close()
             restart = threading.Timer(
@@ -465,8 +497,9 @@ def test_registry_that_does_not_come_back_is_told(tmp_path: Path) -> None:
     layout = ImageBuilder().layer({"bin/tool": big}, compression="none").write(tmp_path / "layout")
     with start_registry(tmp_path / "registry") as running:
         reference = running.push(f"oci:{layout}:latest", "app:1")
-        image = open_image(reference, replace(QUICK, attempts=3))
-        blob = image.__enter__().layers[0].open().__enter__()
+        image = open_image(reference, replace(QUICK, attempts=3, ahead_in_memory=1 << 20))
+        opened = image.__enter__().layers[0].open()
+        blob = opened.__enter__()
         blob.read(1 << 20)
     with pytest.raises(SourceError, match=f"{running.address}: connection refused"):
         while blob.read(1 << 20):

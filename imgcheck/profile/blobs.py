@@ -1,0 +1,110 @@
+"""The store's other half: blobs of layers as they came from a registry, kept for the next command, and room to spill.
+
+A blob lies under its digest at DIR/v1/any/blobs/HH/HEX (any version of the engines may read it). It is readable for
+its owner alone: who may read an image is the registry's to say. It is compared with its digest before every use, so
+whoever wrote it need not be trusted.
+"""
+
+import hashlib
+import os
+import tempfile
+import threading
+from pathlib import Path
+from typing import BinaryIO
+
+from imgcheck.profile.store import BLOBS, UNFINISHED, Store
+
+_FREE = 2 << 30
+"""Bytes that must stay free on the disk: what comes early is not worth a full one."""
+
+
+class KeptBlobs:
+    """What sources keep on disk (sources.options.Cache). Whatever fails costs a download and stands in `trouble`."""
+
+    def __init__(self, store: Store, keep: bool) -> None:
+        """`keep` says whether new blobs are kept; those that are there are used either way."""
+        self._store = store
+        self._keeping = keep
+        self._lock = threading.Lock()
+        self._own: dict[str, int] = {}
+        """Blobs that this process keeps or will have kept: none of them makes room for another."""
+
+    def has_blob(self, digest: str) -> bool:
+        place = self._store.place(BLOBS, digest)
+        return place is not None and os.access(place, os.R_OK)
+
+    def blob(self, digest: str) -> BinaryIO | None:
+        place = self._store.place(BLOBS, digest)
+        if place is None:
+            return None
+        try:
+            file = place.open("rb", buffering=0)
+        except OSError:
+            return None
+        try:
+            if hashlib.file_digest(file, "sha256").hexdigest() == place.name:
+                file.seek(0)
+                os.utime(place)
+                return file
+        except OSError:
+            pass  # the disk is gone, or the file is another user's: it is fetched again
+        file.close()
+        place.unlink(missing_ok=True)
+        return None
+
+    def keep(self, digest: str, size: int) -> "_NewBlob | None":
+        place = self._store.place(BLOBS, digest)
+        if not self._keeping or place is None:
+            return None
+        with self._lock:
+            self._own[place.name] = max(size, 0)
+            if not self._store.make_room(sum(self._own.values()), self._own):
+                del self._own[place.name]
+                return None
+        try:
+            return _NewBlob(place)
+        except OSError as error:
+            self._store.trouble = f"the store {self._store.directory} cannot be written: {error.strerror}"
+            return None
+
+    def spill(self) -> BinaryIO | None:
+        directory = self.scratch()
+        try:
+            status = os.statvfs(directory) if directory else None
+            if status is None or status.f_bavail * status.f_frsize < _FREE:
+                return None
+            return tempfile.TemporaryFile(dir=directory, buffering=0)
+        except OSError:
+            return None
+
+    def scratch(self) -> Path | None:
+        directory = self._store.directory / "v1"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return None
+        return directory if os.access(directory, os.W_OK) else None
+
+
+class _NewBlob:
+    """A blob on its way into the store, beside its place until all of it is there."""
+
+    def __init__(self, place: Path) -> None:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, self._path = tempfile.mkstemp(prefix=UNFINISHED, dir=place.parent)
+        self.file: BinaryIO = os.fdopen(descriptor, "r+b", buffering=0)
+        self._place = place
+        self._hash = hashlib.sha256()
+
+    def update(self, data: bytes) -> None:
+        self._hash.update(data)
+
+    def finish(self, whole: bool) -> None:
+        path = Path(self._path)
+        try:
+            if whole and self._hash.hexdigest() == self._place.name:
+                path.replace(self._place)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError:
+            pass  # prune takes it when it is old
