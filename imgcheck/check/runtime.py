@@ -1,12 +1,14 @@
-"""RUN001 to RUN011: what a runtime asks of the image and of the host before anything of the image runs."""
+"""RUN001 to RUN012: what a runtime asks of the image and of the host before anything of the image runs."""
 
 import posixpath
 import re
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.report import Evidence, Finding, Severity
+from imgcheck.loader.tree import Tree
 
 _DRIVERLESS = {"void", "none", ""}
 _COMPUTE = {"all", "compute"}
@@ -29,6 +31,7 @@ def check(context: Context) -> Answers:
     _relative_command(context, answers)
     _backtick(context, answers)
     _cuda_label(context, answers)
+    _files_in_the_way(context, answers)
     return answers
 
 
@@ -337,6 +340,64 @@ def _cuda_label(context: Context, answers: Answers) -> None:
             )
         )
     answers.conclude("RUN011", findings, f"the driver's CUDA {cuda.value} is not older than the image's {wanted}")
+
+
+def _files_in_the_way(context: Context, answers: Answers) -> None:
+    """RUN012."""
+    runtime = context.runtime
+    directory = _chosen_directory(context)
+    if not directory or not wants_gpu(context):
+        answers.answer("RUN012", "not-applicable", "the runtime places no driver into a directory of the image")
+        return
+    tree, present = Tree(context.image), _present(context)
+    found = sorted(path for path in present if path in runtime.refuses_files or _stands_in_the_way(context, tree, path))
+    findings = []
+    if found:
+        dangling = all(tree.canonical(path) not in present for path in found)
+        findings.append(
+            context.finding(
+                "RUN012",
+                "risk",
+                subject=runtime.id,
+                evidence=tuple(Evidence(path=path, detail="in the image") for path in found),
+                variant="dangling" if dangling else "",
+                runtime=runtime.title,
+                files=", ".join(found),
+                first=found[0],
+            )
+        )
+    answers.conclude("RUN012", findings, "no file of the image stands where the driver's go")
+
+
+def _chosen_directory(context: Context) -> str:
+    """The first of the directories that the image has: there the driver's files go."""
+    present = set(context.image.tree.directories)
+    return next((path for path in context.runtime.requires_one_directory if path in present), "")
+
+
+def _present(context: Context) -> set[str]:
+    """What is recorded of the tree: files with code, links that lead to them, and files that runtimes ask for."""
+    image = context.image
+    return {*(record.path for record in image.files), *image.tree.symlinks, *image.tree.files}
+
+
+def _stands_in_the_way(context: Context, tree: Tree, path: str) -> bool:
+    above, _, name = path.rpartition("/")
+    return _brought(context, name) and tree.canonical(above or "/") == tree.canonical(_chosen_directory(context))
+
+
+def _brought(context: Context, name: str) -> bool:
+    """Whether the host's driver has a file `name`; where what is known of the host leaves it open, it is taken to."""
+    if not any(fnmatchcase(name, pattern) for pattern in context.runtime.libraries):
+        return False
+    host = context.host
+    driver = host.driver.userland.value or host.driver.kernel_module.value
+    version = name.partition(".so.")[2]
+    if "." in version and driver:
+        return version == driver
+    soname = f"{name.partition('.so')[0]}.so"
+    libraries = host.libraries.value
+    return not libraries or any(library.soname.startswith(soname) for library in libraries)
 
 
 def _installed_version(context: Context) -> str:

@@ -244,7 +244,11 @@ def _sif(job: Job) -> Converted:
 
 def _enroot(job: Job) -> Converted:
     return _write_squashed(
-        job, 0o644, lambda _launch: None, lambda _launch: enroot.run_command(str(job.destination)), enroot.add_enroot
+        job,
+        0o644,
+        lambda _launch: None,
+        lambda launch: enroot.run_command(launch, str(job.destination)),
+        enroot.add_enroot,
     )
 
 

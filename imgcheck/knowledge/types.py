@@ -93,6 +93,9 @@ class Runtime(Data, frozen=True):
     """Files without which it cannot start the container."""
     requires_one_directory: tuple[str, ...] = ()
     """Directories of which the image must have one, since the driver's libraries are placed there."""
+    refuses_files: tuple[str, ...] = ()
+    """Files of the image beside which it places no driver unless it is forced to. The same holds for those of
+    `libraries` in the directory that it chooses among `requires_one_directory`."""
     requires_working_directory: bool = False
     """Refuses an image whose WORKDIR (without one: the user's home) does not exist in it."""
     user_syntax: str = ""

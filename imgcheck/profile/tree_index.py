@@ -18,6 +18,12 @@ DIRECTORIES = (
 FILES = (
     "/.singularity.d/env/99-base.sh", "/.singularity.d/runscript", "/bin/bash", "/bin/sh", "/etc/group", "/etc/hosts",
     "/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd", "/etc/resolv.conf", "/usr/bin/env",
+    # Of a driver; committed from a container that had one they are empty files.
+    "/etc/OpenCL/vendors/nvidia.icd", "/etc/vulkan/icd.d/nvidia_icd.json", "/usr/bin/nvidia-bug-report.sh",
+    "/usr/bin/nvidia-cuda-mps-control", "/usr/bin/nvidia-cuda-mps-server", "/usr/bin/nvidia-debugdump",
+    "/usr/bin/nvidia-installer", "/usr/bin/nvidia-persistenced", "/usr/bin/nvidia-settings", "/usr/bin/nvidia-smi",
+    "/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-xconfig", "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+    "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1", "/usr/lib64/libcuda.so.1", "/usr/lib64/libnvidia-ml.so.1",
 )  # fmt: skip
 _PYTHON = ("site-packages", "dist-packages")
 

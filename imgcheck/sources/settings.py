@@ -29,6 +29,9 @@ _SHELL_DEFAULT = re.compile(r'(\w+)="\$\{\1:-"?(.*?)"?\}"', re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ESCAPED = re.compile(r'\\([\\"$`])')
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_ENROOT_QUOTED = re.compile(r"^[\"'](.*)[\"']\s*$")
+_ENROOT_EMPTY = "${IMGCHECK_EMPTY}"
+"""A variable that no host has: `convert` writes it where enroot would else replace what looks like a reference."""
 _RUNSCRIPT = "/.singularity.d/runscript"
 
 
@@ -110,12 +113,19 @@ def _enroot(files: Files) -> Settings | None:
     """`/etc/environment`, which holds the image's ENV line by line (enroot, doc/image-format.md)."""
     if _read(files, "etc/rc") is None:
         return None
-    environment = tuple(f"{name}={value}" for name, value in _assignments(_read(files, "etc/environment") or b""))
-    return Settings(ImageConfig(environment=environment))
+    lines = _assignments(_read(files, "etc/environment") or b"")
+    return Settings(ImageConfig(environment=tuple(f"{name}={_enroot_value(value)}" for name, value in lines)))
+
+
+def _enroot_value(value: str) -> str:
+    """Enroot (src/common.sh) takes quotes round a value away, before its hooks and after them."""
+    for _ in range(2):
+        value = _ENROOT_QUOTED.sub(r"\1", value)
+    return value.replace(_ENROOT_EMPTY, "")
 
 
 def _assignments(data: bytes) -> Iterator[tuple[str, str]]:
-    for line in _text(data).splitlines():
+    for line in _text(data).split("\n"):
         name, equals, value = line.partition("=")
         if equals and not line.startswith("#"):
             yield name, value

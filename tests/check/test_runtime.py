@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from imgcheck.check.runtime import check
-from imgcheck.documents.host import InstalledRuntime, known
+from imgcheck.documents.host import HostLibrary, InstalledRuntime, known
 from imgcheck.documents.image import ImageConfig, TreeIndex
 from tests.check.contexts import CUDA, KNOWLEDGE, code, context, cpu, findings, outcome
 
@@ -155,4 +155,67 @@ def test_nvidia_docker_1_compares_the_cuda_label(driver: str, result: str) -> No
 def test_every_runtime_answers_every_rule_once(runtime: str) -> None:
     answers = check(context({"/app": CUDA}, runtime=runtime, tree=FULL_TREE))
     rules = [result.rule for result in answers.checks]
-    assert rules == [f"RUN{number:03}" for number in range(1, 12)]
+    assert rules == [f"RUN{number:03}" for number in range(1, 13)]
+
+
+MULTIARCH = "/usr/lib/x86_64-linux-gnu"
+
+
+def way(*paths: str, host=None, runtime: str = "udocker-nvidia", links=None, directory: str = MULTIARCH, files=()):
+    """RUN012 for an image with code at `paths`."""
+    tree = TreeIndex(
+        directories=(*FULL_TREE.directories, directory), files=(*FULL_TREE.files, *files), symlinks=links or {}
+    )
+    return judged(runtime, "RUN012", host, {"/app": CUDA} | dict.fromkeys(paths, CUDA), tree=tree)
+
+
+def test_udocker_places_no_driver_beside_one_of_the_image() -> None:
+    result, (finding,) = way(f"{MULTIARCH}/libcuda.so.410.48", links={f"{MULTIARCH}/libcuda.so.1": "libcuda.so.410.48"})
+    assert result == "risk"
+    assert [evidence.path for evidence in finding.evidence] == [f"{MULTIARCH}/libcuda.so.1"]
+    assert finding.predicted_error == "Error: nvidia installation already exists, use --force to overwrite"
+    assert "--force" in finding.remedy
+    assert way(f"{MULTIARCH}/libcuda.so.396.44")[0] == "risk"
+    assert way(runtime="udocker")[0] == "not-applicable"
+    assert way(runtime="apptainer-nv")[0] == "not-applicable"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{MULTIARCH}/libcuda.so.410.48",  # not the host's version
+        f"{MULTIARCH}/libcudart.so.1",
+        "/usr/local/cuda/compat/libcuda.so.1",
+        "/usr/lib64/libcuda.so.1",  # udocker takes the other directory
+        "/usr/bin/nvidia-modprobe",
+    ],
+)
+def test_other_files_are_not_in_udockers_way(path: str) -> None:
+    assert way(path) == ("ok", [])
+
+
+@pytest.mark.parametrize("path", ["/etc/OpenCL/vendors/nvidia.icd", "/usr/bin/nvidia-smi", f"{MULTIARCH}/libcuda.so.1"])
+def test_files_without_code_are_in_udockers_way(path: str) -> None:
+    result, (finding,) = way(files=(path,))
+    assert (result, finding.evidence[0].path) == ("risk", path)
+
+
+def test_an_opencl_loader_is_in_the_way_of_a_host_that_has_one() -> None:
+    loader = f"{MULTIARCH}/libOpenCL.so.1"
+    node = cpu("haswell", **GPU_NODE)
+    assert way(loader, host=node)[0] == "risk"  # not known
+    for name, result in (("libOpenCL.so.1", "risk"), ("libnvidia-ml.so.1", "ok")):
+        library = HostLibrary(f"/usr/lib64/{name}", name)
+        assert way(loader, host=replace(node, libraries=known((library,), "test")))[0] == result
+
+
+def test_the_directory_may_be_reached_by_a_link() -> None:
+    links = {"/usr/lib64": "lib"}
+    assert way("/usr/lib/libcuda.so.1", links=links, directory="/opt")[0] == "risk"
+
+
+def test_a_dangling_link_stops_the_copy_without_an_error() -> None:
+    link = f"{MULTIARCH}/libcuda.so.1"
+    result, (finding,) = way(links={link: "libcuda.so.410.48"})
+    assert result == "risk"
+    assert finding.predicted_error == f"Info: nvidia file already exists {link} , use --force to overwrite"
