@@ -85,7 +85,8 @@ def _wheel(work: Path, requirement: str) -> Path:
     target = work / "wheel.tar"
     with _members(requirement) as archive, tarfile.open(target, "w") as tar:
         for member in archive.infolist():
-            _add(tar, archive, member, f"{_SITE}/{member.filename}")
+            if not member.is_dir():
+                _add(tar, archive, member, f"{_SITE}/{member.filename}")
     return target
 
 

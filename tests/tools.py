@@ -28,6 +28,7 @@ PACKAGES = {
     "docker-registry": "docker-registry",
     "fakeroot": "fakeroot",
     "fish": "fish",
+    "fuse-overlayfs": "fuse-overlayfs",
     "gcc": "gcc",
     "git": "git",
     "htpasswd": "apache2-utils",

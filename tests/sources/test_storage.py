@@ -1,7 +1,8 @@
 """Images in Podman's and Buildah's storage, made by a real buildah."""
 
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,38 @@ pytestmark = pytest.mark.slow
 Buildah = Callable[..., str]
 
 
+FILES = {"vfs": "vfs/dir/*", "overlay": "overlay/*/diff"}
+"""Where each driver keeps the files of its layers."""
+
+
+@pytest.fixture(params=list(FILES))
+def driver(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture
-def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def storage(tmp_path: Path, driver: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     configuration = tmp_path / "storage.conf"
-    lines = ["[storage]", 'driver = "vfs"', f'graphroot = "{tmp_path}/graph"', f'runroot = "{tmp_path}/run"']
+    lines = ["[storage]", f'driver = "{driver}"', f'graphroot = "{tmp_path}/graph"', f'runroot = "{tmp_path}/run"']
+    if driver == "overlay" and not _kernel_mounts_overlay(tmp_path / "probe"):
+        lines += ["[storage.options.overlay]", f'mount_program = "{need("fuse-overlayfs")}"']
     configuration.write_text("\n".join(lines))
     monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(configuration))
-    return tmp_path / "graph"
+    yield tmp_path / "graph"
+    if driver == "overlay":
+        subprocess.run([need("buildah"), "umount", "--all"], capture_output=True)
+        subprocess.run(["umount", "--lazy", tmp_path / "graph" / "overlay"], capture_output=True)
+
+
+def _kernel_mounts_overlay(place: Path) -> bool:
+    """Whether an overlay can be mounted here: not as an ordinary user, nor upon another overlay."""
+    for part in ("lower", "upper", "work", "merged"):
+        (place / part).mkdir(parents=True)
+    options = f"lowerdir={place}/lower,upperdir={place}/upper,workdir={place}/work"
+    mounted = subprocess.run(
+        ["mount", "-t", "overlay", "-o", options, "overlay", place / "merged"], capture_output=True
+    )
+    return mounted.returncode == 0 and subprocess.run(["umount", place / "merged"]).returncode == 0
 
 
 @pytest.fixture
@@ -84,33 +110,35 @@ def test_image_pulled_with_compressed_layers_is_read(buildah: Buildah, tmp_path:
     assert {path: found[path] for path in ("a/b", "a/c", "x")} == {"a/b": b"1", "a/c": b"3", "x": b"2"}
 
 
-def test_file_that_was_changed_in_the_storage_is_noticed(committed: None, storage: Path) -> None:
-    for tool in storage.glob("vfs/dir/*/bin/tool"):
+def test_file_that_was_changed_in_the_storage_is_noticed(committed: None, storage: Path, driver: str) -> None:
+    for tool in storage.glob(f"{FILES[driver]}/bin/tool"):
         data = bytearray(tool.read_bytes())
         data[1000] ^= 1
         tool.write_bytes(data)
     with pytest.raises(DigestError, match="diff_id"):
         read("containers-storage:app:1")
-    for tool in storage.glob("vfs/dir/*/bin/tool"):
+    for tool in storage.glob(f"{FILES[driver]}/bin/tool"):
         tool.write_bytes(b"short")
     with pytest.raises(LayerError, match="bytes are missing: the storage was changed"):
         read("containers-storage:app:1")
-    for tool in storage.glob("vfs/dir/*/bin/tool"):
+    for tool in storage.glob(f"{FILES[driver]}/bin/tool"):
         tool.unlink()
         tool.symlink_to("/etc/passwd")
     with pytest.raises(SourceError, match="bin/tool: "):
         read("containers-storage:app:1")
 
 
-def test_storage_that_lacks_its_parts_says_so(committed: None, storage: Path) -> None:
-    for parts in storage.glob("vfs-layers/*.tar-split.gz"):
+def test_storage_that_lacks_its_parts_says_so(committed: None, buildah: Buildah, storage: Path, driver: str) -> None:
+    for parts in storage.glob(f"{driver}-layers/*.tar-split.gz"):
         parts.write_bytes(parts.read_bytes()[:-10])
     with pytest.raises(LayerError, match="damaged"):
         read("containers-storage:app:1")
-    for parts in storage.glob("vfs-layers/*.tar-split.gz"):
+    for parts in storage.glob(f"{driver}-layers/*.tar-split.gz"):
         parts.unlink()
     with pytest.raises(SourceError, match="missing, so that the layer cannot be put together"):
         read("containers-storage:app:1")
+    buildah("umount", "--all")
+    subprocess.run(["umount", storage / "overlay"], capture_output=True)
     shutil.rmtree(storage)
     with pytest.raises(SourceError, match="no storage of Podman or Buildah at "):
         read("containers-storage:app:1")
