@@ -23,8 +23,12 @@ def lengths(code: bytes, bits: int) -> bytes:
 
 
 def instructions(layout: Layout, start: int, end: int, bits: int) -> Iterator[iced.Instruction]:
-    """The instructions of a function; a vector instruction that the decoder does not know is stepped over whole."""
-    code = layout.bytes_at(start, min(end, start + _FUNCTION_LIMIT))
+    """The instructions of a function."""
+    return decoded(layout.bytes_at(start, min(end, start + _FUNCTION_LIMIT)), start, bits)
+
+
+def decoded(code: bytes, start: int, bits: int) -> Iterator[iced.Instruction]:
+    """The instructions of `code`; a vector instruction that the decoder does not know is stepped over whole."""
     at = 0
     while at < len(code):
         decoder = iced.Decoder(bits, code[at:] if at else code, ip=start + at)

@@ -8,21 +8,35 @@ holds for nested tests, early returns and tests inside loops, where plain domina
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-import iced_x86 as iced
+from imgcheck.binaries.isa.x86.facts import (
+    ARGUMENTS,
+    BRANCH,
+    CALL,
+    CLOBBERED,
+    COMPUTE,
+    INDIRECT_CALL,
+    INDIRECT_JUMP,
+    JUMP,
+    LEA,
+    QUERY,
+    RAX,
+    RBX,
+    RCX,
+    RDX,
+    RETURN,
+    RSP,
+    STACK,
+    Code,
+    Fact,
+    Memory,
+)
 
-_READS = {iced.OpAccess.READ, iced.OpAccess.COND_READ, iced.OpAccess.READ_WRITE, iced.OpAccess.READ_COND_WRITE}
-_WRITES = {iced.OpAccess.WRITE, iced.OpAccess.COND_WRITE, iced.OpAccess.READ_WRITE, iced.OpAccess.READ_COND_WRITE}
-_R = iced.Register
-_FULL = [iced.RegisterExt.full_register(r) if r else 0 for r in range(max(
-    v for v in vars(_R).values() if isinstance(v, int)) + 1)]  # fmt: skip
-_STACK = {_R.RSP, _R.RBP, _R.ESP, _R.EBP}
-_FULL_STACK = {_FULL[r] for r in _STACK}
-ARGUMENTS = (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R9)
-_RESULTS = (_R.RAX, _R.RDX)
-_CLOBBERED = (*ARGUMENTS, _R.RAX, _R.R10, _R.R11)
-_ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
-_FLOW = iced.FlowControl
+_PARAMETERS = sum(ARGUMENTS)
+_JUMPS = (BRANCH, JUMP)
+_ENDS = (JUMP, INDIRECT_JUMP, RETURN)
+_CONTROL = (BRANCH, *_ENDS)
 _MAX_TESTS, _MAX_BLOCKS = 48, 4000
 _STACK_RESULTS = 8
 _SMALLEST_FIELD = 64
@@ -69,8 +83,8 @@ class Flow:
     """Global addresses that it fills with CPU knowledge."""
     structures: set[int] = field(default_factory=set)
     """Global addresses that it hands to a callee which fills them."""
-    passes: dict[int, set[int]] = field(default_factory=dict)
-    """Next address of a call -> registers that hand CPU knowledge to the callee."""
+    passes: dict[int, int] = field(default_factory=dict)
+    """Next address of a call -> registers that hand CPU knowledge to the callee, as bits."""
     guarded: list[tuple[int, int]] = field(default_factory=list)
     """Address ranges that run only behind a test."""
     fields: set[int] = field(default_factory=set)
@@ -80,13 +94,16 @@ class Flow:
 
 @dataclass(slots=True)
 class _State:
-    marked: set[int]
+    """What holds knowledge at one point: registers (as bits), stack slots, flags; and registers that hold addresses."""
+
+    marked: int
     slots: set[tuple[int, int]]
     addresses: dict[int, int]
+    """By the register's bit."""
     flags: bool = False
 
     def copy(self) -> "_State":
-        return _State(set(self.marked), set(self.slots), dict(self.addresses), self.flags)
+        return _State(self.marked, set(self.slots), dict(self.addresses), self.flags)
 
     def join(self, other: "_State") -> None:
         self.marked |= other.marked
@@ -94,196 +111,178 @@ class _State:
         self.addresses = {k: v for k, v in self.addresses.items() if other.addresses.get(k) == v}
         self.flags |= other.flags
 
+    def mark(self, registers: int, marked: bool) -> None:
+        """Registers get a new value, which is knowledge or not, and no address that is known."""
+        self.marked = self.marked | registers if marked else self.marked & ~registers
+        for register in [r for r in self.addresses if r & registers]:
+            del self.addresses[register]
+
+    def handed(self) -> set[int]:
+        """Addresses in the registers of parameters."""
+        return {self.addresses[r] for r in ARGUMENTS if r in self.addresses} if self.addresses else set()
+
 
 class _Walk:
     """One pass over the instructions of a function."""
 
-    def __init__(self, code: list[iced.Instruction], context: Context, parameters: set[int]) -> None:
+    def __init__(self, code: Code, context: Context, parameters: int) -> None:
         self.code, self.context, self.flow = code, context, Flow()
-        self.state = _State(set(parameters), set(), {})
+        self.state = _State(parameters, set(), {})
         self.leased: set[tuple[int, int]] = set()
         self.tests: set[int] = set()
-        self.frameless = not any(_moves_stack(i) for i in code)
-        self.factory = iced.InstructionInfoFactory()
+        self.frameless = not any(fact.moves_stack for fact in code.facts)
         self.written: list[tuple[int, int, int]] = []
         self.handed: list[tuple[int, set[int]]] = []
 
     def run(self) -> None:
         waiting: dict[int, _State] = {}
-        falls = True
-        for ins in self.code:
-            joined = waiting.pop(ins.ip, None)
-            if joined is not None:
+        falls, state, targets = True, self.state, self.code.targets
+        for ip, fact in zip(self.code.ips, self.code.facts, strict=True):
+            if ip in waiting:
+                joined = waiting.pop(ip)
                 if falls:
-                    self.state.join(joined)
+                    state.join(joined)
                 else:
-                    self.state = joined
-            self._step(ins)
-            kind = ins.flow_control
-            if kind in (_FLOW.CONDITIONAL_BRANCH, _FLOW.UNCONDITIONAL_BRANCH) and ins.near_branch_target > ins.ip:
-                target = ins.near_branch_target
-                if target in waiting:
-                    waiting[target].join(self.state)
-                else:
-                    waiting[target] = self.state.copy()
-            falls = kind not in (_FLOW.UNCONDITIONAL_BRANCH, _FLOW.INDIRECT_BRANCH, _FLOW.RETURN)
+                    self.state = state = joined
+            kind = fact.kind
+            if kind == COMPUTE:
+                # Most code is far from any knowledge: what then concerns registers alone changes nothing.
+                if not fact.plain or state.marked or state.flags or state.addresses:
+                    self._compute(ip, fact)
+                falls = True
+                continue
+            self._special(kind, ip, fact)
+            falls = kind not in _ENDS
+            target = targets.get(ip, 0) if kind in _JUMPS else 0
+            if target in waiting:
+                waiting[target].join(state)
+            elif target > ip:
+                waiting[target] = state.copy()
 
-    def _step(self, ins: iced.Instruction) -> None:
-        kind, state = ins.flow_control, self.state
-        if kind in (_FLOW.CALL, _FLOW.INDIRECT_CALL):
-            self._call(ins, ins.near_branch_target if kind == _FLOW.CALL else 0)
-            return
-        if kind == _FLOW.CONDITIONAL_BRANCH:
+    def _special(self, kind: int, ip: int, fact: Fact) -> None:
+        state = self.state
+        if kind == BRANCH:
             if state.flags:
-                self.tests.add(ins.ip)
-            return
-        if kind == _FLOW.RETURN:
-            self.flow.returns |= _R.RAX in state.marked
-            return
-        if kind in (_FLOW.UNCONDITIONAL_BRANCH, _FLOW.INDIRECT_BRANCH):
-            self._jump(ins, kind)
-            return
-        if ins.mnemonic in (iced.Mnemonic.CPUID, iced.Mnemonic.XGETBV):
-            state.marked |= {_R.RAX, _R.RBX, _R.RCX, _R.RDX}
-            return
-        self._compute(ins)
+                self.tests.add(ip)
+        elif kind == LEA:
+            self._lea(ip, fact)
+        elif kind in (CALL, INDIRECT_CALL):
+            self._call(ip, fact)
+        elif kind == RETURN:
+            self.flow.returns |= bool(RAX & state.marked)
+        elif kind == QUERY:
+            state.marked |= RAX | RBX | RCX | RDX
+        else:
+            self._jump(ip, fact)
 
-    def _jump(self, ins: iced.Instruction, kind: int) -> None:
-        if kind == _FLOW.INDIRECT_BRANCH:
-            read = {_FULL[u.register] for u in self.factory.info(ins).used_registers()}
-            if read & self.state.marked:
-                self.tests.add(ins.ip)
-        brings = self.context.callee(ins.next_ip, ins.near_branch_target if kind == _FLOW.UNCONDITIONAL_BRANCH else 0)
+    def _jump(self, ip: int, fact: Fact) -> None:
+        if fact.kind == INDIRECT_JUMP and fact.read & self.state.marked:
+            self.tests.add(ip)
+        brings = self._brings(ip, fact)
         self.flow.returns |= brings.returns
         self.flow.outputs |= brings.outputs
-        self._hand_over(ins)
 
-    def _hand_over(self, ins: iced.Instruction) -> None:
-        handed = {r for r in ARGUMENTS if r in self.state.marked}
+    def _brings(self, ip: int, fact: Fact) -> Callee:
+        """What the code at the end of a call or jump brings; notes what it is given."""
+        after = ip + fact.size
+        handed = self.state.marked & _PARAMETERS
         if handed:
-            self.flow.passes[ins.next_ip] = handed
+            self.flow.passes[after] = handed
+        return self.context.callee(after, self.code.targets.get(ip, 0))
 
-    def _call(self, ins: iced.Instruction, target: int) -> None:
+    def _call(self, ip: int, fact: Fact) -> None:
         state = self.state
-        brings = self.context.callee(ins.next_ip, target)
-        self._hand_over(ins)
-        self.handed.append((ins.ip, {state.addresses[r] for r in ARGUMENTS if r in state.addresses}))
+        brings = self._brings(ip, fact)
+        addresses = state.handed()
+        if addresses:
+            self.handed.append((ip, addresses))
         if brings.outputs:
-            self.flow.structures |= {state.addresses[r] for r in ARGUMENTS if r in state.addresses}
+            self.flow.structures |= addresses
             state.slots |= {(base, at + i) for base, at in self.leased for i in (0, 4, 8, 12)}
         if brings.stack:
-            state.slots |= {(_FULL[_R.RSP], 8 * i) for i in range(_STACK_RESULTS)}
-        for register in _CLOBBERED:
-            state.marked.discard(register)
-            state.addresses.pop(register, None)
+            state.slots |= {(RSP, 8 * i) for i in range(_STACK_RESULTS)}
+        state.mark(CLOBBERED, False)
         state.flags = False
         if brings.returns:
-            state.marked |= set(_RESULTS)
+            state.marked |= RAX | RDX
 
-    def _compute(self, ins: iced.Instruction) -> None:
-        state, info = self.state, self.factory.info(ins)
-        read, written = set(), set()
-        for used in info.used_registers():
-            full = _FULL[used.register]
-            if used.access in _READS:
-                read.add(full)
-            if used.access in _WRITES:
-                written.add(full)
-        written -= _FULL_STACK
-        if ins.mnemonic == iced.Mnemonic.LEA:
-            self._lea(ins, read, written)
-            return
-        zeroing = ins.mnemonic in (iced.Mnemonic.XOR, iced.Mnemonic.SUB) and len(read) == 0
-        marked = not zeroing and (bool(read & state.marked) or (ins.rflags_read != 0 and state.flags))
-        if ins.flow_control == _FLOW.NEXT and ins.rflags_read and any(r in state.addresses for r in read):
+    def _compute(self, ip: int, fact: Fact) -> None:
+        state = self.state
+        marked = bool(fact.read & state.marked) or (fact.reads_flags and state.flags)
+        if state.addresses and fact.reads_flags and any(r & fact.read for r in state.addresses):
             marked = False  # a conditional move that chooses between two tables hands out a pointer, no knowledge
         pointee = 0
-        for memory in info.used_memory():
-            where = self._where(ins, memory)
-            if memory.access in _READS:
-                marked |= self._marked_memory(where)
-                marked |= where is None and _signed(memory.displacement) in self.context.fields
-                pointee = self.context.pointee(where) if isinstance(where, int) else 0
-                marked |= bool(pointee) and self.context.holds(pointee)
-        for memory in info.used_memory():
-            if memory.access in _WRITES:
-                where = self._where(ins, memory)
-                self._store(where, marked, memory)
-                if isinstance(where, int):
-                    self.written.append((ins.ip, where, iced.MemorySizeExt.size(memory.memory_size)))
-        for register in written:
-            (state.marked.add if marked else state.marked.discard)(register)
-            state.addresses.pop(register, None)
-            if pointee and ins.mnemonic == iced.Mnemonic.MOV:
-                state.addresses[register] = pointee
-        if ins.mnemonic == iced.Mnemonic.MOV and ins.op1_kind == iced.OpKind.REGISTER and len(written) == 1:
-            source = state.addresses.get(_FULL[ins.op1_register])
-            if source is not None:
-                state.addresses[next(iter(written))] = source
-        if ins.mnemonic == iced.Mnemonic.MOV and ins.op1_kind in _ADDRESS_IMMEDIATES and len(written) == 1:
-            register = next(iter(written))
-            state.addresses[register] = ins.immediate(1)
-            if self.context.holds(ins.immediate(1)):
-                state.marked.add(register)
-        if ins.rflags_modified:
+        for memory in fact.loads:
+            where = self._where(ip + fact.size, memory)
+            marked = marked or self._marked_memory(where, memory)
+            pointee = self.context.pointee(where) if isinstance(where, int) else 0
+            marked = marked or (pointee != 0 and self.context.holds(pointee))
+        for memory in fact.stores:
+            where = self._where(ip + fact.size, memory)
+            self._store(where, marked, memory)
+            if isinstance(where, int):
+                self.written.append((ip, where, memory.size))
+        if fact.written:
+            state.mark(fact.written, marked)
+            if fact.moves:
+                self._move(fact, pointee)
+        if fact.writes_flags:
             state.flags = marked
 
-    def _lea(self, ins: iced.Instruction, read: set[int], written: set[int]) -> None:
+    def _move(self, fact: Fact, pointee: int) -> None:
+        """Addresses that a MOV brings into a register."""
         state = self.state
-        target = next(iter(written), 0)
-        state.addresses.pop(target, None)
-        marked = bool(read & state.marked)
-        if ins.is_ip_rel_memory_operand or (not ins.memory_base and not ins.memory_index):
-            address = ins.memory_displacement
-            state.addresses[target] = address
-            marked |= self.context.holds(address)
-        elif _FULL[ins.memory_base] in _FULL_STACK:
-            self.leased.add((_FULL[ins.memory_base], _signed(ins.memory_displacement)))
-        (state.marked.add if marked else state.marked.discard)(target)
+        if pointee:
+            state.addresses[fact.written] = pointee
+        if fact.source and fact.source in state.addresses:
+            state.addresses[fact.written] = state.addresses[fact.source]
+        if fact.immediate is not None:
+            state.addresses[fact.written] = fact.immediate
+            if self.context.holds(fact.immediate):
+                state.marked |= fact.written
 
-    def _where(self, ins: iced.Instruction, memory: iced.UsedMemory) -> int | tuple[int, int] | None:
+    def _lea(self, ip: int, fact: Fact) -> None:
+        (memory,) = fact.loads
+        self.state.mark(fact.written, bool(fact.read & self.state.marked))
+        if fact.written and (memory.relative or (not memory.base and not memory.indexed)):
+            address = memory.displacement + (ip + fact.size if memory.relative else 0)
+            self.state.addresses[fact.written] = address
+            if self.context.holds(address):
+                self.state.marked |= fact.written
+        elif memory.base & STACK:
+            self.leased.add((memory.base, memory.displacement))
+
+    def _where(self, after: int, memory: Memory) -> int | tuple[int, int] | None:
         """A global address, a stack slot, or None."""
-        if ins.is_ip_rel_memory_operand:
-            return ins.ip_rel_memory_address
-        base = _FULL[memory.base] if memory.base else 0
-        if not base and not memory.index:
+        if memory.relative:
+            return after + memory.displacement
+        if not memory.base and not memory.indexed:
             return memory.displacement
-        if base in _FULL_STACK:
-            return (base, _signed(memory.displacement))
-        if base in self.state.addresses and not memory.index:
-            return self.state.addresses[base] + _signed(memory.displacement)
+        if memory.base & STACK:
+            return memory.base, memory.displacement
+        if memory.base in self.state.addresses and not memory.indexed:
+            return self.state.addresses[memory.base] + memory.displacement
         return None
 
-    def _marked_memory(self, where: int | tuple[int, int] | None) -> bool:
-        if isinstance(where, tuple):
-            return where in self.state.slots
-        return where is not None and self.context.holds(where)
+    def _marked_memory(self, where: int | tuple[int, int] | None, memory: Memory) -> bool:
+        if where is None:
+            return memory.displacement in self.context.fields
+        return where in self.state.slots if isinstance(where, tuple) else self.context.holds(where)
 
-    def _store(self, where: int | tuple[int, int] | None, marked: bool, memory: iced.UsedMemory) -> None:
+    def _store(self, where: int | tuple[int, int] | None, marked: bool, memory: Memory) -> None:
         if isinstance(where, tuple):
             (self.state.slots.add if marked else self.state.slots.discard)(where)
             # Above the return address of a function that moves no stack pointer lies the caller's frame.
-            self.flow.stack |= marked and where[0] == _FULL[_R.RSP] and where[1] >= 8 and self.frameless
+            self.flow.stack |= marked and where[0] == RSP and where[1] >= 8 and self.frameless
         elif marked and where is not None:
-            size = max(iced.MemorySizeExt.size(memory.memory_size), 1)
-            self.flow.stores.update(range(where & ~3, where + size, 4))
+            self.flow.stores.update(range(where & ~3, where + memory.size, 4))
         elif marked and memory.base:
             self.flow.outputs = True
-            if _signed(memory.displacement) >= _SMALLEST_FIELD:
-                self.flow.fields.add(_signed(memory.displacement))
+            if memory.displacement >= _SMALLEST_FIELD:
+                self.flow.fields.add(memory.displacement)
 
 
-def _moves_stack(ins: iced.Instruction) -> bool:
-    if ins.mnemonic == iced.Mnemonic.PUSH:
-        return True
-    return ins.mnemonic == iced.Mnemonic.SUB and ins.op0_register == _R.RSP
-
-
-def _signed(displacement: int) -> int:
-    return displacement - (1 << 64) if displacement >> 63 else displacement
-
-
-def follow(code: list[iced.Instruction], context: Context, parameters: set[int], tells: bool) -> Flow:
+def follow(code: Code, context: Context, parameters: int, tells: bool) -> Flow:
     """What the function made of `code` does with CPU knowledge; `parameters` are registers that bring some.
 
     `tells`: the function leads to no code that a test could protect, so it tests in order to tell: what it returns,
@@ -307,82 +306,78 @@ def _tell(walk: _Walk) -> None:
     flow.returns = True
     for ip, where, size in walk.written:
         if ip in inside:
-            flow.stores.update(range(where & ~3, where + max(size, 1), 4))
+            flow.stores.update(range(where & ~3, where + size, 4))
     for ip, addresses in walk.handed:
         if ip in inside:
             flow.structures |= addresses
 
 
-def _guarded(code: list[iced.Instruction], tests: set[int]) -> list[tuple[int, int]]:
+def _guarded(code: Code, tests: set[int]) -> list[tuple[int, int]]:
     """Address ranges that some direction of some test, taken always, would never reach."""
-    leaders, successors, ends = _blocks(code)
-    entry = code[0].ip
-    if len(leaders) > _MAX_BLOCKS or len(tests) > _MAX_TESTS:
-        return [(code[0].ip, code[-1].next_ip)]
-    tested = [block for block in leaders if ends[block][0] in tests]
-    everything = _reachable(entry, successors, None, None)
+    blocks = _blocks(code)
+    if len(blocks) > _MAX_BLOCKS or len(tests) > _MAX_TESTS:
+        return [(blocks[0].first, blocks[-1].end)]
+    successors = [block.successors for block in blocks]
+    everything = _reachable(successors, -1, -1)
     guarded: set[int] = set()
-    for block in tested:
-        targets = successors[block]
-        for left_out in set(targets):
-            guarded |= everything - _reachable(entry, successors, block, left_out)
-        if len(targets) > 2:  # a jump table indexed by what the CPU told
-            guarded |= everything - _reachable(entry, successors, block, -1)
-    return sorted((block, ends[block][1]) for block in guarded)
+    for number, block in enumerate(blocks):
+        if block.control not in tests:
+            continue
+        targets = set(block.successors)
+        # A jump table indexed by what the CPU told guards all that only it leads to.
+        for left_out in targets | {_ANY} if len(block.successors) > 2 else targets:
+            guarded |= everything - _reachable(successors, number, left_out)
+    return sorted((blocks[i].first, blocks[i].end) for i in guarded)
 
 
-def _reachable(entry: int, successors: dict[int, list[int]], block: int | None, left_out: int | None) -> set[int]:
-    """Blocks reached from `entry` when `block` never goes to `left_out` (nowhere at all for -1)."""
-    seen, stack = {entry}, [entry]
+_ANY = -2
+
+
+def _reachable(successors: list[list[int]], block: int, left_out: int) -> set[int]:
+    """The blocks reached from the first when `block` never goes to `left_out` (nowhere at all for _ANY)."""
+    seen, stack = {0}, [0]
     while stack:
         here = stack.pop()
-        for target in successors[here]:
-            if here == block and left_out in (target, -1):
-                continue
+        targets = successors[here]
+        if here == block:
+            targets = [target for target in targets if left_out not in (target, _ANY)]
+        for target in targets:
             if target not in seen:
                 seen.add(target)
                 stack.append(target)
     return seen
 
 
-def _blocks(code: list[iced.Instruction]) -> tuple[list[int], dict[int, list[int]], dict[int, tuple[int, int]]]:
-    """Basic blocks by first address: successors, and (address of the last instruction, end)."""
-    inside = {ins.ip for ins in code}
-    leaders = {code[0].ip}
-    branching = (_FLOW.CONDITIONAL_BRANCH, _FLOW.UNCONDITIONAL_BRANCH)
-    ending = (*branching, _FLOW.INDIRECT_BRANCH, _FLOW.RETURN)
-    for ins in code:
-        kind = ins.flow_control
-        if kind in ending:
-            leaders.add(ins.next_ip)
-            if kind in branching and ins.near_branch_target in inside:
-                leaders.add(ins.near_branch_target)
-    successors: dict[int, list[int]] = {}
-    ends: dict[int, tuple[int, int]] = {}
-    indirect = []
-    block = code[0].ip
-    for ins in code:
-        if ins.ip in leaders:
-            block = ins.ip
-            successors[block] = []
-        kind = ins.flow_control
-        if kind not in ending and ins.next_ip not in leaders:
-            continue
-        ends[block] = (ins.ip, ins.next_ip)
-        if kind in branching and ins.near_branch_target in inside:
-            successors[block].append(ins.near_branch_target)
-        if kind not in ending[1:] and ins.next_ip in inside:
-            successors[block].append(ins.next_ip)
-        if kind == _FLOW.INDIRECT_BRANCH:
-            indirect.append(block)
-    ends.setdefault(block, (code[-1].ip, code[-1].next_ip))
-    _attach_orphans(successors, indirect, code[0].ip)
-    return sorted(successors), successors, ends
+@dataclass(slots=True)
+class _Block:
+    """A basic block: its range, the address of the branch that ends it (-1 if none does), and where it goes."""
+
+    first: int
+    end: int
+    control: int
+    successors: list[int]
 
 
-def _attach_orphans(successors: dict[int, list[int]], indirect: list[int], entry: int) -> None:
+def _blocks(code: Code) -> list[_Block]:
+    """Basic blocks by address, their successors as places in the list."""
+    controls = {ip + fact.size: (ip, fact.kind) for ip, fact in zip(code.ips, code.facts, strict=True)
+                if fact.kind in _CONTROL}  # fmt: skip
+    named = {code.ips[0], *controls, *(code.targets[ip] for ip, _ in controls.values() if ip in code.targets)}
+    leaders = sorted(named & set(code.ips))
+    number = {first: i for i, first in enumerate(leaders)}
+    behind = code.ips[-1] + code.facts[-1].size
+    blocks = []
+    for first, end in pairwise([*leaders, behind]):
+        control, kind = controls.get(end, (-1, COMPUTE))
+        goes = [code.targets.get(control, -1), end if kind not in _ENDS else -1]
+        blocks.append(_Block(first, end, control, [number[to] for to in goes if to in number]))
+    _attach_orphans(blocks, [b for b in blocks if controls.get(b.end, (-1, COMPUTE))[1] == INDIRECT_JUMP])
+    return blocks
+
+
+def _attach_orphans(blocks: list[_Block], indirect: list[_Block]) -> None:
     """Blocks that nothing names are the targets of the function's jump tables."""
-    named = {target for targets in successors.values() for target in targets} | {entry}
-    orphans = [block for block in successors if block not in named]
+    named = {target for block in blocks for target in block.successors} | {0}
+    orphans = [i for i in range(len(blocks)) if i not in named]
     for block in indirect:
-        successors[block].extend(orphans)
+        block.successors.extend(orphans)

@@ -12,7 +12,7 @@ import numpy as np
 from imgcheck.binaries.elf import PT_LOAD
 from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.reach import Edges
-from imgcheck.binaries.isa.x86.decode import instructions
+from imgcheck.binaries.isa.x86.facts import Code, facts
 from imgcheck.binaries.isa.x86.flow import NOTHING, STRUCT, Callee, Context, Flow, follow
 
 PF_W = 2
@@ -67,7 +67,7 @@ class Spread:
         self.returns: set[int] = set()
         self.outputs: set[int] = set()
         self.stacked: set[int] = set()
-        self.parameters: dict[int, set[int]] = {}
+        self.parameters: dict[int, int] = {}
         self.variables: set[int] = set()
         self.fields: set[int] = set()
         self.budget = _TOTAL_BYTES
@@ -78,6 +78,7 @@ class Spread:
             for s in found.layout.elf.segments
             if s.type == PT_LOAD and s.flags & PF_W and s.vaddr + s.memsz < 1 << 62
         ]
+        self._code: dict[int, Code] = {}
         self._calls: Edges = self.graph.calls
         _, symbol, site = self.graph.imported
         known = set(found.query_symbols)
@@ -139,9 +140,9 @@ class Spread:
     def _hand_over(self, index: int, flow: Flow) -> set[int]:
         marked = set()
         for site, target in self._sites(index).items():
-            handed = flow.passes.get(site, set())
-            if handed - self.parameters.get(target, set()):
-                self.parameters.setdefault(target, set()).update(handed)
+            handed, known = flow.passes.get(site, 0), self.parameters.get(target, 0)
+            if handed & ~known:
+                self.parameters[target] = handed | known
                 marked.add(target)
         return marked
 
@@ -158,11 +159,11 @@ class Spread:
         Knowledge that lives in objects on the heap is looked for here alone: to follow it everywhere would take every
         structure with a member at the same place for one that holds it.
         """
-        handed: set[int] = set()
+        handed = 0
         new = False
         for index, after in zip(steps, [*steps[1:], -1], strict=True):
             if self.functions.end[index] - self.functions.start[index] > _FUNCTION_BYTES:
-                handed = set()
+                handed = 0
                 continue
             flow = self._follow(index, handed, frozenset(self.fields))
             known = self.guards.flows.setdefault(index, Flow())
@@ -170,10 +171,12 @@ class Spread:
             known.guarded += sorted(unseen)
             new |= bool(unseen)
             sites = self._sites(index)
-            handed = set().union(*(flow.passes[s] for s, t in sites.items() if t == after and s in flow.passes))
+            handed = 0
+            for passed in (flow.passes[s] for s, t in sites.items() if t == after and s in flow.passes):
+                handed |= passed
         return new
 
-    def _follow(self, index: int, handed: set[int] = frozenset(), fields: frozenset[int] = frozenset()) -> Flow:
+    def _follow(self, index: int, handed: int = 0, fields: frozenset[int] = frozenset()) -> Flow:
         sites = self._sites(index)
         imports = self._imports
 
@@ -189,8 +192,10 @@ class Spread:
         start, end = int(self.functions.start[index]), int(self.functions.end[index])
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
         tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
-        code = list(instructions(self.found.layout, start, end, self.found.bits))
-        return follow(code, context, self.parameters.get(index, set()) | handed, tells) if code else Flow()
+        if index not in self._code:
+            self._code[index] = facts(self.found.layout.bytes_at(start, end), start, self.found.bits)
+        code = self._code[index]
+        return follow(code, context, self.parameters.get(index, 0) | handed, tells) if code.ips else Flow()
 
     def _holds(self, address: int) -> bool:
         return (address & ~3) in self.variables

@@ -1,0 +1,186 @@
+"""What one x86 instruction does to registers, memory and flags, worked out once for each distinct encoding.
+
+The decoder tells this for every instruction anew, at a price that following code through whole functions feels. The
+bytes of an instruction decide it, apart from where relative operands lead: operands in memory are kept as distances
+from the next instruction, targets of branches beside the facts. Registers are bits of an integer, a part of a register
+counting as the whole.
+"""
+
+import iced_x86 as iced
+import msgspec
+
+from imgcheck.binaries.isa.x86.decode import decoded
+
+COMPUTE, LEA, QUERY, BRANCH, CALL, INDIRECT_CALL, JUMP, INDIRECT_JUMP, RETURN = range(9)
+"""Kinds of instructions; BRANCH is conditional, QUERY asks the CPU what it has."""
+
+_FLOW = iced.FlowControl
+_KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CALL: INDIRECT_CALL,
+          _FLOW.UNCONDITIONAL_BRANCH: JUMP, _FLOW.INDIRECT_BRANCH: INDIRECT_JUMP, _FLOW.RETURN: RETURN}  # fmt: skip
+_MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: QUERY, iced.Mnemonic.XGETBV: QUERY}
+_ACCESS = iced.OpAccess
+_READS = {_ACCESS.READ, _ACCESS.COND_READ, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
+_WRITES = {_ACCESS.WRITE, _ACCESS.COND_WRITE, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
+_R = iced.Register
+
+
+def _register_bits() -> list[int]:
+    """The bit of each register's whole, by the decoder's numbers: general ones first, so that masks stay small."""
+    numbers = [value for value in vars(_R).values() if isinstance(value, int)]
+    general = [*range(_R.RAX, _R.R15 + 1)]
+    order = [0, *general, *(n for n in sorted(numbers) if n and n not in general)]
+    position = {number: i for i, number in enumerate(dict.fromkeys(
+        iced.RegisterExt.full_register(n) if n else 0 for n in order))}  # fmt: skip
+    bits = [0] * (max(numbers) + 1)
+    for number in numbers:
+        if number:
+            bits[number] = 1 << position[iced.RegisterExt.full_register(number)]
+    return bits
+
+
+_BITS = _register_bits()
+RAX, RBX, RCX, RDX, RSP = (_BITS[r] for r in (_R.RAX, _R.RBX, _R.RCX, _R.RDX, _R.RSP))
+STACK = RSP | _BITS[_R.RBP]
+ARGUMENTS = tuple(_BITS[r] for r in (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R9))
+"""Registers of the first six parameters (System V ABI, x86-64)."""
+CLOBBERED = sum(ARGUMENTS) | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
+_ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
+_KEPT = 1 << 15
+"""Encodings remembered, at some 400 bytes each."""
+_DIRECT = frozenset((0xE8, 0xE9, 0xEB, *range(0x70, 0x80)))
+"""Opcodes of CALL, JMP and Jcc whose operand is a distance; Jcc with a long one is 0F 80 to 0F 8F."""
+
+
+class Memory(msgspec.Struct, frozen=True, gc=False):
+    """One operand in memory."""
+
+    relative: bool
+    """`displacement` counts from the next instruction."""
+    base: int
+    indexed: bool
+    displacement: int
+    """Signed."""
+    size: int
+
+
+class Fact(msgspec.Struct, frozen=True, gc=False):
+    """What one instruction does."""
+
+    kind: int
+    size: int
+    read: int
+    written: int
+    """Without the stack and frame pointers."""
+    loads: tuple[Memory, ...]
+    """Of LEA the operand whose address it takes."""
+    stores: tuple[Memory, ...]
+    reads_flags: bool
+    writes_flags: bool
+    moves: bool
+    """MOV: the written register gets what the source holds."""
+    source: int
+    """The register that MOV copies, 0 if none."""
+    immediate: int | None
+    """A constant of 32 bits that MOV brings: perhaps an address."""
+    moves_stack: bool
+    direct: bool
+    """A branch or call to an address of its own."""
+    plain: bool
+    """Nothing but registers and flags are concerned."""
+
+
+class Code(msgspec.Struct, frozen=True):
+    """The instructions of a function: addresses, facts, and the targets of direct branches and calls by address."""
+
+    ips: list[int]
+    facts: list[Fact]
+    targets: dict[int, int]
+
+
+_factory = iced.InstructionInfoFactory()
+_cache: dict[int, dict[bytes, Fact]] = {32: {}, 64: {}}
+
+
+def facts(code: bytes, start: int, bits: int) -> Code:
+    """The instructions of `code`, which begins at address `start`."""
+    known = _cache[bits]
+    if len(known) > _KEPT:
+        known.clear()
+    found = Code([], [], {})
+    for instruction in decoded(code, start, bits):
+        ip = instruction.ip
+        encoding = code[ip - start : ip - start + len(instruction)]
+        if encoding[0] in _DIRECT:
+            encoding = encoding[:1]
+        elif encoding[0] == 0x0F and len(encoding) > 1 and encoding[1] & 0xF0 == 0x80:
+            encoding = encoding[:2]
+        fact = known.get(encoding)
+        if fact is None:
+            fact = _fact(instruction)
+            if not _wraps(instruction):
+                known[encoding] = fact
+        found.ips.append(ip)
+        found.facts.append(fact)
+        if fact.direct:
+            found.targets[ip] = instruction.near_branch_target
+    return found
+
+
+def _wraps(instruction: iced.Instruction) -> bool:
+    """Whether the target is cut to fewer bits than addresses have, so that no distance describes it."""
+    return instruction.memory_base == _R.EIP or instruction.op0_kind == iced.OpKind.NEAR_BRANCH16
+
+
+def _fact(ins: iced.Instruction) -> Fact:
+    info = _factory.info(ins)
+    read = written = 0
+    for used in info.used_registers():
+        bit, access = _BITS[used.register], used.access
+        read |= bit if access in _READS else 0
+        written |= bit if access in _WRITES else 0
+    written &= ~STACK
+    mnemonic = ins.mnemonic
+    kind = _MNEMONICS.get(mnemonic, _KINDS.get(ins.flow_control, COMPUTE))
+    memory = [(used.access, _memory(ins, used)) for used in info.used_memory()]
+    loads = tuple(m for access, m in memory if access in _READS)
+    mov = mnemonic == iced.Mnemonic.MOV
+    copies = mov and written != 0 and written & (written - 1) == 0
+    immediate = ins.immediate(1) if copies and ins.op1_kind in _ADDRESS_IMMEDIATES else None
+    return Fact(
+        kind=kind,
+        size=len(ins),
+        read=read,
+        written=written,
+        loads=(_address_taken(ins),) if kind == LEA else loads,
+        stores=tuple(m for access, m in memory if access in _WRITES),
+        reads_flags=ins.rflags_read != 0,
+        writes_flags=ins.rflags_modified != 0,
+        moves=mov,
+        source=_BITS[ins.op1_register] if copies and ins.op1_kind == iced.OpKind.REGISTER else 0,
+        immediate=immediate,
+        moves_stack=mnemonic == iced.Mnemonic.PUSH or (mnemonic == iced.Mnemonic.SUB and ins.op0_register == _R.RSP),
+        direct=ins.near_branch_target != 0,
+        plain=kind == COMPUTE and not memory and immediate is None,
+    )
+
+
+def _memory(ins: iced.Instruction, used: iced.UsedMemory) -> Memory:
+    relative = ins.is_ip_rel_memory_operand
+    return Memory(
+        relative,
+        _BITS[used.base],
+        bool(used.index),
+        ins.ip_rel_memory_address - ins.next_ip if relative else _signed(used.displacement),
+        max(iced.MemorySizeExt.size(used.memory_size), 1),
+    )
+
+
+def _address_taken(ins: iced.Instruction) -> Memory:
+    relative = ins.is_ip_rel_memory_operand
+    displacement = ins.memory_displacement
+    displacement = displacement - ins.next_ip if relative else _signed(displacement)
+    return Memory(relative, _BITS[ins.memory_base], bool(ins.memory_index), displacement, 1)
+
+
+def _signed(displacement: int) -> int:
+    return displacement - (1 << 64) if displacement >> 63 else displacement
