@@ -81,7 +81,7 @@ def _await_http(url: str, process: subprocess.Popen, log: Path, user: str, passw
     if user:
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
         request.add_header("Authorization", f"Basic {token}")
-    for _ in range(200):
+    for _ in range(1200):
         try:
             urllib.request.urlopen(request, timeout=5).close()
             return

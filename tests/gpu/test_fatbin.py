@@ -58,15 +58,15 @@ def test_more_than_a_million_entries_are_an_error() -> None:
 def test_a_thousand_million_inner_entries_cost_nothing() -> None:
     head = bytearray(entry(0x100, 0, header=144))
     struct.pack_into("<II", head, 64, 0xFFFFFFFF, 0xFFFFFFFF)
-    started = time.perf_counter()
+    started = time.process_time()
     modules(container(bytes(head)))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_magic_without_end_takes_linear_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     modules(container(entry(CUBIN, 70)) + b"\x50\xed\x55\xba\0\0\0\0" * 200_000)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @settings(max_examples=300, deadline=None)

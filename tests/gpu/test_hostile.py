@@ -81,9 +81,9 @@ def test_damage_anywhere_in_a_cubin(abi: int, flags: bytes, at: int, noise: byte
 
 @pytest.mark.parametrize("damaged", [bundle(count=1 << 63), bundle(length=1 << 63), bundle(count=0), _BUNDLE])
 def test_absurd_hip_bundles(damaged: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert hip.bundle_targets(memoryview(damaged)) <= {"gfx90a"}
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize("method", ["zlib", "zstd"])
@@ -96,6 +96,6 @@ def test_a_hip_bundle_that_unpacks_to_a_quarter_of_a_gigabyte(method: str) -> No
     squeezed = zlib.compress(plain, 1) if method == "zlib" else zstandard.compress(plain)
     packed = b"CCOB" + struct.pack("<HHQQQ", 3, method == "zstd", 0, 0, 0) + squeezed
     del plain
-    started = time.perf_counter()
+    started = time.process_time()
     assert hip.bundle_targets(memoryview(packed)) == {"gfx90a"}
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1

@@ -168,9 +168,9 @@ def test_a_version_list_that_never_ends_is_cut(library: Path) -> None:
     dynamic = next(struct.unpack_from("<Q", data, at + 8)[0] for at in headers if data[at] == 2)
     verneed = data.index(struct.pack("<Q", 0x6FFFFFFE), dynamic)
     struct.pack_into("<Q", data, verneed + 8, address)
-    start = time.monotonic()
+    start = time.process_time()
     linkage = read_linkage(Elf(bytes(data) + body))
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     assert linkage.verneed
 
 
@@ -193,6 +193,6 @@ def test_a_large_symbol_table_takes_no_second(tmp_path: Path) -> None:
     subprocess.run(command, input=code + "\n", text=True, check=True)
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    start = time.monotonic()
+    start = time.process_time()
     assert read_linkage(Elf(memoryview(data))).python_module
-    assert time.monotonic() - start < 1
+    assert time.process_time() - start < 1

@@ -24,9 +24,9 @@ def test_ten_thousand_files_resolve_in_seconds() -> None:
         objects[f"/opt/plugins{index % 50}/p{index}.so"] = CodeFacts(1, linkage=linkage)
     files = tuple(FileRecord(path, path, 0) for path in sorted(objects))
     image = ImageProfile("1.0", "test", Platform(), ImageConfig(), (LayerInfo(),), files, objects, TreeIndex())
-    start = time.monotonic()
+    start = time.process_time()
     closure = Loader(image).close()
-    assert time.monotonic() - start < 20
+    assert time.process_time() - start < 20
     assert len(closure.reaches) == len(objects)
     missed = {problem.needed for problem in closure.problems}
     assert missed <= {f"lib{index}.so" for index in range(4000, 4040)}

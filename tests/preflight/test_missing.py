@@ -50,7 +50,7 @@ def test_reading_ends_with_the_time_limit(place, capsys):
     os.mkfifo(fifo)
     begin = time.monotonic()
     assert place.preflight(fifo, "--timeout", "1") == 2
-    assert time.monotonic() - begin < 6
+    assert time.monotonic() - begin < 30
     assert "longer than 1 s" in capsys.readouterr().err
     assert not _children()
 
