@@ -6,6 +6,8 @@ with numpy, so that 700,000 functions cost no Python loop, and whatever a hostil
 """
 
 import re
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -21,6 +23,9 @@ _DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 
        "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
        "GNU_HASH": 0x6FFFFEF5, "PLTREL": 20}  # fmt: skip
 _NAMES_LIMIT = 10_000
+_LONGEST_NAME = 512
+"""Bytes of a symbol's name that are read; the rest of longer ones tells nothing."""
+_NAMES_AT_ONCE = 1 << 24
 _ENTRIES_LIMIT = 1 << 20
 _FUNCTION_ENDS = (0x00, 0x90, 0xC3, 0xCC, 0xF4, 0x0B, 0xD6)
 """Last bytes of padding, RET, INT3, HLT, UD2 on x86; of RET and zeros on AArch64."""
@@ -152,13 +157,21 @@ class Layout:
     def code_bytes(self) -> int:
         return sum(len(area.data) for area in self.areas)
 
+    @cached_property
+    def _area_starts(self) -> list[int]:
+        return [area.address for area in self.areas]
+
     def area_of(self, address: int) -> Area | None:
-        return next((area for area in self.areas if area.address <= address < area.end), None)
+        index = bisect_right(self._area_starts, address) - 1
+        return self.areas[index] if index >= 0 and address < self.areas[index].end else None
 
     def bytes_at(self, start: int, end: int) -> bytes:
         """Code from `start` to `end`, cut at the end of its area."""
         area = self.area_of(start)
-        return area.data[start - area.address : end - area.address].tobytes() if area else b""
+        if area is None:
+            return b""
+        shift = area.offset - area.address
+        return bytes(self.elf.data[start + shift : max(min(end, area.end), start) + shift])
 
     def bytes_before(self, addresses: np.ndarray) -> np.ndarray:
         """The byte before each address; 0 outside the code."""
@@ -240,7 +253,7 @@ class Layout:
         symbols = self.code_symbols
         at = int(np.searchsorted(symbols.value, address))
         if at < len(symbols.value) and symbols.value[at] == address:
-            text = self.elf.string(int(symbols.string[at]), 512)
+            text = self.elf.string(int(symbols.string[at]), _LONGEST_NAME)
             if text:
                 return text
         return f"sub_{address:x}"
@@ -261,7 +274,29 @@ class Layout:
         return symbols.value[np.isin(symbols.string, np.array(offsets, np.int64))]
 
     def symbol_name(self, symbols: Symbols, index: int) -> str:
-        return self.elf.string(int(symbols.string[index]), 512) if 0 <= index < len(symbols.string) else ""
+        return self.elf.string(int(symbols.string[index]), _LONGEST_NAME) if 0 <= index < len(symbols.string) else ""
+
+    def names_with(self, symbols: Symbols, indices: np.ndarray, find: Callable[[bytes], list[int]]) -> dict[int, str]:
+        """Index and name of those of `indices` whose name holds one of the positions that `find` gives in many names.
+
+        The names of a file's imports lie side by side: a search through all of them at once costs less than a look at
+        each.
+        """
+        found: dict[int, str] = {}
+        indices = indices[np.argsort(symbols.string[indices], kind="stable")]
+        while len(indices):
+            start = symbols.string[indices]
+            count = int(np.searchsorted(start, start[0] + _NAMES_AT_ONCE))
+            text = bytes(self.elf.slice(int(start[0]), int(start[count - 1] - start[0]) + _LONGEST_NAME))
+            hit = np.array(find(text), np.int64)
+            if len(hit):
+                start = start[:count] - start[0]
+                end = np.append(np.flatnonzero(np.frombuffer(text, np.uint8) == 0), len(text))
+                end = end[np.minimum(np.searchsorted(end, start), len(end) - 1)]
+                holds = np.searchsorted(hit, end) > np.searchsorted(hit, start)
+                found |= {i: self.symbol_name(symbols, i) for i in indices[:count][holds].tolist()}
+            indices = indices[count:]
+        return found
 
     # Functions
 

@@ -4,7 +4,7 @@ import fnmatch
 import re
 import tomllib
 from bisect import bisect_right
-from functools import cache, lru_cache
+from functools import cache
 from itertools import accumulate
 
 from imgcheck.knowledge.store import rules_directory
@@ -67,11 +67,24 @@ def _pattern(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns))
 
 
-@lru_cache(maxsize=1 << 14)
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return bool(_pattern(patterns).match(name))
-
-
 def matches(name: str, patterns: list[str]) -> bool:
     """Whether a glob of `patterns` fits `name`."""
-    return _matches(name, tuple(patterns))
+    return bool(_pattern(tuple(patterns)).match(name))
+
+
+@cache
+def _literals(patterns: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Of each glob the longest part without a wildcard: no name fits that does not contain one of them."""
+    longest = {max(re.split(r"[*?]", pattern), key=len).encode() for pattern in patterns}
+    return tuple(sorted(one for one in longest if not any(other != one and other in one for other in longest)))
+
+
+def hints(text: bytes, patterns: list[str]) -> list[int]:
+    """Sorted positions in `text`, many names, outside of which no glob of `patterns` fits a name."""
+    found = []
+    for literal in _literals(tuple(patterns)):
+        at = text.find(literal)
+        while at >= 0:
+            found.append(at)
+            at = text.find(literal, at + 1)
+    return sorted(found)

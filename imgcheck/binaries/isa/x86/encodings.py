@@ -6,7 +6,7 @@ drift from the decoder that confirms. Encoding layouts: Intel SDM volume 2, chap
 """
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, product
 
@@ -51,10 +51,14 @@ class Encodings:
     apx: int
     avx10: int
 
+    _held: dict[tuple[str, ...], np.ndarray] = field(default_factory=dict)
+
     def holding(self, *features: str) -> np.ndarray:
         """Which sets hold one of `features`."""
-        columns = [self.features.index(f) for f in features if f in self.features]
-        return self.member[:, columns].any(axis=1)
+        if features not in self._held:
+            columns = [self.features.index(f) for f in features if f in self.features]
+            self._held[features] = self.member[:, columns].any(axis=1)
+        return self._held[features]
 
 
 @cache

@@ -1,13 +1,13 @@
 """What the code of one file shows: confirmed instructions per function, and where it asks the CPU."""
 
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.isa.layout import Layout, distinct
-from imgcheck.binaries.isa.names import clones, matches, queries
+from imgcheck.binaries.isa.names import clones, hints, matches, queries
 from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings
@@ -220,9 +220,8 @@ class Findings:
     @cached_property
     def query_symbols(self) -> dict[int, str]:
         """Dynamic symbols, imported, whose functions report what the CPU has."""
-        symbols, patterns = self.layout.dynamic_symbols, queries("x86_64")["functions"]
-        missing = {i: self.layout.symbol_name(symbols, i) for i in np.flatnonzero(symbols.section == 0).tolist()}
-        named = {i: name for i, name in missing.items() if matches(name, patterns)}
+        missing = np.flatnonzero(self.layout.dynamic_symbols.section == 0)
+        named = self._fitting(missing, queries("x86_64")["functions"])
         # Only few files import one: the others need no look at who is called through which slot.
         called = set(self.graph.imported[1].tolist()) if named else set()
         return {i: name for i, name in named.items() if i in called}
@@ -232,19 +231,21 @@ class Findings:
         """Names of data such as __cpu_model -> its words in this file, or the slots that point to it elsewhere."""
         patterns = queries("x86_64")["data"]
         pointers, symbols = self.layout.pointers, self.layout.dynamic_symbols
-        found: dict[str, np.ndarray] = {}
-        for i in distinct(pointers.symbol[(pointers.symbol >= 0) & (pointers.target < 0)]).tolist():
-            name = self.layout.symbol_name(symbols, i)
-            if matches(name, patterns):
-                found[name] = pointers.slot[pointers.symbol == i]
+        foreign = distinct(pointers.symbol[(pointers.symbol >= 0) & (pointers.target < 0)])
+        found = {name: pointers.slot[pointers.symbol == i] for i, name in self._fitting(foreign, patterns).items()}
         # A position-dependent program gets its own copy of such data, and the C library fills that.
         copied = self.layout.relocations["symbol"][self.layout.relocations["type"] == _COPY]
-        for i in distinct(copied[(copied > 0) & (copied < len(symbols.value))]).tolist():
-            name = self.layout.symbol_name(symbols, i)
-            if matches(name, patterns):
-                first = int(symbols.value[i])
-                found[name] = np.arange(first, first + min(int(symbols.size[i]), _LARGEST_DATA), 4)
+        copied = distinct(copied[(copied > 0) & (copied < len(symbols.value))])
+        for i, name in self._fitting(copied, patterns).items():
+            first = int(symbols.value[i])
+            found[name] = np.arange(first, first + min(int(symbols.size[i]), _LARGEST_DATA), 4)
         return found
+
+    def _fitting(self, indices: np.ndarray, patterns: list[str]) -> dict[int, str]:
+        """Those of the dynamic symbols `indices` whose name fits a glob of `patterns`."""
+        symbols = self.layout.dynamic_symbols
+        names = self.layout.names_with(symbols, indices, partial(hints, patterns=patterns))
+        return {i: name for i, name in names.items() if matches(name, patterns)}
 
     @cached_property
     def query_addresses(self) -> np.ndarray:
