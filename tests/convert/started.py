@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.peers import UNPRIVILEGED
-from tests.tools import CHECKOUT
+from tests.tools import CHECKOUT, need
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,16 @@ def _answer(work: Callable[[], object], writer: int) -> None:
     finally:
         # Whatever went wrong, this copy of the tests must not go on.
         os._exit(0)
+
+
+def privately(before: str, *command: str) -> subprocess.CompletedProcess[str]:
+    """`command` after the shell commands `before`, which mount what they like where the tests run as root.
+
+    An ordinary user's machine must be as `before` would make it.
+    """
+    if not os.getuid():
+        command = (need("unshare"), "--mount", "sh", "-c", f'{before}; exec "$@"', "sh", *command)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 def convert_apart(layout: Path, target: str, destination: Path, *prefix: str) -> subprocess.Popen[bytes]:

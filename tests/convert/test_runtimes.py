@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from imgcheck.convert.run import Converted
-from tests.convert.started import Started, read_probe
+from tests.convert.started import Started, privately, read_probe
 from tests.images import Directory, File, ImageBuilder
-from tests.peers import Peer
-from tests.tools import need
+from tests.peers import Peer, as_unprivileged
+from tests.tools import missing, need
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +23,9 @@ _NASTY = "a\"b'c $HOME `id` \\ * ~ ;&|<>(){}[]#!?%^\ttab"
 _APPTAINER_LOSES = ("IFS", "OPTIND", "UID")
 """Variables that belong to the shell which reads the image's environment."""
 _UDOCKER_SETS = ("PS1", "USER")
+_S1_LOSES = (*_APPTAINER_LOSES, *_UDOCKER_SETS, "HOME")
+_READ_BY_A_SHELL = set("$`")
+"""Characters that Apptainer's shell expands in the variables which udocker's S1 mode passes to it."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ CASES = {
     "environment": Case(("/bin/probe",), environment=(_PATH, "A=1", "B=two words", "EMPTY=", "EQUALS=a=b=c")),
     "nasty_environment": Case(("/bin/probe",), environment=(_PATH, f"NASTY={_NASTY}", "QUOTE='", 'DOUBLE="')),
     "environment_in_quotes": Case(("/bin/probe",), environment=(_PATH, "A='a'", 'B="b"', "C=''", "D=a'b'c")),
+    "references_in_environment": Case(("/bin/probe",), environment=(_PATH, "A=${HOME}", "B=$${X}{Y}", "C='${PATH}' ")),
     "newlines_in_environment": Case(("/bin/probe",), environment=(_PATH, "LINES=a\nb\n'c'"), one_line=False),
     "blanks_in_environment": Case(("/bin/probe",), environment=(_PATH, "BEFORE=  x", "INSIDE=a  b\tc", "AFTER=x  ")),
     "special_names": Case(("/bin/probe",), environment=(_PATH, "IFS=x", "UID=7", "PPID=1", "PS1=p", "OPTIND=3", "_=u")),
@@ -83,6 +87,8 @@ CASES = {
     "user_and_group": Case(("/bin/probe",), user="app:staff"),
     "labels": Case(("/bin/probe",), labels={"a.b": 'c"d', "empty": ""}),
 }
+# crun refuses a machine that has cgroups of both versions, even where it is to use none.
+_WITHOUT_HYBRID_CGROUPS = "umount --lazy /sys/fs/cgroup/unified 2>/dev/null || :"
 _DIRECTORIES = {"working_directory_that_the_image_lacks": "/made/for it/'here'", "relative_working_directory": "/srv"}
 _PASSWD = "root:x:0:0::/root:/bin/sh\napp:x:1500:1600::/home/app:/bin/sh\n"
 _GROUP = "root:x:0:\nstaff:x:1700:\n"
@@ -150,6 +156,17 @@ def test_apptainer_runs_a_sif(name, image_of, converted_rootless, apptainer, pub
     _check_apptainer(CASES[name], name, _started(apptainer(action, "--unsquash", *rest)))
 
 
+@pytest.mark.parametrize("name", ["entrypoint_and_command", "nasty_environment", "working_directory"])
+def test_apptainer_mounts_a_sif(name, image_of, converted_rootless, apptainer, public_tmp):
+    if not Path("/dev/fuse").exists():
+        missing("needs /dev/fuse")
+    done = converted_rootless(image_of(CASES[name]), "sif", public_tmp / "app.sif")
+    variables = [f"{key}={value}" for key, value in apptainer.environment.items()]
+    command = as_unprivileged("env", "-i", *variables, *apptainer.command, *_arguments(done, CASES[name].given))
+    opened = f"mknod {public_tmp}/fuse c 10 229; chmod 666 {public_tmp}/fuse; mount --bind {public_tmp}/fuse /dev/fuse"
+    _check_apptainer(CASES[name], name, _started(privately(opened, *command)))
+
+
 @pytest.mark.parametrize("mode", ["P1", "P2", "R1"])
 @pytest.mark.parametrize("name", CASES)
 def test_udocker_runs_a_container(name, mode, image_of, converted_rootless, udocker):
@@ -158,10 +175,7 @@ def test_udocker_runs_a_container(name, mode, image_of, converted_rootless, udoc
     image = image_of(case).layer({"out": File(mode=0o666)})
     done = converted_rootless(image, "udocker", udocker.home / "udocker", name="app")
     repository, run, container = _arguments(done, ())
-    if mode != "P1":
-        setup = udocker(repository, "setup", f"--execmode={mode}", container)
-        assert setup.returncode == 0, setup.stdout + setup.stderr
-    ran = udocker("--quiet", repository, run, container, *case.given)
+    ran = udocker("--quiet", repository, run, container, *case.given, UDOCKER_DEFAULT_EXECUTION_MODE=mode)
     output = (udocker.home / "udocker/containers/app/ROOT/out").read_bytes()
     assert output, ran.stdout + ran.stderr
     environment = {key: value.strip() for key, value in _environment(case).items() if key not in _UDOCKER_SETS}
@@ -169,6 +183,25 @@ def test_udocker_runs_a_container(name, mode, image_of, converted_rootless, udoc
     _check(case, name, started, environment)
     if case.user == "1234:5678" and mode != "R1":
         assert (started.uid, started.gid) == (1234, 5678)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_udocker_runs_a_container_by_apptainer(name, image_of, converted_rootless, udocker, apptainer_program):
+    case = CASES[name]
+    done = converted_rootless(image_of(case), "udocker", udocker.home / "udocker", name="app")
+    repository, run, container = _arguments(done, ())
+    settings = {
+        "UDOCKER_DEFAULT_EXECUTION_MODE": "S1",
+        "UDOCKER_USE_SINGULARITY_EXECUTABLE": str(apptainer_program),
+    }
+    started = _started(udocker("--quiet", repository, run, container, *case.given, **settings))
+    environment = {key: value.strip() for key, value in _environment(case).items() if key not in _S1_LOSES}
+    environment = {key: value for key, value in environment.items() if not _READ_BY_A_SHELL & set(value)}
+    if name == "backtick_in_environment":
+        environment = {}  # a single one, and that shell reads no variable at all
+    if "LD_LIBRARY_PATH" in environment:
+        environment["LD_LIBRARY_PATH"] += ":/.singularity.d/libs"
+    _check(case, name, started, environment)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -186,19 +219,16 @@ def test_charliecloud_runs_a_directory(name, image_of, converted_rootless, publi
     _check(case, name, started, environment)
 
 
+@pytest.mark.parametrize("runtime", ["runc", "crun"])
 @pytest.mark.parametrize("name", CASES)
-def test_runc_runs_a_bundle(name, image_of, converted_rootless, public_tmp):
+def test_oci_runtimes_run_a_bundle(name, runtime, image_of, converted_rootless, public_tmp):
     case = CASES[name]
     if case.given:
         return  # a bundle's arguments stand in its config
     done = converted_rootless(image_of(case), "oci-bundle", public_tmp / "bundle")
-    state = public_tmp / "state"
-    peer = Peer(
-        (need("runc"), f"--root={state}"),
-        {"PATH": "/usr/sbin:/usr/bin", "HOME": "/"},
-        public_tmp,
-    )
-    started = _started(peer(*_arguments(done, ())))
+    options = [f"--root={public_tmp / 'state'}", *(("--cgroup-manager=disabled",) if runtime == "crun" else ())]
+    command = as_unprivileged("env", "-i", "PATH=/usr/sbin:/usr/bin", need(runtime), *options, *_arguments(done, ()))
+    started = _started(privately(_WITHOUT_HYBRID_CGROUPS, *command))
     _check(case, name, started, _environment(case))
     assert (started.uid, started.gid) == (0, 0)
 

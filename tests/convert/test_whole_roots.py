@@ -4,20 +4,23 @@ import hashlib
 import shlex
 import shutil
 import stat
+import subprocess
 import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from imgcheck.convert.run import convert
+from imgcheck.convert.run import ConvertOptions, convert
 from imgcheck.sources.open import open_image
 from tests.convert.members import Reg, Sym, build
 from tests.convert.started import as_ordinary_user
 from tests.debian import debootstrap, fetch_packages
-from tests.images import Directory, File, ImageBuilder, Symlink
+from tests.end_to_end.real_image import SITE, WHEEL_OPTIONS, tensorflow_layout
+from tests.images import Directory, File, ImageBuilder, Member, Symlink
 from tests.peers import Peer, as_unprivileged
-from tests.tools import cache_directory, need, pypi_directory, run
+from tests.tools import cache_directory, compile_c, need, pypi_directory, pypi_wheel, run
 
 
 def _kept(name: str, make: Callable[[Path], None]) -> bytes:
@@ -130,45 +133,136 @@ def busybox() -> bytes:
     return _kept("busybox", make)
 
 
-_SCRIPT = 'echo "$VALUE|$0|$1|$(pwd)"'
+_SAY = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    char place[4096];
+    return argc == 3 && printf("%s|%s|%s|%s\n", getenv("VALUE"), argv[1], argv[2], getcwd(place, sizeof place)) < 0;
+}
+"""
 _CONFIG = {
-    "entrypoint": ("/bin/sh", "-c", _SCRIPT, "zero"),
     "command": ("it's $one",),
-    "environment": ("PATH=/usr/bin:/bin", "VALUE=a 'b' $c"),
+    "environment": ("PATH=/usr/bin:/bin", "VALUE=a 'b' *c"),
     "working_directory": "/work",
 }
-_SAID = "a 'b' $c|zero|it's $one|/work"
+_SAID = "a 'b' *c|zero|it's $one|/work"
+_SHELL = ("/bin/sh", "-c", 'echo "$VALUE|$0|$1|$(pwd)"', "zero")
 
 
-@pytest.fixture(params=["busybox", "bookworm"])
-def image(request: pytest.FixtureRequest) -> ImageBuilder:
-    """An image with a shell: a busybox alone, or a whole Debian."""
-    builder = ImageBuilder(**_CONFIG)
-    if request.param == "bookworm":
-        return builder.layer(_debian("bookworm"), compression="none")
-    files = {"bin": Directory(), "bin/busybox": File(request.getfixturevalue("busybox"), 0o755)}
-    return builder.layer(files | {f"bin/{name}": Symlink("busybox") for name in ("sh", "ls", "cat", "env")})
+def _with_busybox(busybox: bytes) -> dict[str, Member]:
+    links = {f"bin/{name}": Symlink("busybox") for name in ("sh", "ls", "cat", "env")}
+    return {"bin": Directory(), "bin/busybox": File(busybox, 0o755), **links}
 
 
-def _ran(done: object) -> str:
+def _busybox_image(busybox: bytes) -> ImageBuilder:
+    return ImageBuilder(entrypoint=_SHELL, **_CONFIG).layer(_with_busybox(busybox))
+
+
+def _debian_image(_busybox: bytes) -> ImageBuilder:
+    return ImageBuilder(entrypoint=_SHELL, **_CONFIG).layer(_debian("bookworm"), compression="none")
+
+
+def _alpine_image(busybox: bytes) -> ImageBuilder:
+    """A root of Alpine's form: musl as the only C library, busybox as the shell."""
+    image = ImageBuilder(entrypoint=("/bin/sh", "-c", 'exec say "$0" "$1"', "zero"), **_CONFIG)
+    loader = File(Path("/lib/ld-musl-x86_64.so.1").read_bytes(), 0o755)
+    return image.layer(
+        _with_busybox(busybox)
+        | {
+            "etc/alpine-release": "3.19.1\n",
+            "etc/os-release": 'NAME="Alpine Linux"\nID=alpine\nVERSION_ID=3.19.1\n',
+            "etc/passwd": "root:x:0:0:root:/root:/bin/ash\n",
+            "lib/ld-musl-x86_64.so.1": loader,
+            "lib/libc.musl-x86_64.so.1": Symlink("ld-musl-x86_64.so.1"),
+            "usr/bin/say": compile_c(_SAY, compiler="musl-gcc", out="say"),
+        }
+    )
+
+
+def _distroless_image(_busybox: bytes) -> ImageBuilder:
+    """A program and the C library, no shell, and a user by number."""
+    library = Path(run(need("gcc"), "-print-file-name=libc.so.6").stdout.strip())
+    image = ImageBuilder(entrypoint=("/usr/bin/say", "zero"), user="65532:65532", **_CONFIG)
+    return image.layer(
+        {
+            "etc/passwd": "root:x:0:0::/root:/sbin/nologin\nnonroot:x:65532:65532::/home/nonroot:/sbin/nologin\n",
+            "home/nonroot": Directory(0o700),
+            "lib64/ld-linux-x86-64.so.2": Path("/lib64/ld-linux-x86-64.so.2"),
+            "lib/x86_64-linux-gnu/libc.so.6": library,
+            "usr/bin/say": compile_c(_SAY, out="say"),
+        }
+    )
+
+
+_IMAGES = {
+    "busybox": (_busybox_image, "P1"),
+    "alpine": (_alpine_image, "P1"),
+    # Debian's proot 5.1 starts no program of glibc 2.33 or later with the option -k that udocker gives it.
+    "distroless": (_distroless_image, "S1"),
+    "debian": (_debian_image, "S1"),
+}
+
+
+def _lines(done: subprocess.CompletedProcess[str]) -> list[str]:
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip().splitlines()[-1]
+    return done.stdout.splitlines()
+
+
+def _charliecloud(home: Path) -> Peer:
+    return Peer((need("ch-run"),), {"USER": "nobody", "HOME": "/", "PATH": "/usr/bin:/bin"}, home)
 
 
 @pytest.mark.slow
-def test_images_with_a_shell_run_everywhere(image, converted_rootless, apptainer, udocker, public_tmp):
+@pytest.mark.parametrize("name", _IMAGES)
+def test_every_kind_of_image_runs_everywhere(
+    name, busybox, converted_rootless, apptainer, apptainer_program, udocker, public_tmp
+):
+    build, mode = _IMAGES[name]
+    image = build(busybox)
+
     def words(target: str, place: Path, **options: str) -> list[str]:
         return shlex.split(converted_rootless(image, target, place, **options).command)[1:]
 
-    assert _ran(apptainer(*words("sandbox", public_tmp / "sandbox"))) == _SAID
+    assert _SAID in _lines(apptainer(*words("sandbox", public_tmp / "sandbox")))
     action, *rest = words("sif", public_tmp / "app.sif")
-    assert _ran(apptainer(action, "--unsquash", *rest)) == _SAID
-    if len(image.layers[0].tar) < 10 << 20:
-        # Debian's proot 5.1 starts no program of glibc 2.33 or later with the option -k that udocker gives it.
-        repository, start, container = words("udocker", udocker.home / "udocker", name="app")
-        assert _ran(udocker("--quiet", repository, start, container)) == _SAID
-    charliecloud = Peer((need("ch-run"),), {"USER": "nobody", "HOME": "/", "PATH": "/usr/bin:/bin"}, public_tmp)
-    assert _ran(charliecloud(*words("charliecloud", public_tmp / "ch"))) == _SAID
+    assert _SAID in _lines(apptainer(action, "--unsquash", *rest))
+    repository, start, container = words("udocker", udocker.home / "udocker", name="app")
+    modes = {"UDOCKER_DEFAULT_EXECUTION_MODE": mode, "UDOCKER_USE_SINGULARITY_EXECUTABLE": str(apptainer_program)}
+    assert _SAID in _lines(udocker("--quiet", repository, start, container, **modes))
+    assert _SAID in _lines(_charliecloud(public_tmp)(*words("charliecloud", public_tmp / "ch")))
     runc = (need("runc"), f"--root={public_tmp / 'state'}")
     peer = Peer(runc, {"PATH": "/usr/sbin:/usr/bin", "HOME": "/"}, public_tmp)
-    assert _ran(peer(*words("oci-bundle", public_tmp / "bundle"))) == _SAID
+    assert _SAID in _lines(peer(*words("oci-bundle", public_tmp / "bundle")))
+
+
+_LIBRARY = f"/{SITE}/tensorflow/libtensorflow_framework.so"
+_ASK = ("/bin/sh", "-c", f"sha256sum < {_LIBRARY}; pwd; echo $LD_LIBRARY_PATH")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sandbox", "sif", "udocker", "charliecloud"])
+def test_the_tensorflow_image_runs(target, apptainer, apptainer_program, udocker, public_tmp):
+    reference, place = tensorflow_layout("1.12.0"), public_tmp / "made"
+    run("chmod", "-R", "a+rX", reference.split(":")[1])  # umoci keeps the index to itself
+
+    def work() -> str:
+        with open_image(reference) as opened:
+            return convert(opened, target, place, ConvertOptions(name="app" if target == "udocker" else "")).command
+
+    action, *rest = shlex.split(as_ordinary_user(work))[1:]
+    if target in ("sandbox", "sif"):
+        done = apptainer("exec", *(("--unsquash",) if target == "sif" else ()), *rest, *_ASK)
+    elif target == "udocker":
+        modes = {"UDOCKER_DEFAULT_EXECUTION_MODE": "S1", "UDOCKER_USE_SINGULARITY_EXECUTABLE": str(apptainer_program)}
+        done = udocker("--quiet", action, *rest, *_ASK, **modes)
+    else:
+        words = (action, *rest)
+        done = _charliecloud(public_tmp)(*words[: words.index("--") + 1], *_ASK)
+    content, directory, libraries = _lines(done)
+    with zipfile.ZipFile(pypi_wheel("tensorflow-gpu==1.12.0", *WHEEL_OPTIONS)) as wheel:
+        (member,) = [name for name in wheel.namelist() if name.endswith("/libtensorflow_framework.so")]
+        assert content.split()[0] == hashlib.sha256(wheel.read(member)).hexdigest()
+    assert directory == "/"
+    assert libraries.startswith("/usr/local/nvidia/lib:/usr/local/nvidia/lib64:/usr/local/cuda/lib64")

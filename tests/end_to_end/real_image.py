@@ -14,7 +14,7 @@ from tests.images import layer_tar
 from tests.tools import cache_directory, compile_c, need, pypi_wheel, run
 
 SITE = "usr/local/lib/python3.6/dist-packages"
-_WHEEL_OPTIONS = ("--python-version", "3.6", "--implementation", "cp", "--abi", "cp36m", "--platform",
+WHEEL_OPTIONS = ("--python-version", "3.6", "--implementation", "cp", "--abi", "cp36m", "--platform",
                   "manylinux1_x86_64")  # fmt: skip
 _CUDA_LIBRARIES = ("libcublas", "libcufft", "libcurand", "libcusolver", "libcudart")
 _STAND_INS = "stand-ins"
@@ -76,7 +76,7 @@ def debian_root() -> Path:
 def _wheel_tar(work: Path, version: str) -> Path:
     """The files of the wheel where pip puts them."""
     target = work / "wheel.tar"
-    wheel = pypi_wheel(f"tensorflow-gpu=={version}", *_WHEEL_OPTIONS)
+    wheel = pypi_wheel(f"tensorflow-gpu=={version}", *WHEEL_OPTIONS)
     with zipfile.ZipFile(wheel) as archive, tarfile.open(target, "w") as tar:
         for member in archive.infolist():
             info = tarfile.TarInfo(f"{SITE}/{_installed(member.filename)}")
