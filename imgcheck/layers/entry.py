@@ -1,6 +1,7 @@
 """One entry of a layer: a path with its attributes, before whiteouts are applied."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -29,3 +30,18 @@ class Entry(Struct, gc=False):
     mtime: float = 0.0
     device: tuple[int, int] = (0, 0)
     xattrs: dict[str, bytes] = {}
+
+
+class PlainFiles(Struct, gc=False):
+    """Regular files, in stored order, that whoever reads the layer does not want: their paths, as in Entry."""
+
+    paths: list[str]
+
+
+class Select(NamedTuple):
+    """The regular files that whoever reads a layer wants to see; empty ones are never wanted."""
+
+    first_bytes: frozenset[int]
+    """Those that begin with one of these bytes,"""
+    wants: Callable[[str], bool]
+    """and those whose path this takes."""

@@ -1,29 +1,34 @@
 """A layer's blob as a stream: decompressed, hashed and read in threads that overlap with who takes the entries.
 
 One thread reads and decompresses, two hash (the blob and what is inside it); the caller's thread walks the archive.
-All of them release the interpreter's lock for nearly all their work, so they use the cores there are.
+All of them release the interpreter's lock for nearly all their work, so they use the cores there are. What is
+decompressed goes round in a few buffers that are used again and again: fresh memory costs a page fault per 4 KiB.
 """
 
 import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from queue import Empty, Queue
+from queue import Queue, SimpleQueue
 from typing import Any, BinaryIO
 
 from imgcheck.documents.image import LayerInfo
 from imgcheck.errors import DigestError, ImgcheckError, LayerError
-from imgcheck.layers.entry import Entry
+from imgcheck.layers.entry import Entry, PlainFiles, Select
 from imgcheck.layers.tar import read_tar
 from imgcheck.layers.zstd import FRAME, FrameEnds, is_skippable
 from imgcheck.progress import SILENT, Progress
 from imgcheck.sources.model import Content
 from imgcheck.sources.reference import is_digest
 
-CHUNK = 2 << 20
+CHUNK = 1 << 20
 """Bytes handed from thread to thread at once: large, so that waiting for the interpreter's lock costs little."""
+_BUFFERS = 8
+"""Chunks on their way between the threads; together they fit a processor's last cache."""
+_READ = 512 << 10
+"""Bytes of the blob taken at once."""
 _QUEUED = 4
-"""Chunks that may wait for each thread."""
+"""Pieces of the blob that may wait to be hashed."""
 
 _RATIO_LIMIT = 2000
 _RATIO_FLOOR = 1 << 30
@@ -55,9 +60,18 @@ class TarLayer:
 
     def entries(self, progress: Progress = SILENT) -> Iterator[tuple[Entry, Content | None]]:
         """The members in stored order; see sources.model.Layer. `progress` is told of the blob's bytes."""
+        return self._members(progress, None)  # type: ignore[return-value]
+
+    def selected(self, progress: Progress, select: Select) -> Iterator[tuple[Entry | PlainFiles, Content | None]]:
+        """As `entries`, with regular files that `select` does not want taken together as PlainFiles, or not."""
+        return self._members(progress, select)
+
+    def _members(
+        self, progress: Progress, select: Select | None
+    ) -> Iterator[tuple[Entry | PlainFiles, Content | None]]:
         pipeline = _Pipeline(self, progress)
         try:
-            yield from read_tar(pipeline.chunks(), self.name)
+            yield from read_tar(pipeline.chunks(), self.name, select)
             pipeline.drain()
         except LayerError as error:
             # What a damaged blob looks like inside is a matter of chance; that it is another blob is the cause.
@@ -69,21 +83,47 @@ class TarLayer:
 
 
 class _Hasher(threading.Thread):
-    """The digest of the chunks put into its queue, up to None."""
+    """The digest of what is put into its queue, up to None; `used` is called after each piece."""
 
-    def __init__(self, algorithm: str) -> None:
+    def __init__(self, algorithm: str, queue: "Queue[Any] | SimpleQueue[Any]", used: Callable[[], None]) -> None:
         super().__init__(daemon=True, name="imgcheck-hash")
-        self.queue: Queue[bytes | None] = Queue(_QUEUED)
+        self.queue = queue
         self.algorithm = algorithm
         self._hash = hashlib.new(algorithm)
+        self._used = used
 
     def run(self) -> None:
-        while (chunk := self.queue.get()) is not None:
-            self._hash.update(chunk)
+        while (piece := self.queue.get()) is not None:
+            self._hash.update(piece)
+            self._used()
 
     def digest(self) -> str:
         self.join()
         return f"{self.algorithm}:{self._hash.hexdigest()}"
+
+
+class _Ring:
+    """Buffers that one thread fills and others use, all in the same order."""
+
+    def __init__(self) -> None:
+        self._buffers = [memoryview(bytearray(CHUNK)) for _ in range(_BUFFERS)]
+        self._free: list[SimpleQueue[None]] = []
+        self._filled = 0
+
+    def join(self) -> Callable[[], None]:
+        """Another user; what it calls once it is done with each buffer."""
+        free: SimpleQueue[None] = SimpleQueue()
+        for _ in self._buffers:
+            free.put(None)
+        self._free.append(free)
+        return lambda: free.put(None)
+
+    def next(self) -> memoryview:
+        """The next buffer to fill, once all users are done with it."""
+        for free in self._free:
+            free.get()
+        self._filled += 1
+        return self._buffers[self._filled % _BUFFERS]
 
 
 class _Tap:
@@ -99,7 +139,7 @@ class _Tap:
         """Whether the blob was read to its end."""
 
     def peek(self, size: int) -> bytes:
-        while len(self._ahead) < size and (more := self._take(CHUNK)):
+        while len(self._ahead) < size and (more := self._take(_READ)):
             self._ahead += more
         return self._ahead[:size]
 
@@ -108,7 +148,7 @@ class _Tap:
             size = len(self._ahead) if size < 0 else size
             data, self._ahead = self._ahead[:size], self._ahead[size:]
             return data
-        return self._take(size if size > 0 else CHUNK)
+        return self._take(size if size > 0 else _READ)
 
     def readinto(self, buffer: memoryview) -> int:
         data = self.read(len(buffer))
@@ -125,7 +165,7 @@ class _Tap:
             self._advance(len(data))
         return data
 
-    # What BufferedReader and gzip, bz2 and lzma ask of a file.
+    # What bz2 and lzma ask of a file.
     def readable(self) -> bool:
         return True
 
@@ -147,20 +187,23 @@ class _Pipeline:
         self._layer = layer
         self._progress = progress
         self._task = layer.name
-        self._queue: Queue[bytes | BaseException | None] = Queue(_QUEUED)
+        self._ring = _Ring()
+        self._queue: SimpleQueue[memoryview | BaseException | None] = SimpleQueue()
+        self._used = self._ring.join()
         self._stopping = threading.Event()
         self._ended = False
         self._blob_ended = False
-        self._blob_hash = _hasher_for(layer.info.digest, layer.name)
-        self._content_hash = _hasher_for(layer.info.diff_id, layer.name)
+        self._blob_hash = _hasher_for(layer.info.digest, layer.name, Queue(_QUEUED), lambda: None)
+        self._content_used = self._ring.join() if layer.info.diff_id else _nothing
+        self._content_hash = _hasher_for(layer.info.diff_id, layer.name, SimpleQueue(), self._content_used)
         self._reader = threading.Thread(target=self._read, daemon=True, name="imgcheck-read")
         progress.start(self._task, layer.info.size or None)
         for thread in (self._blob_hash, self._content_hash, self._reader):
             if thread:
                 thread.start()
 
-    def chunks(self) -> Iterator[bytes]:
-        """Decompressed chunks; may be called again for what an earlier iterator left."""
+    def chunks(self) -> Iterator[memoryview]:
+        """Decompressed chunks, each good until the next; may be called again for what an earlier iterator left."""
         while not self._ended:
             chunk = self._queue.get()
             if isinstance(chunk, BaseException):
@@ -169,7 +212,10 @@ class _Pipeline:
             if chunk is None:
                 self._ended = True
                 return
-            yield chunk
+            try:
+                yield chunk
+            finally:
+                self._used()
 
     def drain(self) -> None:
         """Let all that is left pass by, for the digests."""
@@ -187,12 +233,10 @@ class _Pipeline:
     def stop(self) -> None:
         """End the threads, whatever they are at."""
         self._stopping.set()
-        while self._reader.is_alive():
-            # A reader that waits to put its chunk finds room and then sees the event.
-            try:
-                self._queue.get(timeout=0.02)
-            except Empty:
-                continue
+        # A reader that waits for a buffer gets it and then sees the event.
+        self._used()
+        self._content_used()
+        self._reader.join()
         self._progress.finish(self._task)
 
     def verify(self) -> None:
@@ -233,13 +277,19 @@ class _Pipeline:
         if source is tap and self._blob_hash and self._content_hash:
             self._share_hash(self._blob_hash, self._content_hash)
         produced = 0
-        while not self._stopping.is_set() and (chunk := source.read(CHUNK)):
-            produced += len(chunk)
+        while not self._stopping.is_set():
+            buffer = self._ring.next()
+            count = _fill(source, buffer)
+            if not count:
+                return
+            produced += count
             if produced > _SIZE_LIMIT or (produced > _RATIO_FLOOR and produced > _RATIO_LIMIT * tap.passed):
                 raise LayerError(f"{self._task}: refused: {tap.passed} bytes expand to more than {produced}")
             if self._content_hash and self._content_hash is not self._blob_hash:
-                self._content_hash.queue.put(chunk)
-            self._queue.put(chunk)
+                self._content_hash.queue.put(buffer[:count])
+            else:
+                self._content_used()
+            self._queue.put(buffer[:count])
 
     def _share_hash(self, blob: _Hasher, content: _Hasher) -> None:
         """Hash what is not compressed once, where both digests are of one algorithm."""
@@ -249,7 +299,7 @@ class _Pipeline:
 
     def _pass_rest(self, tap: _Tap) -> None:
         """Have the rest of the blob hashed, also behind a fault: the digest tells whether it is the blob's or ours."""
-        while not self._stopping.is_set() and tap.read(CHUNK):
+        while not self._stopping.is_set() and tap.read(_READ):
             pass
         self._blob_ended = tap.ended
 
@@ -286,9 +336,17 @@ class _ZstdReader:
 
     def read(self, size: int = -1) -> bytes:
         data = self._reader.read(size)
-        if not data and not self._frames.complete:
-            raise EOFError
+        self._ends_well(len(data))
         return data
+
+    def readinto(self, buffer: memoryview) -> int:
+        count = self._reader.readinto(buffer)
+        self._ends_well(count)
+        return count
+
+    def _ends_well(self, count: int) -> None:
+        if not count and not self._frames.complete:
+            raise EOFError
 
 
 class _Followed:
@@ -304,21 +362,36 @@ class _Followed:
         return data
 
 
-def _hasher_for(digest: str, name: str) -> _Hasher | None:
+def _nothing() -> None:
+    pass
+
+
+def _fill(source: Any, buffer: memoryview) -> int:
+    """Read from `source` until `buffer` is full, or at the end."""
+    done = 0
+    while done < len(buffer) and (count := source.readinto(buffer[done:])):
+        done += count
+    return done
+
+
+def _hasher_for(
+    digest: str, name: str, queue: "Queue[Any] | SimpleQueue[Any]", used: Callable[[], None]
+) -> _Hasher | None:
     if not digest:
         return None
     if not is_digest(digest):
         raise DigestError(f"{name}: {digest!r} is no sha256 or sha512 digest, so its bytes cannot be verified")
-    return _Hasher(digest.partition(":")[0])
+    return _Hasher(digest.partition(":")[0], queue, used)
 
 
 def _decompressor(tap: _Tap) -> Any:
     """A reader of what is inside `tap`, by the magic numbers of RFC 1952, RFC 8878, bzip2 and xz."""
     magic = tap.peek(6)
     if magic.startswith(b"\x1f\x8b"):
-        from isal import igzip
+        # The reader beneath igzip.IGzipFile, which would put a buffer of its own between.
+        from isal.isal_zlib import _GzipReader
 
-        return igzip.IGzipFile(fileobj=tap, mode="rb")
+        return _GzipReader(tap, _READ)
     # A zstd stream may begin with a skippable frame, as zstd:chunked writers may put it anywhere.
     if magic.startswith(FRAME) or is_skippable(magic):
         return _ZstdReader(tap)

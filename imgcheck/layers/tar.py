@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from imgcheck.errors import LayerError
-from imgcheck.layers.entry import Entry, Kind
+from imgcheck.layers.entry import Entry, Kind, PlainFiles, Select
 from imgcheck.sources.model import Content
 
 BLOCK = 512
 _ZERO = bytes(BLOCK)
 # name, (mode, uid, gid), size, mtime, chksum, typeflag
 _HEADER = struct.Struct("100s24s12s12s8sc")
+# The same, first byte of the prefix, first byte behind the header
+_LONGER_HEADER = struct.Struct("100s24s12s12s8sc188xB166xB")
 _EXTENSION_LIMIT = 1 << 20
 """Bytes of one pax header or long name, as in Go: nobody writes more, and it is held in memory."""
 _SPARSE_LIMIT = 1 << 18
@@ -35,14 +37,17 @@ Records = dict[str, str]
 Segments = list[tuple[int, int]]
 
 
-def read_tar(chunks: Iterator[bytes], name: str) -> Iterator[tuple[Entry, Content | None]]:
+def read_tar(
+    chunks: Iterator[bytes | memoryview], name: str, select: Select | None = None
+) -> Iterator[tuple[Entry | PlainFiles, Content | None]]:
     """The members of the archive whose bytes `chunks` yields; Content for regular files alone.
 
     The archive ends at two zero blocks or, as writers differ, at the end of the data where a header could begin.
-    `chunks` is not drained behind the end. Raises LayerError, with `name` in front, where a header's checksum is
-    wrong, a number is negative or absurd, a member's kind is unknown or the data end inside a member.
+    `chunks` is not drained behind the end; each chunk is used until the next is asked for. With `select`, regular
+    files that it does not want may come as PlainFiles. Raises LayerError, with `name` in front, where a header's
+    checksum is wrong, a number is negative or absurd, a member's kind is unknown or the data end inside a member.
     """
-    return _Reader(_Stream(chunks, name)).members()
+    return _Reader(_Stream(chunks, name)).members(select)
 
 
 class _Stream:
@@ -50,10 +55,10 @@ class _Stream:
 
     __slots__ = ("at", "chunks", "data", "name")
 
-    def __init__(self, chunks: Iterator[bytes], name: str) -> None:
+    def __init__(self, chunks: Iterator[bytes | memoryview], name: str) -> None:
         self.chunks = chunks
         self.name = name
-        self.data = b""
+        self.data = memoryview(b"")
         self.at = 0
 
     def fail(self, message: str) -> NoReturn:
@@ -61,14 +66,14 @@ class _Stream:
 
     def fill(self) -> bool:
         """Take the next chunk once the one in hand is used up; False at the end."""
-        self.data = next(self.chunks, b"")
+        self.data = memoryview(next(self.chunks, b""))
         self.at = 0
         return bool(self.data)
 
     def block(self) -> bytes:
         """The next 512 bytes; empty at the end of the data."""
         at = self.at
-        block = self.data[at : at + BLOCK]
+        block = bytes(self.data[at : at + BLOCK])
         if len(block) == BLOCK:
             self.at = at + BLOCK
             return block
@@ -86,7 +91,7 @@ class _Stream:
         while size:
             if self.at >= len(self.data) and not self.fill():
                 self.truncated(what)
-            part = self.data[self.at : self.at + size]
+            part = bytes(self.data[self.at : self.at + size])
             self.at += len(part)
             size -= len(part)
             parts.append(part)
@@ -98,7 +103,7 @@ class _Stream:
             if self.at >= len(self.data) and not self.fill():
                 self.truncated(what)
             count = min(size - done, len(self.data) - self.at)
-            buffer[done : done + count] = memoryview(self.data)[self.at : self.at + count]
+            buffer[done : done + count] = self.data[self.at : self.at + count]
             self.at += count
             done += count
 
@@ -143,7 +148,7 @@ class _Body:
         count = self.left if size < 0 else min(size, self.left)
         stream = self.stream
         at = stream.at
-        data = stream.data[at : at + count]
+        data = bytes(stream.data[at : at + count])
         if len(data) == count:
             stream.at = at + count
         else:
@@ -204,7 +209,7 @@ class _Reader:
         self.sums: dict[bytes, int] = {}
         self.globals: Records = {}
 
-    def members(self) -> Iterator[tuple[Entry, Content | None]]:
+    def members(self, select: Select | None) -> Iterator[tuple[Entry | PlainFiles, Content | None]]:
         """Runs once per member of archives with 300,000 of them: plain members call nothing but the cheapest.
 
         Whoever writes a layer repeats modes, owners, times and lengths, so that nearly every number is found in a
@@ -213,8 +218,10 @@ class _Reader:
         stream, body, numbers, owners, sums = self.stream, self.body, self.numbers, self.owners, self.sums
         unpack_from, adler32 = _HEADER.unpack_from, zlib.adler32
         while True:
+            if select and (paths := self._pass_plain(select)):
+                yield PlainFiles(paths), None
             at = stream.at
-            block = stream.data[at : at + BLOCK]
+            block = bytes(stream.data[at : at + BLOCK])
             if len(block) == BLOCK:
                 stream.at = at + BLOCK
             else:
@@ -257,6 +264,48 @@ class _Reader:
             else:
                 stream.skip(body.left, entry.path)
                 stream.pad(padding)
+
+    def _pass_plain(self, select: Select) -> list[str]:
+        """Paths of the files from here on that `select` does not want, as far as the chunk in hand shows it at once.
+
+        Takes what is ordinary in every respect, long names included, and leaves the rest to `members`: a header that
+        is not known to be right, a number not met before, a path to be cleaned, a member at the end of the chunk.
+        """
+        stream, numbers, owners, sums = self.stream, self.numbers, self.owners, self.sums
+        data, unpack_from, adler32 = stream.data, _LONGER_HEADER.unpack_from, zlib.adler32
+        interesting, wants = select.first_bytes, select.wants
+        at = after = stream.at
+        last = len(data) - _LONGER_HEADER.size if not self.globals else -1
+        long, paths, length = b"", [], 0
+        while at <= last:
+            name, owner, size, mtime, checksum, flag, prefix, first = unpack_from(data, at)
+            length = numbers.get(size, -1)
+            if adler32(data[at : at + BLOCK]) & 0xFFFF != sums.get(checksum) or length < 0:
+                break
+            if flag == b"L" and not long and 1 < length <= BLOCK:
+                long = bytes(data[at + BLOCK : at + BLOCK + length])
+                at += 2 * BLOCK
+                continue
+            if flag != b"0" or prefix or owner not in owners or mtime not in numbers:
+                break
+            try:
+                path = (long or name).partition(b"\0")[0].decode()
+            except UnicodeDecodeError:
+                break
+            if "/." in path or "//" in path or path[:1] in "/." or path[-1:] == "/":
+                break
+            if length and (first in interesting or wants(path)):
+                break
+            paths.append(path)
+            long = b""
+            at += BLOCK + (length + 511 & ~511)
+            after = at
+        stream.at = after
+        if after > len(data):
+            stream.at = after - (length + 511 & ~511)
+            stream.skip(length, paths[-1])
+            stream.pad(-length & 511)
+        return paths
 
     def _member(self, block: bytes) -> tuple[Entry, int, Segments | None] | None:
         """The member that `block` begins, extended headers read: its entry, stored length and sparse map.

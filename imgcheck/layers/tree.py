@@ -4,7 +4,7 @@ The rules are those of the OCI image specification (layer.md) where it speaks, a
 does not; tests compare with `umoci unpack`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from msgspec import Struct
@@ -133,6 +133,28 @@ class MergedTree:
             node = Node(entry, self._layer, payload)
         children[name] = node
         return node
+
+    def apply_files(self, paths: Iterable[str]) -> None:
+        """As `apply` for regular files that are nobody's concern but for their names: one Node stands for all.
+
+        No path may be a whiteout's or the root's.
+        """
+        node = Node(Entry("", "file"), self._layer)
+        parents, last = self._parents, None
+        for path in paths:
+            parent_path, _, name = path.rpartition("/")
+            if parent_path != last:
+                parent = parents.get(parent_path)
+                if parent is None:
+                    parent = parents[parent_path] = self._make_parent(path, parent_path)
+                touched = self._begin_touched(parent) if parent.touched is None else parent.touched
+                children, last = parent.children, parent_path
+            touched.add(name)
+            old = children.get(name)
+            if old is not None and (old.children is not None or old.kind == "symlink"):
+                self._forget(old)
+                last = None
+            children[name] = node
 
     def lookup(self, path: str, follow_last: bool = True) -> Node | None:
         """The Node at `path`, links followed inside the root (the last one only with `follow_last`)."""

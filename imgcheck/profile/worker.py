@@ -1,55 +1,99 @@
 """The engines in processes of their own: they use every core, and a file that crashes one costs that file alone.
 
-A file's bytes are handed over as a memfd, which parent and worker both map: nothing is copied. The parent sends the
-descriptor with `<Q` size over a socket and gets `<Q` length and a msgpack CodeFacts (or nil) back.
+One process imports the engines and forks a worker whenever it is asked to, so that the imports are paid for once.
+Files are handed over as a memfd, several small ones in one, which the worker maps: their bytes cross no pipe.
+
+To a worker: `<I` number of files, then `<QQ` offset and size of each, with the descriptor; from it, for each in turn,
+`<Q` length and a msgpack CodeFacts (or nil). To the process that forks: `<i` 0 with the socket of a worker to be, which
+`<i` process id answers; or `<i` id of a worker that is gone, which `<i` its exit status answers.
 """
 
+import gc
 import mmap
 import os
 import resource
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import accumulate
 
 import msgspec
 
 from imgcheck.documents.facts import CodeFacts
 
-_SIZE = struct.Struct("<Q")
+_COUNT = struct.Struct("<I")
+_PLACE = struct.Struct("<QQ")
+_LENGTH = struct.Struct("<Q")
+_PROCESS = struct.Struct("<i")
+_FORK = 0
+_ALIGNMENT = 64
+"""Of files that share a memfd: a cache line, and more than any number in a file wants."""
+MOST_FILES = 64
+"""That may share a memfd."""
 _PATIENCE = 120
 _PATIENCE_PER_MIB = 2
 """Seconds after which a worker is given up: some hundred times what any file takes on a loaded machine."""
+_POPULATED = 16 << 20
+"""Bytes of a memfd up to which its pages are mapped at once: most of them will be read."""
 
 _decode = msgspec.msgpack.Decoder(CodeFacts | None).decode
 
 
 class Memory:
-    """Anonymous shared memory of `size` bytes, to be filled through `buffer` and then handed to a worker."""
+    """Anonymous shared memory of `size` bytes, to be written from its start and then handed to a worker.
+
+    MemoryError where there is none.
+    """
 
     def __init__(self, size: int) -> None:
-        self.size = size
-        self.fd = os.memfd_create("imgcheck", os.MFD_CLOEXEC)
-        os.ftruncate(self.fd, size)
-        self._map = mmap.mmap(self.fd, size)
-        self.buffer = memoryview(self._map)
+        self.places = [(0, size)]
+        """Offset and size of each file in it."""
+        try:
+            self._fd = os.memfd_create("imgcheck", os.MFD_CLOEXEC)
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise MemoryError(error.strerror) from error
 
-    def unmap(self) -> None:
-        """Leave the bytes to whoever has the descriptor."""
-        self.buffer.release()
-        self._map.close()
+    @classmethod
+    def of(cls, files: Sequence[bytes]) -> "Memory":
+        """Memory that holds `files`, at most MOST_FILES."""
+        padded = [data + bytes(-len(data) % _ALIGNMENT) for data in files]
+        ends = list(accumulate(map(len, padded)))
+        memory = cls(ends[-1])
+        try:
+            memory.write(memoryview(b"".join(padded)))
+        except MemoryError:
+            memory.close()
+            raise
+        memory.places = [(end - len(part), len(data)) for end, part, data in zip(ends, padded, files, strict=True)]
+        return memory
+
+    def write(self, data: memoryview) -> None:
+        try:
+            # This takes half the time of filling a mapping, which faults on every page.
+            while len(data):
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            raise MemoryError(error.strerror) from error
+
+    def fileno(self) -> int:
+        return self._fd
 
     def close(self) -> None:
-        if not self._map.closed:
-            self.unmap()
-        os.close(self.fd)
+        os.close(self._fd)
 
 
-class Worker:
-    """One process with the engines."""
+class Engines:
+    """The process that has imported the engines. Its methods may be called by several threads."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
+        self._lock = threading.Lock()
         with theirs:
             self._process = subprocess.Popen(
                 # -P: the directory that the user happens to stand in is no place to import from.
@@ -66,28 +110,74 @@ class Worker:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def analyse(self, memory: Memory) -> CodeFacts | None:
-        """As binaries.analyse.analyse; where the worker dies or does not answer, that is the facts' error."""
-        self._socket.settimeout(_PATIENCE + _PATIENCE_PER_MIB * (memory.size >> 20))
+    def fork(self) -> "Worker":
+        """A new worker. Raises OSError where there can be none."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                return Worker(self, ours, self._ask(_FORK, [theirs.fileno()]))
+            except BaseException:
+                ours.close()
+                raise
+
+    def wait(self, worker: int) -> int:
+        """Exit status of the worker with this process id, which has been killed or has crashed."""
         try:
-            socket.send_fds(self._socket, [_SIZE.pack(memory.size)], [memory.fd])
-            return _decode(_receive(self._socket))
-        except TimeoutError:
-            self.stop()
-            return CodeFacts(memory.size, error="the analysis took too long and was given up")
-        except (OSError, EOFError):
-            self.stop()
-            return CodeFacts(memory.size, error=f"the analysis crashed (exit status {self._process.returncode})")
+            return self._ask(worker, [])
+        except OSError:
+            return self._process.wait()
 
     def stop(self) -> None:
+        """End it and all of its workers."""
         self._socket.close()
-        self._process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
+    def _ask(self, question: int, fds: list[int]) -> int:
+        with self._lock:
+            socket.send_fds(self._socket, [_PROCESS.pack(question)], fds)
+            answer = _PROCESS.unpack(_exactly(self._socket, _PROCESS.size))[0]
+        if answer == -1:
+            raise BlockingIOError("no process can be forked")
+        return answer
 
-def _receive(connection: socket.socket) -> bytes:
-    (size,) = _SIZE.unpack(_exactly(connection, _SIZE.size))
-    return _exactly(connection, size)
+
+class Worker:
+    """One forked process."""
+
+    def __init__(self, engines: Engines, connection: socket.socket, process: int) -> None:
+        self._engines = engines
+        self._socket = connection
+        self._process = process
+        self.alive = True
+
+    def analyse(self, memory: Memory) -> Iterator[CodeFacts | None]:
+        """For each file in turn as binaries.analyse.analyse; it ends with the one at which the worker died.
+
+        Where it died, or did not answer, that is the facts' error.
+        """
+        places = [_PLACE.pack(*place) for place in memory.places]
+        size = 0
+        try:
+            socket.send_fds(self._socket, [_COUNT.pack(len(places)), *places], [memory.fileno()])
+            for _, size in memory.places:
+                self._socket.settimeout(_PATIENCE + _PATIENCE_PER_MIB * (size >> 20))
+                (length,) = _LENGTH.unpack(_exactly(self._socket, _LENGTH.size))
+                yield _decode(_exactly(self._socket, length))
+        except TimeoutError:
+            self.stop()
+            yield CodeFacts(size, error="the analysis took too long and was given up")
+        except OSError:
+            yield CodeFacts(size, error=f"the analysis crashed (exit status {self.stop()})")
+
+    def stop(self) -> int:
+        """Kill it; its exit status, negative for a signal."""
+        self.alive = False
+        self._socket.close()
+        if self._engines.alive:
+            os.kill(self._process, signal.SIGKILL)  # as nobody has waited for it yet, the id is its own
+        return self._engines.wait(self._process)
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
@@ -95,29 +185,72 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while len(data) < size:
         part = connection.recv(size - len(data))
         if not part:
-            raise EOFError
+            raise ConnectionError("the process has ended")
         data += part
     return bytes(data)
 
 
-def _serve(connection: socket.socket) -> None:
-    from imgcheck.binaries.analyse import analyse, load_engines
+def _mother(control: socket.socket) -> None:
+    from imgcheck.binaries.analyse import load_engines
 
     load_engines()  # while the parent still reads the first file
+    gc.freeze()
     while True:
-        head, fds, _, _ = socket.recv_fds(connection, _SIZE.size, 1)
+        message, fds, _, _ = socket.recv_fds(control, _PROCESS.size, 1)
+        if not message:
+            return
+        (worker,) = _PROCESS.unpack(message)
+        if worker != _FORK:
+            control.sendall(_PROCESS.pack(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])))
+            continue
+        connection = socket.socket(fileno=fds[0])
+        try:
+            child = os.fork()
+        except OSError:
+            child = -1
+        if child == 0:
+            control.close()
+            try:
+                _serve(connection)
+            finally:
+                os._exit(0)
+        connection.close()
+        control.sendall(_PROCESS.pack(child))
+
+
+def _serve(connection: socket.socket) -> None:
+    while True:
+        head, fds, _, _ = socket.recv_fds(connection, _COUNT.size, 1)
         if not head:
             return
-        (size,) = _SIZE.unpack(head)
-        try:
-            facts = analyse(memoryview(mmap.mmap(fds[0], size, access=mmap.ACCESS_READ)))
-        except Exception as error:  # a defect of ours: it must not cost the other files
-            facts = CodeFacts(size, error=f"the analysis failed ({type(error).__name__}: {error})")
-        os.close(fds[0])
-        answer = msgspec.msgpack.encode(facts)
-        connection.sendall(_SIZE.pack(len(answer)) + answer)
+        (count,) = _COUNT.unpack(head)
+        _answer(connection, fds[0], list(_PLACE.iter_unpack(_exactly(connection, count * _PLACE.size))))
+
+
+def _answer(connection: socket.socket, fd: int, places: list[tuple[int, int]]) -> None:
+    data = _mapped(fd, sum(places[-1]))
+    for offset, size in places:
+        answer = msgspec.msgpack.encode(_analyse(data[offset : offset + size]))
+        connection.sendall(_LENGTH.pack(len(answer)) + answer)
+
+
+def _mapped(fd: int, size: int) -> memoryview:
+    populate = mmap.MAP_POPULATE if size <= _POPULATED else 0
+    try:
+        return memoryview(mmap.mmap(fd, size, mmap.MAP_SHARED | populate, mmap.PROT_READ))
+    finally:
+        os.close(fd)
+
+
+def _analyse(data: memoryview) -> CodeFacts | None:
+    from imgcheck.binaries.analyse import analyse
+
+    try:
+        return analyse(data)
+    except Exception as error:  # a defect of ours: it must not cost the other files
+        return CodeFacts(len(data), error=f"the analysis failed ({type(error).__name__}: {error})")
 
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _mother(socket.socket(fileno=int(sys.argv[1])))

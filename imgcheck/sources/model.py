@@ -66,5 +66,7 @@ class Image:
     """False where no platform of the image was the one asked for, so that what exists was taken (ARCH001)."""
     notes: tuple[str, ...] = ()
     """What the reader should know about how it was found: a label that lies, a skipped index entry."""
+    fetched_in_order: bool = False
+    """Whether layers come soonest in stored order, since they are fetched ahead of their reader."""
     attached: Callable[[str], Iterator[Attached]] | None = None
     """The artifacts of a type that refer to this image, newest first; None where the source keeps none."""

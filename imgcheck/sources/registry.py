@@ -48,7 +48,8 @@ def open_registry(reference: Reference, options: SourceOptions, progress: Progre
         image = assemble(reference.text, [root], blobs, options.platform)
         ahead = stack.enter_context(closing(LayersAhead(image.layers, options)))
         attached = partial(referring, blobs, image.manifest_digest)
-        yield replace(image, layers=ahead.layers, notes=(*image.notes, *notes), attached=attached)
+        notes = (*image.notes, *notes)
+        yield replace(image, layers=ahead.layers, notes=notes, attached=attached, fetched_in_order=True)
 
 
 def _find(

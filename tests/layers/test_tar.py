@@ -4,19 +4,21 @@ import io
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from imgcheck.errors import LayerError
-from imgcheck.layers.entry import Entry
+from imgcheck.layers.entry import Entry, PlainFiles, Select
 from imgcheck.layers.tar import clean, read_tar
 from tests.layers.layouts import archive, directory, file, member, symlink
 from tests.tools import need
 
+T = TypeVar("T")
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 
 
@@ -101,6 +103,57 @@ def test_damage_is_read_or_refused_but_never_anything_else(noise: bytes, at: int
         assert all(len(body or b"") == entry.size for entry, body in members(bytes(data)))
     except LayerError as error:
         assert error.message.startswith("layer: ")
+
+
+def selected(data: bytes, select: Select, chunk: int) -> list[tuple[str, Entry | None, bytes | None]]:
+    found = []
+    for entry, content in read_tar(chunked(data, chunk), "layer", select):
+        if isinstance(entry, PlainFiles):
+            found += [(path, None, None) for path in entry.paths]
+        else:
+            found.append((entry.path, entry, content.read() if content else None))
+    return found
+
+
+def outcome(read: Callable[[], T]) -> T | str:
+    try:
+        return read()
+    except LayerError as error:
+        return error.message
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(
+    st.lists(ANY, max_size=6), st.sampled_from(["gnu", "pax", "ustar"]), st.sampled_from([100, 512, 4096, 1 << 20]),
+    st.integers(0, 20000), st.binary(max_size=8),
+)  # fmt: skip
+def test_files_that_are_not_wanted_are_named_all_the_same(
+    written: list, form: str, chunk: int, at: int, patch: bytes
+) -> None:
+    try:
+        # Twice, since what was met before is passed more quickly.
+        data = bytearray(archive(written * 2, FORMATS[form]))
+    except ValueError:
+        return  # the form cannot hold it
+    data[at : at + len(patch)] = patch
+    select = Select(frozenset(range(128)), lambda path: "e" in path)
+
+    full, some = outcome(lambda: members(bytes(data), chunk)), outcome(lambda: selected(bytes(data), select, chunk))
+    if isinstance(full, str) or isinstance(some, str):
+        assert full == some
+        return
+    assert [path for path, _, _ in some] == [entry.path for entry, _ in full]
+    for (path, entry, body), (expected, content) in zip(some, full, strict=True):
+        assert (entry, body) == (expected, content) or (
+            entry is None and expected.kind == "file" and not (content and (content[0] < 128 or "e" in path))
+        )
+
+
+def test_a_run_of_plain_files_comes_at_once() -> None:
+    data = archive([file(f"d{'x' * 200}/{i}", b"\xff" * 700) for i in range(1000, 1050)], tarfile.GNU_FORMAT)
+    found = [entry for entry, _ in read_tar(iter([data]), "layer", Select(frozenset(), lambda path: False))]
+    assert len(found) < 10
+    assert sum(len(entry.paths) for entry in found if isinstance(entry, PlainFiles)) > 40
 
 
 def test_bodies_may_be_skipped_or_read_in_part() -> None:
@@ -272,6 +325,11 @@ def test_last_member_may_lack_its_padding(padding: int, step: int) -> None:
     chunks = (data[at : at + step] for at in range(0, len(data), step))
     assert [(entry.path, content.read()) for entry, content in read_tar(chunks, "layer")] == [("f", b"abc")]
     assert len(list(read_tar(iter([data]), "layer"))) == 1
+    twice = header(size=b"3") + b"abc".ljust(512, b"\0") + data
+    found = selected(twice, Select(frozenset(), lambda path: False), step)
+    assert [path for path, _, _ in found] == ["f", "f"]
+    with pytest.raises(LayerError, match="truncated: the data end inside f"):
+        selected(twice[: -padding - 1], Select(frozenset(), lambda path: False), step)
 
 
 def test_names_stay_below_the_root() -> None:

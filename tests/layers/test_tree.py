@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import io
+import itertools
 import os
 import stat
 import subprocess
@@ -16,6 +17,7 @@ from imgcheck.documents.image import LayerInfo
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.stream import TarLayer
+from imgcheck.layers.tar import read_tar
 from imgcheck.layers.tree import MergedTree
 from tests.layers.layouts import (
     Member,
@@ -194,6 +196,35 @@ def test_layer_of_a_file_is_the_one_that_brought_its_bytes() -> None:
     tree = merge([archive(LOWER), archive([file("f", "new"), hardlink("g", "d/a")]), archive([directory("d")])])
     layers = {path: node.layer for path, node in tree.walk()}
     assert (layers["f"], layers["g"], layers["d/a"], layers["d/b"]) == (1, 0, 0, 0)
+
+
+def is_plain(entry: Entry) -> bool:
+    return entry.kind == "file" and ".wh." not in entry.path
+
+
+def names_of(layers: list[list[Entry]], together: bool) -> dict[str, str] | str:
+    """Names of the merged tree with their kinds; with `together`, runs of files are put there as plain ones."""
+    tree = MergedTree()
+    try:
+        for index, entries in enumerate(layers):
+            tree.begin_layer(index)
+            for plain, run in itertools.groupby(entries, is_plain):
+                if plain and together:
+                    tree.apply_files(entry.path for entry in run)
+                else:
+                    for entry in run:
+                        tree.apply(entry)
+    except LayerError as error:
+        return error.message
+    return {path: node.kind for path, node in tree.walk()}
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_plain_files_make_the_same_tree(data: st.DataObject) -> None:
+    layers = data.draw(st.lists(st.lists(MEMBERS, min_size=1, max_size=8), min_size=1, max_size=3))
+    entries = [[entry for entry, _ in read_tar(iter([archive(members)]), "layer")] for members in layers]
+    assert names_of(entries, together=True) == names_of(entries, together=False)
 
 
 def test_resolve_follows_links_inside_the_root() -> None:

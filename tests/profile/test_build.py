@@ -4,17 +4,19 @@ import io
 import os
 import resource
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from imgcheck.documents import decode, encode
+from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform
 from imgcheck.errors import DigestError
 from imgcheck.layers.stream import TarLayer
 from imgcheck.profile.build import build_profile
-from imgcheck.profile.worker import Memory, Worker
+from imgcheck.profile.worker import Engines, Memory, Worker
 from imgcheck.progress import SILENT
 from imgcheck.sources.model import Image
 from tests.layers.layouts import Member, archive, digest_of, directory, file, hardlink, symlink
@@ -175,31 +177,59 @@ def test_thousands_of_small_programs_need_few_descriptors(program: bytes) -> Non
     assert all("truncated" in why or "absurd" in why for why in profile.unreadable.values())
 
 
-def memory_of(data: bytes) -> Memory:
-    memory = Memory(len(data))
-    memory.buffer[:] = data
-    memory.unmap()
-    return memory
+def test_file_larger_than_all_that_may_wait_is_read(program: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("imgcheck.profile.analysis._WAITING_LIMIT", 1000)
+    monkeypatch.setattr("imgcheck.profile.analysis._SMALL", 2000)
+    files = [file(f"bin/{n}", program + bytes(n)) for n in range(1, 20)]
+    profile = profile_of(files)
+    assert len(profile.objects) == len(files)
+    assert not profile.unreadable
 
 
-def test_worker_answers_again_and_again(program: bytes) -> None:
-    worker = Worker()
+@pytest.fixture
+def engines() -> Iterator[Engines]:
+    engines = Engines()
+    yield engines
+    engines.stop()
+
+
+def facts_of(worker: Worker, *files: bytes) -> list[CodeFacts | None]:
+    with closing(Memory.of(files)) as memory:
+        return list(worker.analyse(memory))
+
+
+def test_worker_answers_again_and_again(engines: Engines, program: bytes) -> None:
+    worker = engines.fork()
     for data in (program, b"no code", program):
-        memory = memory_of(data)
-        facts = worker.analyse(memory)
-        memory.close()
+        (facts,) = facts_of(worker, data)
         assert (facts.linkage.machine if facts else None) == ("x86_64" if data == program else None)
-    worker.stop()
 
 
-def test_crash_of_a_worker_is_the_error_of_its_file(program: bytes) -> None:
-    worker = Worker()
-    os.kill(worker._process.pid, signal.SIGSEGV)
-    memory = memory_of(program)
-    facts = worker.analyse(memory)
-    memory.close()
-    assert "crashed" in facts.error
+def test_files_that_share_a_memory_are_told_apart(engines: Engines, program: bytes, library: bytes) -> None:
+    files = (library, b"no code", program, library)
+    each = [facts_of(engines.fork(), data)[0] for data in files]
+    assert facts_of(engines.fork(), *files) == each
+    assert [facts.linkage.soname if facts else None for facts in each] == ["libf.so.1", None, "", "libf.so.1"]
+
+
+def test_crash_of_a_worker_is_the_error_of_its_file_alone(engines: Engines, program: bytes) -> None:
+    worker, other = engines.fork(), engines.fork()
+    os.kill(worker._process, signal.SIGSEGV)
+    (facts,) = facts_of(worker, program, program)
+    assert "crashed (exit status -11)" in facts.error
     assert not worker.alive
+    assert facts_of(other, program)[0].linkage
+    assert facts_of(engines.fork(), program)[0].linkage
+
+
+def test_all_workers_end_with_the_engines(program: bytes) -> None:
+    engines = Engines()
+    worker = engines.fork()
+    engines.stop()
+    (facts,) = facts_of(worker, program)
+    assert "crashed" in facts.error
+    with pytest.raises(OSError):
+        engines.fork()
 
 
 def test_worker_imports_nothing_from_where_the_user_stands(
@@ -207,8 +237,6 @@ def test_worker_imports_nothing_from_where_the_user_stands(
 ) -> None:
     (tmp_path / "numpy.py").write_text("raise SystemExit('imported from the working directory')")
     monkeypatch.chdir(tmp_path)
-    worker = Worker()
-    memory = memory_of(program)
-    assert not worker.analyse(memory).error
-    memory.close()
-    worker.stop()
+    engines = Engines()
+    assert not facts_of(engines.fork(), program)[0].error
+    engines.stop()

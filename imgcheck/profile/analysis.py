@@ -1,0 +1,212 @@
+"""Files with code on their way to the engines: hashed, told apart, and analysed in other processes, largest first."""
+
+import hashlib
+import heapq
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
+
+from imgcheck.documents.facts import CodeFacts
+from imgcheck.layers.entry import Entry
+from imgcheck.profile.worker import MOST_FILES, Engines, Memory, Worker
+from imgcheck.sources.model import Content
+
+_CODE_LIMIT = 4 << 30
+"""Larger than any object file that can be loaded in practice; it is held in memory."""
+_WAITING_LIMIT = 128 << 20
+"""Bytes of files that wait for the engines besides the largest one: what bounds memory."""
+_WORKERS = 8
+"""Processes at most; each holds the engines (about 100 MB) besides the files."""
+_SMALL = 1 << 20
+"""Files up to here are handed over together,"""
+_TOGETHER = 4 << 20
+"""up to this size."""
+_STEP = 1 << 20
+
+
+class _Job:
+    """A file that waits: its bytes, or for a large one the memory that it was read into."""
+
+    def __init__(self, key: str, size: int, content: bytes | Memory) -> None:
+        self.key = key
+        self.size = size
+        self.content = content
+
+    def __lt__(self, other: "_Job") -> bool:
+        return self.size > other.size
+
+
+class Analysis:
+    """The engines at work on files, with a bound on the bytes in memory. To be used as a context manager."""
+
+    def __init__(self) -> None:
+        self.unfinished: set[str] = set()
+        """Files whose facts something else than their bytes decided: no memory, a lost process, no time."""
+        self._facts: dict[str, CodeFacts | None] = {}
+        self._taken: set[str] = set()
+        self._waiting: list[_Job] = []
+        self._sizes: dict[str, int] = {}
+        """Of the files that are in memory, by SHA-256."""
+        self._total = 0
+        self._changed = threading.Condition()
+        self._ended = False
+        self._engines: Engines | None = None
+        self._threads: list[threading.Thread] = []
+        self._buffer = memoryview(bytearray(_STEP))
+
+    def __enter__(self) -> "Analysis":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with self._changed:
+            self._ended = True
+            dropped, self._waiting = self._waiting, []
+            self._changed.notify_all()
+        for job in dropped:
+            _close(job)
+        if self._engines:
+            self._engines.stop()
+        for thread in self._threads:
+            thread.join()
+
+    def take(self, entry: Entry, head: bytes, content: Content) -> str:
+        """Read the file that begins with `head`, and have it analysed unless the same bytes were met before.
+
+        Returns the SHA-256 of its bytes.
+        """
+        if entry.size > _CODE_LIMIT:
+            return self._refuse(entry, f"too large to be analysed: {entry.size} bytes, at most {_CODE_LIMIT}")
+        self._start()
+        self._wait_for(entry.size)
+        if entry.size <= _SMALL:
+            data = head + content.read(entry.size - len(head))
+            return self._add(_Job(hashlib.sha256(data).hexdigest(), len(data), data))
+        with ExitStack() as stack:
+            try:
+                memory = stack.enter_context(closing(Memory(entry.size)))
+                key = self._fill(memory, head, content)
+            except MemoryError as error:
+                return self._refuse(entry, f"no memory for its {entry.size} bytes ({error})")
+            stack.pop_all()
+        return self._add(_Job(key, entry.size, memory))
+
+    def results(self) -> dict[str, CodeFacts | None]:
+        """The facts of all files taken, once all are there, by SHA-256; None where the bytes turned out no code."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._facts) == len(self._taken))
+            return self._facts
+
+    def _start(self) -> None:
+        """Start the engines with the first file, so that they are ready when it has been read."""
+        if self._threads:
+            return
+        with suppress(OSError):  # each file will try again, and say so
+            self._engines = Engines()
+        for _ in range(min(_WORKERS, len(os.sched_getaffinity(0)))):
+            thread = threading.Thread(target=self._work, name="imgcheck-engines", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _fill(self, memory: Memory, head: bytes, content: Content) -> str:
+        digest = hashlib.sha256()
+        piece = memoryview(head)
+        while len(piece):
+            digest.update(piece)
+            memory.write(piece)
+            piece = self._buffer[: content.readinto(self._buffer)]
+        return digest.hexdigest()
+
+    def _add(self, job: _Job) -> str:
+        if job.key in self._taken:
+            _close(job)
+            return job.key
+        with self._changed:
+            self._taken.add(job.key)
+            self._sizes[job.key] = job.size
+            self._total += job.size
+            heapq.heappush(self._waiting, job)
+            self._changed.notify_all()
+        return job.key
+
+    def _refuse(self, entry: Entry, why: str) -> str:
+        key = hashlib.sha256(f"{entry.path}\0{entry.size}".encode("utf-8", "surrogateescape")).hexdigest()
+        with self._changed:
+            self._taken.add(key)
+            self.unfinished.add(key)
+            self._facts[key] = CodeFacts(entry.size, error=why)
+        return key
+
+    def _wait_for(self, size: int) -> None:
+        def fits() -> bool:
+            total = self._total + size
+            return total <= _WAITING_LIMIT or total - max([*self._sizes.values(), size]) <= _WAITING_LIMIT
+
+        with self._changed:
+            self._changed.wait_for(fits)
+
+    def _work(self) -> None:
+        """A thread with a worker of its own."""
+        worker: Worker | None = None
+        while jobs := self._next():
+            done = 0
+            try:
+                with closing(_memory_of(jobs)) as memory:
+                    worker = worker if worker and worker.alive else self._fork()
+                    for job, facts in zip(jobs, worker.analyse(memory), strict=False):
+                        self._finish(job, facts, decided=worker.alive)
+                        done += 1
+            except Exception as error:
+                # Whatever it was, it must not leave the others waiting for facts that never come.
+                for job in jobs[done:]:
+                    facts = CodeFacts(job.size, error=f"no process could be started to analyse it ({error})")
+                    self._finish(job, facts, decided=False)
+            else:
+                self._put_back(jobs[done:])
+
+    def _next(self) -> list[_Job]:
+        """The largest file that waits; more with it where it is small, but leaving some to the other workers."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._ended)
+            if self._ended:
+                return []
+            jobs = [heapq.heappop(self._waiting)]
+            room = _TOGETHER - jobs[0].size if jobs[0].size <= _SMALL else 0
+            most = min(MOST_FILES, 1 + len(self._waiting) // (2 * len(self._threads)))
+            while len(jobs) < most and self._waiting[0].size <= room:
+                jobs.append(heapq.heappop(self._waiting))
+                room -= jobs[-1].size
+            return jobs
+
+    def _put_back(self, jobs: Sequence[_Job]) -> None:
+        with self._changed:
+            for job in jobs:
+                heapq.heappush(self._waiting, job)
+
+    def _finish(self, job: _Job, facts: CodeFacts | None, decided: bool) -> None:
+        with self._changed:
+            if not decided:
+                self.unfinished.add(job.key)
+            self._facts[job.key] = facts
+            self._total -= job.size
+            del self._sizes[job.key]
+            self._changed.notify_all()
+
+    def _fork(self) -> Worker:
+        with self._changed:
+            if self._ended:
+                raise InterruptedError("it is not wanted any more")
+            if not self._engines or not self._engines.alive:
+                self._engines = Engines()
+            engines = self._engines
+        return engines.fork()
+
+
+def _memory_of(jobs: Sequence[_Job]) -> Memory:
+    content = jobs[0].content
+    return content if isinstance(content, Memory) else Memory.of([job.content for job in jobs])
+
+
+def _close(job: _Job) -> None:
+    if isinstance(job.content, Memory):
+        job.content.close()
