@@ -26,9 +26,9 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8
 """Variables such as OPENBLAS_CORETYPE choose kernels whatever the CPU is; none may leak into a run."""
 _HERE = Path(__file__).parent
 _INPUTS = {
-    "fasta": b"".join(b">s%d\n%s\n" % (n, (b"ACGTTGCATCGATCGGATC"[n:] * 20)[:300]) for n in range(6)),
+    "fasta": b"".join(b">s%d\n%s\n" % (n, (b"ACGTTGCATCGATCGGATC"[n:] * 30)[:300]) for n in range(6)),
     "raw": bytes(range(256)) * 24,
-    "ppm": b"P6 16 16 255\n" + bytes(range(256)) * 3,
+    "ppm": b"P6\n16 16\n255\n" + bytes(range(256)) * 3,
     "pov": b"camera { location <0,0,-3> look_at 0 } light_source { <2,4,-3> 1 } sphere { 0, 1 pigment { rgb 1 } }\n",
     "go": b"package main\n\nfunc main() { println(1) }\n",
 }
@@ -120,7 +120,7 @@ def _unpacked(package: str) -> Path:
 def _library_directories(root: Path) -> list[Path]:
     """Where libraries lie in an unpacked package: the usual directories, and those one below (BLAS, PulseAudio)."""
     usual = [root / "usr/lib/x86_64-linux-gnu", root / "lib/x86_64-linux-gnu"]
-    below = [path.parent for place in usual for path in place.glob("*/lib*.so*")]
+    below = [path.parent for place in [*usual, root / "usr/lib"] for path in place.glob("*/lib*.so*")]
     return list(dict.fromkeys([*(place for place in usual if place.exists()), *below]))
 
 

@@ -1,0 +1,148 @@
+"""Who chooses among implementations is often not the file that holds them: shapes of real libraries, in small."""
+
+from pathlib import Path
+
+import pytest
+
+from imgcheck.documents.facts import Isa
+from tests.isa.programs import MODELS, analyse, observed, predicted
+from tests.tools import compile_c
+
+KERNELS = """
+#define FAST(isa) __attribute__((noinline, target(isa), optimize("O3")))
+#define K(name, isa) {linkage} FAST(isa) void name(float *a, int *n, int m) {{ \\
+    for (int i = 0; i < m; i++) {{ a[i] = a[i] * a[i] + 1; n[i] = n[i] > 5 ? n[i] * 3 : n[i]; }} }}
+#define ALL(f) K(f##_0, "default") K(f##_1, "sse4.1") K(f##_2, "avx") K(f##_3, "avx2,fma") K(f##_4, "avx512f,avx512bw")
+ALL(sin) ALL(cos) ALL(tan) ALL(log) ALL(exp) ALL(pow) ALL(erf) ALL(cbrt)
+"""
+"""Eight functions in five versions each; with neutral names once the file is stripped."""
+TABLES = "".join(
+    f"{{place}} void (*const {f}_table[])(float *, int *, int) = {{{{{', '.join(f'{f}_{k}' for k in range(5))}}}}};\n"
+    for f in ("sin", "cos", "tan", "log", "exp", "pow", "erf", "cbrt")
+)
+SHARED = ("-O2", "-shared", "-fPIC", "-s")
+
+
+def required(found: Isa) -> list[tuple[str, str]]:
+    return [(use.feature, use.reason) for use in found.uses if use.answer == "required"]
+
+
+def library(source: str, *flags: str) -> Path:
+    return compile_c(source, *SHARED, *flags, out="lib.so")
+
+
+@pytest.mark.xfail(strict=True, reason="SSE4 beside AVX and AVX-512 that nobody asks for counts as required")
+def test_versions_that_a_library_exports_are_chosen_by_its_callers() -> None:
+    """As libjsvml.so of OpenJDK: the caller asks the CPU and looks up `sinf16_z0` or `sinf4_ex`."""
+    found = analyse(library(KERNELS.format(linkage="")))
+    assert not required(found)
+
+
+@pytest.mark.xfail(strict=True, reason="SSE4 beside AVX and AVX-512 that nobody asks for counts as required")
+def test_versions_in_tables_are_chosen_by_what_another_library_says() -> None:
+    """As libjxl.so and libhwy_contrib.so: libhwy.so tells the row, a table of pointers holds the versions."""
+    calls = "".join(
+        f"void do_{f}(float *a, int *n, int m) {{ {f}_table[row()](a, n, m); }}\n" for f in ("sin", "cos", "tan")
+    )
+    tables = TABLES.format(place="static")
+    found = analyse(library(f"{KERNELS.format(linkage='static')}{tables}extern int row(void);\n{calls}"))
+    assert not required(found)
+
+
+@pytest.mark.xfail(strict=True, reason="functions that only tables name count in the density of the file")
+def test_versions_in_exported_tables_are_chosen_after_a_query() -> None:
+    """As mca_op_avx.so of Open MPI: one function asks, another hands out pointers from the tables."""
+    source = KERNELS.format(linkage="static").replace('K(f##_0, "default") K(f##_1, "sse4.1")', "")
+    for name in ("sin", "cos", "tan", "log", "exp", "pow", "erf", "cbrt"):
+        source += f"void *{name}_table[] = {{{name}_2, {name}_3, {name}_4}};\n"
+    source += """
+#include <cpuid.h>
+static unsigned flags;
+int open_component(void) {
+    unsigned a, b, c, d, e;
+    __cpuid(1, a, b, c, d);
+    e = c;
+    __cpuid_count(7, 0, a, b, c, d);
+    flags = (e >> 28 & 1) << 3 | b & 1 << 5 | (b >> 16 & 1) << 8;
+    return 0;
+}
+void *query(int i) {
+    return flags & 0x100 ? sin_table[2 + i] : flags & 0x20 ? cos_table[1 + i] : flags & 8 ? log_table[i] : 0;
+}
+"""
+    assert not required(analyse(library(source)))
+
+
+BOTH_ARMS = """
+#include <cpuid.h>
+#include <stdio.h>
+static int n[999];
+__attribute__((noinline, target("avx2"), optimize("O3"))) static void wide(void) {
+    for (int i = 0; i < 999; i++) n[i] += 3 * i;
+}
+int main() {
+    unsigned a, b, c, d;
+    __cpuid_count(7, 0, a, b, c, d);
+    if (b & bit_AVX2) wide();
+    else for (int i = 0; i < 999; i++) n[i] += 5 * i;
+    printf("%d\\n", n[9]);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("march", ["x86-64", pytest.param("sandybridge", marks=pytest.mark.xfail(
+    strict=True, reason="the arm that a CPU without the feature takes counts as behind the test too"))])  # fmt: skip
+def test_the_other_arm_of_a_test_is_not_shielded(march: str) -> None:
+    path = compile_c(BOTH_ARMS, "-O3", f"-march={march}")
+    found = analyse(path)
+    for model in ("Nehalem", "SandyBridge"):
+        assert predicted(found, MODELS[model]) == observed(path, "qemu-x86_64", model), model
+
+
+VERSIONS = """
+#include <stdio.h>
+static double x[99];
+__attribute__((target_clones("default", "avx512f"), noinline, optimize("O3"))) void f(void) {
+    for (int i = 0; i < 99; i++) x[i] = x[i] * 3 + 1;
+}
+int main() { f(); printf("%f\\n", x[4]); return 0; }
+"""
+
+
+@pytest.mark.parametrize("march", ["x86-64", pytest.param("haswell", marks=pytest.mark.xfail(
+    strict=True, reason="a resolver shields a feature that every one of its choices uses"))])  # fmt: skip
+def test_a_choice_without_an_alternative_is_none(march: str) -> None:
+    path = compile_c(VERSIONS, "-O2", f"-march={march}")
+    found = analyse(path)
+    for model in ("SandyBridge", "Haswell"):
+        assert predicted(found, MODELS[model]) == observed(path, "qemu-x86_64", model), model
+
+
+TWO_TESTS = """
+#include <stdio.h>
+extern char *getenv(const char *);
+static float x[64];
+__attribute__((noinline, target("avx"))) static void work(int big) {
+    if (big) {
+        if (!__builtin_cpu_supports("avx")) goto plain;
+        __asm__ volatile("vzeroupper" ::: "xmm1");
+    } else {
+        if (!__builtin_cpu_supports("avx")) goto plain;
+        __asm__ volatile("vxorps %%xmm1, %%xmm1, %%xmm1" ::: "xmm1");
+    }
+    for (int i = 0; i < 64; i += 8) __asm__ volatile("vmovups %%ymm1, (%0)" : : "r"(x + i) : "memory");
+    return;
+plain:
+    for (int i = 0; i < 64; i++) __asm__ volatile("movl $0, (%0)" : : "r"(x + i) : "memory");
+}
+int main() { work(getenv("BIG") != 0); printf("%f\\n", x[4]); return 0; }
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="each test is looked at alone")
+def test_code_behind_either_of_two_tests_is_behind_a_test() -> None:
+    """As memory functions of Go: a loop that is entered from two places, each after a test of its own."""
+    path = compile_c(TWO_TESTS, "-O2", "-fno-tree-tail-merge")
+    assert observed(path, "qemu-x86_64", "Nehalem") == "runs"
+    assert predicted(analyse(path), MODELS["Nehalem"]) == "runs"

@@ -1,0 +1,161 @@
+"""What other compilers, languages and linkers make: each is judged as a CPU judges it, and nothing raises."""
+
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.isa.engine import analyse_isa
+from tests.isa.programs import MODELS, SOURCES, analyse, observed, predicted
+from tests.tools import cache_directory, compile_c, need, run
+
+GO = """package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/bits"
+	"sort"
+)
+
+func main() {
+	n := []int{3, 1, 2}
+	sort.Ints(n)
+	fmt.Println(sha256.Sum256([]byte("text")), bits.OnesCount(uint(n[2])), n)
+}
+"""
+RUST = """
+#[target_feature(enable = "avx2")]
+unsafe fn wide(a: &mut [f32]) { for x in a.iter_mut() { *x = *x * 2.0 + 1.0; } }
+fn plain(a: &mut [f32]) { for x in a.iter_mut() { *x = *x * 2.0 + 1.0; } }
+fn main() {
+    let mut a: Vec<f32> = (0..1000).map(|i| i as f32).collect();
+    if is_x86_feature_detected!("avx2") { unsafe { wide(&mut a) } } else { plain(&mut a) }
+    let mut words: Vec<String> = a.iter().map(|x| format!("{x:.1}")).collect();
+    words.sort();
+    println!("{} {}", words[7], a.iter().sum::<f32>());
+}
+"""
+LINKERS = {"ld.bfd": "bfd", "ld.gold": "gold", "ld.lld": "lld", "mold": "mold"}
+SHAPES = {"pie": (), "no-pie": ("-no-pie",), "static": ("-static",), "static-pie": ("-static-pie",)}
+
+
+def agrees(path: Path, models: dict[str, set[str]] = MODELS) -> None:
+    found = analyse(path)
+    for model, features in models.items():
+        said, done = predicted(found, features), observed(path, "qemu-x86_64", model)
+        assert (model, said) == (model, done), [(u.feature, u.answer, u.function, u.reason) for u in found.uses]
+
+
+def built(name: str, source: str, *command: str, **environment: str) -> Path:
+    """What a compiler other than gcc makes of `source`; kept."""
+    place = cache_directory("compiled", name)
+    target, text = place / "program", place / f"main.{name.split('-')[0]}"
+    if not target.exists() or not text.exists() or text.read_text() != source:
+        text.write_text(source)
+        home = {"PATH": "/usr/bin:/bin", "HOME": str(place), "GOFLAGS": "-mod=mod", "GO111MODULE": "off"}
+        run(*(word.format(text=text, target=target) for word in command), cwd=place, env=home | environment)
+    return target
+
+
+def _broken(reason: str, *values: object) -> object:
+    return pytest.param(*values, marks=pytest.mark.xfail(strict=True, reason=reason))
+
+
+_STRIPPED = ("-ldflags", "-s -w")
+_TWO_WAYS = "a loop that two tests of one feature lead to counts as open"
+_REFUSAL = "a start that refuses the CPU by itself is no finding"
+_START = "main has no boundary: it follows a call that never returns, and only the start code names it"
+
+
+@pytest.mark.parametrize(
+    ("level", "strip"),
+    [
+        _broken(_TWO_WAYS, "v1", ()),
+        ("v1", _STRIPPED),
+        _broken(_REFUSAL, "v3", ()),
+        _broken(_REFUSAL, "v3", _STRIPPED),
+    ],
+)
+def test_go_programs(level: str, strip: tuple[str, ...]) -> None:
+    name = f"go-{level}{'-s' if strip else ''}"
+    path = built(name, GO, need("go"), "build", *strip, "-o", "{target}", "{text}", GOAMD64=level)
+    found = analyse(path)
+    # Go's start code refuses a CPU below the level with words of its own, so such a program never meets SIGILL.
+    for model in ("Nehalem", "Haswell"):
+        done = subprocess.run([need("qemu-x86_64"), "-cpu", model, str(path)], capture_output=True)
+        said = predicted(found, MODELS[model])
+        expected = {"runs"} if done.returncode == 0 else {"dies", "unknown"}
+        assert said in expected, (model, [(u.feature, u.answer, u.function, u.reason) for u in found.uses])
+
+
+@pytest.mark.parametrize("cpu", ["x86-64", "haswell"])
+@pytest.mark.parametrize("strip", ["none", "symbols"])
+def test_rust_programs(cpu: str, strip: str) -> None:
+    rustc = need("rustc")
+    options = ("-O", "-C", f"target-cpu={cpu}", "-C", f"strip={strip}", "-o", "{target}", "{text}")
+    home = str(Path.home())
+    agrees(built(f"rs-{cpu}-{strip}", RUST, rustc, *options, HOME=home), {m: MODELS[m] for m in ("Nehalem", "Haswell")})
+
+
+# gold knows no static-pie.
+LINKED = [(linker, shape) for linker in LINKERS for shape in SHAPES if (linker, shape) != ("ld.gold", "static-pie")]
+
+
+@pytest.mark.parametrize(("linker", "shape"), LINKED)
+@pytest.mark.parametrize(("name", "march"), [("loops", "haswell"), ("supports", "x86-64")])
+def test_linkers_and_shapes(linker: str, shape: str, name: str, march: str) -> None:
+    need(linker)
+    flags = ("-O2", "-s", f"-march={march}", f"-fuse-ld={LINKERS[linker]}", *SHAPES[shape])
+    agrees(compile_c(SOURCES[name], *flags), {m: MODELS[m] for m in ("Nehalem", "Haswell")})
+
+
+def _shapes(others: list[tuple[str, str]], *broken: str) -> list:
+    """The shapes with programs that ask, and with one compiled for Haswell, of which `broken` are judged wrongly."""
+    plain = [("loops", "haswell", shape) for shape in SHAPES if shape not in broken]
+    return plain + [_broken(_START, "loops", "haswell", shape) for shape in broken] + [
+        (*other, shape) for other in others for shape in SHAPES
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "march", "shape"), _shapes([("supports", "x86-64"), ("table", "x86-64")], "static"))
+def test_section_headers_cut_off(name: str, march: str, shape: str) -> None:
+    data = bytearray(compile_c(SOURCES[name], "-O2", "-s", f"-march={march}", *SHAPES[shape]).read_bytes())
+    (table,) = struct.unpack_from("<Q", data, 40)
+    struct.pack_into("<Q", data, 40, 0)
+    struct.pack_into("<HHH", data, 58, 0, 0, 0)
+    found = analyse_isa(Elf(bytes(data[:table])))
+    expected = "dies" if march == "haswell" else "runs"
+    assert predicted(found, MODELS["Nehalem"]) == expected, [(u.feature, u.answer, u.reason) for u in found.uses]
+
+
+@pytest.mark.parametrize(
+    ("name", "march", "shape"), _shapes([("supports", "x86-64"), ("cpuid", "x86-64")], "static", "static-pie")
+)
+def test_no_unwind_data(tmp_path: Path, name: str, march: str, shape: str) -> None:
+    whole = compile_c(SOURCES[name], "-O2", "-s", f"-march={march}", *SHAPES[shape])
+    bare = tmp_path / "bare"
+    run(need("objcopy"), "-R", ".eh_frame", "-R", ".eh_frame_hdr", whole, bare)
+    found = analyse_isa(Elf(bare.read_bytes()))
+    said = predicted(found, MODELS["Nehalem"])
+    assert said == ("dies" if march == "haswell" else "runs"), [(u.feature, u.answer, u.reason) for u in found.uses]
+
+
+def seconds(data: bytes) -> float:
+    elf = Elf(data)
+    began = time.process_time()
+    analyse_isa(elf)
+    return time.process_time() - began
+
+
+def test_huge_symbol_tables_take_linear_time() -> None:
+    taken = []
+    for count in (250_000, 1_000_000):
+        lines = "".join(f".globl f{i}\nf{i}:ret\n" for i in range(count))
+        code = f"{lines}.globl _start\n_start: vaddps %ymm0, %ymm1, %ymm2\n ret\n"
+        taken.append(seconds(compile_c(code, "-nostdlib", "-static", language="assembler").read_bytes()))
+    assert taken[1] < 6 * taken[0] + 0.5
+    assert taken[1] < 20

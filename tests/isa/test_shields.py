@@ -1,0 +1,128 @@
+"""A test of the CPU shields what every CPU that passes it has, and nothing else, in whatever form programs ask.
+
+Each build asks for one feature and then uses another. QEMU's CPU models say which of the builds die.
+"""
+
+import pytest
+
+from tests.isa.programs import MODELS, analyse, observed, predicted
+from tests.tools import compile_c
+
+PLACES = {
+    "ssse3": (1, "c", 9), "sse4.2": (1, "c", 20), "popcnt": (1, "c", 23), "aes": (1, "c", 25), "avx": (1, "c", 28),
+    "fma": (1, "c", 12), "avx2": (7, "b", 5), "bmi2": (7, "b", 8), "avx512f": (7, "b", 16), "avx512vl": (7, "b", 31),
+}  # fmt: skip
+"""Feature -> leaf, register and bit of CPUID that tell of it."""
+
+LEAF = "unsigned a, b, c, d; if (__get_cpuid_max(0, 0) < 7) return 0; __cpuid_count({leaf}, 0, a, b, c, d);"
+ASKS = {
+    "builtin": "return __builtin_cpu_supports(NAME);",
+    "mask": LEAF + "return (R & 1u << BIT) != 0;",
+    "shift": LEAF + "return R >> BIT & 1;",
+    "bt": LEAF + 'unsigned char is; __asm__("bt %2, %1; setc %0" : "=q"(is) : "r"(R), "i"(BIT)); return is;',
+    "several": LEAF + "return (R & (1u << BIT | FIRST)) == (1u << BIT | FIRST);",
+    "library": "unsigned a, b, c, d; return __get_cpuid_count({leaf}, 0, &a, &b, &c, &d) && (R & 1u << BIT);",
+}
+"""How a program asks for the feature NAME, which is bit BIT of register R."""
+
+ARRIVES = {
+    "inline": "int main() { START if (ask()) use(); else plain(); END }",
+    "kept": "static int kept; __attribute__((constructor)) static void init(void) { kept = ask(); }"
+    "int main() { START if (kept) use(); else plain(); END }",
+    "packed": "static unsigned flags; __attribute__((constructor)) static void init(void) {"
+    " if (__builtin_cpu_supports(\"sse3\")) flags |= 2; if (ask()) flags |= 8; }"
+    "int main() { START if (flags & 8) use(); else plain(); END }",
+    "pointer": "static void (*f)(void);"
+    "__attribute__((constructor)) static void init(void) { f = ask() ? use : plain; }"
+    "int main() { START f(); END }",
+    "table": "static void (*const table[])(void) = {plain, use}; static int level;"
+    "__attribute__((constructor)) static void init(void) { level = ask(); }"
+    "int main() { START table[level](); END }",
+    "object": "struct cpu { int vendor; char has; }; static struct cpu *cpu; int main() { START"
+    " cpu = calloc(1, sizeof *cpu); cpu->has = ask(); if (cpu->has) use(); else plain(); END }",
+    "refuses": "int main() { START if (!ask()) return 3; use(); END }",
+    "resolver": "static void (*resolve(void))(void) { __builtin_cpu_init(); return ask() ? use : plain; }"
+    "void best(void) __attribute__((ifunc(\"resolve\"))); int main() { START best(); END }",
+}  # fmt: skip
+"""How the answer arrives at the branch."""
+
+SOURCE = """
+#include <cpuid.h>
+#include <stdio.h>
+#include <stdlib.h>
+#define NAME "{asked}"
+#define BIT {bit}
+#define R {register}
+#define FIRST (1u << {first})
+static float x[64];
+static unsigned long n[64];
+#define START for (int i = 0; i < 64; i++) n[i] = x[i] = i;
+#define END printf("%f %lu\\n", x[7], n[9]); return 0;
+__attribute__((noinline, target("{used}"))) static void use(void) {{ {body} }}
+__attribute__((noinline)) static void plain(void) {{ for (int i = 0; i < 64; i++) x[i] += n[i]; }}
+{place} static int ask(void) {{ {ask} }}
+{arrives}
+"""
+VECTOR = 'for (int i = 0; i < 64; i += 16) __asm__ volatile("{}" : : "r"(x + i) : "memory", "xmm1");'
+BODIES = {
+    "sse4.2": "for (int i = 0; i < 64; i++) n[i] = __builtin_ia32_crc32di(n[i], 7);",
+    "avx": VECTOR.format("vmovups (%0), %%ymm1; vaddps %%ymm1, %%ymm1, %%ymm1; vmovups %%ymm1, (%0); vzeroupper"),
+    "avx2": VECTOR.format("vmovups (%0), %%ymm1; vpaddd %%ymm1, %%ymm1, %%ymm1; vmovups %%ymm1, (%0); vzeroupper"),
+    "fma": VECTOR.format("vmovups (%0), %%ymm1; vfmadd132ps (%0), %%ymm1, %%ymm1; vmovups %%ymm1, (%0); vzeroupper"),
+    "avx512f": VECTOR.format("vmovups (%0), %%zmm1; vaddps %%zmm1, %%zmm1, %%zmm1; vmovups %%zmm1, (%0); vzeroupper"),
+    "bmi2": "for (int i = 0; i < 64; i++) n[i] = __builtin_ia32_pdep_di(n[i], 0x5555);",
+}
+CONTRADICTED = [("avx", "avx2", "SandyBridge"), ("sse4.2", "avx", "Nehalem"), ("avx2", "avx512f", "Haswell")]
+"""Asked for, used, and a CPU that has the one and lacks the other."""
+FITTING = [
+    ("avx", "avx", "Nehalem"), ("avx2", "avx2", "SandyBridge"), ("avx2", "fma", "SandyBridge"),
+    ("avx2", "bmi2", "Nehalem"), ("avx512f", "avx512f", "Haswell"), ("avx512f", "avx2", "SandyBridge"),
+    ("sse4.2", "sse4.2", "Conroe"), ("fma", "avx2", "SandyBridge"),
+]  # fmt: skip
+"""Asked for, used, and a CPU that lacks both: every CPU with the one has the other, so the test is enough."""
+
+
+def program(ask: str, arrives: str, asked: str, used: str, *flags: str):
+    leaf, register, bit = PLACES[asked]
+    first = {(1, "c"): 0, (7, "b"): 0}[leaf, register]
+    source = SOURCE.format(
+        asked=asked, bit=bit, register=register, first=first, used=used, body=BODIES[used], arrives=ARRIVES[arrives],
+        ask=ASKS[ask].replace("{leaf}", str(leaf)),
+        place=f"__attribute__(({'always_inline' if arrives in ('inline', 'refuses') else 'noinline'}))",
+    )  # fmt: skip
+    return compile_c(source, "-O2", "-s", *flags)
+
+
+FORMS = [(ask, "inline") for ask in ASKS] + [(ask, way) for way in list(ARRIVES)[1:] for ask in ("builtin", "mask")]
+"""Every way to ask with one way to arrive, and every way to arrive with two ways to ask."""
+_NOT_TOLD_APART = pytest.mark.xfail(
+    strict=True, reason="a test shields every feature: which one it is for is not followed"
+)
+
+
+def some(form: int) -> list[tuple[str, str, str]]:
+    """Two of the fitting pairs for each form, all of them in turn."""
+    return [FITTING[(2 * form + k) % len(FITTING)] for k in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("ask", "arrives", "asked", "used", "model"),
+    [(*form, *pair) for number, form in enumerate(FORMS) for pair in some(number)],
+)
+def test_a_fitting_test_shields(ask: str, arrives: str, asked: str, used: str, model: str) -> None:
+    path = program(ask, arrives, asked, used)
+    assert observed(path, "qemu-x86_64", model) == "runs"
+    found = analyse(path)
+    assert predicted(found, MODELS[model]) == "runs", [(u.feature, u.answer, u.reason) for u in found.uses]
+
+
+@_NOT_TOLD_APART
+@pytest.mark.parametrize(
+    ("ask", "arrives", "asked", "used", "model"),
+    [(*form, *CONTRADICTED[number % 3]) for number, form in enumerate(FORMS)],
+)
+def test_a_test_for_another_feature_shields_nothing(ask: str, arrives: str, asked: str, used: str, model: str) -> None:
+    path = program(ask, arrives, asked, used)
+    assert observed(path, "qemu-x86_64", model) == "dies"
+    found = analyse(path)
+    assert predicted(found, MODELS[model]) != "runs", [(u.feature, u.answer, u.reason) for u in found.uses]
