@@ -1,9 +1,9 @@
 """What every rule sees, and what it answers with. Rules are pure: nothing here reads a file."""
 
-import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import FileRecord, ImageProfile
@@ -21,8 +21,7 @@ _BY_REACH: dict[str, tuple[Severity, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(Struct, frozen=True):
     """One cell: an image on a host under a runtime."""
 
     image: ImageProfile
@@ -32,7 +31,7 @@ class Context:
     closure: Closure
     """What the image's command reaches, with the runtime's injected libraries in place."""
     require_gpu: bool = False
-    roots: Roots = field(default_factory=Roots)
+    roots: Roots = Roots()
     """What runs; by default nothing is known of it."""
 
     def evidence(self, record: FileRecord, detail: str = "", **data: str) -> Evidence:
@@ -80,6 +79,8 @@ class Context:
 
 
 def _fingerprint(rule: str, subject: str, path: str) -> str:
+    import hashlib  # a library of its own, which a compatible image does without
+
     return hashlib.sha256(f"{rule}\0{subject}\0{path}".encode()).hexdigest()[:16]
 
 
@@ -99,12 +100,11 @@ def _fill(text: str, values: dict[str, Any]) -> str:
     return text
 
 
-@dataclass
-class Answers:
+class Answers(Struct):
     """Findings and outcomes that one family of rules gives for a context."""
 
-    findings: list[Finding] = field(default_factory=list)
-    checks: list[CheckResult] = field(default_factory=list)
+    findings: list[Finding] = []
+    checks: list[CheckResult] = []
 
     def answer(self, rule: str, outcome: Outcome, reason: str, open: str = "") -> None:
         self.checks.append(CheckResult(rule, outcome, reason, open))

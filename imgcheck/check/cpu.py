@@ -4,16 +4,17 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from imgcheck import versions
-from imgcheck.binaries.isa.variants import is_variant_path
 from imgcheck.check.arch import platform_machine
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.facts import Isa, IsaUse, Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
-from imgcheck.knowledge import cpus
+from imgcheck.knowledge import Knowledge, cpus
+from imgcheck.knowledge.variants import is_variant
 
 _HOT_FUNCTIONS = 1000
 """Vector functions from which a library counts as hot: C libraries and runtimes stay far below, kernels far above."""
@@ -23,8 +24,7 @@ _REACHES = ("entry", "import", "path", "unreached")
 _BASELINE = "nothing beyond the baseline is used"
 
 
-@dataclass(frozen=True)
-class _Need:
+class _Need(Struct, frozen=True):
     """What one file wants of the CPU and the CPU lacks or may lack."""
 
     record: FileRecord
@@ -71,7 +71,7 @@ def check(context: Context) -> Answers:
 
 def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, Isa]]:
     """Files with analysed code that this CPU could execute at all, those that its loader never opens left out."""
-    families = _variants(record.path for record in context.image.files)
+    families = _variants(context.knowledge, (record.path for record in context.image.files))
     by_needed = {path for root, paths in context.closure.loaded.items() for path in paths if path != root}
     for record in context.image.files:
         facts = context.image.facts(record)
@@ -87,7 +87,7 @@ def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, 
         yield record, facts.linkage, facts.isa
 
 
-def _variants(paths: Iterable[str]) -> set[str]:
+def _variants(knowledge: Knowledge, paths: Iterable[str]) -> set[str]:
     """Files that are one of several variants by their names, as libmkl_avx2.so beside libmkl_def.so is.
 
     A name alone says nothing: a program may be called after the CPU that it was built for. Only where another file of
@@ -95,18 +95,18 @@ def _variants(paths: Iterable[str]) -> set[str]:
     """
     families: dict[str, list[str]] = defaultdict(list)
     for path in paths:
-        families[_stem(path) or path].append(path)
+        families[_stem(knowledge, path) or path].append(path)
     return {path for stem, members in families.items() if len(members) > 1 for path in members if path != stem}
 
 
-def _stem(path: str) -> str:
+def _stem(knowledge: Knowledge, path: str) -> str:
     """`path` without the word that makes it a variant; "" where there is none."""
-    if not is_variant_path(path):
+    if not is_variant(knowledge, path):
         return ""
     directory, name = posixpath.split(path)
     for word in re.finditer(r"[-_.][^-_.]+", name):
         stem = f"{directory}/{name[: word.start()]}{name[word.end() :]}"
-        if not is_variant_path(stem):
+        if not is_variant(knowledge, stem):
             return stem
     return ""
 
@@ -124,6 +124,8 @@ def _needs(
 ) -> Iterator[_Need]:
     """Files with uses of `answer` whose extension the CPU lacks (`state` False) or may lack (None)."""
     for record, linkage, isa in code:
+        if not isa.uses:
+            continue
         uses = {use.feature: use for use in isa.uses if use.answer == answer}
         wanted = [name for name in uses if host.has(linkage.machine, name) is state]
         if wanted:

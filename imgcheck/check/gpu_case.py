@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from imgcheck.check.context import Context
 from imgcheck.documents.facts import CodeFacts, ForwardCompat, GpuCode
@@ -18,8 +19,7 @@ _RUNTIME_SONAME = re.compile(r"libcudart\.so\.(\d+(?:\.\d+)?)")
 _COMPAT_PLACE = re.compile(r"/usr/local/cuda(?:-\d+(?:\.\d+)?)?/compat/")
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """GPUs of one name and compute capability on the host."""
 
     name: str
@@ -38,8 +38,7 @@ class Kind:
         return f"{name} ({detail})" if detail else name
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """The libcuda.so.1 that the command would open."""
 
     path: str
@@ -56,8 +55,7 @@ class Opened:
     """Its exports, where the host's file was read."""
 
 
-@dataclass(frozen=True)
-class RuntimeUse:
+class RuntimeUse(Struct, frozen=True):
     """A CUDA runtime that a file holds or is linked against."""
 
     record: FileRecord

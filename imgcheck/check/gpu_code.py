@@ -6,8 +6,9 @@ reads its ISA version. Sources: CUDA C++ Programming Guide, "Compute Capabilitie
 """
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from imgcheck.documents.facts import GpuCode, GpuModule
 from imgcheck.knowledge import Knowledge, cuda, gpus
@@ -21,8 +22,7 @@ _RENAMED = {"10.1": "11.0"}
 """sm_101 of CUDA 12.8 and 12.9 is sm_110 since 13.0."""
 
 
-@dataclass(frozen=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """How the modules of one file fit one compute capability."""
 
     counts: dict[Fit, int]

@@ -10,7 +10,8 @@ configure.c), NVIDIA Container Toolkit (internal/config/image).
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from imgcheck.versions import parse
 
@@ -19,8 +20,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 _TRUE = frozenset(["1", "t", "T", "TRUE", "true", "True"])
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What the rules ask about; empty strings are not known."""
 
     cuda: str = ""
@@ -29,8 +29,7 @@ class Facts:
     brand: str = ""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Whether a requirement holds: None where a fact that decides is not known."""
 
     holds: bool | None

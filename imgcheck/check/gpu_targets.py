@@ -2,8 +2,9 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case, Kind
@@ -23,8 +24,7 @@ _OPEN_FEATURES = 4
 AmdFit = Literal["yes", "no", "undecided"]
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """One file against one kind of GPU."""
 
     record: FileRecord

@@ -2,8 +2,9 @@
 
 import posixpath
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context
@@ -15,8 +16,7 @@ from imgcheck.loader.system import glibc_version
 _LINUX = "linux "
 
 
-@dataclass(frozen=True)
-class _Floor:
+class _Floor(Struct, frozen=True):
     """A file with the lowest kernel that it asks for, and who would enforce it."""
 
     record: FileRecord

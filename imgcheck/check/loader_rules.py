@@ -1,11 +1,12 @@
 """The data behind LIB and KRN rules: the driver's libraries, optional Python modules, packages, kernel floors."""
 
-from fnmatch import fnmatchcase
+from functools import lru_cache
 
 import msgspec
 
 from imgcheck import versions
 from imgcheck.check.context import Context
+from imgcheck.globs import fits
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
 from imgcheck.loader.system import glibc_version
@@ -40,11 +41,11 @@ class LoaderRules(Data, frozen=True):
 
     def of_driver(self, soname: str) -> bool:
         """Whether the host's driver brings `soname`, so that no image is expected to."""
-        return any(fnmatchcase(soname, pattern) for pattern in self.driver.sonames)
+        return any(fits(soname, pattern) for pattern in self.driver.sonames)
 
     def for_compute(self, soname: str) -> bool:
         """Whether computing on the GPU opens `soname`."""
-        return any(fnmatchcase(soname, pattern) for pattern in self.driver.compute)
+        return any(fits(soname, pattern) for pattern in self.driver.compute)
 
 
 class Package(Data, frozen=True):
@@ -56,14 +57,19 @@ class Package(Data, frozen=True):
     sources: tuple[str, ...]
 
 
+@lru_cache(maxsize=4)
 def loader_rules(knowledge: Knowledge) -> LoaderRules:
     return msgspec.convert(knowledge.table("analysis/driver_libraries.toml"), LoaderRules)
 
 
 def package_remedy(knowledge: Knowledge, soname: str) -> str:
     """How an image gets `soname`; empty where no entry knows it."""
-    entries = msgspec.convert(knowledge.table("analysis/packages.toml")["package"], tuple[Package, ...])
-    return next((e.remedy for e in entries if any(fnmatchcase(soname, glob) for glob in e.sonames)), "")
+    return next((e.remedy for e in _packages(knowledge) if any(fits(soname, glob) for glob in e.sonames)), "")
+
+
+@lru_cache(maxsize=4)
+def _packages(knowledge: Knowledge) -> tuple[Package, ...]:
+    return msgspec.convert(knowledge.table("analysis/packages.toml")["package"], tuple[Package, ...])
 
 
 def image_glibc(context: Context) -> str:

@@ -2,16 +2,16 @@
 
 import posixpath
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 
 import msgspec
+from msgspec import Struct
 
 from imgcheck.check.context import Context
 from imgcheck.documents.facts import Linkage
 from imgcheck.documents.host import HostLibrary
 from imgcheck.documents.image import FileRecord
+from imgcheck.globs import fits, parts
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
 
@@ -77,7 +77,7 @@ class Fabric(Data, frozen=True):
     sources: tuple[str, ...]
 
 
-class MpiRules(Data, frozen=True):
+class MpiRules(Data, frozen=True, dict=True):
     """rules/mpi/mpi.toml."""
 
     probe: Probe
@@ -90,8 +90,26 @@ class MpiRules(Data, frozen=True):
     def abi_of(self, soname: str, markers: Iterable[str]) -> Abi | None:
         """The interface behind a soname, where `markers` are the symbol groups of the library or of its user."""
         found = set(markers)
-        named = (self.abi[index] for index in _named(tuple(abi.sonames for abi in self.abi), soname))
+        named = self._named(soname)
         return next((a for a in named if (not a.marker or a.marker in found) and a.without not in found), None)
+
+    def _named(self, soname: str) -> tuple[Abi, ...]:
+        """Interfaces one of whose patterns fits `soname`."""
+        # Every soname of an image is asked for, and hardly one is of MPI.
+        if not soname.startswith(self._beginnings):
+            return ()
+        if soname not in self._known:
+            self._known[soname] = tuple(a for a in self.abi if any(fits(soname, glob) for glob in a.sonames))
+        return self._known[soname]
+
+    @cached_property
+    def _beginnings(self) -> tuple[str, ...]:
+        """What stands before the first wildcard of each pattern."""
+        return tuple({parts(glob)[0] for abi in self.abi for glob in abi.sonames})
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[Abi, ...]]:
+        return {}
 
     def release_of(self, soname: str, version: str) -> str:
         """Release of a library by the version in its file's name; empty where it is not known."""
@@ -99,20 +117,12 @@ class MpiRules(Data, frozen=True):
         return next((each.title for each in found if f"{version}.".startswith(each.file + ".")), "")
 
 
-# Every soname of an image is asked for, and hardly one is of MPI.
-@lru_cache(maxsize=1 << 14)
-def _named(patterns: tuple[tuple[str, ...], ...], soname: str) -> tuple[int, ...]:
-    """Which of `patterns` fit `soname`."""
-    return tuple(i for i, globs in enumerate(patterns) if any(fnmatchcase(soname, each) for each in globs))
-
-
 @lru_cache(maxsize=8)
 def mpi_rules(knowledge: Knowledge) -> MpiRules:
     return msgspec.convert(knowledge.table("mpi/mpi.toml"), MpiRules)
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(Struct, frozen=True):
     """A file of the image that is an MPI library, or needs one."""
 
     record: FileRecord
@@ -288,4 +298,4 @@ def _is_library(context: Context, record: FileRecord) -> bool:
 
 def _any_like(names: Iterable[str], patterns: Iterable[str]) -> bool:
     found = tuple(patterns)
-    return any(name and fnmatchcase(name, pattern) for name in names for pattern in found)
+    return any(name and fits(name, pattern) for name in names for pattern in found)

@@ -1,9 +1,9 @@
 """What an image needs of any host, derived from its evidence alone."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from imgcheck import versions
 from imgcheck.check.gpu_minimum import minimum
@@ -17,8 +17,7 @@ from imgcheck.loader.roots import find_roots
 _SHOWN = 3
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(Struct, frozen=True):
     what: str
     """CPU, kernel, GPU driver, libraries."""
     needed: str

@@ -1,9 +1,9 @@
 """One image held against hosts and runtimes: every rule for every cell, and the cell that decides."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct
 
 from imgcheck import __version__
 from imgcheck.check import arch, cpu, gpu, kernel, libraries, mpi, runtime
@@ -29,6 +29,7 @@ from imgcheck.errors import UsageError
 from imgcheck.host.summary import summarise
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Runtime
+from imgcheck.loader.closure import Closure
 from imgcheck.loader.hwcaps import hwcaps_of
 from imgcheck.loader.model import Loader
 from imgcheck.loader.roots import find_roots
@@ -48,6 +49,9 @@ FAMILIES: tuple[Family, ...] = (
 )
 """The rule families in the order of a report, after the architecture, without which none of them means anything."""
 
+_BY_REACH = (contents.check, cpu.check, mpi.check)
+"""Of these, the families that ask of a runtime only how the image's files are reached and loaded."""
+
 _OF_SEVERITY: dict[Severity, Verdict] = {
     "fail": "incompatible",
     "risk": "at-risk",
@@ -65,8 +69,7 @@ _OF_OUTCOME: dict[Outcome, Verdict] = {
 _SEVERITY_ORDER: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """What the user asked for beyond image and hosts."""
 
     runtimes: tuple[str, ...] = ()
@@ -75,13 +78,12 @@ class Request:
     """None: the image's own ENTRYPOINT and CMD."""
     entries: tuple[str, ...] = ()
     require_gpu: bool = False
-    required_runtimes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    required_runtimes: Mapping[str, tuple[str, ...]] = {}
     """Host name to the runtimes under each of which, not just the best of them, the image must work there."""
     review: Review | None = None
 
 
-@dataclass(frozen=True)
-class _Judged:
+class _Judged(Struct, frozen=True):
     host: HostProfile
     runtime: Runtime
     chosen_by: str
@@ -101,8 +103,16 @@ class _Judged:
         return HostSummary(self.host.name, description, self.host.count)
 
 
-def check(image: ImageProfile, hosts: Sequence[HostProfile], request: Request, knowledge: Knowledge) -> Report:
+def check(
+    image: ImageProfile,
+    hosts: Sequence[HostProfile],
+    request: Request,
+    knowledge: Knowledge,
+    digests: bool = True,
+) -> Report:
     """The report on `image` for `hosts`: for each host its best runtime, of these the worst host decides.
+
+    `digests` says whether the report names the knowledge that it rests on, for which every data file is read.
 
     Raises UsageError where an entry of the request is no program of the image.
     """
@@ -119,7 +129,7 @@ def check(image: ImageProfile, hosts: Sequence[HostProfile], request: Request, k
         findings=deciding.findings,
         checks=deciding.checks,
         cells=tuple(_cell(cell) for cells in judged for cell in cells),
-        tool={"imgcheck": __version__, "knowledge": knowledge.digest, **image.engines},
+        tool={"imgcheck": __version__, "knowledge": knowledge.digest, **image.engines} if digests else {},
         requirements=tuple(_requirement(cell) for cell in required) if len(required) > 1 else (),
     )
 
@@ -159,7 +169,38 @@ def _judge_host(image: ImageProfile, host: HostProfile, request: Request, knowle
         if entry in roots.missing:
             raise UsageError(f"--entry {entry}: {image.reference} holds no such program", "imgcheck profile lists them")
     loader = Loader(image, roots, hwcaps_of(host, knowledge))
-    return [_judge(loader, host, each, chosen_by, request, knowledge) for each in runtimes]
+    asked = _Asked()
+    return [_judge(loader, host, each, chosen_by, request, knowledge, asked) for each in runtimes]
+
+
+class _Asked:
+    """Answers of one host's cells so far, for runtimes under which the same question would be asked again."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[tuple, dict[Family, Answers]]] = []
+
+    def answers(self, context: Context) -> list[Answers]:
+        """What every family answers."""
+        known = self._of(context.closure)
+        found = []
+        for family in FAMILIES:
+            if family not in _BY_REACH:
+                found.append(family(context))
+                continue
+            if family not in known:
+                known[family] = family(context)
+            found.append(known[family])
+        return found
+
+    def _of(self, closure: Closure) -> dict[Family, Answers]:
+        reaches = {path: reach for path, reach in closure.reaches.items() if path not in closure.injected}
+        needed = {path for root, loaded in closure.loaded.items() for path in loaded if path != root}
+        key = (reaches, needed - closure.injected, closure.libcs)
+        found = next((answers for other, answers in self._known if other == key), None)
+        if found is None:
+            found = {}
+            self._known.append((key, found))
+        return found
 
 
 def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tuple[list[Runtime], str]:
@@ -171,13 +212,19 @@ def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tupl
 
 
 def _judge(
-    loader: Loader, host: HostProfile, runtime: Runtime, chosen_by: str, request: Request, knowledge: Knowledge
+    loader: Loader,
+    host: HostProfile,
+    runtime: Runtime,
+    chosen_by: str,
+    request: Request,
+    knowledge: Knowledge,
+    asked: _Asked,
 ) -> _Judged:
     closure = loader.close(host, runtime)
     context = Context(loader.image, host, runtime, knowledge, closure, request.require_gpu, loader.roots)
     answers = [arch.check(context)]
     if not any(finding.severity == "fail" for finding in answers[0].findings):
-        answers += [family(context) for family in FAMILIES]
+        answers += asked.answers(context)
     findings = [finding for answer in answers for finding in answer.findings]
     checks = [result for answer in answers for result in answer.checks]
     if request.review:

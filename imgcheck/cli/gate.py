@@ -3,7 +3,7 @@
 import argparse
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -93,7 +93,7 @@ class Gate:
 
         names = [host.name for host in self.hosts]
         reviewer = Reviewer(self.policy, baseline, names, datetime.datetime.now(datetime.UTC).date())
-        request = replace(request, required_runtimes=self.required_runtimes, review=reviewer)
+        request = msgspec.structs.replace(request, required_runtimes=self.required_runtimes, review=reviewer)
         report = combine([check(image, hosts, request, knowledge) for image, hosts in images])
         tool = report.tool | ({"policy": str(self.policy_file)} if self.policy_file else {})
         return msgspec.structs.replace(report, notes=reviewer.notes(), tool=tool)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from imgcheck.documents import HostProfile, decode
-from imgcheck.documents.codec import kind_of
+from imgcheck.documents.codec import kind_of, read_document
 from imgcheck.errors import DocumentError, UsageError
 
 THIS_HOST = ""
@@ -45,20 +45,11 @@ def _is_host_file(token: str) -> bool:
         return False
     if token.endswith(".json"):
         return True
-    path = Path(token)
-    return path.is_file() and _holds_host(path)
-
-
-def _holds_host(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            # An archive of many GB begins otherwise; a document of ours begins with its kind.
-            if not file.read(64).lstrip().startswith(b"{"):
-                return False
-            file.seek(0)
-            return kind_of(file.read()) == "host"
+        data = read_document(token)
     except OSError:
         return False
+    return data is not None and kind_of(data) == "host"
 
 
 def _read(path: Path) -> HostProfile:

@@ -3,6 +3,9 @@
 Hundreds of tasks start at once: an answer that is kept is found and printed before anything else is imported.
 """
 
+import os
+import sys
+
 from imgcheck.preflight import kept
 from imgcheck.preflight.place import private_directory
 
@@ -40,6 +43,9 @@ def _answer(arguments, directory, asked):
     option: any other exit status drains nodes or closes queues. SystemExit of `--help` alone passes.
     """
     try:
+        import gc
+
+        gc.disable()  # a process of so short a life has nothing to collect, and a tenth of it would go into looking
         task, inputs = _task(arguments)
         from imgcheck.preflight.run import answer
 
@@ -85,7 +91,7 @@ def _task(arguments):
     from imgcheck.preflight.run import Task
 
     own, command = _split_command(arguments)
-    parsed = _parser().parse_args(own)
+    parsed = _plainly(own) or _parser().parse_args(own)
     knowledge = Knowledge(tuple(parsed.rules))
     presets = schedulers(knowledge)
     _among("--scheduler", [parsed.scheduler], presets)
@@ -106,8 +112,75 @@ def _task(arguments):
         attached=parsed.attached_digest or ("" if parsed.trust_attached else None),
         store="none" if parsed.no_store else parsed.store or "default",
     )
-    files = [path for site in parsed.rules for path in (site, *site.rglob("*"))]
-    return task, {str(path.absolute()): kept.fingerprint(str(path.absolute())) for path in files}
+    return task, {path: kept.fingerprint(path) for site in parsed.rules for path in _below(site)}
+
+
+def _below(directory):
+    """`directory` with all that lies in it, by absolute paths."""
+    found = []
+    for place, folders, files in os.walk(os.path.join(os.getcwd(), directory)):  # noqa: PTH109, PTH118
+        found += [place, *(f"{place}/{name}" for name in (*folders, *files))]
+    return dict.fromkeys(found)
+
+
+def _plainly(arguments):
+    """The arguments as the parser would read them, which takes longer to import than most checks take.
+
+    None where they are to be read by it: without an image, for --help, and wherever there is something to complain of.
+    """
+    found = dict.fromkeys(_FLAGS.values(), False) | {name: default for name, default, _ in _VALUES.values()}
+    found |= {"runtime": [], "rules": [], "reference": None}
+    pending = arguments[::-1]
+    while pending:
+        option, equals, value = pending.pop().partition("=")
+        if option in _FLAGS and not equals:
+            found[_FLAGS[option]] = True
+            continue
+        if option in _VALUES:
+            value = value if equals else pending.pop() if pending else ""
+            if not value or (not equals and value.startswith("-")) or not _set(found, *_VALUES[option], value):
+                return None
+            continue
+        image = option + equals + value
+        if not image or image.startswith("-") or found["reference"] is not None:
+            return None
+        found["reference"] = image
+    return type(sys.implementation)(**found) if found["reference"] is not None else None
+
+
+def _set(found, name, default, allowed, value):
+    """Set or add to `name`; False for a value that is not one of `allowed`, or no number where there shall be one."""
+    if isinstance(found[name], list):
+        found[name].append(value)
+    elif name == "store":
+        from pathlib import Path
+
+        found[name] = Path(value)
+    elif isinstance(default, float):
+        try:
+            found[name] = float(value)
+        except ValueError:
+            return False
+    else:
+        found[name] = value
+    return not allowed or value in allowed
+
+
+_FLAGS = {"--require-gpu": "require_gpu", "--trust-attached": "trust_attached", "--no-store": "no_store"}
+_MEANINGS, _MISSING = ("cancel", "requeue"), ("analyse", "pass", "fail")
+_VALUES = {
+    "--runtime": ("runtime", None, ()),
+    "--rules": ("rules", None, ()),
+    "--scheduler": ("scheduler", "none", ()),
+    "--incompatible": ("incompatible", "cancel", _MEANINGS),
+    "--on-missing": ("on_missing", "analyse", _MISSING),
+    "--timeout": ("timeout", _TIME_LIMIT, ()),
+    "--host": ("host", None, ()),
+    "--cache": ("cache", None, ()),
+    "--attached-digest": ("attached_digest", None, ()),
+    "--store": ("store", None, ()),
+}
+"""Options to attribute, default and allowed values, as `_parser` has them."""
 
 
 def _among(option, names, known):
@@ -143,11 +216,9 @@ def _parser():
     parser.add_argument("--runtime", metavar="NAME", action="append", default=[], help="judge under this runtime")
     parser.add_argument("--scheduler", metavar="NAME", default="none", help="exit status and output as it expects them")
     parser.add_argument(
-        "--incompatible", choices=("cancel", "requeue"), default="cancel", help="what an image that does not fit means"
+        "--incompatible", choices=_MEANINGS, default="cancel", help="what an image that does not fit means"
     )
-    parser.add_argument(
-        "--on-missing", choices=("analyse", "pass", "fail"), default="analyse", help="where there is no profile"
-    )
+    parser.add_argument("--on-missing", choices=_MISSING, default="analyse", help="where there is no profile")
     parser.add_argument("--timeout", metavar="SECONDS", type=float, default=_TIME_LIMIT, help="for everything; 60")
     parser.add_argument("--host", metavar="HOST.json", help="hold it against this host instead of this node")
     parser.add_argument("--require-gpu", action="store_true", help="no usable GPU is a failure")

@@ -1,5 +1,6 @@
 """Documents to JSON and back, with their kind and schema version checked."""
 
+import os
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +15,8 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 
 _KINDS: dict[type[Document], str] = {ImageProfile: "image", HostProfile: "host", Report: "report"}
 _MAJOR = 1
+_LARGEST = 256 << 20
+"""Bytes of a document, hundreds of times what a large image's profile has: a prolog reads files of any user as root."""
 
 
 class _Head(Document, frozen=True):
@@ -28,6 +31,22 @@ def kind_of(data: bytes) -> str:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return ""
     return kind if kind in _KINDS.values() else ""
+
+
+def read_document(path: "os.PathLike[str] | str") -> bytes | None:
+    """Content of the file at `path` where it is one of our documents, else None.
+
+    Any file may be asked about, an image of many GB as well: one that does not begin like a document is not read.
+    Raises OSError for a file that cannot be read.
+    """
+    if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
+        return None
+    with open(path, "rb") as file:
+        if not file.read(64).lstrip().startswith(b"{"):
+            return None
+        file.seek(0)
+        data = file.read()
+    return data if kind_of(data) else None
 
 
 def encode(document: Document) -> bytes:

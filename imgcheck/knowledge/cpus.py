@@ -4,12 +4,12 @@ The features of named microarchitectures come from archspec, mended by rules/cpu
 tables have holes; product names are matched by the patterns of rules/cpus/products.toml.
 """
 
-import difflib
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct
 
 from imgcheck.errors import UsageError
 from imgcheck.knowledge.store import Knowledge
@@ -72,8 +72,7 @@ class LoaderDirectory(Data, frozen=True):
     """x86-64 level whose features they are, in place of `features`."""
 
 
-@dataclass(frozen=True)
-class NamedCpu:
+class NamedCpu(Struct, frozen=True):
     """What a name stands for."""
 
     architecture: str
@@ -139,15 +138,22 @@ def level_of(knowledge: Knowledge, present: Iterable[str]) -> str:
 
 def guarded_by(knowledge: Knowledge, architecture: str, path: str) -> frozenset[str] | None:
     """Features without which the loader never opens `path`; None for a file that no CPU test of the loader guards."""
-    for entry in _directories(knowledge):
-        if entry.architecture == feature_architecture(architecture) and re.search(entry.pattern, path):
-            return level_features(knowledge, entry.level) if entry.level else frozenset(entry.features)
+    for found, needed in _guards(knowledge, feature_architecture(architecture)):
+        if found(path):
+            return needed
     return None
 
 
-@lru_cache(maxsize=4)
-def _directories(knowledge: Knowledge) -> list[LoaderDirectory]:
-    return knowledge.entries("cpus", "directory", LoaderDirectory)
+@lru_cache(maxsize=32)
+def _guards(knowledge: Knowledge, architecture: str) -> list[tuple[Callable[[str], object], frozenset[str]]]:
+    return [
+        (
+            re.compile(entry.pattern).search,
+            level_features(knowledge, entry.level) if entry.level else frozenset(entry.features),
+        )
+        for entry in knowledge.entries("cpus", "directory", LoaderDirectory)
+        if entry.architecture == architecture
+    ]
 
 
 def from_flags(knowledge: Knowledge, architecture: str, flags: Iterable[str]) -> frozenset[str]:
@@ -194,6 +200,8 @@ def resolve(knowledge: Knowledge, name: str) -> NamedCpu:
     product = product_of(knowledge, name)
     if product and (cpu := named(knowledge, product)):
         return cpu
+    import difflib
+
     near = difflib.get_close_matches(plain, known, 4, 0.6)
     hint = f"did you mean {' or '.join(sorted({known[item] for item in near}))}?" if near else ""
     raise UsageError(

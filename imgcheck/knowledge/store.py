@@ -1,34 +1,48 @@
-"""Finds, merges and types the files of rules/."""
+"""Finds, merges and types the files of rules/.
 
-import hashlib
-import tomllib
+A wheel brings their parsed form in one file beside them (hatch_build.py), since parsing TOML would take longer than a
+whole preflight: JSON of file to [CRC-32 of its bytes, table]. A file that somebody has changed is parsed itself.
+"""
+
+import binascii
+import os
 from functools import cached_property
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from imgcheck.errors import KnowledgeError
 from imgcheck.knowledge.types import Catalogued, Runtime
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 T = TypeVar("T")
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PARSED = "parsed.json"
 
 
-def rules_directory() -> Path:
+def rules_directory() -> "Path":
     """Where the data files lie: in the package when installed, beside it in a checkout."""
-    installed = _PACKAGE / "rules"
-    return installed if installed.is_dir() else _PACKAGE.parent / "rules"
+    from pathlib import Path
+
+    return Path(_rules())
+
+
+def _rules() -> str:
+    installed = f"{_PACKAGE}/rules"
+    return installed if os.path.isdir(installed) else f"{os.path.dirname(_PACKAGE)}/rules"
 
 
 class Knowledge:
     """All that rules/ holds, each table read on first use. `site` directories override by id, the last wins."""
 
-    def __init__(self, site: tuple[Path, ...] = ()) -> None:
-        self._roots = (rules_directory(), *site)
-        for directory in site:
-            if not directory.is_dir():
+    def __init__(self, site: "tuple[os.PathLike[str] | str, ...]" = ()) -> None:
+        self._roots = (_rules(), *map(os.fspath, site))
+        self._tables: dict[str, dict[str, Any]] = {}
+        for directory in self._roots[1:]:
+            if not os.path.isdir(directory):
                 raise KnowledgeError(f"--rules {directory}: not a directory")
 
     @cached_property
@@ -54,8 +68,8 @@ class Knowledge:
         """One file such as "tables/cuda.toml", top-level keys of later roots overriding."""
         merged: dict[str, Any] = {}
         for root in self._roots:
-            if (root / file).is_file():
-                merged |= self._table(root / file)
+            if os.path.isfile(f"{root}/{file}"):
+                merged |= self._table(f"{root}/{file}")
         if not merged:
             raise KnowledgeError(f"rules/{file} is missing from this installation", hint="reinstall imgcheck")
         return merged
@@ -63,26 +77,67 @@ class Knowledge:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over every data file: two reports with the same one rest on the same knowledge."""
+        import hashlib
+
         total = hashlib.sha256()
         for root in self._roots:
-            for path in sorted(root.rglob("*.toml")):
-                total.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+            for name in sorted(_below(root), key=lambda name: name.split("/")):
+                with open(f"{root}/{name}", "rb") as file:
+                    total.update(name.encode() + b"\0" + file.read() + b"\0")
         return total.hexdigest()
 
-    def _files(self, folder: str) -> list[Path]:
+    def _files(self, folder: str) -> list[str]:
         roots = self._roots[:1] if folder == "analysis" else self._roots
-        return [path for root in roots for path in sorted((root / folder).glob("*.toml"))]
+        return [f"{root}/{folder}/{name}" for root in roots for name in _toml_files(f"{root}/{folder}")]
 
-    def _table(self, path: Path) -> dict[str, Any]:
+    def _table(self, path: str) -> dict[str, Any]:
+        if path not in self._tables:
+            self._tables[path] = self._read(path)
+        return self._tables[path]
+
+    def _read(self, path: str) -> dict[str, Any]:
         try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise KnowledgeError(f"{path}: not valid TOML: {error}") from None
+            with open(path, "rb") as file:
+                data = file.read()
         except OSError as error:
             raise KnowledgeError(f"{path}: {error.strerror}") from None
+        kept = self._parsed.get(path.removeprefix(f"{self._roots[0]}/"))
+        if kept is not None and kept[0] == binascii.crc32(data):
+            return msgspec.json.decode(kept[1])
+        return _parse(path, data)
+
+    @cached_property
+    def _parsed(self) -> dict[str, tuple[int, msgspec.Raw]]:
+        try:
+            with open(f"{self._roots[0]}/{PARSED}", "rb") as file:
+                return msgspec.json.decode(file.read(), type=dict[str, tuple[int, msgspec.Raw]])
+        except (OSError, msgspec.MsgspecError):
+            return {}
 
 
-def _convert(raw: Any, type: type[T], path: Path) -> T:
+def _parse(path: str, data: bytes) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise KnowledgeError(f"{path}: not valid TOML: {error}") from None
+
+
+def _toml_files(directory: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(directory) if name.endswith(".toml"))
+    except OSError:
+        return []
+
+
+def _below(root: str) -> list[str]:
+    """Paths of all TOML files below `root`, relative to it."""
+    places = [(place.removeprefix(root).lstrip("/"), names) for place, _, names in os.walk(root)]
+    return [f"{place}/{name}".lstrip("/") for place, names in places for name in names if name.endswith(".toml")]
+
+
+def _convert(raw: Any, type: type[T], path: str) -> T:
     try:
         return msgspec.convert(raw, type)
     except msgspec.ValidationError as error:

@@ -4,13 +4,12 @@ Sources: glibc's sysdeps/*/dl-cache.h and sysdeps/unix/sysv/linux/*/ldconfig.h (
 (interpreters), the platform ABIs, and Debian's multiarch tuples (wiki.debian.org/Multiarch/Tuples).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 ELF_LIBC6 = 3
 
 
-@dataclass(frozen=True)
-class Abi:
+class Abi(Struct, frozen=True):
     """One ELF machine as glibc knows it."""
 
     machine: str

@@ -1,15 +1,15 @@
 """What a command reaches in an image, and what the loader would miss on the way."""
 
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, structs
 
 from imgcheck.documents.image import Reach
 
 Context = Literal["entry", "module", "helper", "library"]
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Something ld.so would stop at."""
 
     kind: Literal["library", "version", "interpreter"]
@@ -36,26 +36,25 @@ class Problem:
     """Files of the right name that the loader passed over: other class or machine."""
 
     def with_files(self, elsewhere: tuple[str, ...], skipped: tuple[str, ...]) -> "Problem":
-        return replace(self, elsewhere=elsewhere, skipped=skipped)
+        return structs.replace(self, elsewhere=elsewhere, skipped=skipped)
 
 
-@dataclass(frozen=True)
-class Closure:
+class Closure(Struct, frozen=True):
     """How each recorded file is reached, and the problems of each in the context in which it is loaded."""
 
-    reaches: dict[str, Reach] = field(default_factory=dict)
+    reaches: dict[str, Reach] = {}
     problems: tuple[Problem, ...] = ()
     contextual: tuple[Problem, ...] = ()
     """What a file opened at run time misses by itself, but finds where its opener has loaded it before."""
-    chosen: dict[tuple[str, str], str] = field(default_factory=dict)
+    chosen: dict[tuple[str, str], str] = {}
     """(file, soname) to the canonical path chosen; injected files by their path in the container."""
-    opens: dict[str, str] = field(default_factory=dict)
+    opens: dict[str, str] = {}
     """Soname to the file that a `dlopen` by the command would open (libcuda.so.1, libnvidia-ml.so.1)."""
     injected: frozenset[str] = frozenset()
     """Paths in the container that hold files of the host."""
     assumed: bool = False
     """The injected files stand for those of a host whose libraries are not known: names alone, no versions."""
-    loaded: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    loaded: dict[str, tuple[str, ...]] = {}
     """Program, or library that is opened by itself, to all that it loads, in ld.so's order."""
     libcs: frozenset[str] = frozenset()
     """Paths of the C libraries that something loads."""

@@ -1,7 +1,8 @@
 """The dependency tree of one file, with the reason for each choice: what ldd tells, without running anything."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from imgcheck.documents.image import ImageProfile
 from imgcheck.loader.environment import environment_of
@@ -10,8 +11,7 @@ from imgcheck.loader.system import Systems
 from imgcheck.loader.tree import Tree
 
 
-@dataclass(frozen=True)
-class Dependency:
+class Dependency(Struct, frozen=True):
     """A library that a file asks for."""
 
     depth: int

@@ -1,14 +1,13 @@
 """The part of a container's environment that steers the dynamic loader."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from imgcheck.documents.image import ImageProfile
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """Variables as the image's config sets them, split as ld.so splits them."""
 
     library_path: tuple[str, ...] = ()

@@ -1,19 +1,18 @@
 """The host's libraries that a runtime places in the container, and where the loader then finds them."""
 
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from msgspec import Struct
 
 from imgcheck import versions
 from imgcheck.documents.host import HostLibrary, HostProfile
 from imgcheck.documents.image import ImageProfile
+from imgcheck.globs import fits
 from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.abi import abi_of, class_of
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386"}
 
 
-@dataclass(frozen=True)
-class Injection:
+class Injection(Struct, frozen=True):
     """Host libraries in a directory of the container."""
 
     directory: str
@@ -67,7 +66,7 @@ def _asked_for(runtime: Runtime, image: ImageProfile) -> bool:
 
 
 def _matches(library: HostLibrary, pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in (library.soname, library.path.rpartition("/")[2]))
+    return any(fits(name, pattern) for name in (library.soname, library.path.rpartition("/")[2]))
 
 
 def _stand_in(pattern: str, machine: str) -> HostLibrary:

@@ -3,8 +3,9 @@
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile, Reach
@@ -40,8 +41,7 @@ def close(
     return Loader(image, roots, levels).close(host, runtime)
 
 
-@dataclass(frozen=True)
-class _Start:
+class _Start(Struct, frozen=True):
     """A file that begins a process, or that something opens by itself."""
 
     path: str
@@ -51,8 +51,7 @@ class _Start:
     """The program that opens it, where that is known."""
 
 
-@dataclass(frozen=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True):
     """What became of one start."""
 
     start: _Start
@@ -73,13 +72,16 @@ class Loader:
         self._levels = levels
         self._tree = Tree(image)
         self._environment = environment_of(image)
+        self._closures: dict[Injection, Closure] = {}
 
     def close(self, host: HostProfile | None = None, runtime: Runtime | None = None) -> Closure:
         """The closure on `host` under `runtime`; without either, of the image alone."""
         injection = injection_for(runtime, host, self.image) if host is not None and runtime is not None else None
         if injection is None:
             return self._alone
-        return self._with(injection)
+        if injection not in self._closures:
+            self._closures[injection] = self._with(injection)
+        return self._closures[injection]
 
     @cached_property
     def _view(self) -> "_View":

@@ -1,7 +1,8 @@
 """One process as ld.so builds it: objects loaded breadth first, what is missing, which versions are not there."""
 
 import posixpath
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from imgcheck.documents.facts import Linkage
 from imgcheck.loader.system import Found, Plan, System
@@ -13,19 +14,22 @@ _CHAIN_LIMIT = 128
 class Object:
     """A loaded file (a link_map of glibc, a dso of musl)."""
 
-    __slots__ = ("_chain", "_plan", "libraries", "linkage", "loader", "opened", "origin", "real", "reason", "system")
+    __slots__ = ("_chain", "_plan", "libraries", "linkage", "loader", "opened", "real", "reason", "system")
 
     def __init__(
         self, system: System, opened: str, real: str, linkage: Linkage, loader: "Object | None", reason: str = ""
     ) -> None:
         self.system, self.opened, self.real, self.linkage, self.loader = system, opened, real, linkage, loader
         self.reason = reason
-        self.origin = posixpath.dirname(opened)
-        """$ORIGIN: the directory of the path by which it was opened, links not resolved (the program's: resolved)."""
         self.libraries: list[tuple[str, Object | None]] = []
         """Names it asks for with what they became, in order."""
         self._chain: tuple[tuple[str, tuple[str, ...]], ...] | None = None
         self._plan: Plan | None = None
+
+    @property
+    def origin(self) -> str:
+        """$ORIGIN: the directory of the path by which it was opened, links not resolved (the program's: resolved)."""
+        return posixpath.dirname(self.opened)
 
     @property
     def chain(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -48,7 +52,7 @@ class Object:
         return self.linkage.rpath or (self.linkage.runpath if self.system.kind == "musl" else ())
 
     def _directories(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        return self.system.directories(paths, self.origin)
+        return self.system.directories(paths, self.origin) if paths else ()
 
     @property
     def plan(self) -> Plan:
@@ -58,16 +62,14 @@ class Object:
         return self._plan
 
 
-@dataclass(frozen=True, slots=True)
-class Miss:
+class Miss(Struct, frozen=True):
     """A library that an object needs and the loader does not find."""
 
     object: Object
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class VersionMiss:
+class VersionMiss(Struct, frozen=True):
     """A symbol version that an object needs and the file that was chosen does not define."""
 
     object: Object

@@ -2,9 +2,9 @@
 
 import posixpath
 import re
-import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from imgcheck.documents.image import ImageProfile, Script
 from imgcheck.loader.environment import environment_of
@@ -22,8 +22,7 @@ _OPERATORS = frozenset({"&&", "||", ";", "|", "&", "(", ")", "{", "}", "!", "the
 _DEPTH = 16
 
 
-@dataclass(frozen=True)
-class Roots:
+class Roots(Struct, frozen=True):
     """The start of the closure."""
 
     command: tuple[str, ...] = ()
@@ -184,6 +183,8 @@ def python_fits(version: str, path: str) -> bool:
 
 
 def _split(line: str) -> tuple[str, ...]:
+    import shlex
+
     try:
         return tuple(shlex.split(line))
     except ValueError:
@@ -192,6 +193,8 @@ def _split(line: str) -> tuple[str, ...]:
 
 def _commands(line: str) -> Iterator[tuple[str, ...]]:
     """Simple commands of a shell line, assignments and keywords before them taken off."""
+    import shlex
+
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     words: list[str] = []

@@ -9,9 +9,10 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
+
+from msgspec import Struct
 
 from imgcheck import versions
 from imgcheck.documents.facts import Linkage, Verneed
@@ -39,8 +40,7 @@ _LEGACY = ("tls", "haswell", "avx512_1", "x86_64")
 _LEGACY_ALWAYS = ("tls", "x86_64")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A library as the loader found it."""
 
     opened: str
@@ -51,22 +51,20 @@ class Found:
     """The rule that led there: `RPATH of FILE`, `RUNPATH`, `LD_LIBRARY_PATH`, `ld.so.cache`, `default directory`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """Directories sought for one reason; none for the cache."""
 
     reason: str
     directories: tuple[str, ...]
 
 
-@dataclass
-class Plan:
+class Plan(Struct):
     """Where a file's libraries are sought, with what was found so far."""
 
     steps: tuple[Step, ...]
     ignores_defaults: bool = False
     """DF_1_NODEFLIB: default directories do not count, nor what the cache names in them."""
-    known: dict[str, Found | None] = field(default_factory=dict)
+    known: dict[str, Found | None] = {}
 
     @property
     def searched(self) -> tuple[str, ...]:
@@ -98,6 +96,8 @@ class System:
         self._plans: dict[PlanKey, Plan] = {}
         self._places: dict[tuple[str, ...], list[tuple[str, Mapping[str, str]]]] = {}
         self._versions: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        self._defined: dict[str, frozenset[str]] = {}
+        self._expanded: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {}
 
     @cached_property
     def defaults(self) -> tuple[str, ...]:
@@ -203,9 +203,11 @@ class System:
 
     def directories(self, paths: tuple[str, ...], origin: str) -> tuple[str, ...]:
         """`paths` of an RPATH or RUNPATH, expanded. musl drops all of them where one has a token besides $ORIGIN."""
-        if self.kind == "musl" and any("$" in _MUSL_TOKEN.sub("", path) for path in paths):
-            return ()
-        return tuple(dict.fromkeys(self.expand(path, origin) for path in paths))
+        key = (paths, origin)
+        if key not in self._expanded:
+            dropped = self.kind == "musl" and any("$" in _MUSL_TOKEN.sub("", path) for path in paths)
+            self._expanded[key] = () if dropped else tuple(dict.fromkeys(self.expand(path, origin) for path in paths))
+        return self._expanded[key]
 
     def plan(self, chain: tuple[tuple[str, tuple[str, ...]], ...], runpath: tuple[str, ...], nodeflib: bool) -> Plan:
         """The search of a file: `chain` are (file, RPATH) of it and its loaders, `runpath` its own."""
@@ -292,10 +294,14 @@ class System:
     def missing_versions(self, path: str, need: Verneed, provider: str) -> tuple[str, ...]:
         """The versions of `need` of file `path` that file `provider` does not define, weak ones excepted."""
         key = (path, need.library, provider)
-        if key not in self._versions:
-            present = {*self.tree.linkage[provider].verdef, *need.weak}
-            self._versions[key] = tuple(version for version in need.versions if version not in present)
-        return self._versions[key]
+        missing = self._versions.get(key)
+        if missing is None:
+            present = self._defined.get(provider)
+            if present is None:
+                present = self._defined[provider] = frozenset(self.tree.linkage[provider].verdef)
+            absent = [version for version in need.versions if version not in present]
+            missing = self._versions[key] = tuple(v for v in absent if v not in frozenset(need.weak))
+        return missing
 
     def at_path(self, name: str, origin: str) -> Found | None:
         """The library that a name with a slash names."""
@@ -329,25 +335,32 @@ class Systems:
     ) -> None:
         self._make = lambda interpreter, abi: System(tree, interpreter, abi, environment, injection, levels)
         self._tree = tree
-        self._known: dict[tuple[str, Abi], System] = {}
+        self._known: dict[tuple[str, str, int], System] = {}
         self._interpreters: dict[tuple[str, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for linkage in tree.linkage.values():
             if linkage.interpreter:
                 self._interpreters[linkage.machine, linkage.elf_class][linkage.interpreter] += 1
+        self._preferred: dict[tuple[str, int, bool], str] = {}
 
     def of(self, path: str, linkage: Linkage) -> System:
         """The loader that `linkage` asks for; for a library the one that its processes must have."""
-        abi = abi_of(linkage.machine, linkage.elf_class)
-        key = (linkage.interpreter or self._of_library(path, linkage, abi), abi)
+        interpreter = linkage.interpreter or self._of_library(path, linkage)
+        key = (interpreter, linkage.machine, linkage.elf_class)
         if key not in self._known:
-            self._known[key] = self._make(*key)
+            self._known[key] = self._make(interpreter, abi_of(linkage.machine, linkage.elf_class))
         return self._known[key]
 
-    def _of_library(self, path: str, linkage: Linkage, abi: Abi) -> str:
-        asked = self._interpreters[linkage.machine, linkage.elf_class]
+    def _of_library(self, path: str, linkage: Linkage) -> str:
+        wants_musl = "-linux-musl/" in path or any(n == "libc.so" or n.startswith("libc.musl-") for n in linkage.needed)
+        key = (linkage.machine, linkage.elf_class, wants_musl)
+        if key not in self._preferred:
+            self._preferred[key] = self._most_asked(*key)
+        return self._preferred[key]
+
+    def _most_asked(self, machine: str, elf_class: int, musl_first: bool) -> str:
+        asked = self._interpreters[machine, elf_class]
         present = [name for name in sorted(asked, key=lambda name: -asked[name]) if self._tree.file(name)]
         musl = [name for name in present if _MUSL_NAME.fullmatch(posixpath.basename(name))]
         glibc = [name for name in present if name not in musl]
-        wants_musl = "-linux-musl/" in path or any(n == "libc.so" or n.startswith("libc.musl-") for n in linkage.needed)
-        preferred = (musl or glibc) if wants_musl else (glibc or musl)
-        return preferred[0] if preferred else abi.interpreter
+        preferred = (musl or glibc) if musl_first else (glibc or musl)
+        return preferred[0] if preferred else abi_of(machine, elf_class).interpreter

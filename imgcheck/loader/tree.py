@@ -12,6 +12,10 @@ from imgcheck.documents.image import ImageProfile
 from imgcheck.loader.abi import class_of
 
 _LINK_LIMIT = 40
+_LOOP = "\0"
+"""End of what a path with too many links leads to (ELOOP): a name that no file has."""
+_DEEPEST = 100
+"""Slashes of a path that is resolved by its directory: a hostile one goes deeper than Python calls itself."""
 _DEFAULTS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _NOTHING: Mapping[str, str] = {}
 # Names come from hostile images: a longer run of digits counts in pieces.
@@ -42,9 +46,10 @@ class Tree:
             tables[directory or "/"][name] = path
         for link in self.links:
             directory, _, name = link.rpartition("/")
+            place = self.canonical(directory or "/")
             target = self.canonical(link)
             if target in self.linkage:
-                tables[self.canonical(directory or "/")][name] = target
+                tables[place][name] = target
         return dict(tables)
 
     def overlay(self, directory: str, libraries: tuple[HostLibrary, ...]) -> "Tree":
@@ -107,8 +112,28 @@ class Tree:
         """`path` with `.`, `..` and the recorded symlinks resolved inside the root; it need not exist."""
         found = self._canonical.get(path)
         if found is None:
-            found = self._canonical[path] = self._resolve(path)
+            found = self._canonical[path] = self._in_directory(path) or self._resolve(path)
         return found
+
+    def _in_directory(self, path: str) -> str:
+        """What `path` leads to, by its directory, which others share; "" where that takes more than a step."""
+        if path.count("/") > _DEEPEST:
+            return ""
+        directory, _, name = path.rpartition("/")
+        above = self.canonical(directory) if directory else "/"
+        if name in ("", ".") or above.endswith(_LOOP):
+            return above
+        if name == "..":
+            return above.rpartition("/")[0] or "/"
+        place = "" if above == "/" else above
+        target = self.links.get(f"{place}/{name}")
+        for _ in range(_LINK_LIMIT):
+            if target is None:
+                return f"{place}/{name}"
+            if "/" in target or target in ("", ".", ".."):
+                return ""
+            name, target = target, self.links.get(f"{place}/{target}")
+        return ""
 
     def _resolve(self, path: str) -> str:
         todo = path.split("/")[::-1]
@@ -125,8 +150,8 @@ class Tree:
                 done = f"{done}/{part}"
                 continue
             links += 1
-            if links > _LINK_LIMIT:  # ELOOP: a name that no file has
-                return f"{done}/{part}"
+            if links > _LINK_LIMIT:
+                return f"{done}/{part}{_LOOP}"
             done = "" if target.startswith("/") else done
             todo += target.split("/")[::-1]
         return done or "/"

@@ -1,7 +1,7 @@
 """The host that a job's image is held against: this node, probed once for each of its states, or a described one."""
 
+import os
 from contextlib import suppress
-from pathlib import Path
 
 from imgcheck.documents import HostProfile, decode, encode
 from imgcheck.errors import DocumentError
@@ -9,35 +9,45 @@ from imgcheck.knowledge import Knowledge
 from imgcheck.preflight import kept, node
 
 
-def host_of(named: str, directory: str, inputs: dict[str, str], knowledge: Knowledge) -> HostProfile:
+def host_of(
+    named: str, directory: str, inputs: dict[str, str], rules: dict[str, str], knowledge: Knowledge
+) -> HostProfile:
     """The host in the file `named`, or this node. What it was made from is added to `inputs`.
 
     The probe of this node is kept in `directory` (none: "") under its state, so a new boot, driver or allocation of
-    GPUs means a new probe. Raises DocumentError for a file that holds no host.
+    GPUs means a new probe, and so do other data files (`rules`, with their fingerprints).
+    Raises DocumentError for a file that holds no host.
     """
     if named:
-        path = Path(named).absolute()
-        inputs[str(path)] = kept.fingerprint(str(path))
+        path = os.path.join(os.getcwd(), named)
+        inputs[path] = kept.fingerprint(path)
         try:
-            return decode(path.read_bytes(), HostProfile, named)
+            with open(path, "rb") as file:
+                return decode(file.read(), HostProfile, named)
         except OSError as error:
             raise DocumentError(f"{named}: {error.strerror}", "imgcheck probe -o HOST.json makes one") from None
-    place = kept.named(directory, "hosts", f"{knowledge.digest}\n{node.state()}") if directory else ""
-    return _kept_host(place) or _probed(place, knowledge)
+    state = "\n".join([kept.installation(), *map("=".join, rules.items()), node.state()])
+    place = kept.named(directory, "hosts", state) if directory else ""
+    return _kept_host(place, state) or _probed(place, state, knowledge)
 
 
-def _kept_host(place: str) -> HostProfile | None:
+def _kept_host(place: str, state: str) -> HostProfile | None:
+    told, _, data = kept.read_private(place).partition(b"\0") if place else (b"", b"", b"")
     try:
-        return decode(kept.read_private(place), HostProfile, place) if place else None
+        return decode(data, HostProfile, place) if told == _bytes(state) else None
     except DocumentError:
         return None
 
 
-def _probed(place: str, knowledge: Knowledge) -> HostProfile:
+def _probed(place: str, state: str, knowledge: Knowledge) -> HostProfile:
     from imgcheck.host.probe import probe_host
 
     host = probe_host(knowledge=knowledge)
     if place:
         with suppress(OSError):  # then the next task probes again
-            kept.write_private(place, encode(host))
+            kept.write_private(place, _bytes(state) + b"\0" + encode(host))
     return host
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,27 +1,33 @@
 """Answers kept on the node: the same question about the same files on the same node is answered by one read.
 
-An answer lies under the SHA-256 of the question: the arguments, the working directory, the state of the node, the
+An answer lies under a checksum of the question: the arguments, the working directory, the state of the node, the
 installation. It lists the files that it was made from, and holds only while each of them is what it was.
 
 A file is NUL-separated text: the format's name, the question, the job that the answer is limited to, the exit status
 and texts of `Answer`, then path and fingerprint of each input, then `end`. It is written beside its place and renamed.
 """
 
+import binascii
 import os
 import sys
+import time
 
 from imgcheck import __version__
 from imgcheck.preflight import node
 from imgcheck.preflight.place import believable
 
-_FORMAT = "imgcheck answer 1"
+_FORMAT = "imgcheck answer 2"
 _END = "end"
 _FIELDS = 9
 _JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "JOB_ID")
 _READ = 16 << 20
-"""Larger files are images: they are told apart by their times, not by their bytes."""
+"""Larger files are images: they are told apart by their times alone."""
+_SETTLED = 10
+"""Seconds after which another write gives a file another time, also by the clock of a file server."""
+_BYTES = "sha256:"
+_TYPE, _REGULAR = 0o170000, 0o100000
 _OLDEST = 7 * 24 * 3600
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Answer:
@@ -52,7 +58,7 @@ def emit(answer: Answer) -> int:
 
 def question(arguments: list[str]) -> str:
     """All that decides the answer, but for the content of the files that it is made from."""
-    parts = [*arguments, os.getcwd(), __version__, _installation(), node.state()]  # noqa: PTH109
+    parts = [*arguments, os.getcwd(), __version__, installation(), node.state()]
     return "\n".join(part.replace("\0", "").replace("\n", "\\n") for part in parts)
 
 
@@ -64,7 +70,7 @@ def find(directory: str, asked: str) -> Answer | None:
     if fields[2] not in ("", job()) or not fields[3].isdecimal():
         return None
     inputs = fields[_FIELDS:-1]
-    if any(fingerprint(path) != was for path, was in zip(inputs[::2], inputs[1::2], strict=False)):
+    if not all(_same(path, was) for path, was in zip(inputs[::2], inputs[1::2], strict=False)):
         return None
     return Answer(int(fields[3]), *fields[4:_FIELDS])
 
@@ -89,29 +95,48 @@ def keep(directory: str, asked: str, answer: Answer, inputs: dict[str, str], onl
 
 
 def fingerprint(path: str) -> str:
-    """SHA-256 of the file at `path`; of large files and directories their identity; "absent" where there is none."""
+    """What changes when the file at `path` does; "absent" where there is none.
+
+    That is its identity (node.identity), which spares the tasks of a job the reading; of a smaller file that was
+    written a moment ago, whose times the next write might leave as they are, the SHA-256 of its bytes.
+    """
+    return _told(path, False)
+
+
+def _same(path: str, was: str) -> bool:
+    """Whether the file at `path` still has the fingerprint that it had."""
+    return _told(path, was.startswith(_BYTES)) == was
+
+
+def _told(path: str, by_bytes: bool) -> str:
     try:
-        status = os.stat(path)  # noqa: PTH116
-        # S_IFREG: opening a FIFO would wait for its writer.
-        if status.st_mode & 0o170000 != 0o100000 or status.st_size > _READ:
-            return node.identity(path)
-        with open(path, "rb") as file:  # noqa: PTH123
-            return _sha256(file.read())
+        status = os.stat(path)
+        if status.st_mode & _TYPE != _REGULAR:  # opening a FIFO would wait for its writer
+            return node.told(status)
+        with open(path, "rb") as file:
+            # Asked of the open file: network file systems answer other questions from what they remember.
+            status = os.fstat(file.fileno())
+            young = status.st_ctime > time.time() - _SETTLED
+            if status.st_size <= _READ and (young or by_bytes):
+                import hashlib
+
+                return _BYTES + hashlib.sha256(file.read()).hexdigest()
+            return node.told(status)
     except (OSError, ValueError):
         return "absent"
 
 
 def write_private(path: str, data: bytes) -> None:
     """Replace the file at `path` at once, readable by this user alone. Raises OSError."""
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     temporary = f"{path}.{os.getpid()}"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        os.replace(temporary, path)  # noqa: PTH105
+        os.replace(temporary, path)
     except OSError:
-        os.unlink(temporary)  # noqa: PTH108
+        os.unlink(temporary)
         raise
 
 
@@ -130,8 +155,12 @@ def job() -> str:
 
 
 def named(directory: str, folder: str, text: str) -> str:
-    """The path in `directory` of what is kept about `text`."""
-    return f"{directory}/{folder}/{_sha256(text.encode('utf-8', 'surrogateescape'))}"
+    """The path in `directory` of what is kept about `text`.
+
+    Checksums suffice, and hashlib would bring a library of its own: who reads a kept file compares the text as well.
+    """
+    data = text.encode("utf-8", "surrogateescape")
+    return f"{directory}/{folder}/{binascii.crc32(data):08x}{binascii.crc_hqx(data, 0):04x}-{len(data)}"
 
 
 def _path(directory: str, asked: str) -> str:
@@ -142,23 +171,17 @@ def _fields(path: str) -> list[str]:
     return read_private(path).decode("utf-8", "surrogateescape").split("\0")
 
 
-def _sha256(data: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(data).hexdigest()
-
-
 def _no_links(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
-def _installation() -> str:
+def installation() -> str:
     """Changes when imgcheck is installed again: its metadata's identity, in a checkout that of every directory."""
-    metadata = f"{os.path.dirname(_PACKAGE)}/imgcheck-{__version__}.dist-info"  # noqa: PTH120
+    metadata = f"{os.path.dirname(_PACKAGE)}/imgcheck-{__version__}.dist-info"
     found = node.identity(metadata)
     if found != "absent":
         return f"{metadata} {found}"
-    roots = (_PACKAGE, f"{os.path.dirname(_PACKAGE)}/rules")  # noqa: PTH120
+    roots = (_PACKAGE, f"{os.path.dirname(_PACKAGE)}/rules")
     places = [place for root in roots for place, _, _ in os.walk(root) if not place.endswith("__pycache__")]
     return " ".join([_PACKAGE, *map(node.identity, places)])
 
@@ -174,10 +197,8 @@ def _leave_message(path: str, message: str) -> None:
 
 
 def _drop_old(directory: str) -> None:
-    import time
-
     now = time.time()
     with os.scandir(directory) as entries:
         for entry in entries:
             if now - entry.stat(follow_symlinks=False).st_mtime > _OLDEST:
-                os.unlink(entry.path)  # noqa: PTH108
+                os.unlink(entry.path)

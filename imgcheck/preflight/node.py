@@ -28,15 +28,19 @@ def state() -> str:
 def identity(path: str) -> str:
     """What changes when the file or directory at `path` is written or replaced; "absent" where there is none."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - importing pathlib takes longer than the whole answer
+        return told(os.stat(path))
     except (OSError, ValueError):
         return "absent"
+
+
+def told(status: os.stat_result) -> str:
+    """`identity` of the file that has this status."""
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
 
 def _text(path: str) -> str:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb") as file:
             return file.read(4096).decode("utf-8", "replace").strip()
     except OSError:
         return "absent"

@@ -25,7 +25,7 @@ def believable(status: os.stat_result) -> bool:
 
 def _made(directory: str) -> str:
     try:
-        os.mkdir(directory, 0o700)  # noqa: PTH102 - importing pathlib takes longer than the whole answer
+        os.mkdir(directory, 0o700)
     except FileExistsError:
         pass
     except OSError:

@@ -6,8 +6,9 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct
 
 from imgcheck.documents import ImageProfile
 from imgcheck.errors import ImgcheckError
@@ -28,8 +29,7 @@ class TimeUpError(ImgcheckError):
     """The time limit passed before there was an answer."""
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(Struct, frozen=True):
     """What the user asked for."""
 
     reference: str
@@ -49,11 +49,12 @@ class Task:
     """The digest of a profile attached in the registry to believe; "" any of them, None none."""
 
 
-@dataclass
-class _Case:
+class _Case(Struct):
     """What was found out while answering, and what the answer therefore depends on."""
 
-    inputs: dict[str, str] = field(default_factory=dict)
+    rules: dict[str, str]
+    """The data files of the site, with their fingerprints."""
+    inputs: dict[str, str]
     only_for: str | None = ""
     """The job that the answer is good for, "" for every one, None for none: it is not kept."""
 
@@ -64,7 +65,7 @@ def answer(task: Task, directory: str, asked: str, inputs: dict[str, str]) -> An
     `asked` is the question as `kept.question` has it, `inputs` the files besides image and host that decide. Never
     raises for what may happen on a node: what could not be checked is an answer too.
     """
-    case = _Case(dict(inputs))
+    case = _Case(inputs, dict(inputs))
     try:
         with _within(task.timeout), _alone(directory, asked):
             # The task that held the lock meanwhile may have answered.
@@ -93,7 +94,9 @@ def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str
         if task.attached is not None and not image.is_local(task.reference):
             profile = image.registry_profile(task.reference, task.attached)
         elif task.on_missing == "analyse":
-            profile = image.analyse(task.reference, task.store, task.timeout)
+            from imgcheck.preflight.analyse import analyse
+
+            profile = analyse(task.reference, task.store, task.timeout)
         else:
             profile = image.stored_profile(task.reference, task.store)
         if profile is None:
@@ -107,9 +110,10 @@ def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str
 def _checked(task: Task, profile: ImageProfile, directory: str, case: _Case) -> tuple[Outcome, list[str]]:
     from imgcheck.check.run import Request, check
 
-    host = host_of(task.host, directory, case.inputs, task.knowledge)
+    host = host_of(task.host, directory, case.inputs, case.rules, task.knowledge)
     request = Request(runtimes=task.runtimes, command=task.command, require_gpu=task.require_gpu)
-    report = check(profile, (host,), request, task.knowledge)
+    # Who holds its answer wants no digest of the knowledge, for which every data file would be read.
+    report = check(profile, (host,), request, task.knowledge, digests=False)
     return words.outcome_of(report, task.requeue), words.report_lines(report, task.reference)
 
 
@@ -152,7 +156,7 @@ def _alone(directory: str, asked: str) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: str) -> Iterator[int]:
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         yield handle

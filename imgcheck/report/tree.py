@@ -1,7 +1,6 @@
 """Dependency trees of single files for people and programs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 
 import msgspec
 from rich.console import RenderableType
@@ -28,7 +27,7 @@ FORMATS: dict[str, Callable[[Trees, bool], str]] = {"table": _table, "json": _js
 
 
 def _entry(dependency: Dependency) -> dict[str, object]:
-    return {name: value for name, value in asdict(dependency).items() if value not in ("", (), False)}
+    return {name: value for name, value in msgspec.structs.asdict(dependency).items() if value not in ("", (), False)}
 
 
 def _parts(trees: Trees) -> Iterator[RenderableType]:

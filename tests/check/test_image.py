@@ -1,7 +1,5 @@
 """What of the image itself leaves the verdict open: damaged files, a command from nowhere, no program at all."""
 
-import dataclasses
-
 import msgspec
 import pytest
 
@@ -24,7 +22,7 @@ def with_unreadable(before: Context, executable: bool, *paths: str) -> Context:
         FileRecord(r.path, r.object, r.layer, executable if r.path in paths else True) for r in before.image.files
     )
     image = msgspec.structs.replace(before.image, files=files, unreadable=dict.fromkeys(paths, "truncated ELF header"))
-    return dataclasses.replace(before, image=image, roots=find_roots(image))
+    return msgspec.structs.replace(before, image=image, roots=find_roots(image))
 
 
 def test_a_damaged_program_that_the_command_reaches_leaves_the_verdict_open():
@@ -53,18 +51,18 @@ def test_a_damaged_program_that_nothing_reaches_is_only_worth_knowing():
 def test_a_program_that_the_user_may_not_read_leaves_the_verdict_open():
     before = context({"/bin/p": PROGRAM})
     image = msgspec.structs.replace(before.image, unreadable={"/usr/bin/secret": "Permission denied"})
-    assert outcome(check(dataclasses.replace(before, image=image)), "IMG001") == "unknown"
+    assert outcome(check(msgspec.structs.replace(before, image=image)), "IMG001") == "unknown"
 
 
 def test_a_secret_that_is_no_program_does_not_matter():
     before = context({"/bin/p": PROGRAM})
     image = msgspec.structs.replace(before.image, unreadable={"/etc/shadow": "Permission denied"})
-    assert outcome(check(dataclasses.replace(before, image=image)), "IMG001") == "ok"
+    assert outcome(check(msgspec.structs.replace(before, image=image)), "IMG001") == "ok"
 
 
 def test_a_command_that_no_layer_holds_is_a_risk_with_the_runtimes_words():
     before = context({"/bin/p": PROGRAM}, config=ImageConfig(command=("/opt/typo",)))
-    answers = check(dataclasses.replace(before, roots=find_roots(before.image)))
+    answers = check(msgspec.structs.replace(before, roots=find_roots(before.image)))
     assert outcome(answers, "IMG002") == "risk"
     [finding] = [finding for finding in answers.findings if finding.rule == "IMG002"]
     assert finding.predicted_error == 'exec: "/opt/typo": executable file not found in $PATH'
@@ -72,7 +70,7 @@ def test_a_command_that_no_layer_holds_is_a_risk_with_the_runtimes_words():
 
 def test_a_command_that_is_there_is_fine():
     before = context({"/bin/p": PROGRAM}, config=ImageConfig(command=("/bin/p",)))
-    assert outcome(check(dataclasses.replace(before, roots=find_roots(before.image))), "IMG002") == "ok"
+    assert outcome(check(msgspec.structs.replace(before, roots=find_roots(before.image))), "IMG002") == "ok"
 
 
 def test_with_a_command_from_outside_every_file_counts_as_reached():

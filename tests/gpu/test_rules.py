@@ -1,7 +1,5 @@
 """GPU001 to GPU013: each rule where it fires and where it does not."""
 
-from dataclasses import replace as dataclass_replace
-
 import pytest
 from msgspec.structs import replace
 
@@ -489,7 +487,7 @@ def test_a_profile_that_is_kept_states_its_minimum() -> None:
 def test_an_image_without_a_c_library_gets_what_is_injected() -> None:
     context = cell(image({"/app": gpu_file(KEPLER, cudart="9.0")}), host(K80, driver="396.44"), opens=None)
     assert {r.rule: r.outcome for r in check(context).checks}["GPU007"] == "fail"
-    bare = dataclass_replace(context, closure=dataclass_replace(context.closure, libcs=frozenset()))
+    bare = replace(context, closure=replace(context.closure, libcs=frozenset()))
     assert {r.rule: r.outcome for r in check(bare).checks}["GPU007"] == "ok"
 
 
@@ -505,7 +503,7 @@ def only_ptx(opens: str | None, compiler: str = "", extra=(), driver: str = "550
     context = cell(image(files), host(V100, driver=driver), PLAIN if opens else INJECTING, opens=opens)
     if compiler:
         opened = context.closure.opens | {"libnvidia-ptxjitcompiler.so.1": compiler}
-        context = dataclass_replace(context, closure=dataclass_replace(context.closure, opens=opened))
+        context = replace(context, closure=replace(context.closure, opens=opened))
     return context
 
 

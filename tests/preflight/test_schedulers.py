@@ -117,7 +117,7 @@ def test_a_mistyped_scheduler_stops_nothing(place, capsys):
 
 
 def test_a_defect_of_ours_stops_nothing(place, monkeypatch, capsys):
-    monkeypatch.setattr("imgcheck.check.run.check", lambda *_: 1 / 0)
+    monkeypatch.setattr("imgcheck.check.run.check", lambda *_, **__: 1 / 0)
     assert _run(place, "incompatible", "--scheduler", "sge") == 0
     assert "not checked: internal error: ZeroDivisionError" in capsys.readouterr().out
 

@@ -1,0 +1,45 @@
+"""Paths of files of which a program or the loader picks the one that fits the CPU (rules/analysis/variants.toml)."""
+
+from functools import lru_cache
+
+from imgcheck.knowledge.store import Knowledge
+
+_SEPARATORS = "-_."
+_SPLIT = str.maketrans("-.", "__")
+
+
+def is_variant(knowledge: Knowledge, path: str) -> bool:
+    """Whether `path` lies in a directory for some CPUs, or its file name holds such a word, set off by `-`, `_`, `.`.
+
+    A name never begins with its variant.
+    """
+    directories, words, compounds, families = _rules(knowledge)
+    *places, name = path.strip("/").split("/")
+    name = name.lower()
+    _, *parts = name.translate(_SPLIT).split("_")
+    if not words.isdisjoint(parts) or not directories.isdisjoint(places):
+        return True
+    if any(word in parts and name.startswith(family) for word, family in families.items()):
+        return True
+    return any(compound in name and _set_off(name, compound) for compound in compounds)
+
+
+def _set_off(name: str, word: str) -> bool:
+    start = name.find(word, 1)
+    while start > 0:
+        end = start + len(word)
+        if name[start - 1] in _SEPARATORS and name[end : end + 1] in ("", *_SEPARATORS):
+            return True
+        start = name.find(word, start + 1)
+    return False
+
+
+@lru_cache(maxsize=4)
+def _rules(knowledge: Knowledge) -> tuple[frozenset[str], frozenset[str], tuple[str, ...], dict[str, str]]:
+    """Directories, words, those with a separator inside, and words that tell only behind a certain beginning."""
+    rules = knowledge.table("analysis/variants.toml")
+    families: dict[str, str] = rules["families"]
+    tokens = [token for token in rules["tokens"] if token not in families]
+    words = frozenset(token for token in tokens if token.isalnum())
+    directories = frozenset((*rules["hwcaps"], *rules["legacy_hwcaps"]))
+    return directories, words, tuple(token for token in tokens if token not in words), families

@@ -1,0 +1,69 @@
+"""The profile of a local image made on the node, within a time limit or not at all."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from imgcheck.documents import ImageProfile, decode
+from imgcheck.errors import SourceError
+from imgcheck.preflight.image import MAKE_ONE, SUFFIX, NoProfileError, StorePlace, is_local, local_path
+
+
+def analyse(reference: str, place: StorePlace, limit: float) -> ImageProfile:
+    """The profile of a local image, made within `limit` seconds or not at all, by a process that can be killed.
+
+    Facts that the store at `place` holds are not read again. Raises NoProfileError where the time does not suffice,
+    SourceError where the image is not local or cannot be read.
+    """
+    if not is_local(reference):
+        raise SourceError(
+            f"{reference}: no profile, and images in registries are not fetched on a node",
+            MAKE_ONE,
+        )
+    with tempfile.TemporaryDirectory(prefix="imgcheck-") as directory:
+        target = Path(directory) / "profile.json"
+        _run(["profile", reference, "--quiet", "-o", str(target), *_store_options(place)], reference, limit)
+        return decode(target.read_bytes(), ImageProfile, reference)
+
+
+def _store_options(place: StorePlace) -> list[str]:
+    return {"default": [], "none": ["--no-store"]}[place] if isinstance(place, str) else ["--store", str(place)]
+
+
+def _run(arguments: list[str], reference: str, limit: float) -> None:
+    # -I leaves out the current directory and PYTHONPATH, which on a node may be the user's: sys.path is handed over.
+    code = f"import sys; sys.path[:0] = {sys.path!r}; from imgcheck.cli import main; sys.exit(main(sys.argv[1:]))"
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-B", "-c", code, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        _, said = child.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise NoProfileError(
+            f"{reference}: reading the image takes longer than {limit:.0f} s",
+            f"make its profile once: imgcheck profile {reference} -o {os.path.basename(local_path(reference))}{SUFFIX}",
+        ) from None
+    finally:
+        _end(child)
+    if child.returncode:
+        message, _, hint = said.strip().removeprefix("imgcheck: ").partition("\n")
+        raise SourceError(message or f"{reference}: cannot be read", hint.strip())
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Kill the child with its workers. Not waited for long: one that hangs in a file system does not die either."""
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(1)
