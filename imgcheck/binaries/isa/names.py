@@ -3,9 +3,7 @@
 import fnmatch
 import re
 import tomllib
-from bisect import bisect_right
 from functools import cache
-from itertools import accumulate
 
 from imgcheck.knowledge.store import rules_directory
 
@@ -36,7 +34,7 @@ def _clone_pattern(machine: str) -> re.Pattern[str]:
 
 
 @cache
-def _clone_finder(machine: str) -> re.Pattern[str]:
+def _clone_finder(machine: str) -> re.Pattern[bytes]:
     """The same for many lowered names, each behind a NUL; it takes capitals behind a token for small letters.
 
     Tokens are grouped by their first letter, so that each place costs one comparison, not one a token.
@@ -45,21 +43,17 @@ def _clone_finder(machine: str) -> re.Pattern[str]:
     for token in sorted(_tokens(machine), key=len, reverse=True):
         by_letter.setdefault(token[0], []).append(re.escape(token[1:]))
     joined = "|".join(f"{letter}(?:{'|'.join(rest)})" for letter, rest in by_letter.items())
-    return re.compile(rf"[\0{_BEFORE}](?:{joined})(?=[\0._@\dei]|c[12])")
+    return re.compile(rf"[\0{_BEFORE}](?:{joined})(?=[\0._@\dei]|c[12])".encode())
 
 
 def is_clone(name: str, machine: str) -> bool:
     """Whether `name` follows a convention of rules/analysis/clones.toml for variants of one function."""
-    return bool(clones([name], machine))
+    return bool(_clone_pattern(machine).search(name))
 
 
-def clones(names: list[str], machine: str) -> list[int]:
-    """Indices of the clones among `names`."""
-    lowered = [name.lower() for name in names]
-    starts = list(accumulate((len(name) + 1 for name in lowered), initial=0))
-    hits = _clone_finder(machine).finditer("\0" + "\0".join(lowered) + "\0")
-    seen = sorted({bisect_right(starts, hit.start()) - 1 for hit in hits})
-    return [index for index in seen if _clone_pattern(machine).search(names[index])]
+def clone_hints(text: bytes, machine: str) -> list[int]:
+    """Sorted positions in `text`, many names, outside of which no name is that of a clone."""
+    return [hit.start() for hit in _clone_finder(machine).finditer(b"\0" + text.lower())]
 
 
 @cache

@@ -7,7 +7,7 @@ import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.isa.layout import Layout, distinct
-from imgcheck.binaries.isa.names import clones, hints, matches, queries
+from imgcheck.binaries.isa.names import clone_hints, hints, is_clone, matches, queries
 from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings
@@ -367,8 +367,8 @@ class Findings:
             exports = exports[exports >= 0]
             wanted[exports[self._leading_to(self.any_use | self.legacy)[exports]]] = True
         looked_at = np.flatnonzero((index >= 0) & wanted[np.maximum(index, 0)])
-        names = [self.layout.symbol_name(symbols, i) for i in looked_at.tolist()]
-        marks[index[looked_at[clones(names, "x86_64")]]] = True
+        named = self.layout.names_with(symbols, looked_at, partial(clone_hints, machine="x86_64"))
+        marks[index[[i for i, name in named.items() if is_clone(name, "x86_64")]]] = True
         return marks
 
     @cached_property
