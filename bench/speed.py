@@ -1,180 +1,220 @@
-"""imgcheck beside the tools that do the same work today, image by image: wall time, processor time, peak memory.
+"""imgcheck beside the tools that do the same work today, image by image, and how its cost grows.
 
-`python -m bench.speed [IMAGE]...` writes the tables of docs/performance.md. Every command runs on the same machine in
-the same minutes, in turn; the page cache holds the layers for all of them alike. Peak memory is the largest sum, over
-a command's processes, of proportional set sizes (shared pages counted once), looked at ten times a second.
+`python -m bench.speed` measures everything and writes the tables of docs/performance.md; with names (of images, or
+`growth`) these alone, the other tables stay. Each result is kept as soon as it is there, so after an interruption
+`python -m bench.speed --missing` measures what is not there yet. Every command runs on the same machine in the same
+minutes, in turn; the page cache holds the layers for all of them alike.
 """
 
+import hashlib
 import os
-import platform
 import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.images import IMAGES
+import msgspec
+
+from bench import images, speed_tables
+from bench.measure import Measured, measure
+from bench.speed_tables import GROWTH, Growth, Point, Result, Row
 from bench.tf112 import layer_blobs
-from imgcheck import __version__
+from imgcheck.documents import ImageProfile, decode
 from tests.debian_nonfree import cuobjdump
-from tests.tools import CHECKOUT, cache_directory, need
+from tests.peers import Registry, start_registry
+from tests.tools import CHECKOUT, cache_directory, need, run
 
 ROUNDS = 3
-PATIENCE = 300
-"""Seconds after which a command that is run once is stopped."""
-TARGET = CHECKOUT / "docs" / "performance.md"
-MARK = "<!-- What follows is made by `python -m bench.speed`. -->"
-_ELF = r"""find ROOT -type f -size +3c -print0 | xargs -0 sh -c \
-  'for f; do case "$(head -c4 "$f" | od -An -c | tr -d " ")" in 177ELF) printf "%s\n" "$f";; esac; done' _"""
-
-
-class Measured(NamedTuple):
-    seconds: float
-    """Wall time."""
-    processor: float
-    """User and system time of all its processes, seconds."""
-    megabytes: float
+LONG = 5.0
+"""Seconds of a command from which on two rounds do."""
+PATIENCE = 400
+"""Seconds after which a command is stopped."""
+KEPT = "speed-results"
 
 
 class Contender(NamedTuple):
     name: str
     command: str
     """For sh, with nothing but absolute paths."""
-    rounds: int = ROUNDS
+    once: bool = False
+    """Whether one run is enough: it takes the place of many, or needs what the one before it wrote."""
 
 
-def contenders(reference: str, work: Path) -> list[Contender]:
-    """What is measured for the image; `work` is a directory for what the commands write."""
+def local(reference: str, work: Path) -> Iterator[Contender]:
+    """Reading the image from its layout, and the floor below that."""
     blobs = " ".join(shlex.quote(str(blob)) for blob in layer_blobs(reference))
-    imgcheck = f"{sys.executable} -m imgcheck image {reference} -o json={work}/needs.json"
-    tars, root, files = work / "layers.tar", work / "root", work / "elf-files"
-    each = f"xargs -d '\\n' -a {files}"
+    yield Contender(speed_tables.COLD, f"{_imgcheck(reference, work)} --no-store")
+    yield Contender(speed_tables.WARM, f"{_imgcheck(reference, work)} --store {work}/store")
+    yield Contender(speed_tables.GZIP, f"gzip -dc {blobs}")
+    yield Contender(speed_tables.IGZIP, f"{need('igzip')} -dc {blobs}")
+    yield Contender(speed_tables.TAR, f"tar -tif {work}/layers.tar")
+
+
+def remote(name: str, work: Path) -> Iterator[Contender]:
+    """Reading it from a registry of this machine."""
+    skopeo = f"{need('skopeo')} --insecure-policy copy -q --src-tls-verify=false docker://{name}"
+    yield Contender(speed_tables.REGISTRY, f"{_imgcheck(name, work)} --no-store --plain-http")
+    yield Contender(speed_tables.ATTACHED, f"{_imgcheck(name, work)} --no-store --plain-http --trust-attached")
+    yield Contender(speed_tables.SKOPEO, f"rm -rf {work}/copy && {skopeo} oci:{work}/copy:a")
+
+
+def today(work: Path) -> Iterator[Contender]:
+    """What people run to learn the same; the copy of the image is made by then."""
+    each = f"xargs -r -d '\\n' -a {work}/elf-files"
     gpu = f"{each} grep -lsaF __nv_relfatbin | xargs -r -n1 {cuobjdump()} --list-elf"
-    listing = _ELF.replace("ROOT", str(root))
-    return [
-        Contender("imgcheck, cold", f"{imgcheck} --no-store"),
-        Contender("imgcheck, in the store", f"{imgcheck} --store {work}/store"),
-        Contender("gzip -dc", f"gzip -dc {blobs}"),
-        Contender("igzip -dc", f"{need('igzip')} -dc {blobs}"),
-        Contender("tar -t of the unpacked layers", f"tar -tif {tars}"),
-        Contender(
-            "skopeo copy + umoci unpack",
-            f"rm -rf {root} {work}/copy && {need('skopeo')} --insecure-policy copy -q {reference} oci:{work}/copy:a && "
-            f"{need('umoci')} unpack --image {work}/copy:a {root} && {listing} > {files}",
-            rounds=1,
-        ),
-        Contender("objdump -d", f"{each} -n1 {need('objdump')} -d", rounds=1),
-        Contender("readelf -dVn", f"{each} -n50 {need('readelf')} -W -d -V -n", rounds=1),
-        Contender("cuobjdump", gpu, rounds=1),
-    ]
+    yield Contender(speed_tables.UMOCI, f"{need('umoci')} unpack --image {work}/copy:a {work}/root", once=True)
+    yield Contender(speed_tables.OBJDUMP, f"{each} -n1 {need('objdump')} -d", once=True)
+    yield Contender(speed_tables.READELF, f"{each} -n50 {need('readelf')} -W -d -V -n", once=True)
+    yield Contender(speed_tables.CUOBJDUMP, f"{gpu} || true", once=True)
 
 
-def measure(command: str) -> Measured:
-    """Run a shell command with its output thrown away."""
-    start = time.perf_counter()
-    process = subprocess.Popen(
-        ["sh", "-c", command],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        start_new_session=True,
-    )
-    peak = [0.0]
-    watcher = threading.Thread(target=_watch, args=(process, peak), daemon=True)
-    watcher.start()
-    _, _, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    process.returncode = 0
-    watcher.join()
-    return Measured(seconds, usage.ru_utime + usage.ru_stime, peak[0])
+def _imgcheck(reference: str, work: Path) -> str:
+    return f"{sys.executable} -m imgcheck image {reference} --quiet -o json={work}/needs.json"
 
 
-def _watch(process: subprocess.Popen, peak: list[float]) -> None:
-    while process.returncode is None:
-        peak[0] = max(peak[0], sum(_megabytes(pid) for pid in _descendants(process.pid)))
-        time.sleep(0.1)
-
-
-def _descendants(pid: int) -> list[int]:
-    found = [pid]
-    for parent in found:
-        with suppress(OSError):
-            for task in Path(f"/proc/{parent}/task").iterdir():
-                found += [int(child) for child in (task / "children").read_text().split()]
-    return found
-
-
-def _megabytes(pid: int) -> float:
-    with suppress(OSError, IndexError, ValueError):
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
-    return 0.0
-
-
-def main(chosen: list[str]) -> None:
-    """Measure the images named, or all, and write the tables."""
-    parts = [_head()]
-    for name in chosen or list(IMAGES):
-        with tempfile.TemporaryDirectory(dir=cache_directory("bench")) as directory:
-            parts.append(_part(name, IMAGES[name](), Path(directory)))
-    tables = "\n".join([*parts, _tail()])
-    TARGET.write_text(f"{TARGET.read_text().partition(MARK)[0]}{MARK}\n\n{tables}")
-    print(tables)
-
-
-def _part(name: str, reference: str, work: Path) -> str:
+def measure_image(name: str) -> Result:
+    """Every contender on one image."""
+    reference = images.IMAGES[name]()
     blobs = layer_blobs(reference)
-    with (work / "layers.tar").open("wb") as tar:
-        subprocess.run(["gzip", "-dc", *map(str, blobs)], stdout=tar, check=True)
-    compared = contenders(reference, work)
-    runs: dict[str, list[Measured]] = {contender.name: [] for contender in compared}
-    measure(compared[1].command)  # fills the store
-    for number in range(ROUNDS):
-        for contender in compared:
-            if contender.rounds == ROUNDS or number == ROUNDS - 1:
-                runs[contender.name].append(measure(f"timeout {PATIENCE} sh -c {shlex.quote(contender.command)}"))
-    size = sum(blob.stat().st_size for blob in blobs) / 1e6
-    unpacked = (work / "layers.tar").stat().st_size / 1e6
-    profile = (work / "needs.json").stat().st_size / 1e3
-    rows = [
-        f"## {name}",
-        "",
-        f"{len(blobs)} layers of {size:.0f} MB, {unpacked:.0f} MB unpacked; profile {profile:.0f} KB.",
-        "",
-        "| | wall, s | of `gzip -dc` | processor, s | of `gzip -dc` | peak, MB |",
-        "|---|---|---|---|---|---|",
-    ]
-    floor = _median(runs["gzip -dc"])
-    for contender in compared:
-        mine = _median(runs[contender.name])
-        stopped = f", stopped after {PATIENCE} s" if mine.seconds > PATIENCE else ""
-        rows.append(
-            f"| {contender.name}{stopped} | {mine.seconds:.2f} | {mine.seconds / floor.seconds:.2f} | "
-            f"{mine.processor:.2f} | {mine.processor / floor.processor:.2f} | {mine.megabytes:.0f} |"
+    with tempfile.TemporaryDirectory(dir=cache_directory("bench")) as directory:
+        work = Path(directory)
+        with (work / "layers.tar").open("wb") as tar:
+            subprocess.run(["gzip", "-dc", *map(str, blobs)], stdout=tar, check=True)
+        rows = _in_turn(list(local(reference, work)))
+        with start_registry(work / "registry") as registry:
+            rows += _in_turn(list(remote(_pushed(registry, reference), work)))
+        for contender in today(work):
+            if contender.name == speed_tables.OBJDUMP:
+                (work / "elf-files").write_text("".join(f"{path}\n" for path in _elf_files(work / "root")))
+            rows += _in_turn([contender])
+        return Result(
+            name=name,
+            code=_code(),
+            taken=time.strftime("%Y-%m-%d %H:%M"),
+            load=os.getloadavg()[1],
+            layers=len(blobs),
+            packed=sum(blob.stat().st_size for blob in blobs),
+            unpacked=(work / "layers.tar").stat().st_size,
+            profile=(work / "needs.json").stat().st_size,
+            rows=rows,
         )
-    return "\n".join(rows) + "\n"
 
 
-def _median(runs: list[Measured]) -> Measured:
-    return Measured(*(statistics.median(values) for values in zip(*runs, strict=True)))
+def _pushed(registry: Registry, reference: str) -> str:
+    name = registry.push(reference, "bench/image:1")
+    run(sys.executable, "-m", "imgcheck", "attach", name, "--plain-http", "--no-store", "--quiet",
+        cwd=CHECKOUT, env={**os.environ, "NO_PROXY": "*"})  # fmt: skip
+    return name
 
 
-def _head() -> str:
-    return (
-        f"imgcheck {__version__}, Python {platform.python_version()}, "
-        f"{os.cpu_count()} CPUs of {platform.machine()}; medians of {ROUNDS} runs in turn (of one where a command "
-        "takes the place of many). The pipeline of today is the sum of the last four rows.\n"
+def _elf_files(root: Path) -> Iterator[Path]:
+    for directory, _, names in os.walk(root):
+        for name in names:
+            path = Path(directory, name)
+            if path.is_file() and not path.is_symlink():
+                with path.open("rb") as file:
+                    if file.read(4) == b"\x7fELF":
+                        yield path
+
+
+def _in_turn(contenders: list[Contender]) -> list[Row]:
+    """Each contender's row: the first run is watched, the others are timed, in turn, so that a busy moment hits all."""
+    first = {each.name: _run(each, watch_memory=True) for each in contenders}
+    runs: dict[str, list[Measured]] = {each.name: [first[each.name]] if each.once else [] for each in contenders}
+    for number in range(ROUNDS):
+        for each in contenders:
+            long = first[each.name].seconds > LONG
+            if not each.once and (number < ROUNDS - 1 or not long):
+                runs[each.name].append(_run(each))
+    return [_row(name, taken, first[name].megabytes) for name, taken in runs.items()]
+
+
+def _run(contender: Contender, watch_memory: bool = False) -> Measured:
+    print(f"{time.strftime('%H:%M:%S')} {contender.name}", file=sys.stderr, flush=True)
+    return measure(f"timeout {PATIENCE} sh -c {shlex.quote(contender.command)}", watch_memory)
+
+
+def _row(name: str, runs: list[Measured], megabytes: float) -> Row:
+    seconds = statistics.median(run.seconds for run in runs)
+    stopped = PATIENCE if seconds >= PATIENCE else 0
+    return Row(name, seconds, statistics.median(run.processor for run in runs), megabytes, stopped)
+
+
+def measure_growth() -> Growth:
+    """The cold answer for images that differ in one size alone."""
+    return Growth(
+        code=_code(),
+        taken=time.strftime("%Y-%m-%d %H:%M"),
+        load=os.getloadavg()[1],
+        code_size=[_point(images.code(size)) for size in (50, 100, 200, 400, 0)],
+        files=[_point(images.files(count)) for count in (10_000, 30_000, 100_000, 300_000)],
+        layers=[_point(images.layers(count)) for count in (5, 10, 20, 40)],
     )
 
 
-def _tail() -> str:
-    load = os.getloadavg()[0]
-    return f"Load of the machine at the end: {load:.1f}; processor time is the steadier figure where it is high.\n"
+def _point(reference: str) -> Point:
+    with tempfile.TemporaryDirectory(dir=cache_directory("bench")) as directory:
+        needs = Path(directory, "needs.json")
+        command = f"{_imgcheck(reference, Path(directory))} --no-store"
+        taken = [_run(Contender(reference.rpartition("/")[2], command)) for _ in range(2)]
+        profile = decode(needs.read_bytes(), ImageProfile, str(needs))
+        return Point(
+            code=sum(facts.size for facts in profile.objects.values()),
+            files=_members(reference),
+            layers=len(profile.layers),
+            seconds=min(run.seconds for run in taken),
+            processor=min(run.processor for run in taken),
+            profile=needs.stat().st_size,
+        )
+
+
+def _members(reference: str) -> int:
+    from imgcheck.sources.open import open_image
+
+    with open_image(reference) as image:
+        return sum(1 for layer in image.layers for _ in layer.entries())
+
+
+def _code() -> str:
+    """A digest of all of imgcheck: results of other code count as missing."""
+    total = hashlib.sha256()
+    for path in sorted((CHECKOUT / "imgcheck").rglob("*.py")):
+        total.update(path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def _kept(name: str) -> Path:
+    return cache_directory("bench", KEPT) / f"{name.replace(' ', '-')}.json"
+
+
+def _known(name: str) -> Result | Growth | None:
+    """What was measured of `name` by whatever code, where anything was."""
+    try:
+        return msgspec.json.decode(_kept(name).read_bytes(), type=Growth if name == GROWTH else Result)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def main(arguments: list[str]) -> None:
+    """Measure what was named, or all, and write the tables of everything that is known."""
+    names = [*images.IMAGES, GROWTH]
+    chosen = [name for name in arguments if name != "--missing"] or names
+    if unknown := set(chosen) - set(names):
+        sys.exit(f"no such image: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    for name in chosen:
+        known = _known(name)
+        if "--missing" in arguments and known and known.code == _code():
+            continue
+        found = measure_growth() if name == GROWTH else measure_image(name)
+        _kept(name).write_bytes(msgspec.json.encode(found))
+        print(speed_tables.growth(found) if isinstance(found, Growth) else speed_tables.image(found), flush=True)
+    results = [known for name in names if (known := _known(name))]
+    speed_tables.write(results)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,78 @@
+"""Runs a command and tells what it cost: wall time, processor time, peak memory."""
+
+import os
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.tools import CHECKOUT
+
+_LOOKS_A_SECOND = 5
+
+
+class Measured(NamedTuple):
+    """The cost of one run of a command with all processes that it starts."""
+
+    seconds: float
+    """Wall time."""
+    processor: float
+    """User and system time, seconds."""
+    megabytes: float = 0.0
+    """Largest sum of proportional set sizes (shared pages counted once) that was seen; 0 where nobody looked."""
+
+
+def measure(command: str, watch_memory: bool = False) -> Measured:
+    """Run a shell command with its output thrown away; AssertionError where it fails.
+
+    Looking at memory makes a process with gigabytes slower, so the runs whose time counts go unwatched.
+    """
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        ["sh", "-c", command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "NO_PROXY": "*"},
+        start_new_session=True,
+    )
+    peak = [0.0]
+    watcher = threading.Thread(target=_watch, args=(process, peak), daemon=True)
+    if watch_memory:
+        watcher.start()
+    said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if watch_memory:
+        watcher.join()
+    if process.returncode not in (0, STOPPED):
+        raise AssertionError(f"{command}: exit status {process.returncode}\n{said.decode(errors='replace')[-2000:]}")
+    return Measured(seconds, usage.ru_utime + usage.ru_stime, peak[0])
+
+
+STOPPED = 124
+"""Exit status of `timeout` where it stopped the command."""
+
+
+def _watch(process: subprocess.Popen, peak: list[float]) -> None:
+    while process.returncode is None:
+        peak[0] = max(peak[0], sum(_megabytes(pid) for pid in _descendants(process.pid)))
+        time.sleep(1 / _LOOKS_A_SECOND)
+
+
+def _descendants(pid: int) -> list[int]:
+    found = [pid]
+    for parent in found:
+        with suppress(OSError):
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def _megabytes(pid: int) -> float:
+    with suppress(OSError, IndexError, ValueError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    return 0.0
