@@ -1,4 +1,4 @@
-"""RUN001 to RUN012: what a runtime asks of the image and of the host before anything of the image runs."""
+"""RUN001 to RUN015: what a runtime asks of the image and of the host before anything of the image runs."""
 
 import posixpath
 import re
@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context
+from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.loader.tree import Tree
 
@@ -14,7 +15,12 @@ _DRIVERLESS = {"void", "none", ""}
 _COMPUTE = {"all", "compute"}
 _MENDED_ENVIRONMENT = "1.5.0"
 """First Apptainer whose environment script survives a backtick."""
-_WORKDIR_OPTIONS = {"apptainer": "--pwd {directory}", "charliecloud": "--cd={directory}"}
+_WORKDIR_OPTIONS = {
+    "apptainer": "--pwd {directory}",
+    "charliecloud": "--cd={directory}",
+    "shifter": "--entrypoint --workdir={directory}",
+}
+_SINGULARITY = "/.singularity.d"
 _HOMES = {"": "/root", "root": "/root", "0": "/root"}
 
 
@@ -32,6 +38,9 @@ def check(context: Context) -> Answers:
     _backtick(context, answers)
     _cuda_label(context, answers)
     _files_in_the_way(context, answers)
+    _own_scripts(context, answers)
+    _mountpoints(context, answers)
+    _preloaded(context, answers)
     return answers
 
 
@@ -398,6 +407,65 @@ def _brought(context: Context, name: str) -> bool:
     soname = f"{name.partition('.so')[0]}.so"
     libraries = host.libraries.value
     return not libraries or any(library.soname.startswith(soname) for library in libraries)
+
+
+def _own_scripts(context: Context, answers: Answers) -> None:
+    """RUN013."""
+    if context.runtime.family != "apptainer":
+        answers.answer("RUN013", "not-applicable", f"the runtime keeps nothing in {_SINGULARITY}")
+        return
+    tree = context.image.tree
+    findings = []
+    if _SINGULARITY in {*tree.directories, *tree.symlinks}:
+        target = tree.symlinks.get(_SINGULARITY)
+        evidence = (Evidence(path=_SINGULARITY, detail=f"a link to {target}" if target else "in the image"),)
+        findings.append(
+            context.finding("RUN013", "info", subject=_SINGULARITY, evidence=evidence, runtime=context.runtime.title)
+        )
+    answers.conclude("RUN013", findings, f"the image does not ship {_SINGULARITY}")
+
+
+def _mountpoints(context: Context, answers: Answers) -> None:
+    """RUN014."""
+    runtime = context.runtime
+    if not runtime.makes_directories:
+        answers.answer("RUN014", "not-applicable", "the runtime makes no mountpoint in a layer above the image")
+        return
+    present = {*context.image.tree.directories, *context.image.tree.symlinks}
+    missing = [path for path in runtime.makes_directories if path not in present]
+    findings = []
+    if missing:
+        evidence = tuple(Evidence(path=path, detail="not in the image") for path in missing)
+        findings.append(
+            context.finding(
+                "RUN014", "info", subject=runtime.id, evidence=evidence, runtime=runtime.title, first=missing[0]
+            )
+        )
+    answers.conclude("RUN014", findings, "the image has what the runtime mounts over")
+
+
+def _preloaded(context: Context, answers: Answers) -> None:
+    """RUN015."""
+    if context.runtime.family != "udocker":
+        answers.answer("RUN015", "not-applicable", "the runtime puts no library between the program and the C library")
+        return
+    image = context.image
+    objects = {record.path: image.objects[record.object] for record in image.files}
+    static = [path for path in context.roots.entries if path in objects and _is_static(objects[path])]
+    unnamed = not any(component.path.endswith("/os-release") for component in image.components)
+    evidence = [Evidence(path=path, detail="statically linked") for path in static]
+    if unnamed:
+        evidence.append(Evidence(path="/etc/os-release", detail="names no distribution"))
+    findings = []
+    if evidence:
+        variant = "static" if static else ""
+        findings.append(context.finding("RUN015", "info", subject="udocker", evidence=tuple(evidence), variant=variant))
+    answers.conclude("RUN015", findings, "the image names its distribution, and its command is linked dynamically")
+
+
+def _is_static(facts: CodeFacts) -> bool:
+    linkage = facts.linkage
+    return linkage is not None and linkage.type == "executable" and not linkage.interpreter
 
 
 def _installed_version(context: Context) -> str:

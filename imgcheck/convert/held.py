@@ -27,9 +27,10 @@ _FAMILIES = {
 _ENTERED = "the printed command enters WORKDIR"
 _QUOTED = "imgcheck writes ENV in a form that every shell reads alike"
 _ADDED = "added by the conversion"
+_REPLACED = "replaced by the conversion"
 _MENDED = {
-    "sandbox": {"RUN009": _ENTERED, "RUN010": _QUOTED},
-    "sif": {"RUN009": _ENTERED, "RUN010": _QUOTED},
+    "sandbox": {"RUN009": _ENTERED, "RUN010": _QUOTED, "RUN013": _REPLACED, "RUN014": _ADDED},
+    "sif": {"RUN009": _ENTERED, "RUN010": _QUOTED, "RUN013": _REPLACED, "RUN014": _ADDED},
     "udocker": {"RUN004": _ADDED, "RUN005": _ADDED, "RUN006": "written as uid:gid", "RUN007": _ADDED},
     "charliecloud": {"RUN004": _ADDED, "RUN009": _ENTERED},
 }

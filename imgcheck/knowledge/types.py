@@ -93,6 +93,8 @@ class Runtime(Data, frozen=True):
     """Files without which it cannot start the container."""
     requires_one_directory: tuple[str, ...] = ()
     """Directories of which the image must have one, since the driver's libraries are placed there."""
+    makes_directories: tuple[str, ...] = ()
+    """Directories that it mounts over, and makes in a layer above the image where that lacks them and it may."""
     refuses_files: tuple[str, ...] = ()
     """Files of the image beside which it places no driver unless it is forced to. The same holds for those of
     `libraries` in the directory that it chooses among `requires_one_directory`."""

@@ -4,8 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from imgcheck.check.runtime import check
+from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.host import HostLibrary, InstalledRuntime, known
-from imgcheck.documents.image import ImageConfig, TreeIndex
+from imgcheck.documents.image import Component, ImageConfig, TreeIndex
+from imgcheck.documents.report import Finding
+from imgcheck.loader.roots import Roots
 from tests.check.contexts import CUDA, KNOWLEDGE, code, context, cpu, findings, outcome
 
 FULL_TREE = TreeIndex(
@@ -155,7 +158,7 @@ def test_nvidia_docker_1_compares_the_cuda_label(driver: str, result: str) -> No
 def test_every_runtime_answers_every_rule_once(runtime: str) -> None:
     answers = check(context({"/app": CUDA}, runtime=runtime, tree=FULL_TREE))
     rules = [result.rule for result in answers.checks]
-    assert rules == [f"RUN{number:03}" for number in range(1, 13)]
+    assert rules == [f"RUN{number:03}" for number in range(1, 16)]
 
 
 MULTIARCH = "/usr/lib/x86_64-linux-gnu"
@@ -219,3 +222,50 @@ def test_a_dangling_link_stops_the_copy_without_an_error() -> None:
     result, (finding,) = way(links={link: "libcuda.so.410.48"})
     assert result == "risk"
     assert finding.predicted_error == f"Info: nvidia file already exists {link} , use --force to overwrite"
+
+
+def test_apptainer_keeps_scripts_that_the_image_ships() -> None:
+    tree = TreeIndex(directories=(*FULL_TREE.directories, "/.singularity.d"))
+    result, (finding,) = judged("apptainer-nv", "RUN013", tree=tree)
+    assert (result, finding.severity) == ("ok", "info")
+    link = TreeIndex(symlinks={"/.singularity.d": "opt/real"})
+    assert "opt/real" in judged("singularity", "RUN013", tree=link)[1][0].evidence[0].detail
+    assert judged("apptainer", "RUN013") == ("ok", [])
+    assert judged("udocker", "RUN013", tree=tree)[0] == "not-applicable"
+
+
+def test_apptainer_makes_mountpoints_only_where_it_may() -> None:
+    result, (finding,) = judged("apptainer", "RUN014", tree=TreeIndex(directories=("/dev", "/proc", "/sys", "/tmp")))
+    assert (result, finding.severity) == ("ok", "info")
+    assert [evidence.path for evidence in finding.evidence] == ["/var/tmp", "/home", "/root"]
+    everything = TreeIndex(
+        directories=("/dev", "/proc", "/sys", "/tmp", "/var/tmp", "/home"), symlinks={"/root": "home"}
+    )
+    assert judged("apptainer", "RUN014", tree=everything) == ("ok", [])
+    assert judged("docker", "RUN014", tree=TreeIndex())[0] == "not-applicable"
+
+
+def preloaded(component: Component | None, interpreter: str) -> list[Finding]:
+    facts = CodeFacts(1000, Linkage(64, "x86_64", type="executable", interpreter=interpreter))
+    components = (component,) if component else ()
+    given = context({"/app": facts}, runtime="udocker", tree=FULL_TREE, components=components)
+    return findings(check(replace(given, roots=Roots(entries=("/app",)))), "RUN015")
+
+
+def test_udockers_f_modes_want_a_named_distribution_and_a_dynamic_program() -> None:
+    debian = Component("Debian GNU/Linux", "12", "/etc/os-release")
+    assert preloaded(debian, "/lib64/ld-linux-x86-64.so.2") == []
+    (unnamed,) = preloaded(None, "/lib64/ld-linux-x86-64.so.2")
+    assert unnamed.severity == "info"
+    assert unnamed.evidence[0].path == "/etc/os-release"
+    (static,) = preloaded(debian, "")
+    assert static.evidence[0].path == "/app"
+    assert judged("docker", "RUN015")[0] == "not-applicable"
+
+
+def test_shifter_enters_the_working_directory_only_when_asked() -> None:
+    config = ImageConfig(entrypoint=("./run.sh",), working_directory="/app")
+    result, (finding,) = judged("shifter", "RUN009", config=config)
+    assert result == "fail"
+    assert "--workdir=/app" in finding.remedy
+    assert judged("shifter", "RUN009", config=ImageConfig(entrypoint=("/run.sh",)))[0] == "ok"
