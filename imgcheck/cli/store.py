@@ -9,6 +9,7 @@ from pathlib import Path
 from imgcheck.cli import FOUND, OK, options
 from imgcheck.errors import ImgcheckError, UsageError
 from imgcheck.profile.store import DEFAULT_LIMIT, Store, StoredFile, open_store
+from imgcheck.report.text import safe
 
 _EXAMPLES = """
 imgcheck store ls
@@ -24,6 +25,8 @@ def run(arguments: Sequence[str]) -> int:
     limit = {"type": options.size, "default": DEFAULT_LIMIT}
     parser.add_argument("--limit", metavar="SIZE", **limit, help="prune: keep at most this (default: 4G)")
     parsed = parser.parse_args(arguments)
+    if parsed.store and not parsed.store.exists():
+        raise UsageError(f"--store {parsed.store}: no such directory")
     store = open_store(parsed.store, key="")
     if store is None:
         raise UsageError("there is no home directory to keep facts in", "name the store with --store DIR")
@@ -33,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
 def _list(store: Store, _parsed: argparse.Namespace) -> int:
     files = list(store.files())
     for file in files:
-        print(_row(file))
+        print(f"{_row(file)}  {safe(store.reference(file))}".rstrip())
     print(f"{len(files)} entries, {sum(file.size for file in files)} bytes in {store.directory}")
     return OK
 

@@ -64,6 +64,12 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
     script: Script | None = None
 
 
+class _Named(msgspec.Struct, frozen=True):
+    """What is read of a profile to list it."""
+
+    reference: str = ""
+
+
 class LayerIndex(msgspec.Struct, frozen=True):
     """One layer without its bytes: every entry, and the facts of every file with code."""
 
@@ -189,6 +195,14 @@ class Store:
         except OSError:
             return  # what cannot be written does not grow
         self.prune()
+
+    def reference(self, file: StoredFile) -> str:
+        """The image that a profile was made of, as it was written then; empty for other files and damaged ones."""
+        payload = _payload(_read(file.path)) if file.kind == "profiles" else None
+        try:
+            return msgspec.msgpack.decode(payload, type=_Named).reference if payload else ""
+        except msgspec.MsgspecError:
+            return ""
 
     def damaged(self) -> Iterator[StoredFile]:
         """Files whose bytes do not match their checksum."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from imgcheck.cli import main
 from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform
 from imgcheck.errors import SourceError
 from imgcheck.layers.stream import TarLayer
@@ -155,3 +156,24 @@ def test_default_place_follows_xdg_and_ignores_a_relative_one(monkeypatch: pytes
     assert default_directory() == tmp_path / ".cache" / "imgcheck"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
     assert default_directory() == tmp_path / "x" / "imgcheck"
+
+
+def test_list_names_the_image_of_a_profile_and_sizes(
+    tmp_path: Path, program: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path / "store", "key")
+    digest = "sha256:" + "a" * 64
+    build_profile(
+        image_of(Counting(archive([file("p", program)])), config_digest=digest, reference="x/y:1\x1b"), SILENT, store
+    )
+    assert main(["store", "ls", "--store", str(tmp_path / "store")]) == 0
+    layer, profile, total = capsys.readouterr().out.splitlines()
+    assert layer.startswith("layer    ") and len(layer.split()) == 4
+    assert profile.startswith("profile  " + "a" * 64) and profile.split()[4] == "x/y:1\\x1b"
+    assert total == f"2 entries, {sum(kept.size for kept in store.files())} bytes in {tmp_path}/store"
+
+
+def test_store_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for action in ("ls", "prune", "verify"):
+        assert main(["store", action, "--store", str(tmp_path / "typo")]) == 2
+        assert f"--store {tmp_path}/typo: no such directory" in capsys.readouterr().err
