@@ -14,7 +14,7 @@ from imgcheck.documents.report import Report, Requirement
 from imgcheck.knowledge import Knowledge
 from imgcheck.report.dockerfile import read_dockerfile
 from imgcheck.report.formats import FORMATS, Rendering
-from tests.tools import cache_directory, download, pip, pypi_directory
+from tests.tools import cache_directory, download, pip, pypi_directory, run
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +30,9 @@ def multitool() -> Path:
             settings = {"NODE_OPTIONS": "--use-system-ca", "npm_config_cache": f"{work}/cache"}
             download(*_npm(), "pack", "--silent", "--pack-destination", work, name, env=os.environ | settings)
             (archive,) = Path(work).glob("*.tgz")
-            with tarfile.open(archive) as packed:
-                packed.extractall(work, ["package/sarif-2.1.0.json", "package/Sarif.Multitool"], filter="data")
+            # By tar: Debian's Python 3.11.2 has no filters for what tarfile unpacks, and later ones insist on one.
+            wanted = ("package/sarif-2.1.0.json", "package/Sarif.Multitool")
+            run("tar", "--extract", "--no-same-owner", "--file", archive, "--directory", work, *wanted)
             (Path(work) / "package" / "Sarif.Multitool").chmod(0o755)
             (Path(work) / "package").rename(directory)
     return directory
