@@ -56,8 +56,14 @@ class Policy:
                 f"{self.dropped_set_id} setuid or setgid files lost that bit, as they would be root's on this host; "
                 "convert as an ordinary user to keep it"
             )
-        if self.devices:
-            found.append(f"{self.devices} device nodes became empty files: only root makes them; runtimes mount /dev")
-        if self.lost_xattrs:
-            found.append(f"{self.lost_xattrs} extended attributes (capabilities, labels) could not be kept")
-        return found
+        return found + lost(self.devices, self.lost_xattrs)
+
+
+def lost(devices: int, xattrs: int) -> list[str]:
+    """What no target holds, one sentence each."""
+    found = []
+    if devices:
+        found.append(f"{devices} device nodes became empty files: only root makes them; runtimes mount /dev")
+    if xattrs:
+        found.append(f"{xattrs} extended attributes (capabilities, labels) could not be kept")
+    return found

@@ -269,10 +269,10 @@ def _write_squashed(
         notes = list(launch.notes) + _add(job, gathered, launch, _common, *adders)
         around = plan(launch)
         offset = around.squashfs_offset if around else 0
-        files = write_squashfs(stage, "image", offset, layers, gathered, job.progress)
+        files, lost = write_squashfs(stage, "image", offset, layers, gathered, job.progress)
         size = _finish_file(stage, "image", mode, around)
         stage.publish("image", job.destination, job.options.force)
-        return _converted(job, command(launch), notes, files, size)
+        return _converted(job, command(launch), notes + lost, files, size)
 
 
 def _finish_file(stage: Stage, name: str, mode: int, around: SifPlan | None) -> int:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 from imgcheck.convert.disk import create_file, open_file, raw
 from imgcheck.convert.gather import Gathered
+from imgcheck.convert.policy import lost
 from imgcheck.convert.stage import Stage
 from imgcheck.convert.tarout import LAST_SECOND, TarWriter
 from imgcheck.errors import ConvertError
@@ -66,14 +67,17 @@ def _spooled(layer: TarLayer, stage: Stage, name: str) -> TarLayer:
 
 def write_squashfs(
     stage: Stage, name: str, offset: int, layers: tuple[Layer, ...], gathered: Gathered, progress: Progress
-) -> int:
-    """Write the tree as squashfs into the new file `name` of the stage, `offset` bytes in. Returns the entries.
+) -> tuple[int, list[str]]:
+    """Write the tree as squashfs into the new file `name` of the stage, `offset` bytes in.
 
-    Raises ConvertError where squashfs-tools are missing, too old or fail.
+    Returns the number of entries, and what was lost, one sentence each. Raises ConvertError where squashfs-tools are
+    missing, too old or fail.
     """
     root = gathered.tree.root
     with _sqfstar(stage, name, offset, root) as write:
-        return _Streamer(TarWriter(write), gathered).stream(layers, progress)
+        tar = TarWriter(write)
+        _Streamer(tar, gathered).stream(layers, progress)
+    return tar.members, lost(tar.devices, tar.lost_xattrs)
 
 
 @contextmanager
@@ -155,7 +159,7 @@ class _Streamer:
         else:
             self._tar.member(path, node)
 
-    def stream(self, layers: tuple[Layer, ...], progress: Progress) -> int:
+    def stream(self, layers: tuple[Layer, ...], progress: Progress) -> None:
         for index, layer in enumerate(layers):
             for ordinal, (_entry, content) in enumerate(layer.entries(progress)):
                 winner = self._winners.pop((index, ordinal), None)
@@ -166,7 +170,6 @@ class _Streamer:
         for path, node in self._later:
             self._tar.hardlink(path, self._first[node], node)
         self._tar.end()
-        return self._tar.members
 
     def _write(self, path: bytes, node: Node, content: Content | None) -> None:
         if content is None:

@@ -25,10 +25,16 @@ class TarWriter:
         self._write = write
         self._view = memoryview(bytearray(_CHUNK))
         self.members = 0
+        self.devices = 0
+        """Device nodes, which became empty files."""
+        self.lost_xattrs = 0
 
     def member(self, path: bytes, node: Node, size: int = 0) -> None:
         """The header of a Node. A regular file's `size` bytes follow by `content` or `data`."""
-        mode = node.mode & 0o777 if node.kind in ("character", "block") else node.mode
+        mode = node.mode
+        if node.kind in ("character", "block"):
+            self.devices += 1
+            mode &= 0o777
         link = raw(node.link) if node.kind == "symlink" else b""
         name = path + b"/" if node.kind == "directory" else path
         self._header(name, _TYPES[node.kind], mode, size, node.mtime, link, node.xattrs)
@@ -60,6 +66,7 @@ class TarWriter:
     ) -> None:
         self.members += 1
         records = [(b"SCHILY.xattr." + raw(key), value) for key, value in xattrs.items() if key.startswith("user.")]
+        self.lost_xattrs += len(xattrs) - len(records)
         if len(name) > 100 or not name.isascii():
             records.append((b"path", name))
         if len(link) > 100 or not link.isascii():

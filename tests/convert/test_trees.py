@@ -134,3 +134,15 @@ def test_umoci_unpacks_the_same_tree(name, layout_of, public_tmp):
 
 def _named(layers: list, path: str) -> bool:
     return any(os.path.normpath(key).lstrip("/") == path for members in layers for key in members)
+
+
+@pytest.mark.parametrize("target", ["rootfs", "sandbox", "sif", "enroot", "udocker"])
+def test_what_a_target_cannot_hold_is_said(target, converted, tmp_path):
+    image = ImageBuilder(entrypoint=("/a",))
+    image.layer(build({"dev/sda": Device("block", 0o660), "a": Reg(b"x", xattrs={"security.capability": b"x"})}))
+    notes = converted(image, target, tmp_path / "made").notes
+    assert any(note.startswith("1 device nodes became empty files") for note in notes)
+    assert any(note.startswith("1 extended attributes") for note in notes)
+    plain = ImageBuilder(entrypoint=("/a",)).layer(build({"a": Reg(b"x", xattrs={"user.k": b"v"})}))
+    notes = converted(plain, target, tmp_path / "plain").notes
+    assert not any("device nodes" in note or "extended attributes" in note for note in notes)
