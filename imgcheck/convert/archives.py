@@ -74,8 +74,7 @@ def write_docker_archive(image: Image, stage: Stage, name: str, options: Convert
     config = _config(image, blobs)
     config_name = hashlib.sha256(config).hexdigest() + ".json"
     names = [f"{blob.digest.removeprefix('sha256:')}.tar" for blob in blobs]
-    tag = image_name(options.name, image.reference)
-    tags = [tag if ":" in tag else f"{_repository(image.reference)}:{tag}"]
+    tags = [tagged_name(options.name, image.reference)]
     manifest = _json([{"Config": config_name, "RepoTags": tags, "Layers": names}])
     with create_file(stage.fd, name) as file:
         tar = TarWriter(file.write)
@@ -97,6 +96,12 @@ def image_name(name: str, reference: str) -> str:
         return name
     tag = reference.partition("@")[0].rpartition(":")[2]
     return tag if _TAG.match(tag) and tag != reference else "latest"
+
+
+def tagged_name(name: str, reference: str) -> str:
+    """NAME:TAG under which an archive is loaded."""
+    tag = image_name(name, reference)
+    return tag if ":" in tag else f"{_repository(reference)}:{tag}"
 
 
 def _repository(reference: str) -> str:

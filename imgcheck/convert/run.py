@@ -129,7 +129,7 @@ def _common(additions: Additions, launch: Launch) -> None:
     add_common(additions, launch)
 
 
-def _write_tree(job: Job, command: Callable[[Launch], str], *adders: Add) -> Converted:
+def _write_tree(job: Job, command: Callable[[_Tree], str], *adders: Add) -> Converted:
     """A target that is one directory: the tree itself."""
     refuse_existing(job.destination, job.options.force)
     with staged(job.destination.parent) as stage:
@@ -137,7 +137,7 @@ def _write_tree(job: Job, command: Callable[[Launch], str], *adders: Add) -> Con
         tree.add(job, *adders)
         files = tree.place("tree")
         _publish(job, stage, "tree")
-        return _converted(job, command(tree.launch), tree.notes, files, tree.store.size)
+        return _converted(job, command(tree), tree.notes, files, tree.store.size)
 
 
 def _publish(job: Job, stage: Stage, name: str) -> None:
@@ -150,12 +150,17 @@ def _converted(job: Job, command: str, notes: list[str], files: int, size: int) 
 
 
 def _rootfs(job: Job) -> Converted:
-    return _write_tree(job, lambda launch: _rootfs_command(launch, job.destination))
+    return _write_tree(job, lambda tree: _rootfs_command(tree, job.destination))
 
 
-def _rootfs_command(launch: Launch, destination: Path) -> str:
+def _rootfs_command(tree: _Tree, destination: Path) -> str:
+    launch, directory = tree.launch, tree.launch.working_directory
+    node = tree.gathered.tree.lookup(directory)
+    if node is None or node.kind != "directory":
+        tree.notes.append(f"WORKDIR {directory!r} is no directory of the image: Docker makes it at the start")
+        directory = "/"
     environment = (f"{name}={value}" for name, value in launch.environment.items())
-    place = (f"--root={destination}", f"--wd={launch.working_directory}")
+    place = (f"--root={destination}", f"--wd={directory}")
     return words(("env", "-i", *environment, "unshare", "--map-root-user", *place, *launch.argv))
 
 
@@ -163,7 +168,7 @@ def _sandbox(job: Job) -> Converted:
     destination = str(job.destination)
     return _write_tree(
         job,
-        lambda launch: singularity.run_command(launch, destination),
+        lambda tree: singularity.run_command(tree.launch, destination),
         _common,
         singularity.add_singularity,
     )
@@ -174,7 +179,7 @@ def _charliecloud(job: Job) -> Converted:
         charliecloud.add_charliecloud(additions, launch, job.image.raw_config)
 
     destination = str(job.destination)
-    return _write_tree(job, lambda launch: charliecloud.run_command(launch, destination), _common, add)
+    return _write_tree(job, lambda tree: charliecloud.run_command(tree.launch, destination), _common, add)
 
 
 def _bundle(job: Job) -> Converted:
@@ -301,7 +306,9 @@ def _oci(job: Job) -> Converted:
 
 
 def _docker_archive(job: Job) -> Converted:
-    return _archive(job, archives.write_docker_archive, words(("docker", "load", f"--input={job.destination}")))
+    load = words(("docker", "load", f"--input={job.destination}"))
+    start = words(("docker", "run", archives.tagged_name(job.options.name, job.image.reference)))
+    return _archive(job, archives.write_docker_archive, f"{load} && {start}")
 
 
 _WRITERS: dict[str, Callable[[Job], Converted]] = {

@@ -96,6 +96,9 @@ def notes(launch: Launch) -> list[str]:
     blank = [name for name, value in launch.environment.items() if value != value.strip()]
     if blank:
         found.append(f"ENV {', '.join(blank)}: udocker strips white space from both ends of a value")
+    expanded = [name for name, value in launch.environment.items() if "$" in value or "`" in value]
+    if expanded:
+        found.append(f"ENV {', '.join(expanded)}: in udocker's S1 mode a shell of Apptainer expands $ and backticks")
     return found
 
 
