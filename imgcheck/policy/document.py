@@ -30,12 +30,19 @@ class RequiredHost(_Part, frozen=True):
     profile: str = ""
     """Path or glob of host files, relative to the policy; equal ones count as one kind."""
     arch: str = ""
+    """Architecture: amd64, x86_64, arm64, ppc64le."""
     cpu: str = ""
+    """A microarchitecture (haswell, zen3), an x86-64 level (x86-64-v3) or a product (Xeon Gold 6148)."""
     gpus: tuple[str, ...] = ()
+    """Names of GPUs, each of which must be served; ["none"] where there is none."""
     driver: str = ""
+    """Version of the NVIDIA driver, or its branch: 535.104.05, 535; "none" where there is none."""
     cuda: str = ""
+    """CUDA version of the driver, where its own is not known."""
     glibc: str = ""
+    """Version of the host's C library, which bounds what a runtime injects."""
     kernel: str = ""
+    """Version of the Linux kernel."""
     runtimes: tuple[str, ...] = ()
     """Under each of these it must work there; those of the policy where empty."""
 
@@ -44,7 +51,9 @@ class Waiver(_Part, frozen=True):
     """`[[waiver]]`: findings that somebody answers for, until a day."""
 
     rule: str
+    """Id of the rule: CPU001."""
     reason: str
+    """Who accepts it, and why."""
     expires: datetime.date
     """The last day on which it holds."""
     path: str = ""
@@ -62,12 +71,17 @@ class Policy(_Part, frozen=True):
     """The whole file."""
 
     host: tuple[RequiredHost, ...] = ()
+    """Machines that every image must work on."""
     runtimes: tuple[str, ...] = ()
+    """Under each of these it must work; empty: the best of those found on the host decides."""
     fail_on: FailOn = "fail"
+    """From this level on the exit status is 1."""
     allow_unknown: bool = False
+    """An undecided verdict exits with 0, not 3."""
     baseline: str = ""
     """Path of a baseline, relative to the policy."""
     waiver: tuple[Waiver, ...] = ()
+    """Findings that somebody answers for, until a day."""
     severity: dict[str, Severity] = {}
     """Rule id to the severity that its findings shall have."""
 
