@@ -127,7 +127,8 @@ def growth(found: Growth) -> str:
     return "\n".join([
         "## Growth",
         "",
-        f"Cold, one image a line, the better of two runs. Measured {found.taken}, load {found.load:.1f}. The "
+        "Cold, one image a line, the better of two runs where they take less than five seconds. "
+        f"Measured {found.taken}, load {found.load:.1f}. The "
         "first curve takes the ELF files of the TensorFlow and PyTorch wheels, smallest first; its last line has all.",
         "",
         _curve("MB of code", found.code_size, lambda point: point.code / 1e6, "per 100 MB", 100),
@@ -155,8 +156,8 @@ def write(found: Sequence[Result | Growth]) -> None:
     results = [each for each in found if isinstance(each, Result)]
     parts = [
         f"imgcheck {__version__}, Python {platform.python_version()}, {os.cpu_count()} CPUs of {platform.machine()}. "
-        "Medians of two or three runs in turn after one that is not timed (it tells the peak memory); of one run where "
-        "a command takes the place of many. Today's tools are `skopeo copy` and the last four rows.\n",
+        "Medians of one to three runs in turn after one that is not timed (it tells the peak memory); a single run "
+        "where a command takes the place of many. Today's tools are `skopeo copy` and the last four rows.\n",
         summary(results),
         *(image(each) for each in results),
         *(growth(each) for each in found if isinstance(each, Growth)),
