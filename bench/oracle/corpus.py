@@ -158,7 +158,8 @@ def _package(entry: dict) -> Case:
     if not place.exists() or not any(place.iterdir()):
         with tempfile.TemporaryDirectory(dir=place.parent) as work:
             options = ("-q", "--only-binary", ":all:", "--no-compile", "--target", f"{work}/files")
-            run(sys.executable, "-m", "pip", "install", *options, entry["name"], *entry.get("needs", ()))
+            wanted = entry["name"] + entry.get("version", "")
+            run(sys.executable, "-m", "pip", "install", *options, wanted, *entry.get("needs", ()))
             Path(work, "files").rename(place)
     start = f"import sys; sys.path[:0] = [{str(place)!r}]\n"
     # -S: the interpreter's own site-packages must not stand in for what was installed.
