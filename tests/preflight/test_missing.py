@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.tools import CHECKOUT
+from tests.tools import CHECKOUT, need
 
 UNDECIDED = 3
 DEMO = f"oci:{CHECKOUT}/demo/skylake512"
@@ -104,5 +104,6 @@ def test_an_unpacked_root_is_read_again_by_the_next_job(place, monkeypatch):
 
 
 def _children() -> list[str]:
-    text = subprocess.run(["ps", "-o", "args=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
+    command = [need("ps"), "-o", "args=", "--ppid", str(os.getpid())]
+    text = subprocess.run(command, capture_output=True, text=True).stdout
     return [line for line in text.splitlines() if "imgcheck" in line]
