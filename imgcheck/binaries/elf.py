@@ -8,7 +8,7 @@ System V gABI (elf.h).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -63,6 +63,66 @@ class Note:
     description: bytes
 
 
+# The layouts of the gABI, by byte order (numpy's `<` or `>`) and class (32 or 64).
+
+
+def _word(order: str, bits: int) -> str:
+    return order + ("u8" if bits == 64 else "u4")
+
+
+@cache
+def _ehdr(o: str, bits: int) -> np.dtype:
+    w = _word(o, bits)
+    return np.dtype([
+        ("ident", "V16"), ("type", o + "u2"), ("machine", o + "u2"), ("version", o + "u4"), ("entry", w),
+        ("phoff", w), ("shoff", w), ("flags", o + "u4"), ("ehsize", o + "u2"), ("phentsize", o + "u2"),
+        ("phnum", o + "u2"), ("shentsize", o + "u2"), ("shnum", o + "u2"), ("shstrndx", o + "u2"),
+    ])  # fmt: skip
+
+
+@cache
+def _phdr(o: str, bits: int) -> np.dtype:
+    if bits == 64:
+        names = ["type:4", "flags:4", "offset", "vaddr", "paddr", "filesz", "memsz", "align"]
+    else:
+        names = ["type:4", "offset", "vaddr", "paddr", "filesz", "memsz", "flags:4", "align"]
+    return np.dtype([(n.removesuffix(":4"), o + "u4" if n.endswith(":4") else _word(o, bits)) for n in names])
+
+
+@cache
+def _shdr(o: str, bits: int) -> np.dtype:
+    w = _word(o, bits)
+    return np.dtype([("name", o + "u4"), ("type", o + "u4"), ("flags", w), ("addr", w), ("offset", w), ("size", w),
+                     ("link", o + "u4"), ("info", o + "u4"), ("align", w), ("entsize", w)])  # fmt: skip
+
+
+@cache
+def _dyn(o: str, bits: int) -> np.dtype:
+    w = _word(o, bits)
+    return np.dtype([("tag", w.replace("u", "i")), ("value", w)])
+
+
+@cache
+def _symbol(o: str, bits: int) -> np.dtype:
+    if bits == 64:
+        return np.dtype([("name", o + "u4"), ("info", "u1"), ("other", "u1"), ("shndx", o + "u2"),
+                         ("value", o + "u8"), ("size", o + "u8")])  # fmt: skip
+    return np.dtype([("name", o + "u4"), ("value", o + "u4"), ("size", o + "u4"), ("info", "u1"),
+                     ("other", "u1"), ("shndx", o + "u2")])  # fmt: skip
+
+
+@cache
+def _rela(o: str, bits: int) -> np.dtype:
+    w = _word(o, bits)
+    return np.dtype([("offset", w), ("info", w), ("addend", w.replace("u", "i"))])
+
+
+@cache
+def _rel(o: str, bits: int) -> np.dtype:
+    w = _word(o, bits)
+    return np.dtype([("offset", w), ("info", w)])
+
+
 class Elf:
     """`data` seen as an ELF file. Raises ElfError where even its header cannot be believed."""
 
@@ -77,7 +137,7 @@ class Elf:
         self.order = "<" if self.data[5] == 1 else ">"
         if len(self.data) < (64 if self.bits == 64 else 52):
             raise ElfError("truncated ELF header: the file ends within it")
-        header = np.frombuffer(self.data, self._ehdr, 1)[0]
+        header = np.frombuffer(self.data, _ehdr(self.order, self.bits), 1)[0]
         self.osabi, self.abi_version = self.data[7], self.data[8]
         self.type = int(header["type"])
         self.e_machine = int(header["machine"])
@@ -94,36 +154,17 @@ class Elf:
         return "ppc64le" if name == "ppc64" and self.order == "<" else name
 
     @property
-    def _word(self) -> str:
-        return self.order + ("u8" if self.bits == 64 else "u4")
-
-    @property
-    def _ehdr(self) -> np.dtype:
-        o, w = self.order, self._word
-        return np.dtype([
-            ("ident", "V16"), ("type", o + "u2"), ("machine", o + "u2"), ("version", o + "u4"), ("entry", w),
-            ("phoff", w), ("shoff", w), ("flags", o + "u4"), ("ehsize", o + "u2"), ("phentsize", o + "u2"),
-            ("phnum", o + "u2"), ("shentsize", o + "u2"), ("shnum", o + "u2"), ("shstrndx", o + "u2"),
-        ])  # fmt: skip
-
-    @property
     def symbol_dtype(self) -> np.dtype:
         """Elf32_Sym or Elf64_Sym with the fields name, info, other, shndx, value, size."""
-        o = self.order
-        if self.bits == 64:
-            return np.dtype([("name", o + "u4"), ("info", "u1"), ("other", "u1"), ("shndx", o + "u2"),
-                             ("value", o + "u8"), ("size", o + "u8")])  # fmt: skip
-        return np.dtype([("name", o + "u4"), ("value", o + "u4"), ("size", o + "u4"), ("info", "u1"),
-                         ("other", "u1"), ("shndx", o + "u2")])  # fmt: skip
+        return _symbol(self.order, self.bits)
 
     @property
     def rela_dtype(self) -> np.dtype:
-        w = self._word
-        return np.dtype([("offset", w), ("info", w), ("addend", w.replace("u", "i"))])
+        return _rela(self.order, self.bits)
 
     @property
     def rel_dtype(self) -> np.dtype:
-        return np.dtype([("offset", self._word), ("info", self._word)])
+        return _rel(self.order, self.bits)
 
     def records(self, offset: int, dtype: np.dtype, count: int) -> np.ndarray:
         """Up to `count` records at file `offset`: as many as lie whole inside the file. A view, not a copy."""
@@ -144,27 +185,17 @@ class Elf:
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        o, w = self.order, self._word
-        if self.bits == 64:
-            names = ["type:4", "flags:4", "offset", "vaddr", "paddr", "filesz", "memsz", "align"]
-        else:
-            names = ["type:4", "offset", "vaddr", "paddr", "filesz", "memsz", "flags:4", "align"]
-        dtype = np.dtype([(n.removesuffix(":4"), o + "u4" if n.endswith(":4") else w) for n in names])
+        dtype = _phdr(self.order, self.bits)
         if int(self._header["phentsize"]) != dtype.itemsize:
             return ()
-        count = int(self._header["phnum"])
-        return tuple(
-            Segment(*(int(r[f]) for f in ("type", "flags", "offset", "vaddr", "filesz", "memsz", "align")))
-            for r in self.records(int(self._header["phoff"]), dtype, count)
-        )
+        raw = self.records(int(self._header["phoff"]), dtype, int(self._header["phnum"]))
+        fields = ("type", "flags", "offset", "vaddr", "filesz", "memsz", "align")
+        return tuple(map(Segment, *(raw[field].tolist() for field in fields)))
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """Section headers; empty where the file has none or they lie outside the file."""
-        o, w = self.order, self._word
-        dtype = np.dtype([("name", o + "u4"), ("type", o + "u4"), ("flags", w), ("addr", w), ("offset", w),
-                          ("size", w), ("link", o + "u4"), ("info", o + "u4"), ("align", w),
-                          ("entsize", w)])  # fmt: skip
+        dtype = _shdr(self.order, self.bits)
         offset, count = int(self._header["shoff"]), int(self._header["shnum"])
         if not offset or int(self._header["shentsize"]) != dtype.itemsize:
             return ()
@@ -176,8 +207,7 @@ class Elf:
         raw = self.records(offset, dtype, min(count, _SECTION_LIMIT))
         names = self._section_names(raw, names_index)
         fields = ("type", "flags", "addr", "offset", "size", "link", "info", "entsize")
-        columns = [raw[field].tolist() for field in fields]
-        return tuple(Section(name, *values) for name, *values in zip(names, *columns, strict=True))
+        return tuple(map(Section, names, *(raw[field].tolist() for field in fields)))
 
     def _section_names(self, raw: np.ndarray, index: int) -> list[str]:
         if index >= len(raw):
@@ -207,14 +237,19 @@ class Elf:
             if section is None or section.type == SHT_NOBITS:
                 return ()
             found = (section.offset, section.size)
-        dtype = np.dtype([("tag", self._word.replace("u", "i")), ("value", self._word)])
+        dtype = _dyn(self.order, self.bits)
         raw = self.records(found[0], dtype, min(found[1] // dtype.itemsize, _DYNAMIC_LIMIT))
         ends = np.flatnonzero(raw["tag"] == 0)
         raw = raw[: ends[0]] if len(ends) else raw
         return tuple(zip(raw["tag"].tolist(), raw["value"].tolist(), strict=True))
 
     def dynamic_value(self, tag: int) -> int | None:
-        return next((value for key, value in self.dynamic if key == tag), None)
+        return self._dynamic_values.get(tag)
+
+    @cached_property
+    def _dynamic_values(self) -> dict[int, int]:
+        """The first value of each tag."""
+        return dict(reversed(self.dynamic))
 
     @property
     def interpreter(self) -> str:

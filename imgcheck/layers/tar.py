@@ -128,7 +128,7 @@ class _Stream:
         raise LayerError(f"{self.name}: truncated: the data end inside {what}", hint="fetch the layer again")
 
 
-class _Body:
+class Body:
     """Content of the member at hand; one object serves all members of an archive."""
 
     __slots__ = ("left", "path", "stream")
@@ -143,6 +143,16 @@ class _Body:
         self.stream.readinto(memoryview(buffer)[:count], self.path)
         self.left -= count
         return count
+
+    def piece(self) -> memoryview:
+        """What is in hand of the bytes that are left, not copied and good until more is asked for; empty at the end."""
+        stream = self.stream
+        if self.left and stream.at >= len(stream.data) and not stream.fill():
+            stream.truncated(self.path)
+        piece = stream.data[stream.at : stream.at + self.left]
+        stream.at += len(piece)
+        self.left -= len(piece)
+        return piece
 
     def read(self, size: int = -1) -> bytes:
         count = self.left if size < 0 else min(size, self.left)
@@ -160,7 +170,7 @@ class _Body:
 class _SparseBody:
     """Content of a sparse member: its segments with zeros between them."""
 
-    def __init__(self, body: _Body, segments: Segments, size: int) -> None:
+    def __init__(self, body: Body, segments: Segments, size: int) -> None:
         self._body = body
         self._segments = iter([*segments, (size, 0)])
         self._next = next(self._segments)
@@ -203,7 +213,7 @@ def _zero(buffer: memoryview) -> None:
 class _Reader:
     def __init__(self, stream: _Stream) -> None:
         self.stream = stream
-        self.body = _Body(stream)
+        self.body = Body(stream)
         self.numbers: dict[bytes, int] = {}
         self.owners: dict[bytes, tuple[int, int, int]] = {}
         self.sums: dict[bytes, int] = {}
@@ -268,8 +278,8 @@ class _Reader:
     def _pass_plain(self, select: Select) -> list[str]:
         """Paths of the files from here on that `select` does not want, as far as the chunk in hand shows it at once.
 
-        Takes what is ordinary in every respect, long names included, and leaves the rest to `members`: a header that
-        is not known to be right, a number not met before, a path to be cleaned, a member at the end of the chunk.
+        Takes what is ordinary in every respect, long names included, and leaves the rest to `members`: other kinds,
+        a path to be cleaned, a member at the end of the chunk.
         """
         stream, numbers, owners, sums = self.stream, self.numbers, self.owners, self.sums
         data, unpack_from, adler32 = stream.data, _LONGER_HEADER.unpack_from, zlib.adler32
@@ -279,15 +289,27 @@ class _Reader:
         long, paths, length = b"", [], 0
         while at <= last:
             name, owner, size, mtime, checksum, flag, prefix, first = unpack_from(data, at)
-            length = numbers.get(size, -1)
-            if adler32(data[at : at + BLOCK]) & 0xFFFF != sums.get(checksum) or length < 0:
+            if adler32(data[at : at + BLOCK]) & 0xFFFF != sums.get(checksum):
+                if not any(data[at : at + BLOCK]):
+                    break
+                self._check(bytes(data[at : at + BLOCK]), checksum)
+            if flag != b"0" and flag != b"L":
                 break
-            if flag == b"L" and not long and 1 < length <= BLOCK:
+            length = numbers.get(size)
+            if length is None and (length := self._number(size, "size")) < 0:
+                break
+            if flag == b"L":
+                if long or not 1 < length <= BLOCK:
+                    break
                 long = bytes(data[at + BLOCK : at + BLOCK + length])
                 at += 2 * BLOCK
                 continue
-            if flag != b"0" or prefix or owner not in owners or mtime not in numbers:
+            if prefix:
                 break
+            if owner not in owners:
+                self._owner(owner)
+            if mtime not in numbers:
+                self._number(mtime, "mtime")
             try:
                 path = (long or name).partition(b"\0")[0].decode()
             except UnicodeDecodeError:
@@ -371,15 +393,16 @@ class _Reader:
         return True
 
     def _check(self, block: bytes, checksum: bytes) -> None:
-        """Verify the checksum, and remember what Adler-32 makes of a header that is right.
+        """Verify the checksum, and remember what Adler-32 makes of any header that has it.
 
         Adler-32's low half is 1 + the sum of the bytes modulo 65521, and the fastest such sum within reach; the
         checksum field itself counts as eight spaces.
         """
         digits = checksum.partition(b"\0")[0].strip(b" ")
         stored = int(digits, 8) if digits and _OCTAL_DIGITS.issuperset(digits) else -1
-        if sum(block) - sum(checksum) + 256 == stored:
-            _bound(self.sums)[checksum] = (stored + sum(checksum) - 256 + 1) % _ADLER_BASE
+        expected = (stored + sum(checksum) - 256 + 1) % _ADLER_BASE
+        if stored >= 0 and zlib.adler32(block) & 0xFFFF == expected:
+            _bound(self.sums)[checksum] = expected
             return
         # Some old writers summed signed bytes.
         signed = sum(byte - 256 if byte > 127 else byte for byte in block[:148] + b" " * 8 + block[156:])

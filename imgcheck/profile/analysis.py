@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing, suppress
 
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.layers.entry import Entry
+from imgcheck.layers.tar import Body
 from imgcheck.profile.worker import MOST_FILES, Engines, Memory, Worker
 from imgcheck.sources.model import Content
 
@@ -114,7 +115,7 @@ class Analysis:
         while len(piece):
             digest.update(piece)
             memory.write(piece)
-            piece = self._buffer[: content.readinto(self._buffer)]
+            piece = content.piece() if isinstance(content, Body) else self._buffer[: content.readinto(self._buffer)]
         return digest.hexdigest()
 
     def _add(self, job: _Job) -> str:

@@ -5,7 +5,8 @@ Files are handed over as a memfd, several small ones in one, which the worker ma
 
 To a worker: `<I` number of files, then `<QQ` offset and size of each, with the descriptor; from it, for each in turn,
 `<Q` length and a msgpack CodeFacts (or nil). To the process that forks: `<i` 0 with the socket of a worker to be, which
-`<i` process id answers; or `<i` id of a worker that is gone, which `<i` its exit status answers.
+`<i` process id answers (-1: none can be forked); or `<i` id of a worker that is gone, which `<i` its exit status
+answers.
 """
 
 import gc
@@ -19,7 +20,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import accumulate
 
 import msgspec
@@ -31,6 +31,7 @@ _PLACE = struct.Struct("<QQ")
 _LENGTH = struct.Struct("<Q")
 _PROCESS = struct.Struct("<i")
 _FORK = 0
+_FAILED = -1
 _ALIGNMENT = 64
 """Of files that share a memfd: a cache line, and more than any number in a file wants."""
 MOST_FILES = 64
@@ -38,6 +39,8 @@ MOST_FILES = 64
 _PATIENCE = 120
 _PATIENCE_PER_MIB = 2
 """Seconds after which a worker is given up: some hundred times what any file takes on a loaded machine."""
+_PARTING = 5
+"""Seconds that the process which forks may take to end itself and its workers."""
 _POPULATED = 16 << 20
 """Bytes of a memfd up to which its pages are mapped at once: most of them will be read."""
 
@@ -128,17 +131,20 @@ class Engines:
             return self._process.wait()
 
     def stop(self) -> None:
-        """End it and all of its workers."""
+        """End it and all of its workers, whatever they are at."""
         self._socket.close()
-        with suppress(ProcessLookupError):
+        try:
+            # It waits for its workers, so that the time they took is counted as ours.
+            self._process.wait(_PARTING)
+        except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            self._process.wait()
 
     def _ask(self, question: int, fds: list[int]) -> int:
         with self._lock:
             socket.send_fds(self._socket, [_PROCESS.pack(question)], fds)
             answer = _PROCESS.unpack(_exactly(self._socket, _PROCESS.size))[0]
-        if answer == -1:
+        if question == _FORK and answer == _FAILED:
             raise BlockingIOError("no process can be forked")
         return answer
 
@@ -195,27 +201,43 @@ def _mother(control: socket.socket) -> None:
 
     load_engines()  # while the parent still reads the first file
     gc.freeze()
+    workers: set[int] = set()
     while True:
         message, fds, _, _ = socket.recv_fds(control, _PROCESS.size, 1)
         if not message:
-            return
+            break
         (worker,) = _PROCESS.unpack(message)
-        if worker != _FORK:
-            control.sendall(_PROCESS.pack(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])))
-            continue
-        connection = socket.socket(fileno=fds[0])
+        if worker == _FORK:
+            answer = _fork(control, socket.socket(fileno=fds[0]))
+            workers.add(answer)
+        else:
+            answer = _status(worker)
+            workers.discard(worker)
+        control.sendall(_PROCESS.pack(answer))
+    for worker in workers - {_FAILED}:
+        os.kill(worker, signal.SIGKILL)
+        _status(worker)
+
+
+def _fork(control: socket.socket, connection: socket.socket) -> int:
+    """The process id of a new worker that serves `connection`, _FAILED where there can be none."""
+    with connection:
         try:
-            child = os.fork()
+            worker = os.fork()
         except OSError:
-            child = -1
-        if child == 0:
+            return _FAILED
+        if worker:
+            return worker
+        try:
             control.close()
-            try:
-                _serve(connection)
-            finally:
-                os._exit(0)
-        connection.close()
-        control.sendall(_PROCESS.pack(child))
+            _serve(connection)
+        finally:
+            os._exit(0)
+
+
+def _status(worker: int) -> int:
+    """Exit status of a worker that has ended or is about to."""
+    return os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
 
 
 def _serve(connection: socket.socket) -> None:

@@ -1,6 +1,6 @@
 """The dynamic string and symbol tables of one file, searched with numpy without decoding every name."""
 
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -41,12 +41,20 @@ class DynamicStrings:
 _NONE = np.empty(0, "<u8")
 
 
+@cache
+def _mask_and_value(prefix: str) -> tuple[np.uint64, np.uint64]:
+    """What the first 8 bytes of a name that begins with `prefix` are under a mask, as little-endian numbers."""
+    head = prefix.encode()[:_PREFIX_BYTES]
+    return np.uint64((1 << 8 * len(head)) - 1), np.uint64(int.from_bytes(head, "little"))
+
+
 class DynamicSymbols:
     """`.dynsym` as ld.so sees it: the number of symbols comes from the hash tables, as it has no other."""
 
     def __init__(self, elf: Elf, strings: DynamicStrings) -> None:
         self._elf, self._strings = elf, strings
         self.table = self._read()
+        self._known_heads: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def _read(self) -> np.ndarray:
         address = self._elf.dynamic_value(DT_SYMTAB)
@@ -111,20 +119,22 @@ class DynamicSymbols:
 
     def starting(self, prefix: str, indexes: np.ndarray) -> np.ndarray:
         """Those of `indexes` whose name begins with `prefix`; beyond 8 bytes names are compared one by one."""
-        raw = prefix.encode()
-        head = raw[:_PREFIX_BYTES]
-        value = int.from_bytes(head.ljust(_PREFIX_BYTES, b"\0"), "little")
-        mask = (1 << 8 * len(head)) - 1
+        mask, value = _mask_and_value(prefix)
         kept, heads = self._heads(indexes)
-        found = kept[heads & np.uint64(mask) == np.uint64(value)]
-        if len(raw) <= _PREFIX_BYTES:
+        found = kept[heads & mask == value]
+        if len(prefix) <= _PREFIX_BYTES:
             return found
         return np.array([i for i in found.tolist() if self.name(i).startswith(prefix)], np.int64)
 
     def _heads(self, indexes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        names = self.table["name"][indexes]
-        inside = names < len(self._strings.heads)
-        return indexes[inside], self._strings.heads[names[inside]]
+        """Those of `indexes` whose names lie in the table, and the first 8 bytes of each as a number."""
+        known = self._known_heads.get(id(indexes))
+        if known is None:
+            names = self.table["name"][indexes]
+            inside = names < len(self._strings.heads)
+            # With `indexes`, so that nothing else takes on their id.
+            known = self._known_heads[id(indexes)] = indexes, indexes[inside], self._strings.heads[names[inside]]
+        return known[1:]
 
     def name(self, index: int) -> str:
         return self._strings.at(int(self.table["name"][index]))
