@@ -9,6 +9,7 @@ import hashlib
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -62,10 +63,13 @@ class KeptBlobs:
                 del self._own[place.name]
                 return None
         try:
-            return _NewBlob(place)
+            return _NewBlob(place, self._told)
         except OSError as error:
-            self._store.trouble = f"the store {self._store.directory} cannot be written: {error.strerror}"
+            self._told(error)
             return None
+
+    def _told(self, error: OSError) -> None:
+        self._store.trouble = f"the store {self._store.directory} cannot be written: {error.strerror}"
 
     def spill(self) -> BinaryIO | None:
         directory = self.scratch()
@@ -89,22 +93,26 @@ class KeptBlobs:
 class _NewBlob:
     """A blob on its way into the store, beside its place until all of it is there."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, tell: Callable[[OSError], None]) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         descriptor, self._path = tempfile.mkstemp(prefix=UNFINISHED, dir=place.parent)
         self.file: BinaryIO = os.fdopen(descriptor, "r+b", buffering=0)
         self._place = place
+        self._tell = tell
         self._hash = hashlib.sha256()
 
     def update(self, data: bytes) -> None:
         self._hash.update(data)
 
-    def finish(self, whole: bool) -> None:
+    def finish(self, fault: BaseException | None) -> None:
         path = Path(self._path)
         try:
-            if whole and self._hash.hexdigest() == self._place.name:
+            if fault is None and self._hash.hexdigest() == self._place.name:
                 path.replace(self._place)
             else:
                 path.unlink(missing_ok=True)
-        except OSError:
-            pass  # prune takes it when it is old
+        except OSError as error:  # prune takes the rest when it is old
+            self._tell(error)
+        # Other faults are the download's, and told as such.
+        if isinstance(fault, OSError):
+            self._tell(fault)

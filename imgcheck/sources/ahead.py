@@ -125,14 +125,14 @@ class _Download(io.RawIOBase):
         try:
             kept = self._keep()
             self._copy(kept)
-        except StoppedError:
-            self._finish(kept, whole=False)
+        except StoppedError as error:
+            self._finish(kept, error)
         except BaseException as error:  # it is the reader's, wherever it arose
-            self._finish(kept, whole=False)
+            self._finish(kept, error)
             self._spool.end(error)
         else:
             # Before the end is told, so that a reader who has all of it finds it kept.
-            self._finish(kept, self._spool.whole)
+            self._finish(kept, self._spool.fault)
             self._spool.end()
         finally:
             self._ended()
@@ -151,9 +151,9 @@ class _Download(io.RawIOBase):
                     kept.update(data)
                 self._spool.put(data)
 
-    def _finish(self, kept: KeptBlob | None, whole: bool) -> None:
+    def _finish(self, kept: KeptBlob | None, fault: BaseException | None) -> None:
         if kept:
-            kept.finish(whole)
+            kept.finish(fault)
 
 
 def _nowhere() -> None:

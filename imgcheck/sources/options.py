@@ -15,8 +15,8 @@ class KeptBlob(Protocol):
     def update(self, data: bytes) -> None:
         """Tell of the next bytes, for their digest."""
 
-    def finish(self, whole: bool) -> None:
-        """Put it into the cache where the file holds all of it and its digest is right, else drop it."""
+    def finish(self, fault: BaseException | None) -> None:
+        """Put it into the cache where its digest is right; drop it where `fault` kept it from being written."""
 
 
 class Cache(Protocol):

@@ -65,7 +65,8 @@ class Spool:
         self._file: BinaryIO | None = None
         self._pieces: deque[bytes] = deque()
         self._written = self._taken = 0
-        self._file_works = True
+        self.fault: OSError | None = None
+        """Why the file is no longer written to."""
         self._changed = threading.Condition()
         self._ended = self._stopped = False
         self._error: BaseException | None = None
@@ -73,7 +74,7 @@ class Spool:
     @property
     def whole(self) -> bool:
         """Whether the file given to `keep_in` holds all that was put."""
-        return self._kept and self._file_works
+        return self._kept and self.fault is None
 
     def keep_in(self, file: BinaryIO) -> None:
         """Before the first `put`: have all of it in `file`, which takes the place of memory and is closed by `stop`."""
@@ -131,7 +132,7 @@ class Spool:
         return self._write(data)
 
     def _write(self, data: bytes) -> bool:
-        if not self._file_works or (not self._kept and not self._room.disk.take(len(data))):
+        if self.fault or (not self._kept and not self._room.disk.take(len(data))):
             return False
         try:
             self._file = self._file or self._room.open_file()
@@ -140,9 +141,9 @@ class Spool:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.pwrite(self._file.fileno(), rest, self._written + len(data) - len(rest)) :]
-        except OSError:
+        except OSError as error:
             # No space, or the disk is gone: what is in memory will do.
-            self._file_works = False
+            self.fault = error
             if not self._kept:
                 self._room.disk.give(len(data))
             return False

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +12,11 @@ import pytest
 from imgcheck.cli import main
 from imgcheck.profile.blobs import KeptBlobs
 from imgcheck.profile.store import Store
+from tests.end_to_end.command import imgcheck
 from tests.images import File, ImageBuilder
 from tests.layers.layouts import digest_of
 from tests.peers import Registry, start_registry
-from tests.tools import compile_c
+from tests.tools import CHECKOUT, compile_c, need
 
 Command = Callable[..., tuple[int, str, str]]
 BIG = os.urandom(400_000)
@@ -126,6 +129,25 @@ def test_store_limit_holds_and_the_answer_comes_all_the_same(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("size", ["100k", "300k"])
+def test_full_store_costs_the_blobs_one_line_and_not_the_answer(image: str, store: Path, size: str) -> None:
+    store.mkdir()
+    answer = imgcheck("profile", image, "--plain-http", "--no-store").stdout
+    words = f"{sys.executable} -m imgcheck profile {image} --plain-http --store {store} --keep-blobs"
+    script = f"mount -t tmpfs -o size={size} tmpfs {store} && {words}; echo $?; ls {store}/v1/any/blobs/*"
+    done = subprocess.run(
+        [need("unshare"), "--map-root-user", "--mount", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        timeout=120,
+    )
+    assert done.stdout.startswith(answer + "0\n")
+    assert ".new-" not in done.stdout
+    assert done.stderr == f"imgcheck: note: the store {store} cannot be written: No space left on device\n"
+
+
+@pytest.mark.slow
 def test_wrong_bytes_are_never_kept(tmp_path: Path, command: Command, store: Path) -> None:
     layout = ImageBuilder().layer({"data": File(BIG, 0o644)}, compression="none").write(tmp_path / "layout")
     with start_registry(tmp_path / "registry") as own:
@@ -148,7 +170,7 @@ def put(blobs: KeptBlobs, data: bytes) -> str:
     if new:
         new.update(data)
         new.file.write(data)
-        new.finish(whole=True)
+        new.finish(None)
         new.file.close()
     return digest
 
