@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +21,8 @@ import pytest
 import zstandard
 
 from imgcheck.errors import DigestError, SourceError
+from imgcheck.profile.blobs import KeptBlobs
+from imgcheck.profile.store import Store
 from imgcheck.sources.open import open_image
 from tests.images import ImageBuilder, layer_tar
 from tests.sources.conftest import QUICK, contents, read
@@ -175,6 +178,8 @@ def test_compressed_archive_is_read(builder: ImageBuilder, tmp_path: Path, compr
 
 _READ_STDIN = """
 import sys
+from imgcheck.profile.blobs import KeptBlobs
+from imgcheck.profile.store import Store
 from imgcheck.sources.open import open_image
 with open_image("-") as image:
     for layer in image.layers:
@@ -193,6 +198,24 @@ def test_archive_on_standard_input_is_read(
     options: dict[str, Any] = {"input": data} if piped else {"stdin": (tmp_path / "a").open("rb")}
     done = subprocess.run([sys.executable, "-c", _READ_STDIN], capture_output=True, cwd=CHECKOUT, **options)
     assert done.stdout.decode().split("\n") == ["bin/tool x", "etc/name y", ""], done.stderr.decode()
+
+
+def test_archive_is_spooled_beside_the_facts_unless_the_user_names_a_directory(
+    builder: ImageBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(_tar(_old_save(builder))))
+    (tmp_path / "chosen").mkdir()
+    options = replace(QUICK, cache=KeptBlobs(Store(tmp_path / "store", "key"), keep=False))
+    for directory, wanted in ((None, tmp_path / "store" / "v1"), (tmp_path / "chosen", tmp_path / "chosen")):
+        monkeypatch.setattr(tempfile, "tempdir", None)  # where it keeps what TMPDIR was when it was first asked
+        monkeypatch.delenv("TMPDIR", raising=False)
+        if directory:
+            monkeypatch.setenv("TMPDIR", str(directory))
+        with open_image(f"docker-archive:{tmp_path}/a.tar.gz", options) as image:
+            opened = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+            assert [Path(name).parent for name in opened if name.endswith(" (deleted)")].count(wanted) == 1
+            assert contents(image) == EXPECTED
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "a.tar.gz"]
 
 
 def test_archive_larger_than_the_limit_is_not_spooled(builder: ImageBuilder, tmp_path: Path) -> None:
