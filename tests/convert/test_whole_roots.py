@@ -244,7 +244,7 @@ _ASK = ("/bin/sh", "-c", f"sha256sum < {_LIBRARY}; pwd; echo $LD_LIBRARY_PATH")
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["sandbox", "sif", "udocker", "charliecloud"])
 def test_the_tensorflow_image_runs(target, apptainer, apptainer_program, udocker, public_tmp):
-    reference, place = tensorflow_layout("1.12.0"), public_tmp / "made"
+    reference, place = tensorflow_layout("1.5.0"), public_tmp / "made"
     run("chmod", "-R", "a+rX", reference.split(":")[1])  # umoci keeps the index to itself
 
     def work() -> str:
@@ -261,7 +261,7 @@ def test_the_tensorflow_image_runs(target, apptainer, apptainer_program, udocker
         words = (action, *rest)
         done = _charliecloud(public_tmp)(*words[: words.index("--") + 1], *_ASK)
     content, directory, libraries = _lines(done)
-    with zipfile.ZipFile(pypi_wheel("tensorflow-gpu==1.12.0", *WHEEL_OPTIONS)) as wheel:
+    with zipfile.ZipFile(pypi_wheel("tensorflow-gpu==1.5.0", *WHEEL_OPTIONS)) as wheel:
         (member,) = [name for name in wheel.namelist() if name.endswith("/libtensorflow_framework.so")]
         assert content.split()[0] == hashlib.sha256(wheel.read(member)).hexdigest()
     assert directory == "/"
