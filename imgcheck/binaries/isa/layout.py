@@ -7,7 +7,6 @@ with numpy, so that 700,000 functions cost no Python loop, and whatever a hostil
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -25,7 +24,6 @@ _DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 
 _NAMES_LIMIT = 10_000
 _LONGEST_NAME = 512
 """Bytes of a symbol's name that are read; the rest of longer ones tells nothing."""
-_NAMES_AT_ONCE = 1 << 24
 _ENTRIES_LIMIT = 1 << 20
 _FUNCTION_ENDS = (0x00, 0x90, 0xC3, 0xCC, 0xF4, 0x0B, 0xD6)
 """Last bytes of padding, RET, INT3, HLT, UD2 on x86; of RET and zeros on AArch64."""
@@ -98,8 +96,17 @@ class Functions:
         """Index of the function that holds each address, or -1."""
         if not len(self.start):
             return np.full(len(addresses), -1, np.int64)
-        index = np.searchsorted(self.start, addresses, side="right") - 1
+        index = _last_before(self.start, addresses)
         return np.where((index >= 0) & (addresses < self.end[index]), index, -1)
+
+
+def _last_before(starts: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+    """Index of the last of the sorted `starts` that is not above each address; -1 where all are."""
+    if len(addresses) < len(starts) or (addresses[1:] < addresses[:-1]).any():
+        return np.searchsorted(starts, addresses, side="right") - 1
+    # Of sorted addresses, each start's share is a run: few searches instead of many.
+    bounds = np.searchsorted(addresses, starts)
+    return np.repeat(np.arange(-1, len(starts)), np.diff(bounds, prepend=0, append=len(addresses)))
 
 
 def distinct(values: np.ndarray) -> np.ndarray:
@@ -276,27 +283,11 @@ class Layout:
     def symbol_name(self, symbols: Symbols, index: int) -> str:
         return self.elf.string(int(symbols.string[index]), _LONGEST_NAME) if 0 <= index < len(symbols.string) else ""
 
-    def names_with(self, symbols: Symbols, indices: np.ndarray, find: Callable[[bytes], list[int]]) -> dict[int, str]:
-        """Index and name of those of `indices` whose name holds one of the positions that `find` gives in many names.
-
-        The names of a file's imports lie side by side: a search through all of them at once costs less than a look at
-        each.
-        """
-        found: dict[int, str] = {}
-        indices = indices[np.argsort(symbols.string[indices], kind="stable")]
-        while len(indices):
-            start = symbols.string[indices]
-            count = int(np.searchsorted(start, start[0] + _NAMES_AT_ONCE))
-            text = bytes(self.elf.slice(int(start[0]), int(start[count - 1] - start[0]) + _LONGEST_NAME))
-            hit = np.array(find(text), np.int64)
-            if len(hit):
-                start = start[:count] - start[0]
-                end = np.append(np.flatnonzero(np.frombuffer(text, np.uint8) == 0), len(text))
-                end = end[np.minimum(np.searchsorted(end, start), len(end) - 1)]
-                holds = np.searchsorted(hit, end) > np.searchsorted(hit, start)
-                found |= {i: self.symbol_name(symbols, i) for i in indices[:count][holds].tolist()}
-            indices = indices[count:]
-        return found
+    def names(self, symbols: Symbols, indices: np.ndarray) -> list[bytes]:
+        """The names of some symbols as the file has them."""
+        data, longest = self.elf.data, _LONGEST_NAME
+        starts = symbols.string[indices].tolist()
+        return [data[at : at + longest].tobytes().partition(b"\0")[0] if at >= 0 else b"" for at in starts]
 
     # Functions
 
@@ -320,6 +311,16 @@ class Layout:
         unwind[at[known]] = True
         end[at[known]] = np.minimum(end[at[known]], np.maximum(unwind_end[known], unwind_start[known] + 1))
         return Functions(start, end, unwind)
+
+    @cached_property
+    def unwound(self) -> Functions:
+        """The functions that unwind entries bound, and no others."""
+        start, end = self.unwind
+        last = np.append(start[1:] != start[:-1], True)[: len(start)]
+        start, end = start[last], end[last]
+        return Functions(
+            start, np.minimum(end, np.append(start[1:], _ADDRESS_LIMIT)[: len(start)]), np.ones(len(start), bool)
+        )
 
     def _uncovered(self) -> np.ndarray:
         """Aligned targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""

@@ -3,7 +3,10 @@
 import fnmatch
 import re
 import tomllib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import accumulate
 
 from imgcheck.knowledge.store import rules_directory
 
@@ -51,9 +54,17 @@ def is_clone(name: str, machine: str) -> bool:
     return bool(_clone_pattern(machine).search(name))
 
 
-def clone_hints(text: bytes, machine: str) -> list[int]:
-    """Sorted positions in `text`, many names, outside of which no name is that of a clone."""
-    return [hit.start() for hit in _clone_finder(machine).finditer(b"\0" + text.lower())]
+def clones(names: list[bytes], machine: str) -> list[int]:
+    """Indices of the clones among `names`."""
+    lowered = b"\0" + b"\0".join(names).lower() + b"\0"
+    hits = (hit.start() for hit in _clone_finder(machine).finditer(lowered))
+    return [i for i in _holding(names, hits) if is_clone(names[i].decode("utf-8", "backslashreplace"), machine)]
+
+
+def _holding(names: list[bytes], hits: Iterable[int]) -> list[int]:
+    """Indices of those of `names`, joined with a byte between, in which one of the positions lies."""
+    starts = list(accumulate((len(name) + 1 for name in names), initial=0))
+    return sorted({bisect_right(starts, hit) - 1 for hit in hits})
 
 
 @cache
@@ -73,12 +84,16 @@ def _literals(patterns: tuple[str, ...]) -> tuple[bytes, ...]:
     return tuple(sorted(one for one in longest if not any(other != one and other in one for other in longest)))
 
 
-def hints(text: bytes, patterns: list[str]) -> list[int]:
-    """Sorted positions in `text`, many names, outside of which no glob of `patterns` fits a name."""
-    found = []
-    for literal in _literals(tuple(patterns)):
-        at = text.find(literal)
-        while at >= 0:
-            found.append(at)
-            at = text.find(literal, at + 1)
-    return sorted(found)
+def matching(names: list[bytes], patterns: list[str]) -> dict[int, str]:
+    """Index and text of those of `names` that a glob of `patterns` fits."""
+    joined = b"\0".join(names)
+    hits = (at for literal in _literals(tuple(patterns)) for at in _occurrences(joined, literal))
+    found = {i: names[i].decode("utf-8", "backslashreplace") for i in _holding(names, hits)}
+    return {i: name for i, name in found.items() if matches(name, patterns)}
+
+
+def _occurrences(text: bytes, literal: bytes) -> Iterator[int]:
+    at = text.find(literal)
+    while at >= 0:
+        yield at
+        at = text.find(literal, at + 1)

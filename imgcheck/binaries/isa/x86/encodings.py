@@ -25,6 +25,8 @@ _HARMLESS = (iced.Mnemonic.TZCNT, iced.Mnemonic.LZCNT)
 """They run as BSF and BSR where the CPU lacks them: another result, never a trap."""
 _BROADCASTS = (iced.Mnemonic.VBROADCASTSS, iced.Mnemonic.VBROADCASTSD)
 _QUERIES = {iced.Mnemonic.CPUID: "cpuid", iced.Mnemonic.XGETBV: "xgetbv"}
+BASELINE = ("sse", "sse2")
+"""What every 64-bit CPU has."""
 UNDECODED = {"apx", "avx10"}
 """Features of encodings that the decoder does not know: seen by their form alone."""
 

@@ -4,6 +4,8 @@ from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.encodings import encodings
 from imgcheck.binaries.isa.x86.findings import Findings
+from imgcheck.binaries.isa.x86.plain import plain
+from imgcheck.binaries.isa.x86.screen import screen
 from imgcheck.binaries.isa.x86.verdict import judge
 from imgcheck.documents.facts import Isa
 
@@ -13,4 +15,7 @@ def analyse(elf: Elf, bits: int) -> Isa | None:
     layout = Layout(elf)
     if not layout.areas:
         return None
-    return judge(Findings(layout, bits, encodings(bits)))
+    table = encodings(bits)
+    candidates = screen(layout.spans, bits, table)
+    answer = plain(layout, candidates, table) if bits == 64 else None
+    return answer or judge(Findings(layout, bits, table, candidates))

@@ -1,21 +1,21 @@
 """What the code of one file shows: confirmed instructions per function, and where it asks the CPU."""
 
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 
 import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.isa.layout import Layout, distinct
-from imgcheck.binaries.isa.names import clone_hints, hints, is_clone, matches, queries
+from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.reach import Edges, reach
+from imgcheck.binaries.isa.x86 import queries
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
-from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings
+from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, Encodings
 from imgcheck.binaries.isa.x86.graph import Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
-from imgcheck.binaries.isa.x86.screen import Candidates, screen
+from imgcheck.binaries.isa.x86.screen import Candidates
 
-BASELINE = ("sse", "sse2")
 QUERIES = ("cpuid", "xgetbv")
 VECTOR = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd", "avx512_fp16",
           "fma4", "xop", "avx_vnni", "vaes", "vpclmulqdq")  # fmt: skip
@@ -33,9 +33,6 @@ _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
 _NAMED_EXPORTS = 30_000
 """Exports whose names are looked at; libraries with more are C++ ones, whose variants show where they are used."""
-_COPY = 5
-_LARGEST_DATA = 1 << 12
-"""Bytes of a variable that may hold CPU flags."""
 _BUDGET = 6 << 20
 _BUDGET_SHARE = 12
 """Code decoded: all that holds candidates up to 6 MiB, of larger files a twelfth; the rest is sampled."""
@@ -44,8 +41,8 @@ _BUDGET_SHARE = 12
 class Findings:
     """Confirmed instructions and CPU queries of one file, with its call graph."""
 
-    def __init__(self, layout: Layout, bits: int, table: Encodings) -> None:
-        self.layout, self.bits, self.table = layout, bits, table
+    def __init__(self, layout: Layout, bits: int, table: Encodings, candidates: Candidates) -> None:
+        self.layout, self.bits, self.table, self.candidates = layout, bits, table, candidates
         self._false_sites: set[int] = set()
         self.graph = Graph(layout, bits)
         self.functions = layout.functions
@@ -53,12 +50,8 @@ class Findings:
     # Instructions
 
     @cached_property
-    def candidates(self) -> Candidates:
-        return screen(self.layout.spans, self.bits, self.table)
-
-    @cached_property
     def candidate_function(self) -> np.ndarray:
-        return self.graph.holding(self.candidates.address)
+        return self.functions.holding(self.candidates.address)
 
     @cached_property
     def interesting(self) -> np.ndarray:
@@ -128,7 +121,7 @@ class Findings:
 
     @cached_property
     def confirmed_function(self) -> np.ndarray:
-        return self.graph.holding(self.confirmed.address)
+        return self.functions.holding(self.confirmed.address)
 
     def instructions_of(self, *features: str) -> np.ndarray:
         """Indices into `confirmed` of the instructions that need one of `features`."""
@@ -192,13 +185,8 @@ class Findings:
 
     @cached_property
     def resolvers(self) -> np.ndarray:
-        """Functions of IRELATIVE relocations and IFUNC symbols: the loader calls them to choose an implementation."""
-        relocations, symbols = self.layout.relocations, self.layout.code_symbols
-        kind = 37 if self.bits == 64 else 42
-        addresses = np.concatenate(
-            [relocations["addend"][relocations["type"] == kind], symbols.value[symbols.type == 10]]
-        )
-        index = self.graph.starting_at(distinct(addresses))
+        """Functions that the loader calls to choose an implementation."""
+        index = self.graph.starting_at(queries.resolvers(self.layout, self.bits))
         return index[index >= 0]
 
     @cached_property
@@ -219,33 +207,15 @@ class Findings:
 
     @cached_property
     def query_symbols(self) -> dict[int, str]:
-        """Dynamic symbols, imported, whose functions report what the CPU has."""
-        missing = np.flatnonzero(self.layout.dynamic_symbols.section == 0)
-        named = self._fitting(missing, queries("x86_64")["functions"])
+        """Dynamic symbols, imported and called, whose functions report what the CPU has."""
+        named = queries.named_imports(self.layout)
         # Only few files import one: the others need no look at who is called through which slot.
         called = set(self.graph.imported[1].tolist()) if named else set()
         return {i: name for i, name in named.items() if i in called}
 
     @cached_property
     def query_data(self) -> dict[str, np.ndarray]:
-        """Names of data such as __cpu_model -> its words in this file, or the slots that point to it elsewhere."""
-        patterns = queries("x86_64")["data"]
-        pointers, symbols = self.layout.pointers, self.layout.dynamic_symbols
-        foreign = distinct(pointers.symbol[(pointers.symbol >= 0) & (pointers.target < 0)])
-        found = {name: pointers.slot[pointers.symbol == i] for i, name in self._fitting(foreign, patterns).items()}
-        # A position-dependent program gets its own copy of such data, and the C library fills that.
-        copied = self.layout.relocations["symbol"][self.layout.relocations["type"] == _COPY]
-        copied = distinct(copied[(copied > 0) & (copied < len(symbols.value))])
-        for i, name in self._fitting(copied, patterns).items():
-            first = int(symbols.value[i])
-            found[name] = np.arange(first, first + min(int(symbols.size[i]), _LARGEST_DATA), 4)
-        return found
-
-    def _fitting(self, indices: np.ndarray, patterns: list[str]) -> dict[int, str]:
-        """Those of the dynamic symbols `indices` whose name fits a glob of `patterns`."""
-        symbols = self.layout.dynamic_symbols
-        names = self.layout.names_with(symbols, indices, partial(hints, patterns=patterns))
-        return {i: name for i, name in names.items() if matches(name, patterns)}
+        return queries.data(self.layout)
 
     @cached_property
     def query_addresses(self) -> np.ndarray:
@@ -259,7 +229,7 @@ class Findings:
             caller, symbol, _ = self.graph.imported
             callers = caller[np.isin(symbol, list(self.query_symbols)) & (caller >= 0)]
         site, target, _ = self.graph.references
-        readers = self.graph.holding(site[np.isin(target & ~3, self.query_addresses & ~3)])
+        readers = self.functions.holding(site[np.isin(target & ~3, self.query_addresses & ~3)])
         parts = [np.flatnonzero(self.using(*QUERIES)), self.resolvers, callers, readers[readers >= 0]]
         return distinct(np.concatenate(parts)).astype(np.int64)
 
@@ -367,8 +337,7 @@ class Findings:
             exports = exports[exports >= 0]
             wanted[exports[self._leading_to(self.any_use | self.legacy)[exports]]] = True
         looked_at = np.flatnonzero((index >= 0) & wanted[np.maximum(index, 0)])
-        named = self.layout.names_with(symbols, looked_at, partial(clone_hints, machine="x86_64"))
-        marks[index[[i for i, name in named.items() if is_clone(name, "x86_64")]]] = True
+        marks[index[looked_at[clones(self.layout.names(symbols, looked_at), "x86_64")]]] = True
         return marks
 
     @cached_property

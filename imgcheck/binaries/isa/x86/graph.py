@@ -126,14 +126,6 @@ class Graph:
         steps = np.diff(block, prepend=-1, append=(len(span.data) >> 4) + 1)
         return np.repeat(np.arange(first, last + 1, dtype=np.int32), steps)
 
-    def holding(self, addresses: np.ndarray) -> np.ndarray:
-        """Index of the function that holds each address, or -1."""
-        starts, ends = self.functions.start, self.functions.end
-        if not len(starts):
-            return np.full(len(addresses), -1, np.int64)
-        index = _last_before(starts, addresses)
-        return np.where((index >= 0) & (addresses < ends[index]), index, -1)
-
     @cached_property
     def calls(self) -> Edges:
         """Calls and tail calls between functions of this file, those through the PLT to its own functions included."""
@@ -146,7 +138,7 @@ class Graph:
         index = np.concatenate([index[index >= 0], own[own >= 0]])
         order = np.argsort(site, kind="stable")
         site, index = site[order], index[order]
-        source = self.holding(site)
+        source = self.functions.holding(site)
         kept = (source >= 0) & (source != index)
         return Edges(source[kept], index[kept], site[kept])
 
@@ -155,7 +147,7 @@ class Graph:
         """Function index, dynamic symbol index and site of calls to other files."""
         site, _, symbol = self._through_slots
         kept = symbol >= 0
-        return self.holding(site[kept]), symbol[kept], site[kept]
+        return self.functions.holding(site[kept]), symbol[kept], site[kept]
 
     @cached_property
     def _slot_jumps(self) -> tuple[np.ndarray, np.ndarray]:
@@ -222,18 +214,9 @@ class Graph:
         if len(self.layout.pointers.target):
             target = np.where(through, self.layout.pointers.target[pointer], target)
         index = np.where(loads & ~through, -1, self.starting_at(target))
-        source = self.holding(site)
+        source = self.functions.holding(site)
         kept = (index >= 0) & (source >= 0) & (index != source)
         return Edges(source[kept], index[kept], site[kept])
-
-
-def _last_before(starts: np.ndarray, addresses: np.ndarray) -> np.ndarray:
-    """Index of the last of the sorted `starts` that is not above each address; -1 where all are."""
-    if len(addresses) < len(starts) or (addresses[1:] < addresses[:-1]).any():
-        return np.searchsorted(starts, addresses, side="right") - 1
-    # Of sorted addresses, each start's share is a run: few searches instead of many.
-    bounds = np.searchsorted(addresses, starts)
-    return np.repeat(np.arange(-1, len(starts)), np.diff(bounds, prepend=0, append=len(addresses)))
 
 
 def _immediates(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

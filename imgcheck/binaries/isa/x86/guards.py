@@ -228,6 +228,6 @@ class Spread:
             near |= variables[index] == word
         pointers = self.found.layout.pointers
         near |= np.isin(target, pointers.slot[np.isin(pointers.target & ~3, variables)])
-        readers = distinct(self.graph.holding(site[near]))
+        readers = distinct(self.functions.holding(site[near]))
         readers = readers[readers >= 0]
         return set(readers.tolist()) if len(readers) <= _READERS else set()

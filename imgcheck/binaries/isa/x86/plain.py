@@ -1,0 +1,49 @@
+"""Tells of most files, at a third of the price, that they need nothing above the baseline: no call graph is wanted.
+
+The functions that unwind entries bound are enough to decode every place where an instruction of interest may begin.
+Where none does, and nothing asks the CPU either, there is nothing to judge. Other files are looked at whole.
+"""
+
+import numpy as np
+
+from imgcheck.binaries.isa.layout import Layout, distinct
+from imgcheck.binaries.isa.x86 import queries
+from imgcheck.binaries.isa.x86.decode import confirm
+from imgcheck.binaries.isa.x86.encodings import BASELINE, Encodings
+from imgcheck.binaries.isa.x86.screen import Candidates
+from imgcheck.documents.facts import Isa
+
+_LARGEST = 6 << 20
+"""Bytes of code: larger files are few, and hardly one of them uses nothing."""
+_LIKELIEST = 8
+"""Functions looked at first, those with most candidates: instructions stand together, chance hits do not."""
+
+
+def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | None:
+    """The Isa of a 64-bit file that uses the baseline alone; None where more is used, asked for, or cannot be told."""
+    functions = layout.unwound
+    if layout.code_bytes > _LARGEST or not len(functions) or _asks(layout):
+        return None
+    above = ~table.holding(*BASELINE)[candidates.set]
+    held = functions.holding(candidates.address)
+    if (held[above] < 0).any():
+        return None
+    holders, count = np.unique(held[held >= 0], return_counts=True)
+    likeliest = np.sort(holders[np.argsort(-count, kind="stable")[:_LIKELIEST]])
+    for chosen in (likeliest, holders):
+        inside = np.flatnonzero(np.isin(held, chosen))
+        confirmed = confirm(layout, candidates.take(inside), functions, chosen, 64, table)
+        if not table.holding(*BASELINE)[confirmed.set].all():
+            return None
+    return Isa(
+        uses=(),
+        baseline="x86-64",
+        code_bytes=layout.code_bytes,
+        vector_functions=len(distinct(functions.holding(confirmed.address))),
+        asks_cpu=(),
+        limits=(),
+    )
+
+
+def _asks(layout: Layout) -> bool:
+    return bool(queries.named_imports(layout) or queries.data(layout) or len(queries.resolvers(layout, 64)))

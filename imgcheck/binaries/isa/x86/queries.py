@@ -1,0 +1,46 @@
+"""What a file's tables tell of CPU queries: functions and data of other files that report features, and IFUNCs."""
+
+import numpy as np
+
+from imgcheck.binaries.isa.layout import Layout, distinct
+from imgcheck.binaries.isa.names import matching, queries
+
+_COPY = 5
+_IRELATIVE = {64: 37, 32: 42}
+_STT_IFUNC = 10
+_LARGEST_DATA = 1 << 12
+"""Bytes of a variable that may hold CPU flags."""
+
+
+def named_imports(layout: Layout) -> dict[int, str]:
+    """Undefined dynamic symbols whose names are those of functions that report what the CPU has."""
+    missing = np.flatnonzero(layout.dynamic_symbols.section == 0)
+    return _fitting(layout, missing, queries("x86_64")["functions"])
+
+
+def data(layout: Layout) -> dict[str, np.ndarray]:
+    """Names of data such as __cpu_model -> its words in this file, or the slots that point to it elsewhere."""
+    patterns = queries("x86_64")["data"]
+    pointers, symbols = layout.pointers, layout.dynamic_symbols
+    foreign = distinct(pointers.symbol[(pointers.symbol >= 0) & (pointers.target < 0)])
+    found = {name: pointers.slot[pointers.symbol == i] for i, name in _fitting(layout, foreign, patterns).items()}
+    # A position-dependent program gets its own copy of such data, and the C library fills that.
+    copied = layout.relocations["symbol"][layout.relocations["type"] == _COPY]
+    copied = distinct(copied[(copied > 0) & (copied < len(symbols.value))])
+    for i, name in _fitting(layout, copied, patterns).items():
+        first = int(symbols.value[i])
+        found[name] = np.arange(first, first + min(int(symbols.size[i]), _LARGEST_DATA), 4)
+    return found
+
+
+def resolvers(layout: Layout, bits: int) -> np.ndarray:
+    """Addresses of IRELATIVE relocations and IFUNC symbols: the loader calls them to choose an implementation."""
+    relocations, symbols = layout.relocations, layout.code_symbols
+    called = relocations["addend"][relocations["type"] == _IRELATIVE[bits]]
+    return distinct(np.concatenate([called, symbols.value[symbols.type == _STT_IFUNC]]))
+
+
+def _fitting(layout: Layout, indices: np.ndarray, patterns: list[str]) -> dict[int, str]:
+    """Those of the dynamic symbols `indices` whose name fits a glob of `patterns`."""
+    named = matching(layout.names(layout.dynamic_symbols, indices), patterns)
+    return {int(indices[i]): name for i, name in named.items()}
