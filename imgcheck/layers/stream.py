@@ -6,6 +6,7 @@ decompressed goes round in a few buffers that are used again and again: fresh me
 """
 
 import hashlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -27,6 +28,9 @@ _BUFFERS = 8
 """Chunks on their way between the threads; together they fit a processor's last cache."""
 _READ = 512 << 10
 """Bytes of the blob taken at once."""
+_TURN = 5e-5
+"""Seconds that a thread may keep the interpreter to itself while others want it: each of them needs it for a moment per
+chunk, and with Python's own 5 ms they would mostly wait for the one that walks the archive."""
 _QUEUED = 4
 """Pieces of the blob that may wait to be hashed."""
 
@@ -197,6 +201,8 @@ class _Pipeline:
         self._content_used = self._ring.join() if layer.info.diff_id else _nothing
         self._content_hash = _hasher_for(layer.info.diff_id, layer.name, SimpleQueue(), self._content_used)
         self._reader = threading.Thread(target=self._read, daemon=True, name="imgcheck-read")
+        self._turn = sys.getswitchinterval()
+        sys.setswitchinterval(_TURN)
         progress.start(self._task, layer.info.size or None)
         for thread in (self._blob_hash, self._content_hash, self._reader):
             if thread:
@@ -237,6 +243,7 @@ class _Pipeline:
         self._used()
         self._content_used()
         self._reader.join()
+        sys.setswitchinterval(self._turn)
         self._progress.finish(self._task)
 
     def verify(self) -> None:

@@ -6,9 +6,10 @@ Go's archive/tar, which unpacks layers in Docker, Podman, containerd and Apptain
 """
 
 import struct
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
+
+from isal.isal_zlib import adler32
 
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, Kind, PlainFiles, Select
@@ -226,7 +227,7 @@ class _Reader:
         dictionary by its very bytes.
         """
         stream, body, numbers, owners, sums = self.stream, self.body, self.numbers, self.owners, self.sums
-        unpack_from, adler32 = _HEADER.unpack_from, zlib.adler32
+        unpack_from = _HEADER.unpack_from
         while True:
             if select and (paths := self._pass_plain(select)):
                 yield PlainFiles(paths), None
@@ -282,7 +283,7 @@ class _Reader:
         a path to be cleaned, a member at the end of the chunk.
         """
         stream, numbers, owners, sums = self.stream, self.numbers, self.owners, self.sums
-        data, unpack_from, adler32 = stream.data, _LONGER_HEADER.unpack_from, zlib.adler32
+        data, unpack_from = stream.data, _LONGER_HEADER.unpack_from
         interesting, wants = select.first_bytes, select.wants
         at = after = stream.at
         last = len(data) - _LONGER_HEADER.size if not self.globals else -1
@@ -401,7 +402,7 @@ class _Reader:
         digits = checksum.partition(b"\0")[0].strip(b" ")
         stored = int(digits, 8) if digits and _OCTAL_DIGITS.issuperset(digits) else -1
         expected = (stored + sum(checksum) - 256 + 1) % _ADLER_BASE
-        if stored >= 0 and zlib.adler32(block) & 0xFFFF == expected:
+        if stored >= 0 and adler32(block) & 0xFFFF == expected:
             _bound(self.sums)[checksum] = expected
             return
         # Some old writers summed signed bytes.

@@ -5,6 +5,7 @@ does not; tests compare with `umoci unpack`.
 """
 
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import Any, NoReturn
 
 from msgspec import Struct
@@ -75,6 +76,9 @@ class Node(Struct, gc=False, eq=False):
         return self.entry.xattrs
 
 
+_NAME = itemgetter(0)
+
+
 def _directory(entry: Entry, layer: int) -> Node:
     return Node(entry, layer, None, {})
 
@@ -84,6 +88,8 @@ class MergedTree:
 
     def __init__(self) -> None:
         self.root = _directory(Entry("", "directory", 0o755), 0)
+        self.plain = Node(Entry("", "file"), 0)
+        """Every file that came by `apply_files`."""
         self._layer = 0
         self._touched: list[Node] = []
         self._parents: dict[str, Node] = {}
@@ -135,12 +141,11 @@ class MergedTree:
         return node
 
     def apply_files(self, paths: Iterable[str]) -> None:
-        """As `apply` for regular files that are nobody's concern but for their names: one Node stands for all.
+        """As `apply` for regular files of which nothing but the name matters: one Node, `plain`, stands for all.
 
         No path may be a whiteout's or the root's.
         """
-        node = Node(Entry("", "file"), self._layer)
-        parents, last = self._parents, None
+        node, parents, last = self.plain, self._parents, None
         for path in paths:
             parent_path, _, name = path.rpartition("/")
             if parent_path != last:
@@ -166,8 +171,12 @@ class MergedTree:
         found = self._find(path, follow_last)
         return found[0] if found else None
 
-    def walk(self) -> Iterator[tuple[str, Node]]:
-        """Every name below the root with its Node, a directory before its children, names in byte order."""
+    def walk(self, plain: bool = True) -> Iterator[tuple[str, Node]]:
+        """Every name below the root with its Node, a directory before its children, names in byte order.
+
+        Without `plain`, those of files that came by `apply_files` are left out.
+        """
+        hidden = None if plain else self.plain
         stack = [("", self.root)]
         while stack:
             path, node = stack.pop()
@@ -175,8 +184,9 @@ class MergedTree:
                 yield path, node
             if node.children:
                 prefix = path + "/" if path else ""
-                names = sorted(node.children, reverse=True)
-                stack.extend((prefix + name, node.children[name]) for name in names)
+                children = [item for item in node.children.items() if item[1] is not hidden]
+                children.sort(key=_NAME, reverse=True)
+                stack.extend((prefix + name, child) for name, child in children)
 
     def _apply_root(self, entry: Entry) -> Node:
         if entry.kind != "directory":

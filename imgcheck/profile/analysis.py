@@ -51,6 +51,7 @@ class Analysis:
         """Of the files that are in memory, by SHA-256."""
         self._total = 0
         self._changed = threading.Condition()
+        self._all_taken = False
         self._ended = False
         self._engines: Engines | None = None
         self._threads: list[threading.Thread] = []
@@ -95,6 +96,8 @@ class Analysis:
     def results(self) -> dict[str, CodeFacts | None]:
         """The facts of all files taken, once all are there, by SHA-256; None where the bytes turned out no code."""
         with self._changed:
+            self._all_taken = True
+            self._changed.notify_all()
             self._changed.wait_for(lambda: len(self._facts) == len(self._taken))
             return self._facts
 
@@ -164,12 +167,17 @@ class Analysis:
                     self._finish(job, facts, decided=False)
             else:
                 self._put_back(jobs[done:])
+        if worker:
+            worker.close()
 
     def _next(self) -> list[_Job]:
-        """The largest file that waits; more with it where it is small, but leaving some to the other workers."""
+        """The largest file that waits, and more with it where it is small, but leaving some to the other workers.
+
+        Empty where no more will come.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._ended)
-            if self._ended:
+            self._changed.wait_for(lambda: self._waiting or self._all_taken or self._ended)
+            if self._ended or not self._waiting:
                 return []
             jobs = [heapq.heappop(self._waiting)]
             room = _TOGETHER - jobs[0].size if jobs[0].size <= _SMALL else 0

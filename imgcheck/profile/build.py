@@ -75,7 +75,7 @@ def named_as(image: Image, kept: ImageProfile) -> ImageProfile:
 
 def _read(image: Image, progress: Progress, store: Store | None) -> ImageProfile:
     found = scan(image, WANTED, progress, store)
-    nodes = [(path, node) for path, node in found.tree.walk() if _matters(node)]
+    nodes = [(path, node) for path, node in found.tree.walk(plain=False) if _matters(node)]
     records = _records(found, nodes)
     objects = {key: _facts(found, key) for key in sorted({record.object for _, record in records})}
     texts = _texts(found.tree, nodes, WANTED)

@@ -59,21 +59,19 @@ def scan(image: Image, texts: Iterable[str], progress: Progress, store: Store | 
     """
     wanted = _Wanted(texts)
     result = Scan()
-    layers: dict[int, LayerIndex | Seen] = {}
-    applied = 0
+    pile = _Pile(result.tree)
+    read: dict[str, Seen] = {}
     with Analysis() as analysis:
         for index in _order(image):
             layer = image.layers[index]
             kept = store.layer(layer.info.diff_id) if store else None
-            layers[index] = kept or _read(layer, wanted, analysis, progress)
-            while applied in layers:
-                _apply(result.tree, applied, layers[applied])
-                applied += 1
-        for found in layers.values():
-            result.objects |= found.objects if isinstance(found, LayerIndex) else {}
+            if kept:
+                result.objects |= kept.objects
+                pile.put(index, _replayed(kept))
+            else:
+                read[layer.info.diff_id] = pile.put(index, _read(layer, wanted, analysis, progress))
         result.objects |= analysis.results()
     if store:
-        read = {image.layers[index].info.diff_id: seen for index, seen in layers.items() if isinstance(seen, list)}
         _keep(read, result.objects, analysis.unfinished, store)
     return result
 
@@ -84,12 +82,43 @@ def _order(image: Image) -> Iterable[int]:
     return range(len(sizes)) if image.fetched_in_order else sorted(range(len(sizes)), key=lambda index: -sizes[index])
 
 
-def _read(layer: Layer, wanted: "_Wanted", analysis: Analysis, progress: Progress) -> Seen:
-    seen: Seen = []
+class _Pile:
+    """The tree of layers that come in any order: each is applied once all below it have been."""
+
+    def __init__(self, tree: MergedTree) -> None:
+        self._tree = tree
+        self._height = 0
+        self._waiting: dict[int, Seen] = {}
+
+    def put(self, index: int, entries: Iterable[tuple[Entry | PlainFiles, Payload]]) -> Seen:
+        """Take the layer `index`; its entries once they have all come."""
+        if index != self._height:
+            seen = self._waiting[index] = list(entries)
+            return seen
+        seen = self._apply(entries)
+        while self._height in self._waiting:
+            self._apply(self._waiting.pop(self._height))
+        return seen
+
+    def _apply(self, entries: Iterable[tuple[Entry | PlainFiles, Payload]]) -> Seen:
+        self._tree.begin_layer(self._height)
+        self._height += 1
+        seen: Seen = []
+        for entry, payload in entries:
+            if isinstance(entry, PlainFiles):
+                self._tree.apply_files(entry.paths)
+            else:
+                self._tree.apply(entry, payload)
+            seen.append((entry, payload))
+        return seen
+
+
+def _read(
+    layer: Layer, wanted: "_Wanted", analysis: Analysis, progress: Progress
+) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
     for entry, content in _entries(layer, wanted, progress):
         asked = content is not None and isinstance(entry, Entry) and entry.size
-        seen.append((entry, _payload(entry, content, wanted, analysis) if asked else None))
-    return seen
+        yield entry, _payload(entry, content, wanted, analysis) if asked else None
 
 
 def _entries(
@@ -98,16 +127,6 @@ def _entries(
     if isinstance(layer, TarLayer):
         return layer.selected(progress, Select(_FIRST_BYTES, wanted.perhaps))
     return layer.entries(progress)
-
-
-def _apply(tree: MergedTree, index: int, layer: LayerIndex | Seen) -> None:
-    """Put a layer on top of those below it."""
-    tree.begin_layer(index)
-    for entry, payload in _replayed(layer) if isinstance(layer, LayerIndex) else layer:
-        if isinstance(entry, PlainFiles):
-            tree.apply_files(entry.paths)
-        else:
-            tree.apply(entry, payload)
 
 
 def _replayed(kept: LayerIndex) -> Iterator[tuple[Entry | PlainFiles, Payload]]:

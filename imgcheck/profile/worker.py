@@ -177,10 +177,14 @@ class Worker:
         except OSError:
             yield CodeFacts(size, error=f"the analysis crashed (exit status {self.stop()})")
 
-    def stop(self) -> int:
-        """Kill it; its exit status, negative for a signal."""
+    def close(self) -> None:
+        """Let it end by itself."""
         self.alive = False
         self._socket.close()
+
+    def stop(self) -> int:
+        """Kill it; its exit status, negative for a signal."""
+        self.close()
         if self._engines.alive:
             os.kill(self._process, signal.SIGKILL)  # as nobody has waited for it yet, the id is its own
         return self._engines.wait(self._process)

@@ -177,6 +177,32 @@ def test_thousands_of_small_programs_need_few_descriptors(program: bytes) -> Non
     assert all("truncated" in why or "absurd" in why for why in profile.unreadable.values())
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_largest_layer_is_read_first_and_the_tree_is_the_same(program: bytes, library: bytes, in_order: bool) -> None:
+    layers = [
+        [file("bin/a", program), file("bin/gone", program + b"gone"), file("lib/plain", b"\xff")],
+        [file("bin/.wh.gone"), file("bin/b", library + bytes(1 << 16)), directory("lib/plain")],
+        [symlink("usr", "bin"), file("usr/a", program + b"new"), file("lib/plain/x", b"\xff"), file("b.txt", b"\xff")],
+    ]
+    opened: list[int] = []
+
+    def layer(index: int) -> TarLayer:
+        blob = archive(layers[index])
+
+        def opener() -> io.BytesIO:
+            opened.append(index)
+            return io.BytesIO(blob)
+
+        return TarLayer(LayerInfo(diff_id=digest_of(blob), size=len(blob)), opener)
+
+    tars = tuple(map(layer, range(3)))
+    image = Image("test", Platform(), ImageConfig(), tars, fetched_in_order=in_order)
+    profile = build_profile(image, SILENT)
+    assert opened == ([0, 1, 2] if in_order else [1, 0, 2])
+    assert [(record.path, record.layer) for record in profile.files] == [("/bin/a", 2), ("/bin/b", 1)]
+    assert profile.objects[profile.files[0].object].size == len(program) + 3
+
+
 def test_file_larger_than_all_that_may_wait_is_read(program: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("imgcheck.profile.analysis._WAITING_LIMIT", 1000)
     monkeypatch.setattr("imgcheck.profile.analysis._SMALL", 2000)
