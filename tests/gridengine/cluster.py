@@ -41,8 +41,9 @@ class Cluster:
     def submit(self, script: Path, *options: str, **variables: str) -> str:
         """`qsub` a script with these variables; returns the job's number."""
         passed = [word for name, value in variables.items() for word in ("-v", f"{name}={value}")]
-        output = ("-j", "y", "-o", str(self.directory / "jobs"), "-N", "job")
-        command = as_unprivileged(need("qsub"), "-terse", *output, *passed, *options, str(script))
+        # Else jobs would start in their user's home, and nobody's does not exist.
+        output = ("-j", "y", "-o", str(self.directory / "jobs"), "-wd", str(self.directory / "jobs"), "-N", "job")
+        command = _named(*as_unprivileged(need("qsub"), "-terse", *output, *passed, *options, script))
         done = subprocess.run(command, capture_output=True, text=True, env=dict(self.environment), cwd="/", timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -82,7 +83,7 @@ class Cluster:
         return next((words[4] for words in lines if words and words[0] == job), "")
 
     def _manage(self, tool: str, *arguments: str) -> str:
-        return run(need(tool), *arguments, env=dict(self.environment)).stdout
+        return run(*_named(need(tool), *arguments), env=dict(self.environment)).stdout
 
     def _await(self, ready, what: str) -> None:
         until = time.monotonic() + _PATIENCE
@@ -104,7 +105,7 @@ def start_cluster(directory: Path) -> Iterator[Cluster]:
     def start(name: str) -> None:
         with (directory / f"{name}.out").open("wb") as log:
             # SGE_ND: stays in the foreground.
-            processes.append(subprocess.Popen([need(name)], env=environment, stdout=log, stderr=log))
+            processes.append(subprocess.Popen(_named(need(name)), env=environment, stdout=log, stderr=log))
 
     try:
         start("sge_qmaster")
@@ -151,22 +152,28 @@ def _lay_out(directory: Path) -> dict[str, str]:
     changes = {"execd_spool_dir": str(spool), "load_report_time": "00:00:01", "min_uid": "0", "min_gid": "0"}
     configuration = _changed((_SHARE / "default-configuration").read_text(), changes)
     (directory / "configuration").write_text(configuration)
-    run(_PROGRAMS / "spoolinit", "classic", "libspoolc", spooling, "init", env=environment)
+    run(*_named(_PROGRAMS / "spoolinit", "classic", "libspoolc", spooling, "init"), env=environment)
     for what, value in {
         "configuration": directory / "configuration",
         "complexes": _SHARE / "util/resources/centry",
         "usersets": _SHARE / "util/resources/usersets",
         "managers": "root",
     }.items():
-        run(_PROGRAMS / "spooldefaults", what, value, env=environment)
+        run(*_named(_PROGRAMS / "spooldefaults", what, value), env=environment)
     return environment
+
+
+def _named(*command: str | Path) -> tuple[str, ...]:
+    """`command` on a machine named localhost: Grid Engine does nothing where a machine's name has no address."""
+    words = (need("unshare"), "--uts", "sh", "-c", 'hostname localhost && exec "$@"', "sh")
+    return (*words, *map(str, command))
 
 
 def _add(directory: Path, environment: Mapping[str, str]) -> None:
     """Host, host group, queue, and a scheduler that does not wait, in a master that runs."""
 
     def qconf(*arguments: str | Path) -> str:
-        return run(need("qconf"), *arguments, env=dict(environment)).stdout
+        return run(*_named(need("qconf"), *arguments), env=dict(environment)).stdout
 
     with suppress(AssertionError):  # where the master has made its own host one already
         qconf("-ah", "localhost")
@@ -183,7 +190,7 @@ def _add(directory: Path, environment: Mapping[str, str]) -> None:
 
 def _answers(*command: str, environment: Mapping[str, str]) -> bool:
     tool, *arguments = command
-    return subprocess.run([need(tool), *arguments], capture_output=True, env=dict(environment)).returncode == 0
+    return subprocess.run(_named(need(tool), *arguments), capture_output=True, env=dict(environment)).returncode == 0
 
 
 def _changed(text: str, settings: Mapping[str, str]) -> str:
