@@ -28,7 +28,7 @@ def multitool() -> Path:
             name = "@microsoft/sarif-multitool-linux@5.7.0"
             # Node.js trusts authorities of its own, the system's where it is told to; its cache would lie in $HOME.
             settings = {"NODE_OPTIONS": "--use-system-ca", "npm_config_cache": f"{work}/cache"}
-            download(*_npm(), "pack", "--silent", "--pack-destination", work, name, env=os.environ | settings)
+            download(*_npm(), "pack", "--loglevel=error", "--pack-destination", work, name, env=os.environ | settings)
             (archive,) = Path(work).glob("*.tgz")
             # By tar: Debian's Python 3.11.2 has no filters for what tarfile unpacks, and later ones insist on one.
             wanted = ("package/sarif-2.1.0.json", "package/Sarif.Multitool")
