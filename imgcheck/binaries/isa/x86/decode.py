@@ -17,9 +17,9 @@ _FUNCTION_LIMIT = 1 << 22
 """Bytes decoded of one function: longer ones are data, or a file without any boundaries, and are decoded in pieces."""
 
 
-def lengths(code: bytes, bits: int) -> bytes:
+def lengths(code: memoryview, bits: int) -> bytes:
     """Lengths of the instructions of `code`, decoded one after the other from its first byte."""
-    return bytes(map(len, iced.Decoder(bits, code)))
+    return bytes(map(len, iced.Decoder(bits, bytes(code))))
 
 
 def instructions(layout: Layout, start: int, end: int, bits: int) -> Iterator[iced.Instruction]:
@@ -72,10 +72,15 @@ def own_length(code: bytes, bits: int) -> int:
 def boundaries(layout: Layout, starts: np.ndarray, ends: np.ndarray, bits: int) -> np.ndarray:
     """Sorted addresses at which instructions begin from each function's start up to the end given for it."""
     pieces, bases = [], []
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        for at in range(start, end, _FUNCTION_LIMIT):
-            pieces.append(lengths(layout.bytes_at(at, min(end, at + _FUNCTION_LIMIT)), bits))
-            bases.append(at)
+    for area in layout.areas:
+        code = layout.elf.data[area.offset : area.offset + len(area.data)]
+        inside = slice(*np.searchsorted(starts, [area.address, area.end]))
+        for start, end in zip(
+            (starts[inside] - area.address).tolist(), (ends[inside] - area.address).tolist(), strict=True
+        ):
+            for at in range(start, end, _FUNCTION_LIMIT):
+                pieces.append(lengths(code[at : min(end, at + _FUNCTION_LIMIT)], bits))
+                bases.append(at + area.address)
     counts = np.array([len(piece) for piece in pieces], np.int64)
     steps = np.frombuffer(b"".join(pieces), np.uint8).astype(np.int64)
     if not len(steps):
