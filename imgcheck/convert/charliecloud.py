@@ -19,7 +19,7 @@ def add_charliecloud(additions: Additions, launch: Launch, raw_config: bytes) ->
 
 
 def environment(launch: Launch) -> bytes:
-    """NAME='value' lines. ch-run strips one pair of single quotes and expands nothing."""
+    """NAME='value' lines. ch-run strips one pair of single quotes, and expands nothing where it is told not to."""
     lines = [f"{name}='{value}'\n" for name, value in launch.environment.items() if "\n" not in name + value]
     return encode("".join(lines))
 
@@ -27,4 +27,4 @@ def environment(launch: Launch) -> bytes:
 def run_command(launch: Launch, destination: str) -> str:
     """The command that starts it: ch-run knows neither ENTRYPOINT nor WORKDIR by itself."""
     place = f"--cd={launch.working_directory}"
-    return words(("ch-run", "--unset-env=*", "--set-env", place, destination, "--", *launch.argv))
+    return words(("ch-run", "--unset-env=*", "--env-no-expand", "--set-env", place, destination, "--", *launch.argv))

@@ -42,7 +42,7 @@ def small(tmp_path: Path) -> Path:
     )
 
 
-_KILLS = {"rootfs": 50, "sif": 15, "udocker": 15}
+_KILLS = {"rootfs": 20, "sif": 8, "udocker": 8}
 _ATTEMPTS = 20
 """Conversions that may be done before a signal reaches them."""
 
@@ -186,7 +186,7 @@ def test_kill_at_random_moments(target, layout, place):
     whole = _count(place / "whole")
     chance = random.Random(target)
     killed = 0
-    for attempt in range(_KILLS.get(target, 4)):
+    for attempt in range(_KILLS.get(target, 3)):
         out = place / f"out{attempt}"
         process = convert_apart(layout, target, out)
         deadline = time.monotonic() + chance.uniform(0.1, 0.9) * took

@@ -70,7 +70,9 @@ CASES = {
     "environment": Case(("/bin/probe",), environment=(_PATH, "A=1", "B=two words", "EMPTY=", "EQUALS=a=b=c")),
     "nasty_environment": Case(("/bin/probe",), environment=(_PATH, f"NASTY={_NASTY}", "QUOTE='", 'DOUBLE="')),
     "environment_in_quotes": Case(("/bin/probe",), environment=(_PATH, "A='a'", 'B="b"', "C=''", "D=a'b'c")),
-    "references_in_environment": Case(("/bin/probe",), environment=(_PATH, "A=${HOME}", "B=$${X}{Y}", "C='${PATH}' ")),
+    "references_in_environment": Case(
+        ("/bin/probe",), environment=(_PATH, "A=${HOME}", "B=$${X}{Y}", "C='${PATH}' ", "D=$HOME:x", "E=:$PATH")
+    ),
     "newlines_in_environment": Case(("/bin/probe",), environment=(_PATH, "LINES=a\nb\n'c'"), one_line=False),
     "blanks_in_environment": Case(("/bin/probe",), environment=(_PATH, "BEFORE=  x", "INSIDE=a  b\tc", "AFTER=x  ")),
     "special_names": Case(("/bin/probe",), environment=(_PATH, "IFS=x", "UID=7", "PPID=1", "PS1=p", "OPTIND=3", "_=u")),
