@@ -3,7 +3,7 @@
 import iced_x86 as iced
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from imgcheck.binaries.isa.layout import Layout
@@ -38,8 +38,10 @@ def expected(code: bytes, bits: int = 64) -> list[frozenset[str]]:
 
 @pytest.mark.parametrize("bits", [64, 32])
 @settings(max_examples=1500, deadline=None)
-@given(lead=st.sampled_from(LEADS), second=SECONDS, rest=st.binary(min_size=8, max_size=12), before=st.sampled_from(
+@given(st.sampled_from(LEADS), SECONDS, st.binary(min_size=8, max_size=12), st.sampled_from(
     [b"", b"\x90", b"\xb8\x00\x00\x00\x66", b"\xb8\x00\x00\x00\xf3", b"\x48\xc7\xc0\x00\x00\x00\x48"]))  # fmt: skip
+@example(b"\xc4", b"\xe2\x7d", b"\x18\xc0" + bytes(6), b"")  # VBROADCASTSS of a register, AVX2, and of memory, AVX
+@example(b"\xc4", b"\xe2\x7d", b"\x18\x00" + bytes(6), b"")
 def test_screening_agrees_with_the_decoder(bits: int, lead: bytes, second: bytes, rest: bytes, before: bytes) -> None:
     first = next(iter(iced.Decoder(bits, lead + second + rest)))
     if first.is_invalid:

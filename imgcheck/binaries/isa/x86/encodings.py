@@ -76,9 +76,9 @@ def needs(instruction: iced.Instruction) -> frozenset[str]:
         return frozenset({_QUERIES[instruction.mnemonic]})
     if instruction.mnemonic in _HARMLESS:
         return frozenset()
-    if instruction.mnemonic in _BROADCASTS and instruction.op1_kind == iced.OpKind.MEMORY:
+    if instruction.mnemonic in _BROADCASTS and instruction.encoding == iced.EncodingKind.VEX:
         # AVX has the form that reads memory, AVX2 added the one that reads a register; both share one Code.
-        return frozenset({"avx"}) if instruction.encoding == iced.EncodingKind.VEX else _listed(instruction)
+        return frozenset({"avx" if instruction.op1_kind == iced.OpKind.MEMORY else "avx2"})
     return _listed(instruction)
 
 
