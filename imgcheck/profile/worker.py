@@ -106,7 +106,6 @@ class Engines:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,
             )
 
     @property
@@ -137,7 +136,7 @@ class Engines:
             # It waits for its workers, so that the time they took is counted as ours.
             self._process.wait(_PARTING)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()  # its workers find their sockets closed
             self._process.wait()
 
     def _ask(self, question: int, fds: list[int]) -> int:
@@ -279,4 +278,6 @@ def _analyse(data: memoryview) -> CodeFacts | None:
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Ctrl-C reaches the whole group, and the parent decides. Who kills the group, as preflight does, kills this too.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _mother(socket.socket(fileno=int(sys.argv[1])))

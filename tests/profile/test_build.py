@@ -4,6 +4,9 @@ import io
 import os
 import resource
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -246,6 +249,36 @@ def test_crash_of_a_worker_is_the_error_of_its_file_alone(engines: Engines, prog
     assert not worker.alive
     assert facts_of(other, program)[0].linkage
     assert facts_of(engines.fork(), program)[0].linkage
+
+
+def test_interrupt_is_left_to_the_parent(engines: Engines, program: bytes) -> None:
+    worker = engines.fork()
+    for process in (worker._process, engines._process.pid):
+        os.kill(process, signal.SIGINT)
+    assert facts_of(worker, program)[0].linkage
+    assert facts_of(engines.fork(), program)[0].linkage
+
+
+def runs(process: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_engines_are_killed_with_the_group_of_their_parent() -> None:
+    code = "from imgcheck.profile.worker import Engines; e = Engines(); print(e.fork()._process, flush=True); input()"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    worker = int(parent.stdout.readline())
+    assert runs(worker)
+    os.killpg(parent.pid, signal.SIGKILL)
+    parent.communicate()
+    deadline = time.monotonic() + 10
+    while runs(worker) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not runs(worker)
 
 
 def test_all_workers_end_with_the_engines(program: bytes) -> None:
