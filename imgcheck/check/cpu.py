@@ -43,10 +43,17 @@ class _Host:
         self.features = frozenset(fact.value or ()) if fact.known else None
         cpu = context.host.cpu
         model, name = cpu.model.value or "", cpu.microarchitecture.value or ""
+        self._known: dict[tuple[str, str], bool | None] = {}
         self.name = f"{model} ({name})" if model and name and model != name else model or name or "the host's CPU"
 
     def has(self, architecture: str, feature: str) -> bool | None:
         """Whether the CPU has `feature`, None where that is not known."""
+        key = (architecture, feature)
+        if key not in self._known:
+            self._known[key] = self._has(architecture, feature)
+        return self._known[key]
+
+    def _has(self, architecture: str, feature: str) -> bool | None:
         if feature in cpus.baseline(self.knowledge, architecture):
             return True
         if self.features is None:
@@ -124,12 +131,12 @@ def _needs(
 ) -> Iterator[_Need]:
     """Files with uses of `answer` whose extension the CPU lacks (`state` False) or may lack (None)."""
     for record, linkage, isa in code:
-        if not isa.uses:
-            continue
-        uses = {use.feature: use for use in isa.uses if use.answer == answer}
-        wanted = [name for name in uses if host.has(linkage.machine, name) is state]
+        wanted = [
+            use.feature for use in isa.uses if use.answer == answer and host.has(linkage.machine, use.feature) is state
+        ]
         if wanted:
-            order = cpus.ranked(host.knowledge, linkage.machine, wanted)
+            uses = {use.feature: use for use in isa.uses if use.answer == answer}
+            order = cpus.ranked(host.knowledge, linkage.machine, uses.keys() & set(wanted))
             yield _Need(record, isa, tuple(uses[name] for name in order))
 
 

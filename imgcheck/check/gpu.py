@@ -1,28 +1,14 @@
 """GPU001-GPU013: whether the host's driver and GPUs run the image's GPU code."""
 
 from collections.abc import Callable
+from functools import cache
 
-from imgcheck.check import gpu_driver, gpu_jit, gpu_targets
 from imgcheck.check.context import Answers, Context
 from imgcheck.check.gpu_case import Case
 
 Rule = Callable[[Case, Answers], None]
 
-_RULES: dict[str, Rule] = {
-    "GPU001": gpu_driver.mismatch,
-    "GPU002": gpu_driver.runtime_version,
-    "GPU003": gpu_targets.no_code,
-    "GPU004": gpu_targets.only_ptx,
-    "GPU005": gpu_driver.requirement,
-    "GPU006": gpu_driver.compat,
-    "GPU007": gpu_driver.no_library,
-    "GPU008": gpu_targets.ptx_too_new,
-    "GPU009": gpu_driver.missing_functions,
-    "GPU010": gpu_targets.framework_minimum,
-    "GPU011": gpu_targets.no_gpu,
-    "GPU012": gpu_driver.unsupported_gpu,
-    "GPU013": gpu_jit.no_compiler,
-}
+_IDS = tuple(f"GPU{number:03}" for number in range(1, 14))
 _WITHOUT_GPU = ("GPU011",)
 _FOR_AMD = ("GPU003", "GPU011")
 
@@ -30,13 +16,35 @@ _FOR_AMD = ("GPU003", "GPU011")
 def check(context: Context) -> Answers:
     """Answers every GPU rule for one cell; all are not applicable where the image has no need of a GPU."""
     case, answers = Case(context), Answers()
-    for name, rule in _RULES.items():
+    for name in _IDS:
         reason = _not_applicable(case, name)
         if reason:
             answers.answer(name, "not-applicable", reason)
         else:
-            rule(case, answers)
+            _rules()[name](case, answers)
     return answers
+
+
+@cache
+def _rules() -> dict[str, Rule]:
+    # Imported for images with GPU code alone: a preflight of the others has no time for them.
+    from imgcheck.check import gpu_driver, gpu_jit, gpu_targets
+
+    return {
+        "GPU001": gpu_driver.mismatch,
+        "GPU002": gpu_driver.runtime_version,
+        "GPU003": gpu_targets.no_code,
+        "GPU004": gpu_targets.only_ptx,
+        "GPU005": gpu_driver.requirement,
+        "GPU006": gpu_driver.compat,
+        "GPU007": gpu_driver.no_library,
+        "GPU008": gpu_targets.ptx_too_new,
+        "GPU009": gpu_driver.missing_functions,
+        "GPU010": gpu_targets.framework_minimum,
+        "GPU011": gpu_targets.no_gpu,
+        "GPU012": gpu_driver.unsupported_gpu,
+        "GPU013": gpu_jit.no_compiler,
+    }
 
 
 def _not_applicable(case: Case, rule: str) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 from msgspec import Struct
 
@@ -69,6 +70,8 @@ class Case:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.knowledge = context.knowledge
+        self.judged: dict[Kind, list[Any]] = {}
+        """What gpu_targets.judge said of each kind of GPU."""
 
     @cached_property
     def files(self) -> tuple[tuple[FileRecord, CodeFacts], ...]:

@@ -82,10 +82,12 @@ def judge(case: Case, kind: Kind) -> list[Judged]:
     """Every file with code for NVIDIA GPUs against `kind`; none where its capability is not known."""
     if not kind.capability:
         return []
-    return [
-        Judged(record, code, tally(case.knowledge, code, kind.capability, case.driver_cuda), _role(case, record))
-        for record, code in case.code
-    ]
+    if kind not in case.judged:  # several rules ask
+        case.judged[kind] = [
+            Judged(record, code, tally(case.knowledge, code, kind.capability, case.driver_cuda), _role(case, record))
+            for record, code in case.code
+        ]
+    return case.judged[kind]
 
 
 def _role(case: Case, record: FileRecord) -> str:

@@ -138,22 +138,36 @@ def level_of(knowledge: Knowledge, present: Iterable[str]) -> str:
 
 def guarded_by(knowledge: Knowledge, architecture: str, path: str) -> frozenset[str] | None:
     """Features without which the loader never opens `path`; None for a file that no CPU test of the loader guards."""
-    for found, needed in _guards(knowledge, feature_architecture(architecture)):
-        if found(path):
-            return needed
-    return None
+    guards, by_directory = _guards(knowledge, feature_architecture(architecture))
+    if not by_directory:
+        return _first(guards, path)
+    directory = path.rpartition("/")[0] + "/"
+    if directory not in by_directory:
+        by_directory[directory] = _first(guards, directory)
+    return by_directory[directory]
+
+
+_Guards = list[tuple[Callable[[str], object], frozenset[str]]]
+
+
+def _first(guards: _Guards, path: str) -> frozenset[str] | None:
+    return next((needed for found, needed in guards if found(path)), None)
 
 
 @lru_cache(maxsize=32)
-def _guards(knowledge: Knowledge, architecture: str) -> list[tuple[Callable[[str], object], frozenset[str]]]:
-    return [
+def _guards(knowledge: Knowledge, architecture: str) -> tuple[_Guards, dict[str, frozenset[str] | None]]:
+    """Expressions with what they ask for, and answers by directory; none of these where one asks for a file's name."""
+    entries = [
+        entry for entry in knowledge.entries("cpus", "directory", LoaderDirectory) if entry.architecture == architecture
+    ]
+    guards: _Guards = [
         (
             re.compile(entry.pattern).search,
             level_features(knowledge, entry.level) if entry.level else frozenset(entry.features),
         )
-        for entry in knowledge.entries("cpus", "directory", LoaderDirectory)
-        if entry.architecture == architecture
+        for entry in entries
     ]
+    return guards, {"/": _first(guards, "/")} if all(entry.pattern.endswith("/") for entry in entries) else {}
 
 
 def from_flags(knowledge: Knowledge, architecture: str, flags: Iterable[str]) -> frozenset[str]:

@@ -117,19 +117,22 @@ class Process:
 
     def _load_dependencies(self) -> None:
         for item in self.objects:  # grows while it is walked: breadth first, as _dl_map_object_deps
-            linkage = item.linkage
-            for name in (*linkage.needed, *linkage.filters):
+            linkage, libraries = item.linkage, item.libraries
+            for name in (*linkage.needed, *linkage.filters) if linkage.filters else linkage.needed:
                 found = self._load(name, item)
-                item.libraries.append((name, found))
+                libraries.append((name, found))
                 if found is None:
                     self.misses.append(Miss(item, name))
             for name in linkage.auxiliary:  # optional by definition
-                item.libraries.append((name, self._load(name, item)))
+                libraries.append((name, self._load(name, item)))
 
     def _load(self, name: str, requester: Object) -> Object | None:
         if "$" in name:
             name = self.system.expand(name, requester.origin)
-        known = self.loaded(name)
+        # Here and not by `loaded`: most names of an image are those of its C library.
+        known = self._names.get(name)
+        if known is None and self.within is not None:
+            known = self.within.loaded(name)
         if known is not None:
             return known
         if self.system.is_self(name):
@@ -163,11 +166,15 @@ class Process:
         """
         if self.system.kind == "musl":
             return []
-        missed = []
+        missed: list[VersionMiss] = []
+        names, within, missing_versions = self._names, self.within, self.system.missing_versions
         for item in self.objects:
             for need in item.linkage.verneed:
-                provider = self.loaded(need.library)
+                provider = names.get(need.library)
+                if provider is None and within is not None:
+                    provider = within.loaded(need.library)
                 if provider is not None and provider.linkage.verdef:
-                    absent = self.system.missing_versions(item.real, need, provider.real)
-                    missed += [VersionMiss(item, need.library, provider, version) for version in absent]
+                    absent = missing_versions(item.real, need, provider.real)
+                    if absent:
+                        missed += [VersionMiss(item, need.library, provider, version) for version in absent]
         return missed

@@ -277,7 +277,9 @@ class System:
         """The places of `directories` that hold ELF files at all, in the order of the search."""
         found = self._places.get(directories)
         if found is None:
-            subs = (*self.subdirectories, "")
+            present = self.tree.components
+            subs = [sub for sub in self.subdirectories if present.issuperset(sub.split("/"))]
+            subs.append("")
             places = [f"{directory}/{sub}" if sub else directory for directory in directories for sub in subs]
             found = self._places[directories] = [
                 (place, table) for place in places if (table := self.tree.table(place))
@@ -327,6 +329,10 @@ def glibc_version(path: str, libc: Linkage) -> str:
     return ".".join(map(str, max(numbers))) if numbers else ""
 
 
+def _is_musl(interpreter: str) -> bool:
+    return bool(_MUSL_NAME.fullmatch(posixpath.basename(interpreter)))
+
+
 class Systems:
     """The dynamic loaders of a tree, by interpreter."""
 
@@ -340,6 +346,7 @@ class Systems:
         for linkage in tree.linkage.values():
             if linkage.interpreter:
                 self._interpreters[linkage.machine, linkage.elf_class][linkage.interpreter] += 1
+        self._has_musl = any(_is_musl(name) for asked in self._interpreters.values() for name in asked)
         self._preferred: dict[tuple[str, int, bool], str] = {}
 
     def of(self, path: str, linkage: Linkage) -> System:
@@ -351,7 +358,10 @@ class Systems:
         return self._known[key]
 
     def _of_library(self, path: str, linkage: Linkage) -> str:
-        wants_musl = "-linux-musl/" in path or any(n == "libc.so" or n.startswith("libc.musl-") for n in linkage.needed)
+        # Of no consequence where no musl is.
+        wants_musl = self._has_musl and (
+            "-linux-musl/" in path or any(n == "libc.so" or n.startswith("libc.musl-") for n in linkage.needed)
+        )
         key = (linkage.machine, linkage.elf_class, wants_musl)
         if key not in self._preferred:
             self._preferred[key] = self._most_asked(*key)
@@ -360,7 +370,7 @@ class Systems:
     def _most_asked(self, machine: str, elf_class: int, musl_first: bool) -> str:
         asked = self._interpreters[machine, elf_class]
         present = [name for name in sorted(asked, key=lambda name: -asked[name]) if self._tree.file(name)]
-        musl = [name for name in present if _MUSL_NAME.fullmatch(posixpath.basename(name))]
+        musl = [name for name in present if _is_musl(name)]
         glibc = [name for name in present if name not in musl]
         preferred = (musl or glibc) if musl_first else (glibc or musl)
         return preferred[0] if preferred else abi_of(machine, elf_class).interpreter

@@ -5,6 +5,7 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
 from imgcheck.documents.facts import Linkage
 from imgcheck.documents.host import HostLibrary
@@ -90,6 +91,7 @@ class Tree:
     def _copy(self) -> "Tree":
         other = object.__new__(Tree)
         other.__dict__.update(self.__dict__)
+        other.__dict__.pop("components", None)
         other.linkage, other.host = dict(self.linkage), dict(self.host)
         return other
 
@@ -169,6 +171,12 @@ class Tree:
         """Canonical path of the ELF file at `path`; empty where there is none."""
         directory, _, name = path.rpartition("/")
         return self.table(directory or "/").get(name, "")
+
+    @cached_property
+    def components(self) -> frozenset[str]:
+        """What directories with ELF files, and links, are called: no other name leads to a library."""
+        places = itertools.chain.from_iterable(directory.split("/") for directory in self._tables)
+        return frozenset(itertools.chain(places, (link.rpartition("/")[2] for link in self.links)))
 
     def directories(self) -> Iterator[str]:
         """Canonical directories that hold ELF files or links to them."""
