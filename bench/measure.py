@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -46,8 +47,12 @@ def measure(command: str, watch_memory: bool = False) -> Measured:
     watcher = threading.Thread(target=_watch, args=(process, peak), daemon=True)
     if watch_memory:
         watcher.start()
-    said = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
+    try:
+        said = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     seconds = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if watch_memory:

@@ -113,9 +113,10 @@ def summary(results: Sequence[Result]) -> str:
         cold = result.seconds(COLD)
         peak = next(row.megabytes for row in result.rows if row.name == COLD)
         over = ">" if any(row.stopped for row in result.rows if row.name in _TODAY) else ""
+        tools = f"{over}{result.seconds(SKOPEO, *_TODAY) / cold:.1f}" if result.seconds(*_TODAY) else "no code"
         lines.append(
             f"| {result.name} | {cold / result.seconds(GZIP):.2f} | {cold / result.seconds(IGZIP):.2f} | "
-            f"{cold / result.seconds(TAR):.1f} | {over}{result.seconds(SKOPEO, *_TODAY) / cold:.1f} | "
+            f"{cold / result.seconds(TAR):.1f} | {tools} | "
             f"{result.seconds(REGISTRY) / max(result.seconds(SKOPEO), cold):.2f} | {result.seconds(WARM):.2f} | "
             f"{result.seconds(ATTACHED):.2f} | {peak:.0f} | {result.profile / 1e3:.0f} |"
         )
