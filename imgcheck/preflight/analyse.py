@@ -21,7 +21,7 @@ def analyse(reference: str, place: StorePlace, limit: float) -> ImageProfile:
     """
     if not is_local(reference):
         raise SourceError(
-            f"{reference}: no profile, and images in registries are not fetched on a node",
+            f"{reference}: no such file, and images in registries are not fetched on a node",
             MAKE_ONE,
         )
     with tempfile.TemporaryDirectory(prefix="imgcheck-") as directory:
