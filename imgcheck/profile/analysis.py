@@ -68,7 +68,8 @@ class Analysis:
         for job in dropped:
             _close(job)
         if self._engines:
-            self._engines.stop()
+            # Processes with hundreds of megabytes take a while to go: the report can be written meanwhile.
+            threading.Thread(target=self._engines.stop, name="imgcheck-stop").start()
         for thread in self._threads:
             thread.join()
 

@@ -267,7 +267,7 @@ def runs(process: int) -> bool:
 
 
 def test_engines_are_killed_with_the_group_of_their_parent() -> None:
-    code = "from imgcheck.profile.worker import Engines; e = Engines(); print(e.fork()._process, flush=True); input()"
+    code = "from imgcheck.profile.worker import Engines; w = Engines().fork(); print(w._process, flush=True); input()"
     parent = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
