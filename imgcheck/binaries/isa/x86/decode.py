@@ -23,12 +23,8 @@ def lengths(code: memoryview, bits: int) -> bytes:
 
 
 def instructions(layout: Layout, start: int, end: int, bits: int) -> Iterator[iced.Instruction]:
-    """The instructions of a function."""
-    return decoded(layout.bytes_at(start, min(end, start + _FUNCTION_LIMIT)), start, bits)
-
-
-def decoded(code: bytes, start: int, bits: int) -> Iterator[iced.Instruction]:
-    """The instructions of `code`; a vector instruction that the decoder does not know is stepped over whole."""
+    """The instructions of a function; a vector instruction that the decoder does not know is stepped over whole."""
+    code = layout.bytes_at(start, min(end, start + _FUNCTION_LIMIT))
     at = 0
     while at < len(code):
         decoder = iced.Decoder(bits, code[at:] if at else code, ip=start + at)

@@ -9,7 +9,7 @@ counting as the whole.
 import iced_x86 as iced
 import msgspec
 
-from imgcheck.binaries.isa.x86.decode import decoded
+from imgcheck.binaries.isa.x86.decode import lengths, own_length
 
 COMPUTE, LEA, QUERY, BRANCH, CALL, INDIRECT_CALL, JUMP, INDIRECT_JUMP, RETURN = range(9)
 """Kinds of instructions; BRANCH is conditional, QUERY asks the CPU what it has."""
@@ -48,7 +48,10 @@ _ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
 _KEPT = 1 << 15
 """Encodings remembered, at some 400 bytes each."""
 _DIRECT = frozenset((0xE8, 0xE9, 0xEB, *range(0x70, 0x80)))
-"""Opcodes of CALL, JMP and Jcc whose operand is a distance; Jcc with a long one is 0F 80 to 0F 8F."""
+"""Opcodes of CALL, JMP and Jcc whose operand is a distance."""
+_CONDITIONAL = frozenset(bytes([opcode]) for opcode in range(0x80, 0x90))
+"""Jcc with a long distance, behind 0F."""
+_ADDRESSES = {32: (1 << 32) - 1, 64: (1 << 64) - 1}
 
 
 class Memory(msgspec.Struct, frozen=True, gc=False):
@@ -83,10 +86,11 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     immediate: int | None
     """A constant of 32 bits that MOV brings: perhaps an address."""
     moves_stack: bool
-    direct: bool
-    """A branch or call to an address of its own."""
+    direct: int
+    """Bytes of the distance, at its end, to where it branches or calls; 0 for all else."""
     plain: bool
     """Nothing but registers and flags are concerned."""
+    invalid: bool
 
 
 class Code(msgspec.Struct, frozen=True):
@@ -107,28 +111,39 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     if len(known) > _KEPT:
         known.clear()
     found = Code([], [], {})
-    for instruction in decoded(code, start, bits):
-        ip = instruction.ip
-        encoding = code[ip - start : ip - start + len(instruction)]
-        if encoding[0] in _DIRECT:
-            encoding = encoding[:1]
-        elif encoding[0] == 0x0F and len(encoding) > 1 and encoding[1] & 0xF0 == 0x80:
-            encoding = encoding[:2]
-        fact = known.get(encoding)
-        if fact is None:
-            fact = _fact(instruction)
-            if not _wraps(instruction):
-                known[encoding] = fact
-        found.ips.append(ip)
-        found.facts.append(fact)
-        if fact.direct:
-            found.targets[ip] = instruction.near_branch_target
+    at = 0
+    while at < len(code):
+        at = _read(found, code, at, start, bits)
     return found
 
 
-def _wraps(instruction: iced.Instruction) -> bool:
-    """Whether the target is cut to fewer bits than addresses have, so that no distance describes it."""
-    return instruction.memory_base == _R.EIP or instruction.op0_kind == iced.OpKind.NEAR_BRANCH16
+def _read(found: Code, code: bytes, at: int, start: int, bits: int) -> int:
+    """Append the instructions from `at` on up to one that is none; where to go on."""
+    known = _cache[bits]
+    for size in lengths(memoryview(code)[at:], bits):
+        encoding = code[at : at + size]
+        if encoding[0] in _DIRECT:
+            key = encoding[:1]
+        elif encoding[0] == 0x0F and encoding[1:2] in _CONDITIONAL:
+            key = encoding[:2]
+        else:
+            key = encoding
+        fact = known.get(key)
+        if fact is None:
+            instruction = next(iter(iced.Decoder(bits, encoding, ip=start + at)))
+            fact = _fact(instruction)
+            if instruction.memory_base != _R.EIP:  # an address that is cut short, which no distance describes
+                known[key] = fact
+        ip = start + at
+        found.ips.append(ip)
+        found.facts.append(fact)
+        if fact.invalid:
+            return at + max(own_length(code[at : at + 16], bits), 1)
+        at += size
+        if fact.direct:
+            distance = int.from_bytes(encoding[-fact.direct :], "little", signed=True)
+            found.targets[ip] = (start + at + distance) & _ADDRESSES[bits]
+    return at
 
 
 def _fact(ins: iced.Instruction) -> Fact:
@@ -159,9 +174,18 @@ def _fact(ins: iced.Instruction) -> Fact:
         source=_BITS[ins.op1_register] if copies and ins.op1_kind == iced.OpKind.REGISTER else 0,
         immediate=immediate,
         moves_stack=mnemonic == iced.Mnemonic.PUSH or (mnemonic == iced.Mnemonic.SUB and ins.op0_register == _R.RSP),
-        direct=ins.near_branch_target != 0,
+        direct=_distance_bytes(ins),
         plain=kind == COMPUTE and not memory and immediate is None,
+        invalid=ins.is_invalid,
     )
+
+
+def _distance_bytes(ins: iced.Instruction) -> int:
+    if not ins.near_branch_target or ins.op0_kind == iced.OpKind.NEAR_BRANCH16:
+        return 0
+    # LOOP and JRCXZ have no long form, and hardly ever stand in compiled code.
+    short = ins.is_jcc_short or ins.is_jmp_short or ins.is_loop or ins.is_loopcc or ins.is_jcx_short
+    return 1 if short else 4
 
 
 def _memory(ins: iced.Instruction, used: iced.UsedMemory) -> Memory:
