@@ -159,3 +159,30 @@ def test_huge_symbol_tables_take_linear_time() -> None:
         taken.append(seconds(compile_c(code, "-nostdlib", "-static", language="assembler").read_bytes()))
     assert taken[1] < 6 * taken[0] + 0.5
     assert taken[1] < 20
+
+
+def test_a_query_is_seen_in_a_large_file() -> None:
+    """As restic and other programs of Go: much ordinary vector code, and one function that asks."""
+    ordinary = "\n".join(f".globl f{i}\nf{i}: addps %xmm0, %xmm1\n.skip 8190, 0x90\nret" for i in range(900))
+    asks = """
+    .globl kernel
+    kernel: vaddps %ymm0, %ymm1, %ymm2
+        vzeroupper
+        ret
+    .globl _start
+    _start: movl $1, %eax
+        xorl %ecx, %ecx
+        cpuid
+        btl $28, %ecx
+        jnc 1f
+        call kernel
+    1:  movl $60, %eax
+        xorl %edi, %edi
+        syscall
+    """
+    path = compile_c(ordinary + asks, "-nostdlib", "-static", language="assembler")
+    for model in ("Nehalem", "SandyBridge"):
+        assert observed(path, "qemu-x86_64", model) == "runs"
+    found = analyse(path)
+    assert {use.answer for use in found.uses} == {"dispatched"}, [(u.feature, u.answer, u.reason) for u in found.uses]
+    assert not found.limits
