@@ -129,6 +129,8 @@ class Layout:
         self.elf = elf
         self.called = np.empty(0, np.int64)
         """Addresses that code refers to as functions, as far as an engine finds them: starts without unwind entries."""
+        self.certain = np.empty(0, np.int64)
+        """Addresses that the loader or the C library calls, as far as an engine finds them: starts beyond doubt."""
 
     @cached_property
     def areas(self) -> tuple[Area, ...]:
@@ -297,9 +299,10 @@ class Layout:
         symbols = self.code_symbols
         gaps = unwind_end[:-1][unwind_start[1:] - unwind_end[:-1] >= _ASSEMBLY_GAP] if len(unwind_end) else unwind_end
         areas = np.array([area.address for area in self.areas], np.int64)
+        padded = -(-gaps // 16) * 16
         # A size of 0 on an untyped symbol marks a label inside a function; typed ones are functions.
         named = symbols.value[(symbols.type != _STT_NOTYPE) | (symbols.size > 0) | (symbols.bind == 1)]
-        start = distinct(np.concatenate([unwind_start, named, -(-gaps // 16) * 16, areas, self._uncovered()]))
+        start = distinct(np.concatenate([unwind_start, named, padded, areas, self._uncovered(), self.certain]))
         start = start[self.in_code(start)]
         limits = np.array(sorted([area.address for area in self.areas] + [area.end for area in self.areas]), np.int64)
         end = np.append(start[1:], _ADDRESS_LIMIT)

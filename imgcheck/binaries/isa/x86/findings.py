@@ -35,7 +35,7 @@ _NAMED_EXPORTS = 30_000
 """Exports whose names are looked at; libraries with more are C++ ones, whose variants show where they are used."""
 _BUDGET = 6 << 20
 _BUDGET_SHARE = 12
-"""Code decoded for what is above the baseline: all that may hold it up to 6 MiB, of larger files a twelfth."""
+"""Code decoded: all that holds candidates up to 6 MiB, of larger files a twelfth; the rest is sampled."""
 
 
 class Findings:
@@ -63,25 +63,19 @@ class Findings:
 
     @cached_property
     def decoded(self) -> np.ndarray:
-        """Functions that are decoded: all that weigh the file or may ask, of the others as many as is affordable."""
+        """Functions that are decoded: every holder of a rare candidate, of the others as many as is affordable."""
         size = self.functions.end - self.functions.start
-        left = max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
+        budget = max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
         chosen = np.zeros(len(self.functions), bool)
         chosen[self.population] = True
-        chosen[self._askers_at_first_sight] = True
         for holders in self._holders_by_rarity():
             holders = holders[~chosen[holders]]
-            if int(size[holders].sum()) > left:
+            cost = np.cumsum(size[holders])
+            left = budget - int(size[chosen].sum())
+            if len(holders) and cost[-1] > left:
                 holders = _spread(holders, size, left)
             chosen[holders] = True
-            left -= int(size[holders].sum())
         return np.flatnonzero(chosen)
-
-    @property
-    def _askers_at_first_sight(self) -> np.ndarray:
-        """Functions that seem to hold a query: one of them overlooked would make the file one that never asks."""
-        held = self.candidate_function[self.table.holding(*QUERIES)[self.candidates.set]]
-        return held[held >= 0]
 
     @cached_property
     def population(self) -> np.ndarray:

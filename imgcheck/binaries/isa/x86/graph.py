@@ -7,16 +7,20 @@ needs 32 matching bits in data or in an operand. `mod=00 rm=101` operands are re
 
 from functools import cached_property
 
+import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.reach import Edges
-from imgcheck.binaries.isa.x86.decode import bytes_at
+from imgcheck.binaries.isa.x86.decode import bytes_at, instructions
 from imgcheck.binaries.isa.x86.screen import find_bytes
 
 LEA = 0x8D
 _CALL = 0xE8
+_START_BYTES = 64
+"""The C library's start code is no longer than this up to its call."""
+_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
 _STUB_REACH = 12
 """A PLT stub jumps through its slot within this many bytes: ENDBR64 (4), BND (1), FF 25."""
 
@@ -28,6 +32,7 @@ class Graph:
         self.layout = layout
         self.bits = bits
         layout.called = self._called()
+        layout.certain = np.concatenate([layout.initialisers, started(layout, bits)])
         self.functions = layout.functions
 
     def _called(self) -> np.ndarray:
@@ -217,6 +222,22 @@ class Graph:
         source = self.functions.holding(site)
         kept = (index >= 0) & (source >= 0) & (index != source)
         return Edges(source[kept], index[kept], site[kept])
+
+
+def started(layout: Layout, bits: int) -> np.ndarray:
+    """The entry point, and what its first instructions hand to the C library: main."""
+    entry = layout.elf.entry
+    if not entry or entry >= 1 << 62:
+        return np.empty(0, np.int64)
+    found = [entry]
+    for i in instructions(layout, entry, entry + _START_BYTES, bits):
+        found += [i.memory_displacement] if i.memory_displacement else []
+        found += [i.immediate(k) for k in range(i.op_count) if i.op_kind(k) in _IMMEDIATES]
+        if i.flow_control not in (iced.FlowControl.NEXT, iced.FlowControl.CALL, iced.FlowControl.INDIRECT_CALL):
+            break
+    named = np.array([address for address in found if address < 1 << 62], np.int64)
+    named = np.concatenate([named, layout.pointed(named[1:])])
+    return named[layout.in_code(named)]
 
 
 def _immediates(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
