@@ -31,14 +31,12 @@ def library(source: str, *flags: str) -> Path:
     return compile_c(source, *SHARED, *flags, out="lib.so")
 
 
-@pytest.mark.xfail(strict=True, reason="SSE4 beside AVX and AVX-512 that nobody asks for counts as required")
 def test_versions_that_a_library_exports_are_chosen_by_its_callers() -> None:
     """As libjsvml.so of OpenJDK: the caller asks the CPU and looks up `sinf16_z0` or `sinf4_ex`."""
     found = analyse(library(KERNELS.format(linkage="")))
     assert not required(found)
 
 
-@pytest.mark.xfail(strict=True, reason="SSE4 beside AVX and AVX-512 that nobody asks for counts as required")
 def test_versions_in_tables_are_chosen_by_what_another_library_says() -> None:
     """As libjxl.so and libhwy_contrib.so: libhwy.so tells the row, a table of pointers holds the versions."""
     calls = "".join(

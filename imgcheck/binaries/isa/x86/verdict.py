@@ -148,6 +148,9 @@ class _Judge:
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
         by_export = self._reached("reached_by_exports", feature) or ()
         whole = self.found.layout.elf.interpreter or self.density.share <= 0.25 or feature not in _WIDE
+        if feature in _LEGACY and "avx" in self.found.features:
+            # The versions for SSE4 beside those for AVX are as little the library's baseline as these.
+            whole = self._without_query("avx", self.found.using("avx")).answer == "required"
         if feature in ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed") and users.sum() < 8:
             whole = False
         if self.found.clones[users].all():
