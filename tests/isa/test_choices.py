@@ -47,7 +47,6 @@ def test_versions_in_tables_are_chosen_by_what_another_library_says() -> None:
     assert not required(found)
 
 
-@pytest.mark.xfail(strict=True, reason="functions that only tables name count in the density of the file")
 def test_versions_in_exported_tables_are_chosen_after_a_query() -> None:
     """As mca_op_avx.so of Open MPI: one function asks, another hands out pointers from the tables."""
     source = KERNELS.format(linkage="static").replace('K(f##_0, "default") K(f##_1, "sse4.1")', "")

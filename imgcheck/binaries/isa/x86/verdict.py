@@ -166,6 +166,8 @@ class _Judge:
         found, density = self.found, self.density
         load, exports = found.reached_at_load[0], found.reached_by_exports[0]
         if feature == "avx":
+            # What only pointers lead to may be versions of one function in a table, of which a query picks one.
+            density = Density(int((self.vector & (found.called | load | exports)).sum()), density.legacy)
             in_load, in_load_legacy = int((self.vector & load).sum()), int((self.legacy & load).sum())
             out, out_legacy = int((self.vector & exports).sum()), int((self.legacy & exports).sum())
             if density.vector >= 8 and density.share < 0.12:
