@@ -3,7 +3,6 @@
 from functools import cached_property
 from itertools import pairwise
 
-import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.isa.layout import Layout, distinct
@@ -19,9 +18,6 @@ from imgcheck.binaries.isa.x86.screen import Candidates
 QUERIES = ("cpuid", "xgetbv")
 VECTOR = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd", "avx512_fp16",
           "fma4", "xop", "avx_vnni", "vaes", "vpclmulqdq")  # fmt: skip
-_START_BYTES = 64
-"""The C library's start code is no longer than this up to its call."""
-_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
 _SAMPLE = 4_000
 """Functions that say how dense an extension is in a file too large to decode."""
 _NAMED_USERS = 5_000
@@ -35,7 +31,7 @@ _NAMED_EXPORTS = 30_000
 """Exports whose names are looked at; libraries with more are C++ ones, whose variants show where they are used."""
 _BUDGET = 6 << 20
 _BUDGET_SHARE = 12
-"""Code decoded: all that holds candidates up to 6 MiB, of larger files a twelfth; the rest is sampled."""
+"""Code decoded for what is above the baseline: all that may hold it up to 6 MiB, of larger files a twelfth."""
 
 
 class Findings:
@@ -63,19 +59,25 @@ class Findings:
 
     @cached_property
     def decoded(self) -> np.ndarray:
-        """Functions that are decoded: every holder of a rare candidate, of the others as many as is affordable."""
+        """Functions that are decoded: all that weigh the file or may ask, of the others as many as is affordable."""
         size = self.functions.end - self.functions.start
-        budget = max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
+        left = max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
         chosen = np.zeros(len(self.functions), bool)
         chosen[self.population] = True
+        chosen[self._askers_at_first_sight] = True
         for holders in self._holders_by_rarity():
             holders = holders[~chosen[holders]]
-            cost = np.cumsum(size[holders])
-            left = budget - int(size[chosen].sum())
-            if len(holders) and cost[-1] > left:
+            if int(size[holders].sum()) > left:
                 holders = _spread(holders, size, left)
             chosen[holders] = True
+            left -= int(size[holders].sum())
         return np.flatnonzero(chosen)
+
+    @property
+    def _askers_at_first_sight(self) -> np.ndarray:
+        """Functions that seem to hold a query: one of them overlooked would make the file one that never asks."""
+        held = self.candidate_function[self.table.holding(*QUERIES)[self.candidates.set]]
+        return held[held >= 0]
 
     @cached_property
     def population(self) -> np.ndarray:
@@ -366,24 +368,9 @@ class Findings:
     @cached_property
     def load_roots(self) -> np.ndarray:
         """Functions that run when the file is loaded or started."""
-        roots = self.graph.starting_at(np.concatenate([self.layout.initialisers, self._started()]))
+        roots = self.graph.starting_at(self.layout.certain)
         roots = distinct(np.append(roots, self.graph.starting_at(self.layout.named_starts())))
         return roots[roots >= 0]
-
-    def _started(self) -> np.ndarray:
-        """The entry point, and what its first instructions hand to the C library: main."""
-        entry = self.layout.elf.entry
-        if not entry or entry >= 1 << 62:
-            return np.empty(0, np.int64)
-        found = [entry]
-        for i in instructions(self.layout, entry, entry + _START_BYTES, self.bits):
-            found += [i.memory_displacement] if i.memory_displacement else []
-            found += [i.immediate(k) for k in range(i.op_count) if i.op_kind(k) in _IMMEDIATES]
-            if i.flow_control not in (iced.FlowControl.NEXT, iced.FlowControl.CALL, iced.FlowControl.INDIRECT_CALL):
-                break
-        named = np.array([address for address in found if address < 1 << 62], np.int64)
-        pointed = self.layout.pointed(named[1:])
-        return np.concatenate([named, pointed])
 
     @cached_property
     def reached_at_load(self) -> tuple[np.ndarray, np.ndarray]:
