@@ -63,7 +63,7 @@ def test_a_link_is_followed_inside_the_image(root: Root, capsys: pytest.CaptureF
 
 
 def test_files_for_another_machine_resolve_without_that_machine(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    compiler = need("aarch64-linux-gnu-gcc")
+    compiler = "aarch64-linux-gnu-gcc"
     library = compile_c("void f(void){}", *_SHARED, out="libdeep.so", compiler=compiler)
     flags = ("-Wl,--no-as-needed", f"-L{library.parent}", "-ldeep", "-Wl,-rpath,$ORIGIN/../lib")
     program = compile_c("int main(void){return 0;}", *flags, out="app", compiler=compiler)
