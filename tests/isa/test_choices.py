@@ -137,7 +137,6 @@ int main() { work(getenv("BIG") != 0); printf("%f\\n", x[4]); return 0; }
 """
 
 
-@pytest.mark.xfail(strict=True, reason="each test is looked at alone")
 def test_code_behind_either_of_two_tests_is_behind_a_test() -> None:
     """As memory functions of Go: a loop that is entered from two places, each after a test of its own."""
     path = compile_c(TWO_TESTS, "-O2", "-fno-tree-tail-merge")

@@ -18,6 +18,7 @@ _FLOW = iced.FlowControl
 _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CALL: INDIRECT_CALL,
           _FLOW.UNCONDITIONAL_BRANCH: JUMP, _FLOW.INDIRECT_BRANCH: INDIRECT_JUMP, _FLOW.RETURN: RETURN}  # fmt: skip
 _MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: QUERY, iced.Mnemonic.XGETBV: QUERY}
+_COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _ACCESS = iced.OpAccess
 _READS = {_ACCESS.READ, _ACCESS.COND_READ, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
 _WRITES = {_ACCESS.WRITE, _ACCESS.COND_WRITE, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
@@ -91,6 +92,10 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     plain: bool
     """Nothing but registers and flags are concerned."""
     invalid: bool
+    comparison: tuple[int, ...]
+    """What a comparison compares, apart from what lies in memory; empty for all else."""
+    condition: int
+    """Of a conditional jump: twice the number of its condition, and one more where it jumps if that does not hold."""
 
 
 class Code(msgspec.Struct, frozen=True):
@@ -177,7 +182,16 @@ def _fact(ins: iced.Instruction) -> Fact:
         direct=_distance_bytes(ins),
         plain=kind == COMPUTE and not memory and immediate is None,
         invalid=ins.is_invalid,
+        comparison=_comparison(ins) if ins.rflags_modified and not written and len(memory) < 2 else (),
+        condition=ins.condition_code - 1 if ins.is_jcc_short_or_near else -1,
     )
+
+
+def _comparison(ins: iced.Instruction) -> tuple[int, ...]:
+    if ins.op_count != 2 or ins.mnemonic not in _COMPARISONS:
+        return ()
+    constant = ins.immediate(1) if ins.op1_kind not in (iced.OpKind.REGISTER, iced.OpKind.MEMORY) else 0
+    return ins.code, ins.op0_register, ins.op1_register, constant
 
 
 def _distance_bytes(ins: iced.Instruction) -> int:

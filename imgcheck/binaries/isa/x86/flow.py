@@ -6,7 +6,7 @@ test. Code is guarded where fixing one direction of one test makes it unreachabl
 holds for nested tests, early returns and tests inside loops, where plain dominance fails.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -101,21 +101,30 @@ class _State:
     addresses: dict[int, int]
     """By the register's bit."""
     flags: bool = False
+    compared: tuple = ()
+    """What the flags tell, where it is certain to be the same whenever this stands here."""
+    origins: dict[int, int] = field(default_factory=dict)
+    """By the register's bit: the address of the variable that the knowledge in it was read from, or of the instruction
+    that worked it out."""
 
     def copy(self) -> "_State":
-        return _State(self.marked, set(self.slots), dict(self.addresses), self.flags)
+        return _State(self.marked, set(self.slots), dict(self.addresses), self.flags, self.compared, dict(self.origins))
 
     def join(self, other: "_State") -> None:
         self.marked |= other.marked
         self.slots |= other.slots
         self.addresses = {k: v for k, v in self.addresses.items() if other.addresses.get(k) == v}
         self.flags |= other.flags
+        self.compared = self.compared if self.compared == other.compared else ()
+        self.origins = {k: v for k, v in self.origins.items() if other.origins.get(k) == v}
 
     def mark(self, registers: int, marked: bool) -> None:
         """Registers get a new value, which is knowledge or not, and no address that is known."""
         self.marked = self.marked | registers if marked else self.marked & ~registers
         for register in [r for r in self.addresses if r & registers]:
             del self.addresses[register]
+        for register in [r for r in self.origins if r & registers]:
+            del self.origins[register]
 
     def handed(self) -> set[int]:
         """Addresses in the registers of parameters."""
@@ -130,6 +139,8 @@ class _Walk:
         self.state = _State(parameters, set(), {})
         self.leased: set[tuple[int, int]] = set()
         self.tests: set[int] = set()
+        self.alike: dict[tuple, list[int]] = {}
+        """What is compared -> the tests of it."""
         self.frameless = not any(fact.moves_stack for fact in code.facts)
         self.written: list[tuple[int, int, int]] = []
         self.handed: list[tuple[int, set[int]]] = []
@@ -164,6 +175,8 @@ class _Walk:
         if kind == BRANCH:
             if state.flags:
                 self.tests.add(ip)
+                if state.compared and fact.condition >= 0:
+                    self.alike.setdefault((*state.compared, fact.condition >> 1), []).append(ip)
         elif kind == LEA:
             self._lea(ip, fact)
         elif kind in (CALL, INDIRECT_CALL):
@@ -171,7 +184,7 @@ class _Walk:
         elif kind == RETURN:
             self.flow.returns |= bool(RAX & state.marked)
         elif kind == QUERY:
-            state.marked |= RAX | RBX | RCX | RDX
+            state.mark(RAX | RBX | RCX | RDX, True)
         else:
             self._jump(ip, fact)
 
@@ -222,12 +235,27 @@ class _Walk:
             self._store(where, marked, memory)
             if isinstance(where, int):
                 self.written.append((ip, where, memory.size))
+        if fact.writes_flags:
+            state.compared = self._compared(ip, fact) if marked else ()
         if fact.written:
+            source = self._where(ip + fact.size, fact.loads[0]) if marked and fact.moves and fact.loads else None
             state.mark(fact.written, marked)
+            if marked:
+                state.origins[fact.written] = source if isinstance(source, int) else ip
             if fact.moves:
                 self._move(fact, pointee)
         if fact.writes_flags:
             state.flags = marked
+
+    def _compared(self, ip: int, fact: Fact) -> tuple:
+        """What a comparison of one variable, or of one register with knowledge, with a constant compares."""
+        if not fact.comparison:
+            return ()
+        if fact.loads:
+            what = ip + fact.size + fact.loads[0].displacement if fact.loads[0].relative and not fact.read else None
+        else:
+            what = self.state.origins.get(fact.read)
+        return (what, *fact.comparison) if isinstance(what, int) else ()
 
     def _move(self, fact: Fact, pointee: int) -> None:
         """Addresses that a MOV brings into a register."""
@@ -292,7 +320,9 @@ def follow(code: Code, context: Context, parameters: int, tells: bool) -> Flow:
     walk.run()
     walk.flow.tests = len(walk.tests)
     if walk.tests:
-        walk.flow.guarded = _guarded(code, walk.tests)
+        changed = {where & ~3 for _, where, _ in walk.written}
+        alike = [ips for key, ips in walk.alike.items() if len(ips) > 1 and key[0] & ~3 not in changed]
+        walk.flow.guarded = _guarded(code, walk.tests, alike)
         # A conditional jump out of the function happens behind the test that it is.
         walk.flow.guarded += [(ip, ip + 1) for ip in walk.tests]
         if tells:
@@ -312,42 +342,6 @@ def _tell(walk: _Walk) -> None:
             flow.structures |= addresses
 
 
-def _guarded(code: Code, tests: set[int]) -> list[tuple[int, int]]:
-    """Address ranges that some direction of some test, taken always, would never reach."""
-    blocks = _blocks(code)
-    if len(blocks) > _MAX_BLOCKS or len(tests) > _MAX_TESTS:
-        return [(blocks[0].first, blocks[-1].end)]
-    successors = [block.successors for block in blocks]
-    everything = _reachable(successors, -1, -1)
-    guarded: set[int] = set()
-    for number, block in enumerate(blocks):
-        if block.control not in tests:
-            continue
-        targets = set(block.successors)
-        # A jump table indexed by what the CPU told guards all that only it leads to.
-        for left_out in targets | {_ANY} if len(block.successors) > 2 else targets:
-            guarded |= everything - _reachable(successors, number, left_out)
-    return sorted((blocks[i].first, blocks[i].end) for i in guarded)
-
-
-_ANY = -2
-
-
-def _reachable(successors: list[list[int]], block: int, left_out: int) -> set[int]:
-    """The blocks reached from the first when `block` never goes to `left_out` (nowhere at all for _ANY)."""
-    seen, stack = {0}, [0]
-    while stack:
-        here = stack.pop()
-        targets = successors[here]
-        if here == block:
-            targets = [target for target in targets if left_out not in (target, _ANY)]
-        for target in targets:
-            if target not in seen:
-                seen.add(target)
-                stack.append(target)
-    return seen
-
-
 @dataclass(slots=True)
 class _Block:
     """A basic block: its range, the address of the branch that ends it (-1 if none does), and where it goes."""
@@ -356,6 +350,59 @@ class _Block:
     end: int
     control: int
     successors: list[int]
+
+
+def _guarded(code: Code, tests: set[int], alike: list[list[int]]) -> list[tuple[int, int]]:
+    """Address ranges that some direction of some test, taken always, would never reach.
+
+    Tests that are `alike` go the same way each time, so they are taken as one.
+    """
+    blocks = _blocks(code)
+    if len(blocks) > _MAX_BLOCKS or len(tests) > _MAX_TESTS:
+        return [(blocks[0].first, blocks[-1].end)]
+    successors = [block.successors for block in blocks]
+    everything = _reachable(successors, {})
+    guarded: set[int] = set()
+    for number, block in enumerate(blocks):
+        if block.control not in tests:
+            continue
+        targets = set(block.successors)
+        # A jump table indexed by what the CPU told guards all that only it leads to.
+        for left_out in targets | {_ANY} if len(block.successors) > 2 else targets:
+            guarded |= everything - _reachable(successors, {number: left_out})
+    for left_out in _directions(code, blocks, alike):
+        guarded |= everything - _reachable(successors, left_out)
+    return sorted((blocks[i].first, blocks[i].end) for i in guarded)
+
+
+def _directions(code: Code, blocks: list[_Block], alike: list[list[int]]) -> Iterator[dict[int, int]]:
+    """For each group of tests and each outcome the successor that each of its blocks then never goes to."""
+    number = {block.first: i for i, block in enumerate(blocks)}
+    ends = {block.control: i for i, block in enumerate(blocks)}
+    inverted = dict(zip(code.ips, code.facts, strict=True))
+    for group in alike:
+        for outcome in (0, 1):
+            jumps = {ip: inverted[ip].condition & 1 == outcome for ip in group}
+            goes = {ip: code.targets.get(ip, -1) if not jumps[ip] else blocks[ends[ip]].end for ip in group}
+            yield {ends[ip]: number.get(to, _NOWHERE) for ip, to in goes.items()}
+
+
+_ANY, _NOWHERE = -2, -3
+
+
+def _reachable(successors: list[list[int]], left_out: dict[int, int]) -> set[int]:
+    """The blocks reached from the first when none goes to the one `left_out` for it (nowhere at all for _ANY)."""
+    seen, stack = {0}, [0]
+    while stack:
+        here = stack.pop()
+        targets = successors[here]
+        if here in left_out:
+            targets = [target for target in targets if left_out[here] not in (target, _ANY)]
+        for target in targets:
+            if target not in seen:
+                seen.add(target)
+                stack.append(target)
+    return seen
 
 
 def _blocks(code: Code) -> list[_Block]:
