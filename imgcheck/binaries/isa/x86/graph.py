@@ -17,7 +17,7 @@ from imgcheck.binaries.isa.x86.decode import bytes_at, instructions
 from imgcheck.binaries.isa.x86.screen import find_bytes
 
 LEA = 0x8D
-_CALL = 0xE8
+_CALL, _JUMP, _INT3 = 0xE8, 0xE9, 0xCC
 _START_BYTES = 64
 """The C library's start code is no longer than this up to its call."""
 _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
@@ -41,7 +41,12 @@ class Graph:
         taken = target[kind == LEA]
         site, branched = self._branches
         # Jumps also go to labels within a function; calls do not.
-        called = branched[bytes_at(self.layout, site) == _CALL]
+        opcode = bytes_at(self.layout, site)
+        called = branched[opcode == _CALL]
+        first, end = self.layout.unwind
+        if 2 * (end - first).sum() < self.layout.code_bytes:  # Go's functions jump to others, and stand apart by INT3
+            jumped = branched[opcode == _JUMP]
+            called = np.append(called, jumped[self.layout.bytes_before(jumped) == _INT3])
         return np.concatenate([called, taken[self.layout.in_code(taken)]])
 
     # Raw scans
