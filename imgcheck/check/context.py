@@ -84,6 +84,11 @@ def _fingerprint(rule: str, subject: str, path: str) -> str:
     return hashlib.sha256(f"{rule}\0{subject}\0{path}".encode()).hexdigest()[:16]
 
 
+def config_evidence(detail: str) -> tuple[Evidence, ...]:
+    """Evidence that the image's config gives, not a file."""
+    return (Evidence(path="", detail=detail),)
+
+
 def severity_for(severity: Severity, evidence: tuple[Evidence, ...]) -> Severity:
     """`severity` limited by reach: `path` is at most a risk, `unreached` is info; the best-reached evidence decides."""
     reaches = {item.reach for item in evidence}

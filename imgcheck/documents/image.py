@@ -34,6 +34,11 @@ class ImageConfig(Document, frozen=True):
     user: str = ""
     labels: dict[str, str] = {}
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment by name; of a name that stands twice the last, as runtimes take it."""
+        return dict(line.partition("=")[::2] for line in self.environment)
+
 
 class LayerInfo(Document, frozen=True):
     """One layer; `files` of the profile refer to it by its index."""

@@ -18,7 +18,7 @@ class Environment(Struct, frozen=True):
 
 def environment_of(image: ImageProfile) -> Environment:
     """The environment of `image`'s processes; PATH falls back to what runtimes set."""
-    variables = dict(item.partition("=")[::2] for item in image.config.environment)
+    variables = image.config.variables
     library_path = variables.get("LD_LIBRARY_PATH", "").replace(";", ":")
     return Environment(
         library_path=tuple(library_path.split(":")) if library_path else (),

@@ -59,7 +59,7 @@ def _order(runtime: Runtime, host: HostProfile) -> str:
 
 def _asked_for(runtime: Runtime, image: ImageProfile) -> bool:
     """Whether what makes the runtime inject is in the image, or can be given by its user."""
-    variables = dict(item.partition("=")[::2] for item in image.config.environment)
+    variables = image.config.variables
     unset = [name for name in runtime.requires_environment if variables.get(name, "") in ("", "void", "none")]
     unlabelled = [name for name in runtime.requires_labels if name not in image.config.labels]
     return not unlabelled and (not unset or bool(runtime.environment_option))

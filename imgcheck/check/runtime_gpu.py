@@ -1,0 +1,257 @@
+"""RUN001 and others: what a runtime asks for before it brings the GPU's driver into a container."""
+
+from fnmatch import fnmatchcase
+
+from imgcheck import versions
+from imgcheck.check.context import Answers, Context, config_evidence
+from imgcheck.documents.report import Evidence, Finding, Severity
+from imgcheck.loader.tree import Tree
+
+_DRIVERLESS = {"void", "none", ""}
+_COMPUTE = {"all", "compute"}
+
+
+def ask(context: Context, answers: Answers) -> None:
+    """Answer each of these rules."""
+    _driver_floor(context, answers)
+    _environment(context, answers)
+    _labels(context, answers)
+    _destination(context, answers)
+    _architecture(context, answers)
+    _cuda_label(context, answers)
+    _files_in_the_way(context, answers)
+
+
+def wants_gpu(context: Context) -> bool:
+    """The image has code for GPUs of NVIDIA, and the host may have one to run it."""
+    if context.host.gpus.absent and not context.require_gpu:
+        return False
+    for facts in context.image.objects.values():
+        if facts.gpu and (facts.gpu.modules or facts.gpu.cudart):
+            return True
+        if facts.linkage and "libcuda.so.1" in facts.linkage.needed:
+            return True
+    return False
+
+
+def _driver_floor(context: Context, answers: Answers) -> None:
+    """RUN001."""
+    runtime, driver = context.runtime, context.host.driver.kernel_module
+    if not runtime.minimum_driver or not wants_gpu(context) or driver.absent:
+        answers.answer("RUN001", "not-applicable", f"{runtime.title} sets no lowest driver version for this")
+        return
+    if not driver.known or driver.value is None:
+        answers.answer("RUN001", "unknown", f"it asks for driver {runtime.minimum_driver}; the host's is not known")
+        return
+    findings = []
+    if not versions.at_least(driver.value, runtime.minimum_driver):
+        findings.append(
+            context.finding(
+                "RUN001",
+                "fail",
+                subject=runtime.id,
+                evidence=config_evidence(f"driver {driver.value} ({driver.source})"),
+                runtime=runtime.title,
+                driver=driver.value,
+                minimum=runtime.minimum_driver,
+            )
+        )
+    answers.conclude("RUN001", findings, f"driver {driver.value} is not older than {runtime.minimum_driver}")
+
+
+def _environment(context: Context, answers: Answers) -> None:
+    """RUN002."""
+    runtime = context.runtime
+    if not runtime.requires_environment or not wants_gpu(context):
+        answers.answer("RUN002", "not-applicable", "the driver does not depend on the image's environment")
+        return
+    settings = context.image.config.variables
+    findings = [
+        _variable(context, variable, consequence, settings.get(variable))
+        for variable, consequence in runtime.requires_environment.items()
+        if not _serves(variable, settings.get(variable))
+    ]
+    answers.conclude("RUN002", findings, "the image sets what the runtime asks for")
+
+
+def _serves(variable: str, value: str | None) -> bool:
+    if value is None:
+        return False
+    words = {word.strip().lower() for word in value.split(",")}
+    if variable == "NVIDIA_DRIVER_CAPABILITIES":
+        return bool(words & _COMPUTE)
+    return not words <= _DRIVERLESS
+
+
+def _variable(context: Context, variable: str, consequence: str, value: str | None) -> Finding:
+    runtime = context.runtime
+    severity: Severity = "risk" if runtime.environment_option else "fail"
+    wanted = "compute,utility" if variable == "NVIDIA_DRIVER_CAPABILITIES" else "all"
+    passed = f", or start it with {runtime.environment_option}" if runtime.environment_option else ""
+    return context.finding(
+        "RUN002",
+        severity,
+        subject=variable,
+        evidence=config_evidence("not set in the image's configuration" if value is None else f"{variable}={value}"),
+        runtime=runtime.title,
+        variable=variable,
+        consequence=consequence,
+        option=f"Add ENV {variable}={wanted} to the image{passed}.",
+    )
+
+
+def _labels(context: Context, answers: Answers) -> None:
+    """RUN003."""
+    runtime = context.runtime
+    if not runtime.requires_labels or not wants_gpu(context):
+        answers.answer("RUN003", "not-applicable", "the driver does not depend on the image's labels")
+        return
+    findings = [
+        context.finding(
+            "RUN003",
+            "fail",
+            subject=label,
+            evidence=config_evidence("not among the image's labels"),
+            runtime=runtime.title,
+            label=label,
+            consequence=consequence,
+            driver=context.host.driver.kernel_module.value or "VERSION",
+        )
+        for label, consequence in runtime.requires_labels.items()
+        if label not in context.image.config.labels
+    ]
+    answers.conclude("RUN003", findings, "the image carries the label")
+
+
+def _destination(context: Context, answers: Answers) -> None:
+    """RUN007."""
+    runtime = context.runtime
+    if not runtime.requires_one_directory or not wants_gpu(context):
+        answers.answer("RUN007", "not-applicable", "the runtime places no driver into a directory of the image")
+        return
+    findings = []
+    if not set(runtime.requires_one_directory) & set(context.image.tree.directories):
+        findings.append(
+            context.finding(
+                "RUN007",
+                "fail",
+                subject=runtime.id,
+                evidence=tuple(
+                    Evidence(path=path, detail="not in the image") for path in runtime.requires_one_directory
+                ),
+                runtime=runtime.title,
+                directories=" or ".join(runtime.requires_one_directory),
+                first=runtime.requires_one_directory[0],
+            )
+        )
+    answers.conclude("RUN007", findings, "the image has a directory for the driver's libraries")
+
+
+def _architecture(context: Context, answers: Answers) -> None:
+    """RUN008."""
+    runtime, host = context.runtime, context.host.cpu.architecture
+    if not runtime.injects_on or not wants_gpu(context):
+        answers.answer("RUN008", "not-applicable", "the runtime injects the driver on every architecture, or none")
+        return
+    if not host.known:
+        answers.answer("RUN008", "unknown", "the host's architecture is not known")
+        return
+    findings = []
+    if host.value not in runtime.injects_on:
+        findings.append(
+            context.finding(
+                "RUN008",
+                "fail",
+                subject=runtime.id,
+                evidence=config_evidence(f"the host is {host.value} ({host.source})"),
+                runtime=runtime.title,
+                architecture=host.value,
+                architectures=" and ".join(runtime.injects_on),
+            )
+        )
+    answers.conclude("RUN008", findings, f"the runtime injects the driver on {host.value}")
+
+
+def _cuda_label(context: Context, answers: Answers) -> None:
+    """RUN011."""
+    label, cuda = context.runtime.cuda_label, context.host.driver.cuda
+    wanted = ".".join(map(str, versions.parse(context.image.config.labels.get(label, ""))[:2]))
+    if not label or not wanted or cuda.absent:
+        answers.answer("RUN011", "not-applicable", "the runtime compares no CUDA version of the image's labels")
+        return
+    if not cuda.known or cuda.value is None:
+        answers.answer("RUN011", "unknown", f"the image asks for CUDA {wanted}; the driver's CUDA version is not known")
+        return
+    findings = []
+    if not versions.at_least(cuda.value, wanted):
+        findings.append(
+            context.finding(
+                "RUN011",
+                "fail",
+                subject=wanted,
+                evidence=config_evidence(f"label {label}={context.image.config.labels[label]}"),
+                runtime=context.runtime.title,
+                label=label,
+                image_cuda=wanted,
+                driver_cuda=cuda.value,
+            )
+        )
+    answers.conclude("RUN011", findings, f"the driver's CUDA {cuda.value} is not older than the image's {wanted}")
+
+
+def _files_in_the_way(context: Context, answers: Answers) -> None:
+    """RUN012."""
+    runtime = context.runtime
+    directory = _chosen_directory(context)
+    if not directory or not wants_gpu(context):
+        answers.answer("RUN012", "not-applicable", "the runtime places no driver into a directory of the image")
+        return
+    tree, present = Tree(context.image), _present(context)
+    found = sorted(path for path in present if path in runtime.refuses_files or _stands_in_the_way(context, tree, path))
+    findings = []
+    if found:
+        dangling = all(tree.canonical(path) not in present for path in found)
+        findings.append(
+            context.finding(
+                "RUN012",
+                "risk",
+                subject=runtime.id,
+                evidence=tuple(Evidence(path=path, detail="in the image") for path in found),
+                variant="dangling" if dangling else "",
+                runtime=runtime.title,
+                files=", ".join(found),
+                first=found[0],
+            )
+        )
+    answers.conclude("RUN012", findings, "no file of the image stands where the driver's go")
+
+
+def _chosen_directory(context: Context) -> str:
+    """The first of the directories that the image has: there the driver's files go."""
+    present = set(context.image.tree.directories)
+    return next((path for path in context.runtime.requires_one_directory if path in present), "")
+
+
+def _present(context: Context) -> set[str]:
+    """What is recorded of the tree: files with code, links that lead to them, and files that runtimes ask for."""
+    image = context.image
+    return {*(record.path for record in image.files), *image.tree.symlinks, *image.tree.files}
+
+
+def _stands_in_the_way(context: Context, tree: Tree, path: str) -> bool:
+    above, _, name = path.rpartition("/")
+    return _brought(context, name) and tree.canonical(above or "/") == tree.canonical(_chosen_directory(context))
+
+
+def _brought(context: Context, name: str) -> bool:
+    """Whether the host's driver has a file `name`; where what is known of the host leaves it open, it is taken to."""
+    if not any(fnmatchcase(name, pattern) for pattern in context.runtime.libraries):
+        return False
+    host = context.host
+    driver = host.driver.userland.value or host.driver.kernel_module.value
+    version = name.partition(".so.")[2]
+    if "." in version and driver:
+        return version == driver
+    soname = f"{name.partition('.so')[0]}.so"
+    libraries = host.libraries.value
+    return not libraries or any(library.soname.startswith(soname) for library in libraries)
