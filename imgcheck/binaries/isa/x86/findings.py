@@ -61,9 +61,11 @@ class Findings:
     def decoded(self) -> np.ndarray:
         """Functions that are decoded: all that weigh the file or may ask, of the others as many as is affordable."""
         size = self.functions.end - self.functions.start
-        left = max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
         chosen = np.zeros(len(self.functions), bool)
         chosen[self.population] = True
+        budget = left = max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
+        if self.sampled:
+            left = max(budget - int(size[chosen].sum()), budget // 2)
         chosen[self._askers_at_first_sight] = True
         for holders in self._holders_by_rarity():
             holders = holders[~chosen[holders]]
@@ -212,7 +214,7 @@ class Findings:
         """Dynamic symbols, imported and called, whose functions report what the CPU has."""
         named = queries.named_imports(self.layout)
         # Only few files import one: the others need no look at who is called through which slot.
-        called = set(self.graph.imported[1].tolist()) if named else set()
+        called = set(self.graph.imported(list(named))[1].tolist()) if named else set()
         return {i: name for i, name in named.items() if i in called}
 
     @cached_property
@@ -228,8 +230,8 @@ class Findings:
         """Functions that ask the CPU themselves, call a library that does, or choose for an IFUNC."""
         callers = np.empty(0, np.int64)
         if self.query_symbols:
-            caller, symbol, _ = self.graph.imported
-            callers = caller[np.isin(symbol, list(self.query_symbols)) & (caller >= 0)]
+            callers = self.graph.imported(list(self.query_symbols))[0]
+            callers = callers[callers >= 0]
         site, target, _ = self.graph.references
         readers = self.functions.holding(site[np.isin(target & ~3, self.query_addresses & ~3)])
         parts = [np.flatnonzero(self.using(*QUERIES)), self.resolvers, callers, readers[readers >= 0]]

@@ -21,6 +21,8 @@ _CALL, _JUMP, _INT3 = 0xE8, 0xE9, 0xCC
 _START_BYTES = 64
 """The C library's start code is no longer than this up to its call."""
 _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
+_PIECE = 1 << 17
+"""Addresses looked up at a time: what is worked out for each on the way stays small."""
 _STUB_REACH = 12
 """A PLT stub jumps through its slot within this many bytes: ENDBR64 (4), BND (1), FF 25."""
 
@@ -34,6 +36,7 @@ class Graph:
         layout.called = self._called()
         layout.certain = np.concatenate([layout.initialisers, started(layout, bits)])
         self.functions = layout.functions
+        layout.called = layout.called[:0].copy()  # wanted for the starts alone, and large
 
     def _called(self) -> np.ndarray:
         """Targets of calls and of `lea`: where functions without unwind entries begin."""
@@ -107,6 +110,10 @@ class Graph:
 
     def starting_at(self, addresses: np.ndarray) -> np.ndarray:
         """Index of the function that starts at each address, or -1."""
+        pieces = range(0, max(len(addresses), 1), _PIECE)
+        return np.concatenate([self._starting_at(addresses[at : at + _PIECE]) for at in pieces])
+
+    def _starting_at(self, addresses: np.ndarray) -> np.ndarray:
         found = np.full(len(addresses), -1, np.int64)
         starts = self.functions.start
         for first, end, blocks in self._blocks:
@@ -139,10 +146,13 @@ class Graph:
     @cached_property
     def calls(self) -> Edges:
         """Calls and tail calls between functions of this file, those through the PLT to its own functions included."""
-        site, target = self._branches
-        index = self.starting_at(target)
-        index[self._branch_stub >= 0] = -1
         plt_site, plt_target, _ = self._through_slots
+        site, target = self._branches
+        direct = np.flatnonzero(self._branch_stub < 0)
+        site, target = site[direct], target[direct]
+        for done in ("_branches", "_branch_stub"):  # half as large as the code, and not wanted again
+            self.__dict__.pop(done, None)
+        index = self.starting_at(target)
         own = self.starting_at(plt_target)
         site = np.concatenate([site[index >= 0], plt_site[own >= 0]])
         index = np.concatenate([index[index >= 0], own[own >= 0]])
@@ -152,11 +162,10 @@ class Graph:
         kept = (source >= 0) & (source != index)
         return Edges(source[kept], index[kept], site[kept])
 
-    @cached_property
-    def imported(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Function index, dynamic symbol index and site of calls to other files."""
+    def imported(self, symbols: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Function index, dynamic symbol index and site of calls to those of `symbols`, of other files."""
         site, _, symbol = self._through_slots
-        kept = symbol >= 0
+        kept = np.isin(symbol, symbols)
         return self.functions.holding(site[kept]), symbol[kept], site[kept]
 
     @cached_property
@@ -176,7 +185,7 @@ class Graph:
     def _stub_pointer(self, addresses: np.ndarray) -> np.ndarray:
         """Which pointer the code at each address jumps through, where it is a PLT stub; else -1."""
         jumps, pointers = self._stubs
-        found = np.full(len(addresses), -1, np.int64)
+        found = np.full(len(addresses), -1, np.int32)
         if len(jumps):
             at = np.flatnonzero((addresses > jumps[0] - _STUB_REACH) & (addresses <= jumps[-1]))
             index = np.searchsorted(jumps, addresses[at])

@@ -80,9 +80,8 @@ class Spread:
         ]
         self._code: dict[int, Code] = {}
         self._calls: Edges = self.graph.calls
-        _, symbol, site = self.graph.imported
-        known = set(found.query_symbols)
-        self._imports = set(site[np.isin(symbol, list(known))].tolist())
+        known = list(found.query_symbols)
+        self._imports = set(self.graph.imported(known)[2].tolist()) if known else set()
 
     def run(self) -> Guards:
         self.variables |= self._query_slots()
