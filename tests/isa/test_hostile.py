@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.engine import analyse_isa
+from imgcheck.binaries.isa.x86.facts import facts
 from imgcheck.errors import ElfError
 from tests.isa.elves import BASE, around, elf_around
 from tests.isa.programs import SOURCES
@@ -101,3 +102,13 @@ def test_code_of_nothing_but_queries_ends() -> None:
     began = time.process_time()
     assert analyse_isa(Elf(around(code, entry=BASE))) is not None
     assert time.process_time() - began < 10
+
+
+def test_a_function_of_bytes_that_are_no_instructions_is_read_in_linear_time() -> None:
+    def seconds(size: int) -> float:
+        start = time.process_time()
+        facts((b"\x62" + bytes(4) + b"\x06") * (size // 6), 0x1000, 64)
+        return time.process_time() - start
+
+    seconds(1 << 12)
+    assert seconds(1 << 16) < 24 * max(seconds(1 << 13), 0.002)

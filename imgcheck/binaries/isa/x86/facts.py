@@ -9,7 +9,7 @@ counting as the whole.
 import iced_x86 as iced
 import msgspec
 
-from imgcheck.binaries.isa.x86.decode import lengths, own_length
+from imgcheck.binaries.isa.x86.decode import own_length
 
 COMPUTE, LEA, QUERY, BRANCH, CALL, INDIRECT_CALL, JUMP, INDIRECT_JUMP, RETURN = range(9)
 """Kinds of instructions; BRANCH is conditional, QUERY asks the CPU what it has."""
@@ -125,7 +125,7 @@ def facts(code: bytes, start: int, bits: int) -> Code:
 def _read(found: Code, code: bytes, at: int, start: int, bits: int) -> int:
     """Append the instructions from `at` on up to one that is none; where to go on."""
     known = _cache[bits]
-    for size in lengths(memoryview(code)[at:], bits):
+    for size in map(len, iced.Decoder(bits, code[at:])):  # one by one: what follows may have to be read again
         encoding = code[at : at + size]
         if encoding[0] in _DIRECT:
             key = encoding[:1]
