@@ -11,7 +11,8 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from imgcheck.binaries.isa.variants import is_variant_path
+from imgcheck.knowledge.store import Knowledge
+from imgcheck.knowledge.variants import is_variant
 from tests.isa.programs import PROGRAMS
 from tests.tools import cache_directory, compile_c, need, run
 
@@ -175,4 +176,5 @@ def _mapped(command: tuple[str, ...]) -> tuple[Path, ...]:
     if done.returncode:
         raise UnusableError(done.stderr.strip()[-300:])
     lines = done.stdout.splitlines()
-    return tuple(Path(line) for line in lines if line.startswith("/") and not is_variant_path(line))
+    knowledge = Knowledge()
+    return tuple(Path(line) for line in lines if line.startswith("/") and not is_variant(knowledge, line))

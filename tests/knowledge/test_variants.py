@@ -1,0 +1,31 @@
+"""Which paths are variants for some CPUs, by the field's conventions and no others."""
+
+import pytest
+
+from imgcheck.knowledge.store import Knowledge
+from imgcheck.knowledge.variants import is_variant
+
+KNOWLEDGE = Knowledge()
+
+
+@pytest.mark.parametrize("path", [
+    "/usr/lib/x86_64-linux-gnu/glibc-hwcaps/x86-64-v3/libz.so.1",
+    "/lib64/haswell/libm.so.6",
+    "/opt/mkl/libmkl_avx512.so.2",
+    "/opt/mkl/libmkl_def.so.2",
+    "/usr/lib/ollama/libggml-cpu-haswell.so",
+    "/x/embree4/libembree_avx2.so",
+])  # fmt: skip
+def test_variant_paths(path: str) -> None:
+    assert is_variant(KNOWLEDGE, path)
+
+
+@pytest.mark.parametrize("path", [
+    "/usr/lib/libfoo.so.2",
+    "/usr/lib/libdef.so",
+    "/usr/lib/foo-v2/lib_v3.so",
+    "/opt/avx/bin/server",
+    "/usr/bin/fma",
+])  # fmt: skip
+def test_ordinary_paths(path: str) -> None:
+    assert not is_variant(KNOWLEDGE, path)
