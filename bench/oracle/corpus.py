@@ -1,6 +1,7 @@
 """What the oracle runs: own sources in many builds, Python packages, and programs of Debian."""
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 from imgcheck.knowledge.store import Knowledge
 from imgcheck.knowledge.variants import is_variant
 from tests.isa.programs import PROGRAMS
-from tests.tools import cache_directory, compile_c, need, run
+from tests.tools import cache_directory, compile_c, run
 
 MARCHES = ("x86-64", "nehalem", "sandybridge", "haswell", "skylake-avx512")
 STYLES = {
@@ -127,7 +128,10 @@ def _library_directories(root: Path) -> list[Path]:
 
 def _program(root: Path, name: str) -> Path:
     if root == Path("/"):
-        return Path(need(name)).resolve()
+        installed = shutil.which(name)
+        if installed is None:
+            raise UnusableError("not installed")
+        return Path(installed).resolve()
     found = [path for path in sorted(root.rglob(name)) if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
     if not found:
         raise UnusableError(f"no such program in {root}")
