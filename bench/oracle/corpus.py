@@ -24,7 +24,7 @@ STYLES = {
     "O0": ("-O0",),
     "static": ("-O2", "-static", "-s"),
 }
-ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": str(cache_directory("oracle", "home")), "LANG": "C.UTF-8"}
 """Variables such as OPENBLAS_CORETYPE choose kernels whatever the CPU is; none may leak into a run."""
 _HERE = Path(__file__).parent
 _INPUTS = {
