@@ -112,3 +112,13 @@ def test_a_function_of_bytes_that_are_no_instructions_is_read_in_linear_time() -
 
     seconds(1 << 12)
     assert seconds(1 << 16) < 24 * max(seconds(1 << 13), 0.002)
+
+
+@pytest.mark.parametrize("opcode", [b"\xe8", b"\xe9", b"\xeb", b"\x74", b"\x0f\x84"])
+def test_a_branch_cut_short_by_the_end_of_a_function_is_told_from_whole_ones(opcode: bytes) -> None:
+    cut, whole = b"\x90" + opcode, opcode + bytes(1 if opcode in (b"\xeb", b"\x74") else 4)
+    for _ in range(2):  # whichever is met first
+        assert facts(cut, 0x1000, 64).facts[1].invalid
+        code = facts(whole, 0x1000, 64)
+        assert not code.facts[0].invalid
+        assert code.targets == {0x1000: 0x1000 + len(whole)}

@@ -48,10 +48,11 @@ CLOBBERED = sum(ARGUMENTS) | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
 _ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
 _KEPT = 1 << 15
 """Encodings remembered, at some 400 bytes each."""
-_DIRECT = frozenset((0xE8, 0xE9, 0xEB, *range(0x70, 0x80)))
-"""Opcodes of CALL, JMP and Jcc whose operand is a distance."""
+_DIRECT = {0xE8: 5, 0xE9: 5, 0xEB: 2, **dict.fromkeys(range(0x70, 0x80), 2)}
+"""Opcodes of CALL, JMP and Jcc whose operand is a distance, and the size of the whole instruction."""
 _CONDITIONAL = frozenset(bytes([opcode]) for opcode in range(0x80, 0x90))
 """Jcc with a long distance, behind 0F."""
+_CONDITIONAL_SIZE = 6
 _ADDRESSES = {32: (1 << 32) - 1, 64: (1 << 64) - 1}
 
 
@@ -107,7 +108,8 @@ class Code(msgspec.Struct, frozen=True):
 
 
 _factory = iced.InstructionInfoFactory()
-_cache: dict[int, dict[bytes, Fact]] = {32: {}, 64: {}}
+_cache: dict[int, dict[bytes | int, Fact]] = {32: {}, 64: {}}
+"""By the mode, then by the encoding, or for a direct branch by its opcode alone: all of one opcode do the same."""
 
 
 def facts(code: bytes, start: int, bits: int) -> Code:
@@ -127,12 +129,12 @@ def _read(found: Code, code: bytes, at: int, start: int, bits: int) -> int:
     known = _cache[bits]
     for size in map(len, iced.Decoder(bits, code[at:])):  # one by one: what follows may have to be read again
         encoding = code[at : at + size]
-        if encoding[0] in _DIRECT:
-            key = encoding[:1]
-        elif encoding[0] == 0x0F and encoding[1:2] in _CONDITIONAL:
-            key = encoding[:2]
-        else:
-            key = encoding
+        # One that the end of the code cuts short is no instruction, and must not pass for the whole one or the reverse.
+        key: bytes | int = encoding
+        if _DIRECT.get(encoding[0]) == size:
+            key = encoding[0]
+        elif size == _CONDITIONAL_SIZE and encoding[0] == 0x0F and encoding[1:2] in _CONDITIONAL:
+            key = encoding[0] << 8 | encoding[1]
         fact = known.get(key)
         if fact is None:
             instruction = next(iter(iced.Decoder(bits, encoding, ip=start + at)))
