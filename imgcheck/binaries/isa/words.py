@@ -12,7 +12,8 @@ import numpy as np
 
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.layout import Layout, distinct
-from imgcheck.binaries.isa.names import is_clone, matches, queries
+from imgcheck.binaries.isa.names import is_clone, queries
+from imgcheck.binaries.isa.queries import foreign
 from imgcheck.binaries.isa.reach import Edges, path_to, reach
 from imgcheck.documents.facts import Isa, IsaUse
 from imgcheck.knowledge.store import rules_directory
@@ -127,14 +128,8 @@ class _Words:
     @cached_property
     def query_names(self) -> dict[str, np.ndarray]:
         """Imported functions and data that report the CPU's features, with their slots."""
-        pointers, symbols = self.layout.pointers, self.layout.dynamic_symbols
         rules = queries(self.machine)
-        found = {}
-        for i in distinct(pointers.symbol[(pointers.symbol >= 0) & (pointers.target < 0)]).tolist():
-            name = self.layout.symbol_name(symbols, i)
-            if matches(name, rules["functions"] + rules["data"]):
-                found[name] = pointers.slot[pointers.symbol == i]
-        return found
+        return foreign(self.layout, rules["functions"] + rules["data"])
 
     @cached_property
     def askers(self) -> np.ndarray:

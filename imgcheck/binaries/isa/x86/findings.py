@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from imgcheck.binaries.isa import queries
 from imgcheck.binaries.isa.layout import Layout, distinct
 from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.reach import Edges, reach
-from imgcheck.binaries.isa.x86 import queries
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, Encodings
 from imgcheck.binaries.isa.x86.graph import Graph
@@ -63,9 +63,9 @@ class Findings:
         size = self.functions.end - self.functions.start
         chosen = np.zeros(len(self.functions), bool)
         chosen[self.population] = True
-        budget = left = max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
+        left = self._budget
         if self.sampled:
-            left = max(budget - int(size[chosen].sum()), budget // 2)
+            left = max(left - int(size[chosen].sum()), left // 2)
         chosen[self._askers_at_first_sight] = True
         for holders in self._holders_by_rarity():
             holders = holders[~chosen[holders]]
@@ -105,7 +105,11 @@ class Findings:
         size = self.functions.end - self.functions.start
         held = self.candidate_function[self.interesting[self.candidates.set]]
         cost = int(size[distinct(held[held >= 0])].sum())
-        return cost > max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
+        return cost > self._budget
+
+    @property
+    def _budget(self) -> int:
+        return max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
 
     def _holders_by_rarity(self) -> list[np.ndarray]:
         held = self.candidate_function

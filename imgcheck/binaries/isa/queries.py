@@ -6,6 +6,7 @@ from imgcheck.binaries.isa.layout import Layout, distinct
 from imgcheck.binaries.isa.names import matching, queries
 
 _COPY = 5
+"""R_X86_64_COPY and R_386_COPY."""
 _IRELATIVE = {64: 37, 32: 42}
 _STT_IFUNC = 10
 _LARGEST_DATA = 1 << 12
@@ -15,15 +16,20 @@ _LARGEST_DATA = 1 << 12
 def named_imports(layout: Layout) -> dict[int, str]:
     """Undefined dynamic symbols whose names are those of functions that report what the CPU has."""
     missing = np.flatnonzero(layout.dynamic_symbols.section == 0)
-    return _fitting(layout, missing, queries("x86_64")["functions"])
+    return _fitting(layout, missing, queries(layout.elf.machine)["functions"])
+
+
+def foreign(layout: Layout, patterns: list[str]) -> dict[str, np.ndarray]:
+    """Names that a glob of `patterns` fits, of functions and data in other files -> the slots that point to each."""
+    pointers = layout.pointers
+    indices = distinct(pointers.symbol[(pointers.symbol >= 0) & (pointers.target < 0)])
+    return {name: pointers.slot[pointers.symbol == i] for i, name in _fitting(layout, indices, patterns).items()}
 
 
 def data(layout: Layout) -> dict[str, np.ndarray]:
-    """Names of data such as __cpu_model -> its words in this file, or the slots that point to it elsewhere."""
-    patterns = queries("x86_64")["data"]
-    pointers, symbols = layout.pointers, layout.dynamic_symbols
-    foreign = distinct(pointers.symbol[(pointers.symbol >= 0) & (pointers.target < 0)])
-    found = {name: pointers.slot[pointers.symbol == i] for i, name in _fitting(layout, foreign, patterns).items()}
+    """Names of data such as __cpu_model -> its words in this x86 file, or the slots that point to it elsewhere."""
+    patterns, symbols = queries(layout.elf.machine)["data"], layout.dynamic_symbols
+    found = foreign(layout, patterns)
     # A position-dependent program gets its own copy of such data, and the C library fills that.
     copied = layout.relocations["symbol"][layout.relocations["type"] == _COPY]
     copied = distinct(copied[(copied > 0) & (copied < len(symbols.value))])
@@ -34,7 +40,7 @@ def data(layout: Layout) -> dict[str, np.ndarray]:
 
 
 def resolvers(layout: Layout, bits: int) -> np.ndarray:
-    """Addresses of IRELATIVE relocations and IFUNC symbols: the loader calls them to choose an implementation."""
+    """Addresses of an x86 file's IRELATIVE relocations and IFUNC symbols: the loader calls them to choose a version."""
     relocations, symbols = layout.relocations, layout.code_symbols
     called = relocations["addend"][relocations["type"] == _IRELATIVE[bits]]
     return distinct(np.concatenate([called, symbols.value[symbols.type == _STT_IFUNC]]))
