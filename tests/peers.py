@@ -7,8 +7,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from tests.tools import need, pypi_directory, run
 
 UNPRIVILEGED = 65534
 """The user `nobody`: peers that refuse root, or need a user that exists, run as this one."""
+_GRACE = 20.0
+"""Seconds that a daemon has to end once it is asked to."""
 
 
 @dataclass(frozen=True)
@@ -56,24 +58,45 @@ def start_registry(
         lines += ["auth:", "  htpasswd:", "    realm: test", f"    path: {passwords}"]
     configuration = directory / "config.yml"
     configuration.write_text("\n".join(lines) + "\n")
-    port = port or _free_port()
+    port = port or free_port()
     settings = {"REGISTRY_HTTP_ADDR": f"127.0.0.1:{port}", "OTEL_TRACES_EXPORTER": "none", **(environment or {})}
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [program, "serve", str(configuration)], stdout=log, stderr=log, env=os.environ | settings
-        )
-    try:
-        _await_http(f"http://127.0.0.1:{port}/v2/", process, directory / "log", user, password)
+    with daemons(directory, os.environ | settings) as start:
+        process = start("docker-registry", program, "serve", configuration)
+        _await_http(f"http://127.0.0.1:{port}/v2/", process, directory / "docker-registry.out", user, password)
         yield Registry(f"localhost:{port}", directory / "data", user, password)
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port of loopback that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+@contextmanager
+def daemons(directory: Path, environment: Mapping[str, str]) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Gives start(name, *command), which runs a command in the background with its output in DIRECTORY/NAME.out.
+
+    At the end all of them are ended, the last one first: servers that others lean on were started before.
+    """
+    with ExitStack() as running:
+
+        def start(name: str, *command: str | Path) -> subprocess.Popen[bytes]:
+            with (directory / f"{name}.out").open("wb") as out:
+                process = subprocess.Popen(list(map(str, command)), env=dict(environment), stdout=out, stderr=out)
+            running.callback(_end, process)
+            return process
+
+        yield start
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _await_http(url: str, process: subprocess.Popen, log: Path, user: str, password: str) -> None:

@@ -56,7 +56,7 @@ def _layers_read(registry: Registry, image: str) -> int:
     """How often the registry was asked for the image's layer, by its log."""
     with open_image(image, PLAIN) as found:
         digest = found.layers[0].info.digest
-    log = (registry.directory.parent / "log").read_text()
+    log = (registry.directory.parent / "docker-registry.out").read_text()
     return sum(
         "GET" in line and f"blobs/{digest}" in line and "response completed" in line for line in log.splitlines()
     )

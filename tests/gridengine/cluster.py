@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.peers import as_unprivileged
+from tests.peers import as_unprivileged, daemons, free_port
 from tests.tools import need, run
 
 _PATIENCE = 90.0
@@ -99,29 +99,15 @@ class Cluster:
 def start_cluster(directory: Path) -> Iterator[Cluster]:
     """A cell in `directory`, which every user can enter, with one queue of two slots."""
     environment = _lay_out(directory)
-    processes: list[subprocess.Popen[bytes]] = []
     cluster = Cluster(directory, environment)
-
-    def start(name: str) -> None:
-        with (directory / f"{name}.out").open("wb") as log:
-            # SGE_ND: stays in the foreground.
-            processes.append(subprocess.Popen(_named(need(name)), env=environment, stdout=log, stderr=log))
-
-    try:
-        start("sge_qmaster")
+    # SGE_ND: they stay in the foreground.
+    with daemons(directory, environment) as start:
+        start("sge_qmaster", *_named(need("sge_qmaster")))
         cluster._await(lambda: _answers("qconf", "-sconf", environment=environment), "an answer of sge_qmaster")
         _add(directory, environment)
-        start("sge_execd")
+        start("sge_execd", *_named(need("sge_execd")))
         cluster._await(lambda: cluster.queue_state() == "", "a queue that takes jobs")
         yield cluster
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 def _lay_out(directory: Path) -> dict[str, str]:
@@ -147,7 +133,7 @@ def _lay_out(directory: Path) -> dict[str, str]:
     (common / "host_aliases").write_text(f"localhost {socket.gethostname()}\n")
     environment = {
         "SGE_ROOT": str(directory), "SGE_CELL": "default", "SGE_ND": "1", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-        "SGE_QMASTER_PORT": str(_free_port()), "SGE_EXECD_PORT": str(_free_port()),
+        "SGE_QMASTER_PORT": str(free_port()), "SGE_EXECD_PORT": str(free_port()),
     }  # fmt: skip
     changes = {"execd_spool_dir": str(spool), "load_report_time": "00:00:01", "min_uid": "0", "min_gid": "0"}
     configuration = _changed((_SHARE / "default-configuration").read_text(), changes)
@@ -196,9 +182,3 @@ def _answers(*command: str, environment: Mapping[str, str]) -> bool:
 def _changed(text: str, settings: Mapping[str, str]) -> str:
     lines = [line for line in text.splitlines() if line.split(maxsplit=1)[:1] and line.split()[0] not in settings]
     return "\n".join([*lines, *(f"{name} {value}" for name, value in settings.items()), ""])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

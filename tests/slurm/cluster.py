@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.peers import as_unprivileged
+from tests.peers import as_unprivileged, daemons, free_port
 from tests.tools import need, run
 
 _FINISHED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
@@ -96,35 +96,21 @@ def start_cluster(directory: Path, **settings: str) -> Iterator[Cluster]:
     key = directory / "munge.key"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def start(name: str, *arguments: str) -> None:
-        with (directory / f"{name}.out").open("wb") as log:
-            processes.append(subprocess.Popen([need(name), *arguments], env=environment, stdout=log, stderr=log))
-
-    try:
-        start("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={directory}/munge.socket",
-              f"--pid-file={directory}/munged.pid", f"--log-file={directory}/munged.log",
-              f"--seed-file={directory}/munged.seed")  # fmt: skip
+    with daemons(directory, environment) as start:
+        start("munged", need("munged"), "--foreground", "--force", f"--key-file={key}",
+              f"--socket={directory}/munge.socket", f"--pid-file={directory}/munged.pid",
+              f"--log-file={directory}/munged.log", f"--seed-file={directory}/munged.seed")  # fmt: skip
         _await((directory / "munge.socket").exists, directory)
-        start("slurmctld", "-D", "-c")
-        start("slurmd", "-D", "-N", "node1", "-c")
+        start("slurmctld", need("slurmctld"), "-D", "-c")
+        start("slurmd", need("slurmd"), "-D", "-N", "node1", "-c")
         cluster = Cluster(directory, environment)
         _await(lambda: cluster.user("sinfo", "--noheader", "--format=%T").stdout.strip() == "idle", directory)
         yield cluster
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 def _configuration(directory: Path, settings: Mapping[str, str]) -> str:
     host = socket.gethostname().partition(".")[0]
-    ports = [_free_port(), _free_port()]
+    ports = [free_port(), free_port()]
     lines = {
         "ClusterName": "test",
         "SlurmctldHost": f"{host}(127.0.0.1)",
@@ -164,9 +150,3 @@ def _await(ready, directory: Path) -> None:
         time.sleep(0.1)
     logs = [path.read_text(errors="replace")[-2000:] for path in (*directory.glob("*.out"), *directory.glob("*.log"))]
     raise AssertionError("the cluster does not come up:\n" + "\n".join(logs))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
