@@ -70,7 +70,7 @@ def test_a_layer_is_fetched_once_for_conversion_and_check(static, tmp_path, regi
     blob = json.loads((layout / "blobs" / manifest.replace(":", "/")).read_bytes())["layers"][0]["digest"]
     reference = registry.push(f"oci:{layout}:test", "hosts/once:1")
     assert _convert(tmp_path, reference, "rootfs", "--plain-http", "--host-probe", _host(tmp_path)) in (0, 3)
-    log = (registry.directory.parent / "log").read_text()
+    log = (registry.directory.parent / "docker-registry.out").read_text()
     assert log.count(f'"GET /v2/hosts/once/blobs/{blob}') == 1
 
 

@@ -57,7 +57,7 @@ def layers_of(profile: str) -> list[str]:
 def gets(registry: Registry, image: str, digests: list[str]) -> list[int]:
     """How often the registry was asked for each blob of the image's repository, by its log."""
     repository = image.partition("/")[2].rpartition(":")[0]
-    lines = (registry.directory.parent / "log").read_text().splitlines()
+    lines = (registry.directory.parent / "docker-registry.out").read_text().splitlines()
     answered = [line for line in lines if "GET" in line and "response completed" in line]
     return [sum(f"{repository}/blobs/{digest}" in line for line in answered) for digest in digests]
 
