@@ -31,6 +31,7 @@ PACKAGES = {
     "fakeroot": "fakeroot",
     "fish": "fish",
     "fuse-overlayfs": "fuse-overlayfs",
+    "g++": "g++",
     "gcc": "gcc",
     "go": "golang-go",
     "git": "git",

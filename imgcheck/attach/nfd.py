@@ -76,7 +76,8 @@ def _required(profile: ImageProfile, reached: list[FileRecord], machine: str, kn
     found: set[str] = set()
     for record in reached:
         facts = profile.facts(record)
-        found |= {use.feature for use in (facts.isa.uses if facts.isa else ()) if use.answer == "required"}
+        uses = facts.isa.uses if facts.isa else ()
+        found |= {use.feature for use in uses if use.answer == "required" and not use.given}
         if facts.linkage and facts.linkage.isa_level:
             found.add(facts.linkage.isa_level)
     levels = found.intersection(LEVELS)

@@ -53,6 +53,25 @@ class _Host:
             self._known[key] = self._has(architecture, feature)
         return self._known[key]
 
+    def copes(self, architecture: str, use: IsaUse) -> bool | None:
+        """Whether the CPU has what `use` needs, or is of a kind to which the answer does not apply."""
+        has = self.has(architecture, use.feature)
+        if has or not use.given:
+            return has
+        kinds = [self._is(architecture, kind) for kind in use.given]
+        if True in kinds:
+            return has
+        return None if None in kinds else True
+
+    def _is(self, architecture: str, kind: tuple[str, ...]) -> bool | None:
+        """Whether the CPU has all features of a kind (see IsaUse.given), and lacks all that have "!" before them."""
+        found = [
+            has if has is None else has != name.startswith("!")
+            for name in kind
+            for has in (self.has(architecture, name.removeprefix("!")),)
+        ]
+        return False if False in found else None if None in found else True
+
     def _has(self, architecture: str, feature: str) -> bool | None:
         if feature in cpus.baseline(self.knowledge, architecture):
             return True
@@ -131,9 +150,7 @@ def _needs(
 ) -> Iterator[_Need]:
     """Files with uses of `answer` whose extension the CPU lacks (`state` False) or may lack (None)."""
     for record, linkage, isa in code:
-        wanted = [
-            use.feature for use in isa.uses if use.answer == answer and host.has(linkage.machine, use.feature) is state
-        ]
+        wanted = [use.feature for use in isa.uses if use.answer == answer and host.copes(linkage.machine, use) is state]
         if wanted:
             uses = {use.feature: use for use in isa.uses if use.answer == answer}
             order = cpus.ranked(host.knowledge, linkage.machine, uses.keys() & set(wanted))
@@ -478,7 +495,7 @@ def _unused_finding(
 
 def _compiled_for(host: _Host, isa: Isa) -> set[str]:
     """Extensions that the file as a whole was compiled for, older ones that those imply included."""
-    required = {use.feature for use in isa.uses if use.answer == "required"}
+    required = {use.feature for use in isa.uses if use.answer == "required" and not use.given}
     if isa.baseline in cpus.LEVELS:
         required |= cpus.level_features(host.knowledge, isa.baseline)
     elif isa.baseline:

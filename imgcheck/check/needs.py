@@ -51,7 +51,7 @@ def _cpu(image: ImageProfile, closure: Closure, answer: str) -> Need:
     for record in _reached(image, closure):
         isa = image.facts(record).isa
         for use in isa.uses if isa else ():
-            if use.answer == answer:
+            if use.answer == answer and not use.given:
                 found.setdefault(use.feature, (record, use))
     because = tuple(
         f"{feature}: {record.path}: {use.text or use.reason}" for feature, (record, use) in sorted(found.items())

@@ -76,6 +76,9 @@ class IsaUse(Document, frozen=True):
     """Its disassembly."""
     call_path: tuple[str, ...] = ()
     """Functions from an entry point down to `function`, when required and known."""
+    given: tuple[tuple[str, ...], ...] = ()
+    """The answer holds on CPUs of one of these kinds alone: each lists features that the CPU has, and with "!" before
+    them those that it lacks. Empty: on every CPU."""
 
 
 class Isa(Document, frozen=True):

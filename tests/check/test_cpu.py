@@ -52,6 +52,22 @@ def test_dispatched_code_does_not_fail() -> None:
     assert outcome(answers, "CPU001") == outcome(answers, "CPU002") == "ok"
 
 
+@pytest.mark.parametrize(("model", "result"), [
+    ("nehalem", "ok"), ("sandybridge", "fail"), ("haswell", "ok"), ("broadwell", "ok"),
+])  # fmt: skip
+def test_what_traps_behind_a_test_for_something_else_traps_on_cpus_that_pass_it(model: str, result: str) -> None:
+    """`if (has AVX) use_avx2();` dies of it on Sandy Bridge, which has AVX alone, and never starts it on Nehalem."""
+    files = {"/usr/lib/libmis.so": code(use("avx2", given=(("avx", "!avx512f"), ("sse4a",))))}
+    assert outcome(check(context(files, cpu(model))), "CPU001") == result
+
+
+def test_what_cannot_be_told_of_the_kind_of_a_cpu_stays_open() -> None:
+    files = {"/usr/lib/libmis.so": code(use("avx512f", given=(("avx512er",),)))}
+    assert outcome(check(context(files, cpu("haswell"))), "CPU001") == "ok"
+    files = {"/usr/lib/libmis.so": code(use("avx512f", given=(("a_feature_that_no_table_lists",),)))}
+    assert outcome(check(context(files, cpu("haswell"))), "CPU002") == "risk"
+
+
 @pytest.mark.parametrize(("reach", "severity", "result"), [("path", "risk", "risk"), ("unreached", "info", "ok")])
 def test_unreached_code_weighs_less(reach: str, severity: str, result: str) -> None:
     answers = check(

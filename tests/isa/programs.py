@@ -8,7 +8,7 @@ from pathlib import Path
 
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.engine import analyse_isa
-from imgcheck.documents.facts import Isa
+from imgcheck.documents.facts import Isa, IsaUse
 from tests.tools import need
 
 _CONROE = {"sse3", "ssse3"}
@@ -38,8 +38,14 @@ def answers(path: Path) -> dict[str, str]:
 
 def predicted(found: Isa, features: set[str]) -> str:
     """dies, runs or unknown on a CPU with `features`."""
-    lacking = {use.answer for use in found.uses if use.feature not in features}
+    lacking = {use.answer for use in found.uses if use.feature not in features and applies(use, features)}
     return "dies" if "required" in lacking else "unknown" if "unknown" in lacking else "runs"
+
+
+def applies(use: IsaUse, features: set[str]) -> bool:
+    """Whether the answer holds on a CPU with `features`."""
+    kinds = [[(name.lstrip("!") in features) != name.startswith("!") for name in kind] for kind in use.given]
+    return not kinds or any(all(kind) for kind in kinds)
 
 
 def observed(path: Path, emulator: str, model: str) -> str:

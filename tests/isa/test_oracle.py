@@ -13,16 +13,7 @@ BUILDS = [(name, march, style) for name, march, style in product(SOURCES, MARCHE
           if style == "stripped" or march in ("x86-64", "haswell")]  # fmt: skip
 
 
-_SHIELDED = pytest.mark.xfail(
-    strict=True, reason="a test for AVX2 shields AVX-512 too: which feature a branch tests is not followed"
-)
-
-
-def _build(name: str, march: str, style: str) -> object:
-    return pytest.param(name, march, style, marks=_SHIELDED if (name, march) == ("refuse", "skylake-avx512") else ())
-
-
-@pytest.mark.parametrize(("name", "march", "style"), [_build(*build) for build in BUILDS])
+@pytest.mark.parametrize(("name", "march", "style"), BUILDS)
 def test_verdict_matches_what_the_cpu_does(name: str, march: str, style: str) -> None:
     program = compile_c(SOURCES[name], f"-march={march}", *STYLES[style])
     found = analyse(program)

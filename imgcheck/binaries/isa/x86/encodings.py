@@ -24,6 +24,7 @@ _VECTOR = {iced.EncodingKind.VEX: 0, iced.EncodingKind.EVEX: 1, iced.EncodingKin
 _HARMLESS = (iced.Mnemonic.TZCNT, iced.Mnemonic.LZCNT)
 """They run as BSF and BSR where the CPU lacks them: another result, never a trap."""
 _BROADCASTS = (iced.Mnemonic.VBROADCASTSS, iced.Mnemonic.VBROADCASTSD)
+QUERIES = ("cpuid", "xgetbv")
 _QUERIES = {iced.Mnemonic.CPUID: "cpuid", iced.Mnemonic.XGETBV: "xgetbv"}
 BASELINE = ("sse", "sse2")
 """What every 64-bit CPU has."""

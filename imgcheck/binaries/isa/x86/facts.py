@@ -6,10 +6,14 @@ from the next instruction, targets of branches beside the facts. Registers are b
 counting as the whole.
 """
 
+from bisect import bisect_left
+from typing import NamedTuple
+
 import iced_x86 as iced
 import msgspec
 
 from imgcheck.binaries.isa.x86.decode import own_length
+from imgcheck.binaries.isa.x86.values import Options, constant
 
 COMPUTE, LEA, QUERY, BRANCH, CALL, INDIRECT_CALL, JUMP, INDIRECT_JUMP, RETURN = range(9)
 """Kinds of instructions; BRANCH is conditional, QUERY asks the CPU what it has."""
@@ -19,6 +23,15 @@ _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CAL
           _FLOW.UNCONDITIONAL_BRANCH: JUMP, _FLOW.INDIRECT_BRANCH: INDIRECT_JUMP, _FLOW.RETURN: RETURN}  # fmt: skip
 _MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: QUERY, iced.Mnemonic.XGETBV: QUERY}
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
+_M = iced.Mnemonic
+_OPERATIONS = {
+    _M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.AND, _M.OR, _M.XOR, _M.NOT, _M.SHL, _M.SHR, _M.SAR, _M.RORX, _M.ANDN,
+    _M.ADD, _M.SUB, _M.INC, _M.DEC, _M.TEST, _M.CMP, _M.BT, _M.BTS, _M.BTR, _M.BEXTR, _M.SBB, _M.NEG, _M.XGETBV,
+}  # fmt: skip
+_NOUGHT = constant(0)
+_HIGH = {iced.Register.AH, iced.Register.BH, iced.Register.CH, iced.Register.DH}
+_REGISTER = iced.OpKind.REGISTER
+_IMMEDIATES = {value for name, value in vars(iced.OpKind).items() if name.startswith("IMMEDIATE")}
 _ACCESS = iced.OpAccess
 _READS = {_ACCESS.READ, _ACCESS.COND_READ, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
 _WRITES = {_ACCESS.WRITE, _ACCESS.COND_WRITE, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
@@ -46,6 +59,8 @@ ARGUMENTS = tuple(_BITS[r] for r in (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R
 """Registers of the first six parameters (System V ABI, x86-64)."""
 CLOBBERED = sum(ARGUMENTS) | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
 _ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
+_LONGEST_LOOP = 500
+"""Instructions; longer loops are taken to write to all that their function writes to."""
 _KEPT = 1 << 15
 """Encodings remembered, at some 400 bytes each."""
 _DIRECT = {0xE8: 5, 0xE9: 5, 0xEB: 2, **dict.fromkeys(range(0x70, 0x80), 2)}
@@ -62,10 +77,31 @@ class Memory(msgspec.Struct, frozen=True, gc=False):
     relative: bool
     """`displacement` counts from the next instruction."""
     base: int
-    indexed: bool
+    index: int
+    """The index register; 0 where there is none."""
+    scale: int
     displacement: int
     """Signed."""
     size: int
+
+
+class Operation(msgspec.Struct, frozen=True, gc=False):
+    """An instruction whose result can be told from its operands."""
+
+    mnemonic: int
+    bits: int
+    """Size of the first operand."""
+    target: int
+    """The first operand's register; 0 where it is in memory."""
+    source: int
+    """The second operand's register, or the only one that a shift or a comparison with itself reads; 0 for others."""
+    number: int | None
+    """The immediate operand."""
+    third: int
+    """The register of a third operand."""
+    source_bits: int
+    borrows: bool
+    """SBB: the result depends on the carry flag."""
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
@@ -96,7 +132,20 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     comparison: tuple[int, ...]
     """What a comparison compares, apart from what lies in memory; empty for all else."""
     condition: int
-    """Of a conditional jump: twice the number of its condition, and one more where it jumps if that does not hold."""
+    """Of all that depends on the flags' conditions: twice the number of the condition, and one more where it is
+    reversed."""
+    operation: Operation | None
+    brings: Options | None
+    """The number that a register gets, whatever was known before."""
+
+
+class Writes(msgspec.Struct, frozen=True):
+    """What some code writes to."""
+
+    registers: int
+    slots: set[tuple[int, int]]
+    """Places on the stack, by the base register and the displacement."""
+    variables: set[int]
 
 
 class Code(msgspec.Struct, frozen=True):
@@ -105,6 +154,17 @@ class Code(msgspec.Struct, frozen=True):
     ips: list[int]
     facts: list[Fact]
     targets: dict[int, int]
+    writes: Writes
+    loops: dict[int, range]
+    """Addresses that later code jumps back to -> the instructions from there up to that code, by number."""
+
+    def written(self, loop: range) -> Writes:
+        """What the instructions of a loop write to; of a long one all that its function writes to."""
+        return _writes(self.ips, self.facts, loop) if len(loop) <= _LONGEST_LOOP else self.writes
+
+    def inside(self, address: int) -> bool:
+        """Whether the address lies within the function."""
+        return bool(self.ips) and self.ips[0] <= address <= self.ips[-1]
 
 
 _factory = iced.InstructionInfoFactory()
@@ -117,14 +177,45 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     known = _cache[bits]
     if len(known) > _KEPT:
         known.clear()
-    found = Code([], [], {})
+    found = _Reading([], [], {})
     at = 0
     while at < len(code):
         at = _read(found, code, at, start, bits)
+    return Code(*found, _writes(found.ips, found.facts, range(len(found.ips))), _loops(found))
+
+
+class _Reading(NamedTuple):
+    """The parts of Code that are read from bytes."""
+
+    ips: list[int]
+    facts: list[Fact]
+    targets: dict[int, int]
+
+
+def _loops(code: _Reading) -> dict[int, range]:
+    found = {}
+    for ip, target in code.targets.items():
+        if code.ips[0] <= target <= ip:
+            number = bisect_left(code.ips, ip)
+            if code.facts[number].kind in (BRANCH, JUMP):
+                found[target] = range(bisect_left(code.ips, target), number + 1)
     return found
 
 
-def _read(found: Code, code: bytes, at: int, start: int, bits: int) -> int:
+def _writes(ips: list[int], facts: list[Fact], numbers: range) -> Writes:
+    registers, slots, variables = 0, set(), set()
+    for i in numbers:
+        fact = facts[i]
+        registers |= CLOBBERED if fact.kind in (CALL, INDIRECT_CALL) else fact.written
+        for memory in fact.stores:
+            if memory.relative:
+                variables.add(ips[i] + fact.size + memory.displacement)
+            elif memory.base & STACK:
+                slots.add((memory.base, memory.displacement))
+    return Writes(registers, slots, variables)
+
+
+def _read(found: _Reading, code: bytes, at: int, start: int, bits: int) -> int:
     """Append the instructions from `at` on up to one that is none; where to go on."""
     known = _cache[bits]
     for size in map(len, iced.Decoder(bits, code[at:])):  # one by one: what follows may have to be read again
@@ -185,7 +276,30 @@ def _fact(ins: iced.Instruction) -> Fact:
         plain=kind == COMPUTE and not memory and immediate is None,
         invalid=ins.is_invalid,
         comparison=_comparison(ins) if ins.rflags_modified and not written and len(memory) < 2 else (),
-        condition=ins.condition_code - 1 if ins.is_jcc_short_or_near else -1,
+        condition=ins.condition_code - 1,
+        operation=_operation(ins) if mnemonic in _OPERATIONS or ins.condition_code else None,
+        brings=_NOUGHT if mnemonic == _M.XOR and ins.op0_register and ins.op0_register == ins.op1_register else None,
+    )
+
+
+def _operation(ins: iced.Instruction) -> Operation | None:
+    """None where a part of a register other than its low end is concerned, or a target that the flags choose."""
+    kinds = [ins.op_kind(k) for k in range(ins.op_count)]
+    registers = [ins.op_register(k) if kind == _REGISTER else 0 for k, kind in enumerate(kinds)]
+    if not kinds or not set(registers).isdisjoint(_HIGH) or ins.is_jcc_short_or_near:
+        return None
+    numbers = [ins.immediate(k) for k, kind in enumerate(kinds) if kind in _IMMEDIATES]
+    sizes = [8 * (iced.RegisterExt.size(r) or iced.MemorySizeExt.size(ins.memory_size)) for r in registers]
+    bits = [_BITS[register] for register in registers] + [0, 0]
+    return Operation(
+        ins.mnemonic,
+        sizes[0],
+        bits[0],
+        bits[1],
+        numbers[0] if numbers else None,
+        bits[2],
+        sizes[1] if sizes[1:] else 0,
+        ins.mnemonic == _M.SBB,
     )
 
 
@@ -209,7 +323,8 @@ def _memory(ins: iced.Instruction, used: iced.UsedMemory) -> Memory:
     return Memory(
         relative,
         _BITS[used.base],
-        bool(used.index),
+        _BITS[used.index],
+        used.scale,
         ins.ip_rel_memory_address - ins.next_ip if relative else _signed(used.displacement),
         max(iced.MemorySizeExt.size(used.memory_size), 1),
     )
@@ -219,7 +334,7 @@ def _address_taken(ins: iced.Instruction) -> Memory:
     relative = ins.is_ip_rel_memory_operand
     displacement = ins.memory_displacement
     displacement = displacement - ins.next_ip if relative else _signed(displacement)
-    return Memory(relative, _BITS[ins.memory_base], bool(ins.memory_index), displacement, 1)
+    return Memory(relative, _BITS[ins.memory_base], _BITS[ins.memory_index], ins.memory_index_scale, displacement, 1)
 
 
 def _signed(displacement: int) -> int:

@@ -1,7 +1,10 @@
 """What the code of one file shows: confirmed instructions per function, and where it asks the CPU."""
 
+from collections import defaultdict
+from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -9,13 +12,13 @@ from imgcheck.binaries.isa import queries
 from imgcheck.binaries.isa.layout import Layout, distinct
 from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.reach import Edges, reach
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, Condition, both, either, shielded
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
-from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, Encodings
+from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, Encodings
 from imgcheck.binaries.isa.x86.graph import Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
 from imgcheck.binaries.isa.x86.screen import Candidates
 
-QUERIES = ("cpuid", "xgetbv")
 VECTOR = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd", "avx512_fp16",
           "fma4", "xop", "avx_vnni", "vaes", "vpclmulqdq")  # fmt: skip
 _SAMPLE = 4_000
@@ -24,6 +27,8 @@ _NAMED_USERS = 5_000
 _ORDINARY = ("sse3", "ssse3", "avx")
 """Where very many functions use what a compiler writes everywhere, no names tell them apart."""
 _CHOOSER = 64
+_MOST_CIRCUMSTANCES = 64
+"""Conditions looked at on the way to a use; with more, it counts as reached without any."""
 _JUMP, _CONDITIONAL = 0xE9, 0x0F
 _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
@@ -40,6 +45,8 @@ class Findings:
     def __init__(self, layout: Layout, bits: int, table: Encodings, candidates: Candidates) -> None:
         self.layout, self.bits, self.table, self.candidates = layout, bits, table, candidates
         self._false_sites: set[int] = set()
+        self._exposed: dict[tuple, Any] = {}
+        self._needing: dict[tuple[str, ...], np.ndarray] = {}
         self.graph = Graph(layout, bits)
         self.functions = layout.functions
 
@@ -133,7 +140,9 @@ class Findings:
 
     def instructions_of(self, *features: str) -> np.ndarray:
         """Indices into `confirmed` of the instructions that need one of `features`."""
-        return np.flatnonzero(self.table.holding(*features)[self.confirmed.set])
+        if features not in self._needing:
+            self._needing[features] = np.flatnonzero(self.table.holding(*features)[self.confirmed.set])
+        return self._needing[features]
 
     def using(self, *features: str) -> np.ndarray:
         """Which functions hold a confirmed instruction of one of `features`."""
@@ -262,39 +271,116 @@ class Findings:
         return self.guards.asks(len(self.functions))
 
     @cached_property
-    def open_instructions(self) -> np.ndarray:
-        """Which of `confirmed` run without a test inside their own function."""
-        return ~self.guards.guarded(self.confirmed_function, self.confirmed.address)
+    def instruction_conditions(self) -> np.ndarray:
+        """For each of `confirmed` the number of the condition (see Guards) under which its function arrives there."""
+        return self.guards.at(self.confirmed_function, self.confirmed.address)
 
     @cached_property
-    def open_vector(self) -> np.ndarray:
-        return self.open_users(*VECTOR)
+    def call_conditions(self) -> np.ndarray:
+        """For each call of the graph the number of the condition under which its function arrives there."""
+        return self.guards.at(self.graph.calls.source, self.graph.calls.site)
+
+    def exposing(self, *features: str) -> np.ndarray:
+        """Which conditions, by number, leave one of `features` unshielded."""
+        return np.logical_or.reduce([self.guards.exposing(feature) for feature in features])
 
     def open_users(self, *features: str) -> np.ndarray:
         """Which functions use one of `features` without a test of their own before it."""
         marks = np.zeros(len(self.functions), bool)
-        at = self.instructions_of(*features)
-        held = self.confirmed_function[at[self.open_instructions[at]]]
-        marks[held[held >= 0]] = True
+        for feature in features:
+            marks |= self._open(self.instructions_of(feature), feature)
         return marks
 
     @cached_property
-    def open_calls(self) -> Edges:
-        """Calls and tail calls that happen without a test before them in the calling function."""
-        calls = self.graph.calls
-        closed = self.guards.guarded(calls.source, calls.site) | np.isin(calls.site, list(self._false_sites))
-        return calls.take(np.flatnonzero(~closed))
+    def open_vector(self) -> np.ndarray:
+        """Functions that use vector code of any kind with no test for AVX before it."""
+        return self._open(self.instructions_of(*VECTOR), "avx")
 
-    def refutes(self, steps: list[int]) -> bool:
+    def _open(self, at: np.ndarray, feature: str) -> np.ndarray:
+        """Functions with one of the instructions `at` where no test shields `feature`."""
+        marks = np.zeros(len(self.functions), bool)
+        held = self.confirmed_function[at[self.exposing(feature)[self.instruction_conditions[at]]]]
+        marks[held[held >= 0]] = True
+        return marks
+
+    def open_calls(self, *features: str) -> Edges:
+        """Calls and tail calls before which the calling function has no test for one of `features`."""
+        calls, conditions = self.graph.calls, self.call_conditions
+        exposing = self.exposing(*features)
+        return self._by_exposure(
+            ("calls",),
+            exposing,
+            lambda: calls.take(np.flatnonzero(exposing[conditions] & ~np.isin(calls.site, list(self._false_sites)))),
+        )  # fmt: skip
+
+    def _by_exposure(self, what: tuple, exposing: np.ndarray, work: Callable[[], Any]) -> Any:
+        """Most features are exposed by the same conditions, so that the answer for one serves for others."""
+        key = (*what, exposing.tobytes())
+        if key not in self._exposed:
+            self._exposed[key] = work()
+        return self._exposed[key]
+
+    def reached(self, start: str, *features: str) -> tuple[np.ndarray, np.ndarray]:
+        """What is reached from `start` ("load" or "exports") by open calls, and from where (see `reach`)."""
+        calls, exposing = self.open_calls(*features), self.exposing(*features)
+        return self._by_exposure((start,), exposing, lambda: reach(calls, len(self.functions), self.roots(start)))
+
+    def roots(self, start: str) -> np.ndarray:
+        """The functions that run at "load", or the "exports"."""
+        return self.load_roots if start == "load" else self.export_roots
+
+    @cached_property
+    def choices(self) -> list[tuple[Condition, np.ndarray]]:
+        """Functions whose addresses code that asks the CPU hands out, by the condition under which it does."""
+        chosen = [(c, a) for flow in self.guards.flows.values() for a, c in flow.chosen.items() if c != ALWAYS]
+        index = self.graph.starting_at(np.array([a for _, a in chosen], np.int64)).tolist()
+        found: dict[Condition, list[int]] = defaultdict(list)
+        for (condition, _), function in zip(chosen, index, strict=True):
+            if function >= 0:
+                found[condition].append(function)
+        return [(condition, np.array(functions)) for condition, functions in found.items()]
+
+    def circumstances(self, feature: str, starts: list[tuple[Condition, np.ndarray]]) -> Condition:
+        """What is necessary, as far as tests tell, to arrive at an open use of `feature` from functions.
+
+        `starts`: these functions, by the conditions under which they are called.
+        """
+        calls, exposing = self.open_calls(feature), self.exposing(feature)
+        conditions = self.guards.conditions
+        number = self.guards.at(calls.source, calls.site)
+        free, tested = calls.take(np.flatnonzero(number == 0)), np.flatnonzero(number)
+        at = self.instructions_of(feature)
+        at = at[exposing[self.instruction_conditions[at]] & (self.confirmed_function[at] >= 0)]
+        use, use_number = self.confirmed_function[at], self.instruction_conditions[at]
+        found, done = NEVER, np.zeros(len(self.functions), bool)
+        waiting = [(condition, roots) for condition, roots in starts if not shielded(condition, feature)]
+        for _ in range(_MOST_CIRCUMSTANCES):
+            if not waiting or found == ALWAYS:
+                return found
+            condition, roots = waiting.pop(0)
+            seen, _ = reach(free, len(self.functions), roots)
+            seen &= ~done if condition == ALWAYS else True
+            done |= seen if condition == ALWAYS else False
+            for k in distinct(use_number[seen[use]]).tolist():
+                found = either(found, both(condition, conditions[k]))
+            onward = tested[seen[calls.source[tested]]]
+            for k in distinct(number[onward]).tolist():
+                further, targets = both(condition, conditions[k]), calls.target[onward[number[onward] == k]]
+                if further and further != condition and not shielded(further, feature):
+                    waiting.append((further, targets))
+        return ALWAYS
+
+    def refutes(self, steps: list[int], *features: str) -> bool:
         """Whether a closer look at the path `steps` shows a call that is none, or a test that stands before one.
 
         What is reached is then computed anew without it.
         """
-        false = self._false_calls(steps) | self._choice(steps)
+        false = self._false_calls(steps, *features) | self._choice(steps)
         self._false_sites |= false
         tested = bool(len(self.askers)) and self._spread.retrace(steps)
         if false or tested:
-            for stale in ("open_calls", "open_instructions", "open_vector", "reached_at_load", "reached_by_exports"):
+            self._exposed.clear()
+            for stale in ("instruction_conditions", "call_conditions", "open_vector"):
                 self.__dict__.pop(stale, None)
         return bool(false) or tested
 
@@ -316,9 +402,9 @@ class Findings:
         jumps = np.isin(bytes_at(self.layout, sites), (_JUMP, _CONDITIONAL)).all()
         return set(sites[calls.target[first:last] == target].tolist()) if jumps else set()
 
-    def _false_calls(self, steps: list[int]) -> set[int]:
+    def _false_calls(self, steps: list[int], *features: str) -> set[int]:
         """Sites of calls along a path where no instruction begins."""
-        calls = self.open_calls
+        calls = self.open_calls(*features)
         false: set[int] = set()
         for source, target in pairwise(steps):
             first, last = np.searchsorted(calls.source, [source, source + 1])
@@ -379,14 +465,11 @@ class Findings:
         return roots[roots >= 0]
 
     @cached_property
-    def reached_at_load(self) -> tuple[np.ndarray, np.ndarray]:
-        return reach(self.open_calls, len(self.functions), self.load_roots)
-
-    @cached_property
-    def reached_by_exports(self) -> tuple[np.ndarray, np.ndarray]:
+    def export_roots(self) -> np.ndarray:
+        """Exported functions, but for those that choose an implementation or are one."""
         roots = self.graph.starting_at(self.layout.exports)
         roots = roots[(roots >= 0) & ~np.isin(roots, self.resolvers)]
-        return reach(self.open_calls, len(self.functions), roots[~self.clones[roots]])
+        return roots[~self.clones[roots]]
 
 
 def _spread(holders: np.ndarray, size: np.ndarray, budget: int) -> np.ndarray:

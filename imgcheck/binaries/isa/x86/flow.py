@@ -2,14 +2,24 @@
 
 A forward pass over the decoded function marks registers, stack slots and flags that come from `cpuid`, `xgetbv`, a
 function known to return such knowledge, or a variable known to hold it. A conditional branch on marked flags is a
-test. Code is guarded where fixing one direction of one test makes it unreachable from the function's entry: this
-holds for nested tests, early returns and tests inside loops, where plain dominance fails.
+test. Beside the marks goes what is known of each value, bit by bit or number by number (see values.py); where a test
+is of such a value, both its directions say what they tell of the CPU.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 
+from imgcheck.binaries.isa.x86.blocks import ENDS, Guarded, Labels, guarded
+from imgcheck.binaries.isa.x86.conditions import (
+    ALWAYS,
+    NEVER,
+    Condition,
+    bit_conditions,
+    both,
+    either,
+    not_understood,
+    opposite,
+)
 from imgcheck.binaries.isa.x86.facts import (
     ARGUMENTS,
     BRANCH,
@@ -32,17 +42,49 @@ from imgcheck.binaries.isa.x86.facts import (
     Fact,
     Memory,
 )
+from imgcheck.binaries.isa.x86.operations import flags_of, is_test_of_xcr0, of_flags, result
+from imgcheck.binaries.isa.x86.values import (
+    UNRELATED,
+    Comparison,
+    Options,
+    Value,
+    added,
+    combined,
+    constant,
+    joined,
+    numbered,
+    outcome,
+    shifted,
+    tells,
+    under,
+    word,
+)
 
 _PARAMETERS = sum(ARGUMENTS)
 _JUMPS = (BRANCH, JUMP)
-_ENDS = (JUMP, INDIRECT_JUMP, RETURN)
-_CONTROL = (BRANCH, *_ENDS)
-_MAX_TESTS, _MAX_BLOCKS = 48, 4000
+_LOCAL = (COMPUTE, LEA, QUERY, BRANCH, JUMP, RETURN)
+"""Instructions that lead to no code that is not seen here."""
+_POINTER = 8
+_ADDRESSES = 1 << 12, 1 << 47
+"""Where a program's code may lie."""
 _STACK_RESULTS = 8
 _SMALLEST_FIELD = 64
 """Smaller displacements occur in every structure, and would take any of them for the one with the knowledge."""
 STRUCT = 64
 """Bytes of a structure that a callee fills through a pointer, as far as they are taken for CPU knowledge."""
+
+
+_QUERIED = {RAX: "eax", RBX: "ebx", RCX: "ecx", RDX: "edx"}
+_ONE_SUBLEAF = {0, 1, 0x80000000, 0x80000001}
+"""Leaves of CPUID for which ECX does not matter."""
+_NO_FEATURES = {0, 0x80000000}
+"""Leaves that tell how many there are, and who made the CPU."""
+_SIGNATURES = {0x756E6547, 0x68747541}
+"""The beginnings of GenuineIntel and AuthenticAMD, as CPUID tells them."""
+_OTHER = constant(3)
+"""VENDOR_OTHER of the same."""
+_MODEL_WORDS = (4, 8)
+"""Type and subtype in struct __processor_model of libgcc and compiler-rt, behind the vendor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +95,10 @@ class Callee:
     outputs: bool = False
     stack: bool = False
     """Its results lie on the caller's stack (the calling convention of Go's assembly)."""
+    value: Value = None
+    """What is known of its result."""
+    clobbers: int = CLOBBERED
+    """Registers that it leaves changed: compilers count on the others of functions that they see (-fipa-ra)."""
 
 
 NOTHING = Callee()
@@ -68,6 +114,10 @@ class Context:
     """Whether a global address holds knowledge of the CPU."""
     pointee: Callable[[int], int]
     """What the pointer at an address points to, 0 where it is none."""
+    value: Callable[[int], Value]
+    """What is known of the variable at a global address."""
+    initial: Callable[[int, int], Value]
+    """(global address, bytes) -> what lies there when the file is loaded."""
     fields: frozenset[int] = frozenset()
     """Displacements in structures, wherever those lie, that hold knowledge."""
 
@@ -85,11 +135,45 @@ class Flow:
     """Global addresses that it hands to a callee which fills them."""
     passes: dict[int, int] = field(default_factory=dict)
     """Next address of a call -> registers that hand CPU knowledge to the callee, as bits."""
-    guarded: list[tuple[int, int]] = field(default_factory=list)
-    """Address ranges that run only behind a test."""
+    guarded: list[Guarded] = field(default_factory=list)
+    """Address ranges that run only behind a test, and what it tells."""
+    result: Value = None
+    """What is known of what it returns."""
+    assigned: dict[int, Value] = field(default_factory=dict)
+    """Global address -> what is known of the value that it leaves there."""
+    chosen: dict[int, Condition] = field(default_factory=dict)
+    """Addresses that it returns, stores or calls, each under a condition: those of code are implementations."""
+    clobbers: int = CLOBBERED
+    """Registers that it changes, but for those that the calling convention lets it save."""
+    model: int = 0
+    """Where it keeps what the compiler's run-time library found out: the address of __cpu_model."""
     fields: set[int] = field(default_factory=set)
     """Displacements at which it stores CPU knowledge in structures that it knows by a pointer alone."""
     tests: int = 0
+
+
+Place = int | tuple[int, int]
+"""Where a value is: a register's bit, a stack slot, or below zero a variable."""
+
+
+def _variable(address: int) -> int:
+    return -1 - address
+
+
+_address = _variable
+"""A variable's place back to its address."""
+
+
+def _apart(one: Condition, other: Condition) -> tuple[Condition, Condition]:
+    """Two paths without what is necessary for both."""
+    if one == other:
+        return ALWAYS, ALWAYS
+    shared = frozenset.intersection(*one, *other) if one and other else frozenset()
+    return (
+        (frozenset(term - shared for term in one), frozenset(term - shared for term in other))
+        if shared
+        else (one, other)
+    )
 
 
 @dataclass(slots=True)
@@ -106,11 +190,23 @@ class _State:
     origins: dict[int, int] = field(default_factory=dict)
     """By the register's bit: the address of the variable that the knowledge in it was read from, or of the instruction
     that worked it out."""
+    values: dict[Place, Value] = field(default_factory=dict)
+    told: Comparison | None = None
+    """What the flags tell."""
+    path: Condition = ALWAYS
+    """What is necessary to arrive here."""
 
     def copy(self) -> "_State":
-        return _State(self.marked, set(self.slots), dict(self.addresses), self.flags, self.compared, dict(self.origins))
+        return _State(
+            self.marked, set(self.slots), dict(self.addresses), self.flags, self.compared, dict(self.origins),
+            dict(self.values), self.told, self.path,
+        )  # fmt: skip
 
-    def join(self, other: "_State") -> None:
+    def join(self, other: "_State", initial: Callable[[int, int], Value]) -> None:
+        if self.values or other.values:
+            self._join_values(other, initial)
+        self.told = self.told if self.told == other.told else None
+        self.path = either(self.path, other.path)
         self.marked |= other.marked
         self.slots |= other.slots
         self.addresses = {k: v for k, v in self.addresses.items() if other.addresses.get(k) == v}
@@ -118,13 +214,46 @@ class _State:
         self.compared = self.compared if self.compared == other.compared else ()
         self.origins = {k: v for k, v in self.origins.items() if other.origins.get(k) == v}
 
+    def _join_values(self, other: "_State", initial: Callable[[int, int], Value]) -> None:
+        mine, theirs = self.values, other.values
+        self.values = {}
+        here, there = _apart(self.path, other.path)
+        for place in mine.keys() | theirs.keys():
+            if place in mine and place in theirs:
+                one, two = mine[place], theirs[place]
+            elif isinstance(place, int) and place < 0:  # a variable that the one path has not written
+                one, two = (v[place] if place in v else initial(_address(place), 4) for v in (mine, theirs))
+            else:
+                continue
+            value = joined(one, here, two, there)
+            if value is not None or (isinstance(place, int) and place < 0):
+                self.values[place] = value
+            if one != two and tells(value):  # which of the two it is tells of the test
+                self._note(place)
+
+    def _note(self, place: Place) -> None:
+        if isinstance(place, tuple):
+            self.slots.add(place)
+        elif place > 0:
+            self.marked |= place
+
+    def forget(self, places: int) -> None:
+        """Nothing is known of these registers any more."""
+        if places & (places - 1) == 0:
+            self.values.pop(places, None)
+            return
+        for register in [p for p in self.values if isinstance(p, int) and p > 0 and p & places]:
+            del self.values[register]
+
     def mark(self, registers: int, marked: bool) -> None:
         """Registers get a new value, which is knowledge or not, and no address that is known."""
         self.marked = self.marked | registers if marked else self.marked & ~registers
-        for register in [r for r in self.addresses if r & registers]:
-            del self.addresses[register]
-        for register in [r for r in self.origins if r & registers]:
-            del self.origins[register]
+        for known in (self.addresses, self.origins):
+            if known:
+                for register in [r for r in known if r & registers]:
+                    del known[register]
+        if self.values:
+            self.forget(registers)
 
     def handed(self) -> set[int]:
         """Addresses in the registers of parameters."""
@@ -138,43 +267,78 @@ class _Walk:
         self.code, self.context, self.flow = code, context, Flow()
         self.state = _State(parameters, set(), {})
         self.leased: set[tuple[int, int]] = set()
-        self.tests: set[int] = set()
+        self.tests: dict[int, Labels] = {}
         self.alike: dict[tuple, list[int]] = {}
         """What is compared -> the tests of it."""
         self.frameless = not any(fact.moves_stack for fact in code.facts)
         self.written: list[tuple[int, int, int]] = []
         self.handed: list[tuple[int, set[int]]] = []
+        self.returned: list[Value] = []
+        self.left: list[dict[int, Value]] = []
+        """For each return the variables written on the way to it."""
+        self.signatures: set[int] = set()
+        self.vendors: set[int] = set()
+        """Variables that get the number of an unnamed vendor."""
 
     def run(self) -> None:
         waiting: dict[int, _State] = {}
-        falls, state, targets = True, self.state, self.code.targets
+        falls, state, targets, loops = True, self.state, self.code.targets, self.code.loops
         for ip, fact in zip(self.code.ips, self.code.facts, strict=True):
             if ip in waiting:
-                joined = waiting.pop(ip)
+                arrived = waiting.pop(ip)
                 if falls:
-                    state.join(joined)
+                    state.join(arrived, self.context.initial)
                 else:
-                    self.state = state = joined
+                    self.state = state = arrived
+            if ip in loops:
+                self._enter_loop(ip, loops[ip])
             kind = fact.kind
             if kind == COMPUTE:
                 # Most code is far from any knowledge: what then concerns registers alone changes nothing.
                 if not fact.plain or state.marked or state.flags or state.addresses:
                     self._compute(ip, fact)
+                elif fact.brings is not None:
+                    state.values[fact.written] = fact.brings
+                elif state.values:
+                    state.forget(fact.written)
                 falls = True
                 continue
             self._special(kind, ip, fact)
-            falls = kind not in _ENDS
+            falls = kind not in ENDS
             target = targets.get(ip, 0) if kind in _JUMPS else 0
-            if target in waiting:
-                waiting[target].join(state)
-            elif target > ip:
-                waiting[target] = state.copy()
+            if target > ip:
+                self._depart(ip, target, waiting)
+            if kind == BRANCH and ip in self.tests:
+                state.path = both(state.path, self.tests[ip][1])
+
+    def _depart(self, ip: int, target: int, waiting: dict[int, _State]) -> None:
+        """The state goes on at a target of a jump too."""
+        leaving = self.state.copy()
+        if ip in self.tests:
+            leaving.path = both(leaving.path, self.tests[ip][0])
+        if target in waiting:
+            waiting[target].join(leaving, self.context.initial)
+        else:
+            waiting[target] = leaving
+
+    def _enter_loop(self, ip: int, loop: range) -> None:
+        """Forget what later code that comes back to here may have changed."""
+        state = self.state
+        if state.path != ALWAYS:
+            state.path = both(state.path, not_understood(ip))
+        state.values = {place: value for place, value in state.values.items() if tells(value)}
+        if state.values or self.code.writes.variables:
+            changed = self.code.written(loop)
+            state.forget(changed.registers)
+            for slot in changed.slots & state.values.keys():
+                del state.values[slot]
+            state.values.update(dict.fromkeys(map(_variable, changed.variables)))
 
     def _special(self, kind: int, ip: int, fact: Fact) -> None:
         state = self.state
         if kind == BRANCH:
             if state.flags:
-                self.tests.add(ip)
+                self.tests[ip] = self._labels(ip, fact)
                 if state.compared and fact.condition >= 0:
                     self.alike.setdefault((*state.compared, fact.condition >> 1), []).append(ip)
         elif kind == LEA:
@@ -183,17 +347,71 @@ class _Walk:
             self._call(ip, fact)
         elif kind == RETURN:
             self.flow.returns |= bool(RAX & state.marked)
+            self._leave(state.values.get(RAX))
         elif kind == QUERY:
-            state.mark(RAX | RBX | RCX | RDX, True)
+            self._query(fact)
         else:
             self._jump(ip, fact)
 
+    def _labels(self, ip: int, fact: Fact) -> Labels:
+        """What the two directions of a test tell of the CPU."""
+        found = outcome(self.state.told, fact.condition >> 1) if fact.condition >= 0 else None
+        if found is UNRELATED:
+            return ALWAYS, ALWAYS
+        # Knowledge of which either answer goes with any CPU is knowledge that was lost on the way.
+        if found is None or NEVER in found or found == (ALWAYS, ALWAYS):
+            taken = not_understood(ip)
+            return taken, opposite(taken)
+        return found[::-1] if fact.condition & 1 else found
+
+    def _query(self, fact: Fact) -> None:
+        state = self.state
+        leaf, subleaf = (v.constant if isinstance(v, Options) else None for v in map(state.values.get, (RAX, RCX)))
+        if is_test_of_xcr0(fact.operation):
+            state.mark(RAX | RDX, True)
+            state.values[RAX] = word(bit_conditions("xcr0"))
+            return
+        state.mark(RAX | RBX | RCX | RDX, True)
+        for register, name in _QUERIED.items():
+            if leaf in _NO_FEATURES:
+                state.values[register] = UNRELATED
+            elif leaf is not None and (leaf in _ONE_SUBLEAF or subleaf is not None):
+                told = bit_conditions(f"{leaf:x}.{0 if leaf in _ONE_SUBLEAF else subleaf:x}.{name}")
+                if told:
+                    state.values[register] = word(told)
+
+    def _called(self, ip: int, fact: Fact) -> Value:
+        """What is known of the address that an indirect call or jump goes to."""
+        return self._read(ip, fact) if fact.loads else self.state.values.get(fact.read & ~RSP)
+
+    def _leave(self, value: Value) -> None:
+        """The function ends here and returns `value`."""
+        path = self.state.path
+        self.returned.append(under(value, path))
+        self._hand_out(value, path)
+        variables = ((place, v) for place, v in self.state.values.items() if isinstance(place, int) and place < 0)
+        self.left.append({_address(place): under(v, path) for place, v in variables})
+
+    def _hand_out(self, value: Value, path: Condition) -> None:
+        """Addresses of code that somebody may call from now on."""
+        if isinstance(value, Options):
+            for number, condition in value.numbers:
+                if _ADDRESSES[0] <= number < _ADDRESSES[1]:
+                    known = self.flow.chosen.get(number, NEVER)
+                    self.flow.chosen[number] = either(known, both(condition, path))
+
     def _jump(self, ip: int, fact: Fact) -> None:
-        if fact.kind == INDIRECT_JUMP and fact.read & self.state.marked:
-            self.tests.add(ip)
+        state = self.state
+        if fact.kind == INDIRECT_JUMP:
+            if fact.read & state.marked:
+                taken = not_understood(ip)
+                self.tests[ip] = taken, taken
+            self._hand_out(self._called(ip, fact), state.path)
         brings = self._brings(ip, fact)
         self.flow.returns |= brings.returns
         self.flow.outputs |= brings.outputs
+        if not self.code.inside(self.code.targets.get(ip, 0)):
+            self._leave(brings.value)
 
     def _brings(self, ip: int, fact: Fact) -> Callee:
         """What the code at the end of a call or jump brings; notes what it is given."""
@@ -214,10 +432,14 @@ class _Walk:
             state.slots |= {(base, at + i) for base, at in self.leased for i in (0, 4, 8, 12)}
         if brings.stack:
             state.slots |= {(RSP, 8 * i) for i in range(_STACK_RESULTS)}
-        state.mark(CLOBBERED, False)
-        state.flags = False
+        if fact.kind == INDIRECT_CALL:
+            self._hand_out(self._called(ip, fact), state.path)
+        state.mark(brings.clobbers | RAX, False)
+        state.flags, state.told = False, None
         if brings.returns:
             state.marked |= RAX | RDX
+        if brings.value is not None:
+            state.values[RAX] = brings.value
 
     def _compute(self, ip: int, fact: Fact) -> None:
         state = self.state
@@ -230,9 +452,16 @@ class _Walk:
             marked = marked or self._marked_memory(where, memory)
             pointee = self.context.pointee(where) if isinstance(where, int) else 0
             marked = marked or (pointee != 0 and self.context.holds(pointee))
+        # Of what the CPU did not tell only constants matter, on their way to a variable or a test.
+        if marked or fact.moves or fact.stores or (fact.reads_flags and state.flags):
+            value = self._evaluate(ip, fact)
+        else:
+            value = fact.brings
+            state.told = None if fact.writes_flags else state.told
         for memory in fact.stores:
             where = self._where(ip + fact.size, memory)
             self._store(where, marked, memory)
+            self._keep(where, value, memory.size)
             if isinstance(where, int):
                 self.written.append((ip, where, memory.size))
         if fact.writes_flags:
@@ -242,10 +471,94 @@ class _Walk:
             state.mark(fact.written, marked)
             if marked:
                 state.origins[fact.written] = source if isinstance(source, int) else ip
+            if value is not None:
+                state.values[fact.written] = value
             if fact.moves:
                 self._move(fact, pointee)
         if fact.writes_flags:
             state.flags = marked
+
+    def _evaluate(self, ip: int, fact: Fact) -> Value:
+        """What is known of the value that an instruction makes; sets what its flags tell."""
+        state, operation = self.state, fact.operation
+        if operation is None:
+            state.told = None if fact.writes_flags else state.told
+            return None
+        memory = self._read(ip, fact) if fact.loads else None
+        first = state.values.get(operation.target) if operation.target else memory
+        second = state.values.get(operation.source) if operation.source else memory
+        if operation.number is not None:
+            second = constant(operation.number)
+        if fact.condition >= 0 or operation.borrows:
+            return of_flags(operation, state.told, fact.condition, state.flags, ip, first, second)
+        value = result(operation, first, second, state.values.get(operation.third) if operation.third else memory)
+        if fact.writes_flags:
+            state.told = flags_of(operation, first, second, value)
+            if operation.number in _SIGNATURES:
+                self.signatures.add(operation.number)
+        return value
+
+    def _read(self, ip: int, fact: Fact) -> Value:
+        """What is known of the operand in memory."""
+        if len(fact.loads) != 1:
+            return None
+        memory = fact.loads[0]
+        where = self._where(ip + fact.size, memory)
+        if isinstance(where, tuple):
+            return self.state.values.get(where)
+        if where is None:
+            return self._looked_up(self._addresses(ip + fact.size, memory)) if memory.size == _POINTER else None
+        known = self._variable_at(where, memory.size)
+        if known is None and where & 3:  # a test of one byte of a word
+            known = shifted(self._variable_at(where & ~3, 4), -8 * (where & 3), 32)
+        return known
+
+    def _variable_at(self, where: int, size: int) -> Value:
+        place = _variable(where)
+        if place in self.state.values:
+            return self.state.values[place]
+        known = self.context.value(where)
+        return self.context.initial(where, size) if known is None and where in self.code.writes.variables else known
+
+    def _addresses(self, after: int, memory: Memory) -> Options | None:
+        """The addresses that an operand in memory may have, where they are numbered by what the CPU told."""
+        if memory.relative or memory.base & STACK:
+            return None
+        values = self.state.values
+        base = numbered(values.get(memory.base)) if memory.base else constant(0)
+        index = numbered(values.get(memory.index)) if memory.index else constant(0)
+        if base is None or index is None:
+            return None
+        index = shifted(index, memory.scale.bit_length() - 1, 64)
+        return added(combined(int.__add__, base, index, 64), memory.displacement, 64)
+
+    def _looked_up(self, addresses: Options | None) -> Value:
+        """The pointers that lie at addresses."""
+        found = []
+        for address, condition in addresses.numbers if addresses else ():
+            pointer = self.context.pointee(address)
+            at = constant(pointer) if pointer else self.context.initial(address, _POINTER)
+            if not isinstance(at, Options):
+                return None
+            found.append((*at.numbers[0][:1], condition))
+        return Options(tuple(found)) if found else None
+
+    def _keep(self, where: int | tuple[int, int] | None, value: Value, size: int) -> None:
+        """Remember what is known of a value that is stored."""
+        values = self.state.values
+        if isinstance(where, tuple):
+            base, at = where
+            for other in range(4, size, 4):
+                values.pop((base, at + other), None)
+            values.pop(where, None)
+            if value is not None:
+                values[where] = value
+        elif where is not None:
+            values[_variable(where)] = value
+            if value == _OTHER:
+                self.vendors.add(where)
+        if size == _POINTER:
+            self._hand_out(value, self.state.path)
 
     def _compared(self, ip: int, fact: Fact) -> tuple:
         """What a comparison of one variable, or of one register with knowledge, with a constant compares."""
@@ -271,24 +584,28 @@ class _Walk:
 
     def _lea(self, ip: int, fact: Fact) -> None:
         (memory,) = fact.loads
+        known = self._addresses(ip + fact.size, memory) if fact.written else None
         self.state.mark(fact.written, bool(fact.read & self.state.marked))
-        if fact.written and (memory.relative or (not memory.base and not memory.indexed)):
+        if fact.written and (memory.relative or (not memory.base and not memory.index)):
             address = memory.displacement + (ip + fact.size if memory.relative else 0)
             self.state.addresses[fact.written] = address
+            self.state.values[fact.written] = constant(address)
             if self.context.holds(address):
                 self.state.marked |= fact.written
         elif memory.base & STACK:
             self.leased.add((memory.base, memory.displacement))
+        elif known is not None:
+            self.state.values[fact.written] = known
 
     def _where(self, after: int, memory: Memory) -> int | tuple[int, int] | None:
         """A global address, a stack slot, or None."""
         if memory.relative:
             return after + memory.displacement
-        if not memory.base and not memory.indexed:
+        if not memory.base and not memory.index:
             return memory.displacement
         if memory.base & STACK:
             return memory.base, memory.displacement
-        if memory.base in self.state.addresses and not memory.indexed:
+        if memory.base in self.state.addresses and not memory.index:
             return self.state.addresses[memory.base] + memory.displacement
         return None
 
@@ -318,21 +635,21 @@ def follow(code: Code, context: Context, parameters: int, tells: bool) -> Flow:
     """
     walk = _Walk(code, context, parameters)
     walk.run()
-    walk.flow.tests = len(walk.tests)
+    flow = walk.flow
+    flow.tests = len(walk.tests)
     if walk.tests:
         changed = {where & ~3 for _, where, _ in walk.written}
         alike = [ips for key, ips in walk.alike.items() if len(ips) > 1 and key[0] & ~3 not in changed]
-        walk.flow.guarded = _guarded(code, walk.tests, alike)
-        # A conditional jump out of the function happens behind the test that it is.
-        walk.flow.guarded += [(ip, ip + 1) for ip in walk.tests]
+        flow.guarded = guarded(code, walk.tests, alike)
         if tells:
             _tell(walk)
-    return walk.flow
+    _summarise(walk)
+    return flow
 
 
 def _tell(walk: _Walk) -> None:
     flow = walk.flow
-    inside = {ip for first, end in flow.guarded for ip in range(first, end)}
+    inside = {ip for first, end, _ in flow.guarded for ip in range(first, end)}
     flow.returns = True
     for ip, where, size in walk.written:
         if ip in inside:
@@ -342,89 +659,22 @@ def _tell(walk: _Walk) -> None:
             flow.structures |= addresses
 
 
-@dataclass(slots=True)
-class _Block:
-    """A basic block: its range, the address of the branch that ends it (-1 if none does), and where it goes."""
-
-    first: int
-    end: int
-    control: int
-    successors: list[int]
-
-
-def _guarded(code: Code, tests: set[int], alike: list[list[int]]) -> list[tuple[int, int]]:
-    """Address ranges that some direction of some test, taken always, would never reach.
-
-    Tests that are `alike` go the same way each time, so they are taken as one.
-    """
-    blocks = _blocks(code)
-    if len(blocks) > _MAX_BLOCKS or len(tests) > _MAX_TESTS:
-        return [(blocks[0].first, blocks[-1].end)]
-    successors = [block.successors for block in blocks]
-    everything = _reachable(successors, {})
-    guarded: set[int] = set()
-    for number, block in enumerate(blocks):
-        if block.control not in tests:
-            continue
-        targets = set(block.successors)
-        # A jump table indexed by what the CPU told guards all that only it leads to.
-        for left_out in targets | {_ANY} if len(block.successors) > 2 else targets:
-            guarded |= everything - _reachable(successors, {number: left_out})
-    for left_out in _directions(code, blocks, alike):
-        guarded |= everything - _reachable(successors, left_out)
-    return sorted((blocks[i].first, blocks[i].end) for i in guarded)
-
-
-def _directions(code: Code, blocks: list[_Block], alike: list[list[int]]) -> Iterator[dict[int, int]]:
-    """For each group of tests and each outcome the successor that each of its blocks then never goes to."""
-    number = {block.first: i for i, block in enumerate(blocks)}
-    ends = {block.control: i for i, block in enumerate(blocks)}
-    inverted = dict(zip(code.ips, code.facts, strict=True))
-    for group in alike:
-        for outcome in (0, 1):
-            jumps = {ip: inverted[ip].condition & 1 == outcome for ip in group}
-            goes = {ip: code.targets.get(ip, -1) if not jumps[ip] else blocks[ends[ip]].end for ip in group}
-            yield {ends[ip]: number.get(to, _NOWHERE) for ip, to in goes.items()}
-
-
-_ANY, _NOWHERE = -2, -3
-
-
-def _reachable(successors: list[list[int]], left_out: dict[int, int]) -> set[int]:
-    """The blocks reached from the first when none goes to the one `left_out` for it (nowhere at all for _ANY)."""
-    seen, stack = {0}, [0]
-    while stack:
-        here = stack.pop()
-        targets = successors[here]
-        if here in left_out:
-            targets = [target for target in targets if left_out[here] not in (target, _ANY)]
-        for target in targets:
-            if target not in seen:
-                seen.add(target)
-                stack.append(target)
-    return seen
-
-
-def _blocks(code: Code) -> list[_Block]:
-    """Basic blocks by address, their successors as places in the list."""
-    controls = {ip + fact.size: (ip, fact.kind) for ip, fact in zip(code.ips, code.facts, strict=True)
-                if fact.kind in _CONTROL}  # fmt: skip
-    named = {code.ips[0], *controls, *(code.targets[ip] for ip, _ in controls.values() if ip in code.targets)}
-    leaders = sorted(named & set(code.ips))
-    number = {first: i for i, first in enumerate(leaders)}
-    behind = code.ips[-1] + code.facts[-1].size
-    blocks = []
-    for first, end in pairwise([*leaders, behind]):
-        control, kind = controls.get(end, (-1, COMPUTE))
-        goes = [code.targets.get(control, -1), end if kind not in _ENDS else -1]
-        blocks.append(_Block(first, end, control, [number[to] for to in goes if to in number]))
-    _attach_orphans(blocks, [b for b in blocks if controls.get(b.end, (-1, COMPUTE))[1] == INDIRECT_JUMP])
-    return blocks
-
-
-def _attach_orphans(blocks: list[_Block], indirect: list[_Block]) -> None:
-    """Blocks that nothing names are the targets of the function's jump tables."""
-    named = {target for block in blocks for target in block.successors} | {0}
-    orphans = [i for i in range(len(blocks)) if i not in named]
-    for block in indirect:
-        block.successors.extend(orphans)
+def _summarise(walk: _Walk) -> None:
+    """What is known of the result and of the variables when the function has returned, by whichever way."""
+    flow, returned = walk.flow, walk.returned
+    if all(fact.kind in _LOCAL for fact in walk.code.facts) and all(map(walk.code.inside, walk.code.targets.values())):
+        flow.clobbers = CLOBBERED & walk.code.writes.registers
+    flow.result = returned[0] if returned else None
+    for value in returned[1:]:
+        flow.result = joined(flow.result, ALWAYS, value, ALWAYS)
+    for where in {where for _, where, _ in walk.written}:
+        initial = walk.context.initial(where, 4)
+        values = [left.get(where, initial) for left in walk.left]
+        known = values[0] if values else None
+        for value in values[1:]:
+            known = joined(known, ALWAYS, value, ALWAYS)
+        flow.assigned[where] = known
+    if walk.signatures >= _SIGNATURES:
+        written = {where for _, where, _ in walk.written}
+        named = [where for where in walk.vendors if any(where + at in written for at in _MODEL_WORDS)]
+        flow.model = min(named, default=0)

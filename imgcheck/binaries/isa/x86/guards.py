@@ -5,15 +5,21 @@ are stored in, to the functions that return them and to the parameters that they
 the functions that the round before made interesting, until nothing new appears.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from imgcheck.binaries.elf import PT_LOAD
 from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.reach import Edges
+from imgcheck.binaries.isa.x86.blocks import Guarded, merged
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded
+from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.facts import Code, facts
 from imgcheck.binaries.isa.x86.flow import NOTHING, STRUCT, Callee, Context, Flow, follow
+from imgcheck.binaries.isa.x86.values import Value, constant, joined, tells, word
 
 PF_W = 2
 _ROUNDS = 8
@@ -21,6 +27,8 @@ _FUNCTION_BYTES = 1 << 16
 _TOTAL_BYTES = 300_000
 """Code followed in all, so that a file made of CPU queries costs no more than a second."""
 _TELLING_ROUNDS = 3
+_FEATURES = 12
+"""Where the word of features lies in struct __processor_model of libgcc and compiler-rt."""
 _ACCESSOR = 256
 _READERS = 3000
 """A variable that more functions read is no CPU flag but, say, a size derived from one."""
@@ -28,7 +36,7 @@ _READERS = 3000
 
 @dataclass
 class Guards:
-    """Per function: `asks` (asks or tests), and the sites of its calls and uses that a test stands before."""
+    """Per function: `asks` (asks or tests), and what is necessary for its calls and uses to happen."""
 
     flows: dict[int, Flow] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
@@ -40,21 +48,58 @@ class Guards:
         marks[list(self.skipped)] = True
         return marks
 
-    def guarded(self, functions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
-        """Which addresses, each inside the function of the same row, run only behind a test."""
-        starts, ends = self._ranges()
-        out = np.zeros(len(addresses), bool)
-        if len(starts):
-            index = np.searchsorted(starts, addresses, side="right") - 1
-            out = (index >= 0) & (addresses < ends[np.maximum(index, 0)])
+    @property
+    def conditions(self) -> list[Condition]:
+        """What the numbers of `at` stand for."""
+        return self._pieces.conditions
+
+    def at(self, functions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+        """The number of the condition under which each address, inside the function of the same row, is reached."""
+        pieces = self._pieces
+        out = np.zeros(len(addresses), np.int32)
+        if len(pieces.start):
+            index = np.maximum(np.searchsorted(pieces.start, addresses, side="right") - 1, 0)
+            inside = (addresses >= pieces.start[index]) & (addresses < pieces.end[index])
+            out[inside] = pieces.number[index[inside]]
         if self.skipped:
-            out |= np.isin(functions, list(self.skipped))
+            out[np.isin(functions, list(self.skipped))] = 1
         return out
 
-    def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        pairs = sorted(pair for flow in self.flows.values() for pair in flow.guarded)
-        table = np.array(pairs, np.int64).reshape(-1, 2)
-        return table[:, 0], np.maximum.accumulate(table[:, 1])
+    @cached_property
+    def _pieces(self) -> "_Pieces":
+        ordered = sorted((piece for flow in self.flows.values() for piece in flow.guarded), key=lambda piece: piece[:2])
+        number = {condition: i for i, condition in enumerate((ALWAYS, UNTOLD))}
+        rows = [(first, end, number.setdefault(told, len(number))) for first, end, told in ordered]
+        table = np.array(rows, np.int64).reshape(-1, 3)
+        return _Pieces(table[:, 0], table[:, 1], table[:, 2], list(number))
+
+    def exposing(self, feature: str) -> np.ndarray:
+        """Which conditions, by number, do not shield `feature`."""
+        known = self._pieces.exposing
+        if feature not in known:
+            known[feature] = np.array([not shielded(condition, feature) for condition in self.conditions])
+        return known[feature]
+
+    def narrow(self, function: int, more: list[Guarded]) -> bool:
+        """Adds what a closer look at a function shows; whether anything is new."""
+        known = self.flows.setdefault(function, Flow())
+        together = merged(known.guarded, more)
+        if together == known.guarded:
+            return False
+        known.guarded = together
+        self.__dict__.pop("_pieces", None)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Guarded ranges of all functions, by address, with the number of each one's condition."""
+
+    start: np.ndarray
+    end: np.ndarray
+    number: np.ndarray
+    conditions: list[Condition]
+    exposing: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 class Spread:
@@ -79,15 +124,20 @@ class Spread:
             if s.type == PT_LOAD and s.flags & PF_W and s.vaddr + s.memsz < 1 << 62
         ]
         self._code: dict[int, Code] = {}
+        self._models: set[int] = set()
+        self._assigned: dict[int, dict[int, Value]] = {}
+        """Address of a variable -> what each function that writes to it leaves there."""
+        self._behind: set[int] = set()
+        """Functions that are called behind a test: what they do happens under conditions that they do not show."""
         self._calls: Edges = self.graph.calls
         known = list(found.query_symbols)
         self._imports = set(self.graph.imported(known)[2].tolist()) if known else set()
 
     def run(self) -> Guards:
         self.variables |= self._query_slots()
-        # Resolvers of IFUNCs only hand out addresses; the loader calls them, and nothing else follows from them.
         self.askers = set(self.found.askers.tolist())
-        pending = self.askers - set(self.found.resolvers.tolist())
+        resolvers = set(self.found.resolvers.tolist())
+        pending = self.askers - resolvers
         for self.round in range(_ROUNDS):
             tellers, variables = self._tellers(), set(self.variables)
             changed = self._follow_all(pending)
@@ -95,7 +145,15 @@ class Spread:
             pending |= self._worth_following(self._readers(self.variables - variables))
             if not pending:
                 break
+        # Resolvers of IFUNCs only hand out addresses: nothing for other functions follows from them.
+        asking = set(np.flatnonzero(self.found.using(*QUERIES)).tolist())
+        self._follow_all((resolvers if self._understands else resolvers & asking) - self.guards.flows.keys())
         return self.guards
+
+    @property
+    def _understands(self) -> bool:
+        """Whether some variable of the file is known to tell of certain features."""
+        return bool(self._models) or any(tells(v) for known in self._assigned.values() for v in known.values())
 
     def _worth_following(self, pending: set[int]) -> set[int]:
         """Those that use an extension, lead to code that does, or are small enough to be accessors of the knowledge."""
@@ -125,6 +183,10 @@ class Spread:
                 self.outputs.add(index)
             if flow.stack:
                 self.stacked.add(index)
+            for address, value in flow.assigned.items():
+                self._assigned.setdefault(address, {})[index] = value
+            if flow.model:
+                self._models.add(flow.model)
             self._remember(flow.stores)
             self.fields |= flow.fields
             self._remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
@@ -138,7 +200,11 @@ class Spread:
 
     def _hand_over(self, index: int, flow: Flow) -> set[int]:
         marked = set()
+        starts = [piece[0] for piece in flow.guarded]
         for site, target in self._sites(index).items():
+            before = bisect_left(starts, site) - 1
+            if before >= 0 and site <= flow.guarded[before][1]:
+                self._behind.add(target)
             handed, known = flow.passes.get(site, 0), self.parameters.get(target, 0)
             if handed & ~known:
                 self.parameters[target] = handed | known
@@ -165,10 +231,7 @@ class Spread:
                 handed = 0
                 continue
             flow = self._follow(index, handed, frozenset(self.fields))
-            known = self.guards.flows.setdefault(index, Flow())
-            unseen = set(flow.guarded) - set(known.guarded)
-            known.guarded += sorted(unseen)
-            new |= bool(unseen)
+            new |= self.guards.narrow(index, flow.guarded)
             sites = self._sites(index)
             handed = 0
             for passed in (flow.passes[s] for s, t in sites.items() if t == after and s in flow.passes):
@@ -184,10 +247,12 @@ class Spread:
                 return Callee(returns=True, outputs=True)
             called = sites.get(after, -1)
             if called in self.returns or called in self.outputs or called in self.stacked:
-                return Callee(called in self.returns, called in self.outputs, called in self.stacked)
+                flow = self.guards.flows[called]
+                tells = called in self.returns, called in self.outputs, called in self.stacked
+                return Callee(*tells, flow.result, flow.clobbers)
             return NOTHING
 
-        context = Context(callee, self._holds, self._pointee, fields)
+        context = Context(callee, self._holds, self._pointee, self._value, self._initial, fields)
         start, end = int(self.functions.start[index]), int(self.functions.end[index])
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
         tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
@@ -195,6 +260,29 @@ class Spread:
             self._code[index] = facts(self.found.layout.bytes_at(start, end), start, self.found.bits)
         code = self._code[index]
         return follow(code, context, self.parameters.get(index, 0) | handed, tells) if code.ips else Flow()
+
+    def _value(self, address: int) -> Value:
+        """What is known of a variable once those functions that write to it have run."""
+        if address - _FEATURES in self._models:
+            return word(bit_conditions("__cpu_model.12"))
+        writers = self._assigned.get(address)
+        if not writers or not self._behind.isdisjoint(writers):
+            return None
+        value, *others = writers.values()
+        for other in others:
+            value = joined(value, ALWAYS, other, ALWAYS)
+        return value
+
+    def _initial(self, address: int, size: int) -> Value:
+        """The number that lies at an address when the file is loaded."""
+        for segment in self.found.layout.elf.segments:
+            if segment.type == PT_LOAD and segment.vaddr <= address and address + size <= segment.vaddr + segment.memsz:
+                at = address - segment.vaddr
+                if at >= segment.filesz:
+                    return constant(0)
+                data = self.found.layout.elf.data[segment.offset + at : segment.offset + at + size]
+                return constant(int.from_bytes(data, "little"))
+        return None
 
     def _holds(self, address: int) -> bool:
         return (address & ~3) in self.variables

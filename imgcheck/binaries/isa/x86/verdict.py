@@ -8,8 +8,9 @@ import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, Term, unshielded
 from imgcheck.binaries.isa.x86.decode import decode_at
-from imgcheck.binaries.isa.x86.encodings import UNDECODED
+from imgcheck.binaries.isa.x86.encodings import UNDECODED, names
 from imgcheck.binaries.isa.x86.findings import VECTOR, Findings
 from imgcheck.documents.facts import Answer, Isa, IsaUse
 
@@ -34,6 +35,10 @@ _LOOSE_REASON = "Called through pointers in a program that is compiled for more 
 _FAR_REASON = (
     "A long chain of calls from the start reaches it without a visible test, but ordinary code does not use it."
 )
+_AT_LOAD = "Reached at load or start without a test of the CPU on the way."
+_CONTRADICTED = "Reached at load or start {}: the tests on the way do not ask for this."
+_MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
+_BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
 _CLOSE = 5
 """Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
 objects and parameters that are not followed."""
@@ -50,6 +55,7 @@ class Verdict:
     function: int = -1
     """Index of the function that shows it."""
     path: tuple[str, ...] = ()
+    given: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,53 +106,73 @@ class _Judge:
         if feature in UNDECODED:
             return Verdict("unknown", "The code holds well-formed encodings that no decoder at hand knows.")
         users = found.using(feature)
-        at_load = self._reached("reached_at_load", feature)
+        at_load = self._reached("load", feature)
         if at_load and (not found.asks_cpu or len(at_load[1]) <= _CLOSE or self._is_baseline(feature, users)):
-            return Verdict("required", "Reached at load or start without a test of the CPU on the way.", *at_load)
+            given = self._given("load", feature)
+            return Verdict("required", _CONTRADICTED.format(_words(given)) if given else _AT_LOAD, *at_load, given)
         if at_load:
-            return Verdict("unknown", _FAR_REASON, *at_load)
+            return Verdict("unknown", _FAR_REASON, *at_load, self._given("load", feature))
         if not found.asks_cpu:
             return self._without_query(feature, users)
-        by_export = self._reached("reached_by_exports", feature)
+        by_export = self._reached("exports", feature)
         open_users = found.open_users(feature)
         if self._is_baseline(feature, users):
             return Verdict(
                 "required", "The file was compiled for it as a whole: ordinary code uses it.", *(by_export or ())
             )
         if by_export and self._unguarded(feature, open_users):
-            return Verdict("unknown", "Exported functions reach it without a visible test of the CPU.", *by_export)
+            given = self._given("exports", feature)
+            return Verdict("unknown", _BY_EXPORT, *by_export, given)
+        mischosen = self._chosen(feature)
+        if mischosen:
+            return mischosen
         loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~found.chosen)
         if feature in _WIDE and len(loose) and self._own_code_is_wide:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
 
+    def _given(self, start: str, feature: str) -> tuple[tuple[str, ...], ...]:
+        """The CPUs that arrive at the use: in each case what they have, and with "!" what they lack."""
+        found = self.found.circumstances(feature, [(ALWAYS, self.found.roots(start))])
+        return _kinds(unshielded(found, feature))
+
+    def _chosen(self, feature: str) -> Verdict | None:
+        """The verdict where code that asks the CPU picks a version that uses more than it asked for."""
+        found = self.found
+        kinds = _kinds(unshielded(found.circumstances(feature, found.choices), feature))
+        if not kinds:
+            return None
+        elf = found.layout.elf
+        answer = "required" if elf.interpreter or elf.type == ET_EXEC else "unknown"
+        return Verdict(answer, _MISCHOSEN.format(_words(kinds)), given=kinds)
+
     def _unguarded(self, feature: str, users: np.ndarray) -> bool:
         """Whether too much of what uses a feature is called without a test to call it dispatched."""
         if feature in _WIDE:
             return self.density.share < 0.25 and self.density.vector >= 8
-        free, guarded = self._callers(users)
+        free, guarded = self._callers(feature, users)
         return free > guarded
 
     @cached_property
     def _own_code_is_wide(self) -> bool:
         """Whether a program itself, not only libraries linked into it, runs VEX code from its start."""
         elf = self.found.layout.elf
-        return bool(elf.interpreter or elf.type == ET_EXEC) and bool(self._reached("reached_at_load", *VECTOR))
+        return bool(elf.interpreter or elf.type == ET_EXEC) and bool(self._reached("load", *VECTOR))
 
-    def _reached(self, by: str, *features: str) -> tuple[int, tuple[str, ...]] | None:
-        """The first open user that `by` (a reach of the findings) arrives at, with its path looked at closely."""
+    def _reached(self, start: str, *features: str) -> tuple[int, tuple[str, ...]] | None:
+        """The first open user that is reached from `start`, with its path looked at closely."""
         found = self.found
         for _ in range(_PATH_TRIES):
-            seen, parent = getattr(found, by)
+            seen, parent = found.reached(start, *features)
             hit = np.flatnonzero(found.open_users(*features) & seen & ~found.clones)
             if not len(hit):
                 return None
-            if not found.refutes(steps_to(parent, int(hit[0]))):
+            if not found.refutes(steps_to(parent, int(hit[0])), *features):
                 return int(hit[0]), path_to(found.layout, found.functions, parent, int(hit[0]))
         return None
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
-        by_export = self._reached("reached_by_exports", feature) or ()
+        by_export = self._reached("exports", feature) or ()
         whole = self.found.layout.elf.interpreter or self.density.share <= 0.25 or feature not in _WIDE
         if feature in _LEGACY and "avx" in self.found.features:
             # The versions for SSE4 beside those for AVX are as little the library's baseline as these.
@@ -164,7 +190,7 @@ class _Judge:
     def _is_baseline(self, feature: str, users: np.ndarray) -> bool:
         """Whether the whole file was compiled for it."""
         found, density = self.found, self.density
-        load, exports = found.reached_at_load[0], found.reached_by_exports[0]
+        load, exports = found.reached("load", feature)[0], found.reached("exports", feature)[0]
         if feature == "avx":
             # What only pointers lead to may be versions of one function in a table, of which a query picks one.
             density = Density(int((self.vector & (found.called | load | exports)).sum()), density.legacy)
@@ -184,7 +210,7 @@ class _Judge:
         ordinary = (
             users & (self.vector | (feature in _SCALAR)) & ~found.clones & (self.population | (feature in _SCALAR))
         )
-        free, guarded = self._callers(found.open_users(feature) & ordinary)
+        free, guarded = self._callers(feature, found.open_users(feature) & ordinary)
         return int(ordinary.sum()) >= max(5, 0.02 * density.vector) and free >= max(guarded, 1)
 
     def _is_legacy_baseline(self, feature: str, users: np.ndarray) -> bool:
@@ -194,26 +220,26 @@ class _Judge:
         # Pairs of registers become a vector in one instruction from SSE4.1 on: compilers then hardly write the other.
         insert, unpack = found.pairing
         if insert >= 5 and 3 * insert >= unpack:
-            return self._callers(open_users)[0] > 0
+            return self._callers(feature, open_users)[0] > 0
         if feature != "sse3" and unpack >= 20 and 10 * insert < unpack:
             return False
         if (open_users & self.population).sum() < max(5, 0.01 * (self.density.vector + self.density.legacy)):
             return False
-        if (open_users & found.reached_by_exports[0]).sum() >= 0.25 * users.sum():
+        if (open_users & found.reached("exports", feature)[0]).sum() >= 0.25 * users.sum():
             return True
-        free, guarded = self._callers(open_users)
+        free, guarded = self._callers(feature, open_users)
         return free > guarded and free >= 0.4 * users.sum()
 
-    def _callers(self, users: np.ndarray) -> tuple[int, int]:
-        key = users.tobytes()
+    def _callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
+        key = self.found.exposing(feature).tobytes() + users.tobytes()
         if key not in self._counted:
-            self._counted[key] = self._count_callers(users)
+            self._counted[key] = self._count_callers(feature, users)
         return self._counted[key]
 
-    def _count_callers(self, users: np.ndarray) -> tuple[int, int]:
+    def _count_callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
         """Users with a direct caller that neither tests nor uses it, and users called only behind a test."""
         found = self.found
-        calls, open_calls = found.graph.calls, found.open_calls
+        calls, open_calls = found.graph.calls, found.open_calls(feature)
         called = np.zeros(len(users), bool)
         called[calls.target] = True
         # What only users call, and all that it calls, belongs to them: start from functions that nobody calls.
@@ -224,15 +250,31 @@ class _Judge:
         return int((users & free).sum()), int((users & called & ~free).sum())
 
 
+def _kinds(terms: tuple[Term, ...]) -> tuple[tuple[str, ...], ...]:
+    """The kinds of CPUs for IsaUse.given; none where there is one without any condition."""
+    decisive = set(names().values())
+    kinds = {tuple(sorted(literal for literal in term if literal.removeprefix("!") in decisive)) for term in terms}
+    return tuple(sorted(kinds)) if all(kinds) else ()
+
+
+def _words(kinds: tuple[tuple[str, ...], ...]) -> str:
+    """As in: on a CPU with avx2 and without avx512f, or with fma."""
+    return "on a CPU " + ", or ".join(_kind_words(kind) for kind in kinds)
+
+
+def _kind_words(kind: tuple[str, ...]) -> str:
+    has = " ".join(name for name in kind if name[0] != "!")
+    lacks = " ".join(name[1:] for name in kind if name[0] == "!")
+    return " and ".join(filter(None, (has and f"with {has}", lacks and f"without {lacks}")))
+
+
 _BELOW_AVX = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16")
 
 
 def _lower_levels(verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
     """What needs AVX has what came before AVX: where the one is required, so are the others."""
-    avx = next(
-        (verdicts[f] for f in ("avx512f", "avx2", "avx") if f in verdicts and verdicts[f].answer == "required"), None
-    )
-    if avx is None:
+    levels = [verdicts[feature] for feature in ("avx512f", "avx2", "avx") if feature in verdicts]
+    if not any(verdict.answer == "required" and not verdict.given for verdict in levels):
         return verdicts
     reason = "The file needs AVX, and every CPU with AVX has this."
     return {
@@ -251,6 +293,7 @@ def _use(found: Findings, feature: str, verdict: Verdict) -> IsaUse:
     return IsaUse(
         feature=feature, answer=verdict.answer, reason=verdict.reason, count=len(at), address=address, code=code,
         text=text, function=_name(found, holder) if holder >= 0 else f"sub_{address:x}", call_path=verdict.path,
+        given=verdict.given,
     )  # fmt: skip
 
 
@@ -268,7 +311,7 @@ def _disassembly(found: Findings, address: int) -> tuple[str, str]:
 
 
 def _baseline(uses: tuple[IsaUse, ...]) -> str:
-    required = {use.feature for use in uses if use.answer == "required"}
+    required = {use.feature for use in uses if use.answer == "required" and not use.given}
     for level, marks in (("x86-64-v4", {"avx512f", "avx512bw", "avx512vl"}), ("x86-64-v3", {"avx2"}), ("avx", {"avx"}),
                          ("x86-64-v2", {"sse4_1", "sse4_2", "ssse3"})):  # fmt: skip
         if required & marks:

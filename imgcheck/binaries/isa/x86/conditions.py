@@ -1,0 +1,175 @@
+"""Under which answers of the CPU code runs: small boolean formulas over features, and what they imply.
+
+A condition is in disjunctive normal form: a set of terms, each a set of literals that hold together. A literal is a
+feature ("avx2") that the CPU has, or with "!" before it lacks. A test of the CPU whose meaning is not understood has
+the literal "?ADDRESS"; it shields everything.
+"""
+
+import tomllib
+from collections.abc import Iterable
+from functools import cache
+
+from imgcheck.knowledge.store import rules_directory
+
+Term = frozenset[str]
+Condition = frozenset[Term]
+
+ALWAYS: Condition = frozenset({frozenset()})
+NEVER: Condition = frozenset()
+_UNTOLD: Term = frozenset({"?"})
+UNTOLD: Condition = frozenset({_UNTOLD})
+"""A test of the CPU whose meaning is not understood, and that is never the same as another one."""
+_MOST_TERMS, _MOST_LITERALS = 8, 12
+_KEPT = 1 << 14
+
+
+def having(feature: str) -> Condition:
+    """The CPU has `feature`."""
+    return frozenset({frozenset({feature})})
+
+
+def not_understood(address: int) -> Condition:
+    """The branch at `address`, which tests what the CPU told in a way that is not understood, is taken."""
+    return frozenset({frozenset({f"?{address:x}"})})
+
+
+def both(one: Condition, other: Condition) -> Condition:
+    """One condition and the other hold."""
+    if one in (ALWAYS, other):
+        return other
+    return one if other == ALWAYS else _kept(_both, one, other)
+
+
+def either(one: Condition, other: Condition) -> Condition:
+    """One condition or the other holds."""
+    if not one or one == other:
+        return other
+    return one if not other else _kept(_either, one, other)
+
+
+def opposite(condition: Condition) -> Condition:
+    """The condition does not hold."""
+    return _kept(_opposite, condition, NEVER)
+
+
+_results: dict[tuple, Condition] = {}
+
+
+def _kept(work, one: Condition, other: Condition) -> Condition:
+    """A result looked up: the same few conditions meet again and again."""
+    if len(_results) > _KEPT:
+        _results.clear()
+    key = (work, one, other)
+    if key not in _results:
+        _results[key] = work(one, other)
+    return _results[key]
+
+
+def _both(one: Condition, other: Condition) -> Condition:
+    return _simplified(a | b for a in one for b in other)
+
+
+def _either(one: Condition, other: Condition) -> Condition:
+    return _simplified(one | other)
+
+
+def _opposite(condition: Condition, _: Condition) -> Condition:
+    found = ALWAYS
+    for term in condition:
+        found = both(found, frozenset(frozenset({negated(literal)}) for literal in term))
+    return found
+
+
+@cache
+def negated(literal: str) -> str:
+    """The literal that holds where `literal` does not; UNTOLD's stands for either."""
+    if literal == "?":
+        return literal
+    return literal[1:] if literal[0] == "!" else f"!{literal}"
+
+
+def _simplified(terms: Iterable[Term]) -> Condition:
+    terms = set(terms)
+    if len(terms) > _MOST_TERMS**2:
+        return UNTOLD
+    left = {term for term in terms if not any(negated(literal) in term for literal in term if literal != "?")}
+    while True:
+        merged = _merged(left)
+        if merged is None:
+            break
+        left = merged
+    minimal = frozenset(term for term in left if not any(other < term for other in left))
+    too_much = len(minimal) > _MOST_TERMS or any(len(term) > _MOST_LITERALS for term in minimal)
+    return UNTOLD if too_much else minimal
+
+
+def _merged(terms: set[Term]) -> set[Term] | None:
+    """The terms with two that differ by one literal alone, which holds in the one and not in the other, made one."""
+    for term in terms:
+        for literal in term:
+            if literal != "?":
+                rest = term - {literal}
+                partner = rest | {negated(literal)}
+                if partner in terms:
+                    return (terms - {term, partner}) | {rest}
+                shorter = next((o for o in terms if negated(literal) in o and o - {negated(literal)} < rest), None)
+                if shorter is not None:  # x or (not x and y) is x or y
+                    return (terms - {term}) | {rest}
+    return None
+
+
+def blurred(condition: Condition) -> Condition:
+    """The condition with all that is not understood taken for one: enough to tell what it shields."""
+    return frozenset(_UNTOLD if any(literal.lstrip("!")[0] == "?" for literal in term) else term for term in condition)
+
+
+def shielded(condition: Condition, feature: str) -> bool:
+    """Whether code that runs under `condition` is safe to use `feature`, as far as can be told."""
+    return all(_shields(term, feature) for term in condition)
+
+
+def _shields(term: Term, feature: str) -> bool:
+    return any(literal.lstrip("!")[0] == "?" or feature in implied(literal) for literal in term)
+
+
+@cache
+def implied(literal: str) -> frozenset[str]:
+    """The features that every CPU has for which `literal` holds."""
+    return frozenset() if literal[0] in "!?" else frozenset({literal}) | frozenset(_implications().get(literal, ()))
+
+
+def unshielded(condition: Condition, feature: str) -> tuple[Term, ...]:
+    """The literals about features, for each term under which code is not safe to use `feature`."""
+    known = {
+        frozenset(literal for literal in term if literal.lstrip("!")[0] != "?")
+        for term in condition
+        if not _shields(term, feature)
+    }
+    return tuple(sorted((t for t in known if not any(other < t for other in known)), key=sorted))
+
+
+@cache
+def _rules() -> dict:
+    return tomllib.loads((rules_directory() / "analysis" / "isa.toml").read_text(encoding="utf-8"))["x86"]
+
+
+@cache
+def _implications() -> dict[str, frozenset[str]]:
+    """Each feature -> all that CPUs with it have, over any number of steps."""
+    direct = {feature: set(others) for feature, others in _rules()["implies"].items()}
+    found: dict[str, frozenset[str]] = {}
+    for feature in direct:
+        seen, waiting = set(), [feature]
+        while waiting:
+            for other in direct.get(waiting.pop(), ()):
+                if other not in seen:
+                    seen.add(other)
+                    waiting.append(other)
+        found[feature] = frozenset(seen)
+    return found
+
+
+@cache
+def bit_conditions(place: str) -> dict[int, Condition]:
+    """What each bit of a word tells, where that is known: the word by its name in rules/analysis/isa.toml."""
+    return {int(bit): having(name) for bit, name in _rules()["bits"].get(place, {}).items()}

@@ -1,0 +1,113 @@
+"""What single x86 instructions make of values: results and flags (Intel SDM volume 2)."""
+
+from operator import and_, or_, xor
+
+import iced_x86 as iced
+
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, not_understood, opposite
+from imgcheck.binaries.isa.x86.facts import Operation
+from imgcheck.binaries.isa.x86.values import (
+    BELOW,
+    BORROW,
+    CLEAR,
+    UNRELATED,
+    Comparison,
+    Options,
+    Value,
+    added,
+    chosen,
+    combined,
+    constant,
+    inverted,
+    outcome,
+    shifted,
+    truth,
+)
+
+_M = iced.Mnemonic
+_COPIES = {_M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD}
+_BITWISE = {_M.AND: and_, _M.OR: or_, _M.XOR: xor}
+_LOGICAL = {*_BITWISE, _M.ANDN, _M.NEG}
+_SHIFTS = {_M.SHL, _M.SHR, _M.SAR}
+_STEPS = {_M.INC: 1, _M.DEC: -1}
+_SETS_BIT = {_M.BTS: or_, _M.BTR: lambda a, b: a & ~b}
+
+
+def is_test_of_xcr0(operation: Operation | None) -> bool:
+    """Whether a query is XGETBV and not CPUID."""
+    return operation is not None and operation.mnemonic == _M.XGETBV
+
+
+def same(operation: Operation) -> bool:
+    """Both operands are one register."""
+    return operation.target != 0 and operation.target == operation.source and operation.number is None
+
+
+def result(operation: Operation, first: Value, second: Value, third: Value) -> Value:
+    """The value of the first operand afterwards; its values, and those of the others, before."""
+    name, bits, number = operation.mnemonic, operation.bits, operation.number
+    if name in _COPIES:
+        return combined(and_, second, constant((1 << operation.source_bits) - 1), 64) if name == _M.MOVZX else second
+    if name in _BITWISE:
+        if same(operation):
+            return constant(0) if name == _M.XOR else first
+        return combined(_BITWISE[name], first, second, bits)
+    if name == _M.ANDN:
+        return combined(and_, inverted(second, bits), third, bits)
+    if name == _M.NOT:
+        return inverted(first, bits)
+    if name in _SHIFTS and number is not None:
+        return shifted(first, number if name == _M.SHL else -number, bits)
+    if name in _SETS_BIT and number is not None:
+        return combined(_SETS_BIT[name], first, constant(1 << number % bits), bits)
+    if name in (_M.ADD, _M.SUB) and isinstance(second, Options) and second.constant is not None:
+        return added(first, second.constant if name == _M.ADD else -second.constant, bits)
+    if name in _STEPS:
+        return added(first, _STEPS[name], bits)
+    return None
+
+
+def of_flags(operation: Operation, told: Comparison | None, condition: int, tests: bool, ip: int,
+             first: Value, second: Value) -> Value:  # fmt: skip
+    """The value that SETcc, CMOVcc or SBB of a register with itself makes of the flags.
+
+    `tests`: the flags rest on what the CPU told.
+    """
+    borrows = operation.mnemonic == _M.SBB
+    found = outcome(told, BELOW if borrows else condition >> 1)
+    if found is UNRELATED:
+        found = (ALWAYS, ALWAYS)
+    if found is None:
+        taken = not_understood(ip) if tests else ALWAYS
+        found = (taken, opposite(taken) if tests else ALWAYS)
+    if condition & 1 and not borrows:
+        found = found[::-1]
+    if borrows:
+        return chosen(constant((1 << operation.bits) - 1), constant(0), found) if same(operation) else None
+    if operation.source or operation.source_bits:  # CMOVcc has a second operand, SETcc none
+        return chosen(second, first, found)
+    return truth(*found)
+
+
+def flags_of(operation: Operation, first: Value, second: Value, made: Value) -> Comparison | None:
+    """What the flags tell afterwards; `made` is the result."""
+    name, bits, number = operation.mnemonic, operation.bits, operation.number
+    if name == _M.CMP:
+        known = second.constant if isinstance(second, Options) else None
+        return Comparison(first, known, bits, BORROW) if known is not None else None
+    if name == _M.TEST:
+        value = first if same(operation) else combined(and_, first, second, bits)
+        return Comparison(value, 0, bits, CLEAR)
+    if name in (_M.BT, _M.BTS, _M.BTR) and number is not None:
+        return Comparison(None, 0, bits, _bit(first, number % bits, bits))
+    if name in _LOGICAL:
+        return Comparison(made, 0, bits, CLEAR)
+    if name == _M.SUB and isinstance(second, Options) and second.constant is not None:
+        return Comparison(first, second.constant, bits, BORROW)
+    if name in _SHIFTS and number:
+        return Comparison(made, 0, bits, _bit(first, number - 1 if name != _M.SHL else bits - number, bits))
+    return Comparison(made, 0, bits, None) if name in (_M.ADD, _M.INC, _M.DEC) else None
+
+
+def _bit(value: Value, place: int, bits: int) -> Value:
+    return combined(and_, shifted(value, -place, bits), constant(1), bits)

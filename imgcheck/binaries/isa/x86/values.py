@@ -1,0 +1,316 @@
+"""What is known of a value that rests on what the CPU told, and what comparing it tells in return.
+
+Each possibility carries a condition that is necessary for it: where a value has that bit, or is that number, the
+condition holds. The reverse need not: other branches may decide too. None stands for a value of which nothing is known.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, Condition, both, either, opposite
+
+_MOST = 16
+"""Numbers that a value may be; of more, nothing is known."""
+_COUNTED_BITS = 3
+"""Undecided bits of a word up to which its numbers are listed."""
+OVERFLOW, BELOW, EQUAL, BELOW_OR_EQUAL, SIGN, PARITY, LESS, LESS_OR_EQUAL = range(8)
+"""Conditions of jumps by their number in the instruction, without the lowest bit, which reverses them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One of some numbers."""
+
+    numbers: tuple[tuple[int, Condition], ...]
+
+    @property
+    def constant(self) -> int | None:
+        """The number where it can be but one."""
+        return self.numbers[0][0] if len(self.numbers) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Bits that each tell something; those neither listed nor `unknown` are zero."""
+
+    bits: tuple[tuple[int, Condition, Condition], ...]
+    """Place, and what holds where the bit is set and where it is clear; sorted."""
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unrelated:
+    """Told by the CPU, but nothing of its features: the number of leaves, the vendor."""
+
+
+UNRELATED = Unrelated()
+Value = Options | Word | Unrelated | None
+Bit = tuple[Condition, Condition]
+"""What holds where a bit is set, and where it is clear."""
+
+
+def constant(number: int) -> Options:
+    return Options(((number, ALWAYS),))
+
+
+def truth(holds: Condition, fails: Condition) -> Options:
+    """1 where a condition holds, else 0."""
+    return Options(tuple((n, c) for n, c in ((0, fails), (1, holds)) if c))
+
+
+def word(told: dict[int, Condition]) -> Word:
+    """A word of 32 bits of which some tell of features and nothing is known of the others."""
+    bits = tuple((at, condition, opposite(condition)) for at, condition in sorted(told.items()))
+    return Word(bits, 0xFFFFFFFF & ~sum(1 << at for at, _, _ in bits))
+
+
+def joined(one: Value, one_path: Condition, other: Value, other_path: Condition) -> Value:
+    """What is known where two paths meet, on each of which the value is known under the condition of that path."""
+    if one == other:
+        return one
+    if isinstance(one, Options) and isinstance(other, Options):
+        pairs = [(n, both(c, one_path)) for n, c in one.numbers] + [(n, both(c, other_path)) for n, c in other.numbers]
+        return _options(pairs)
+    if one == other == UNRELATED:
+        return UNRELATED
+    first, second = _as_word(one), _as_word(other)
+    if first is None or second is None:
+        return None
+
+    def merged(a: Bit, b: Bit) -> Bit:
+        held, clear = (either(both(x, one_path), both(y, other_path)) for x, y in zip(a, b, strict=True))
+        return held, clear
+
+    return _bitwise(first, second, merged, first.unknown | second.unknown)
+
+
+def under(value: Value, path: Condition) -> Value:
+    """The value where it is known to be on a path with that condition."""
+    if path == ALWAYS or value is None or isinstance(value, Unrelated):
+        return value
+    if isinstance(value, Options):
+        return _options([(number, both(condition, path)) for number, condition in value.numbers])
+    return Word(tuple((at, both(held, path), both(clear, path)) for at, held, clear in value.bits), value.unknown)
+
+
+def _options(pairs: list[tuple[int, Condition]]) -> Options | None:
+    found: dict[int, Condition] = {}
+    for number, condition in pairs:
+        if condition:
+            found[number] = either(found.get(number, NEVER), condition)
+    return Options(tuple(sorted(found.items(), key=lambda item: item[0]))) if 0 < len(found) <= _MOST else None
+
+
+def _as_word(value: Value) -> Word | None:
+    if not isinstance(value, Options):
+        return value if isinstance(value, Word) else None
+    everything = 0
+    for number, _ in value.numbers:
+        everything |= number
+    bits = []
+    for at in range(everything.bit_length()):
+        if everything >> at & 1:
+            held, clear = NEVER, NEVER
+            for number, condition in value.numbers:
+                if number >> at & 1:
+                    held = either(held, condition)
+                else:
+                    clear = either(clear, condition)
+            bits.append((at, held, clear))
+    return Word(tuple(bits), 0)
+
+
+_ZERO = (NEVER, ALWAYS)
+
+
+def _bitwise(one: Word, other: Word, work: Callable[[Bit, Bit], Bit], unknown: int) -> Word:
+    """`work` done to what is known of each bit of two words; a zero bit is never set."""
+    ones = {at: (held, clear) for at, held, clear in one.bits}
+    others = {at: (held, clear) for at, held, clear in other.bits}
+    found = []
+    for at in sorted(ones.keys() | others.keys()):
+        if not unknown >> at & 1:
+            held, clear = work(ones.get(at, _ZERO), others.get(at, _ZERO))
+            if held:
+                found.append((at, held, clear))
+    return Word(tuple(found), unknown)
+
+
+def combined(work: Callable[[int, int], int], one: Value, other: Value, bits: int) -> Value:
+    """The result of AND, OR or XOR (`work` does it to integers) of two values with `bits` bits."""
+    if isinstance(one, Unrelated) or isinstance(other, Unrelated):
+        known = one if isinstance(other, Unrelated) else other
+        return UNRELATED if isinstance(known, Unrelated | Options) else None
+    if isinstance(one, Options) and isinstance(other, Options):
+        mask = (1 << bits) - 1
+        return _options([(work(a, b) & mask, both(c, d)) for (a, c), (b, d) in product(one.numbers, other.numbers)])
+    first, second = _as_word(one), _as_word(other)
+    unknown = (first.unknown if first else -1) | (second.unknown if second else -1)
+    if not work(1, 0):  # AND: a zero bit in either makes the other's known
+        unknown = _possible(first) & _possible(second) & unknown
+    unknown &= (1 << bits) - 1
+    first, second = first or Word((), unknown), second or Word((), unknown)
+    return _known(_bitwise(first, second, _table(work), unknown), bits)
+
+
+def _possible(value: Word | None) -> int:
+    """Bits that may be set."""
+    return -1 if value is None else value.unknown | sum(1 << at for at, _, _ in value.bits)
+
+
+def _known(value: Word, bits: int) -> Word | None:
+    return value if value.bits or value.unknown != (1 << bits) - 1 else None
+
+
+def _table(work: Callable[[int, int], int]) -> Callable[[Bit, Bit], Bit]:
+    """The conditions of a bit of the result of `work` from those of its two operands."""
+
+    def conditions(a: Bit, b: Bit) -> Bit:
+        found = [NEVER, NEVER]
+        for x, y in product((0, 1), (0, 1)):
+            place = 0 if work(x, y) & 1 else 1
+            found[place] = either(found[place], both(a[1 - x], b[1 - y]))
+        return found[0], found[1]
+
+    return conditions
+
+
+def shifted(value: Value, distance: int, bits: int) -> Value:
+    """The value shifted to the left by `distance` bits, to the right where that is negative."""
+    mask = (1 << bits) - 1
+    move = (lambda n: n << distance & mask) if distance >= 0 else (lambda n: (n & mask) >> -distance)
+    if isinstance(value, Options):
+        return _options([(move(n), c) for n, c in value.numbers])
+    if isinstance(value, Word):
+        kept = [bit for bit in value.bits if bit[0] < bits and 0 <= bit[0] + distance < bits]
+        moved = tuple((at + distance, held, clear) for at, held, clear in kept)
+        return _known(Word(moved, move(value.unknown)), bits)
+    return value
+
+
+def added(value: Value, number: int, bits: int) -> Value:
+    """The sum of the value and a constant."""
+    if isinstance(value, Options):
+        return _options([((n + number) & ((1 << bits) - 1), c) for n, c in value.numbers])
+    return UNRELATED if value == UNRELATED else None
+
+
+def inverted(value: Value, bits: int) -> Value:
+    """The value with each bit changed."""
+    return combined(lambda a, b: a ^ b, value, constant((1 << bits) - 1), bits)
+
+
+def chosen(value: Value, other: Value, test: tuple[Condition, Condition]) -> Value:
+    """The one value where a test holds, the other where it fails."""
+    return joined(value, test[0], other, test[1])
+
+
+BORROW, CLEAR = "borrow", "clear"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What the flags tell: how a value stands to a number; a result that set them stands so to zero."""
+
+    value: Value
+    number: int
+    bits: int
+    carry: Value | str
+    """The carry flag: BORROW where the value is below the number, CLEAR, or a value of one bit."""
+
+
+def outcome(told: Comparison | None, test: int) -> tuple[Condition, Condition] | Unrelated | None:
+    """What holds where the condition `test` of a jump is met, and where not; None where that is not known."""
+    if told is None:
+        return None
+    if test == BELOW and told.carry not in (BORROW, CLEAR):
+        return _reversed(outcome(Comparison(told.carry, 0, 1, CLEAR), EQUAL))
+    if told.value is None:
+        return None
+    if told.value == UNRELATED:
+        return UNRELATED
+    if test == EQUAL and isinstance(told.value, Word):
+        return _equal(told.value, told.number & ((1 << told.bits) - 1), told.bits)
+    return _counted(told, test)
+
+
+def _reversed(found: tuple[Condition, Condition] | Unrelated | None) -> tuple[Condition, Condition] | Unrelated | None:
+    return found[::-1] if isinstance(found, tuple) else found
+
+
+def _equal(value: Word, number: int, bits: int) -> tuple[Condition, Condition] | None:
+    if value.unknown & ((1 << bits) - 1) or number & ~_possible(value):
+        return None
+    same, differs = ALWAYS, NEVER
+    for at, held, clear in value.bits:
+        if at < bits:
+            as_wanted, otherwise = (held, clear) if number >> at & 1 else (clear, held)
+            same, differs = both(same, as_wanted), either(differs, otherwise)
+    return same, differs
+
+
+def _counted(told: Comparison, test: int) -> tuple[Condition, Condition] | None:
+    numbers = _numbers(told.value, told.bits)
+    if numbers is None:
+        return None
+    meets = _tests(told).get(test)
+    if meets is None:
+        return None
+    holds, fails = NEVER, NEVER
+    for number, condition in numbers:
+        if meets(number):
+            holds = either(holds, condition)
+        else:
+            fails = either(fails, condition)
+    return holds, fails
+
+
+def numbered(value: Value) -> Options | None:
+    """The numbers that a value may be, where they are few."""
+    numbers = _numbers(value, 64)
+    return _options(numbers) if numbers is not None else None
+
+
+def _numbers(value: Value, bits: int) -> list[tuple[int, Condition]] | None:
+    mask = (1 << bits) - 1
+    if isinstance(value, Options):
+        return [(n & mask, c) for n, c in value.numbers]
+    if not isinstance(value, Word) or value.unknown & mask:
+        return None
+    inside = [bit for bit in value.bits if bit[0] < bits]
+    return list(_listed(inside)) if len(inside) <= _COUNTED_BITS else None
+
+
+def _listed(bits: list[tuple[int, Condition, Condition]]) -> Iterator[tuple[int, Condition]]:
+    for choice in product((0, 1), repeat=len(bits)):
+        number, condition = 0, ALWAYS
+        for is_set, (at, held, clear) in zip(choice, bits, strict=True):
+            number |= is_set << at
+            condition = both(condition, held if is_set else clear)
+        yield number, condition
+
+
+def _tests(told: Comparison) -> dict[int, Callable[[int], bool]]:
+    """Conditions of jumps by number, as tests of the value."""
+    half = 1 << (told.bits - 1)
+    number = told.number & (2 * half - 1)
+
+    def signed(n: int) -> int:
+        return (n ^ half) - half
+
+    tests: dict[int, Callable[[int], bool]] = {EQUAL: lambda n: n == number}
+    if told.carry in (BORROW, CLEAR):  # after other instructions the carry and overflow flags tell something else
+        tests[BELOW] = lambda n: n < number
+        tests[BELOW_OR_EQUAL] = lambda n: n <= number
+        tests[LESS] = lambda n: signed(n) < signed(number)
+        tests[LESS_OR_EQUAL] = lambda n: signed(n) <= signed(number)
+        tests[SIGN] = lambda n: bool((n - number) & half)
+    return tests
+
+
+def tells(value: Value) -> bool:
+    """Whether something about the CPU follows from what the value is."""
+    if isinstance(value, Options):
+        return any(condition != ALWAYS for _, condition in value.numbers)
+    return value is not None
