@@ -33,6 +33,8 @@ COMMANDS: dict[str, str] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status and never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        _mend_streams()
     try:
         status = _dispatch(arguments)
         sys.stdout.flush()
@@ -48,9 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", status=130)
     except BrokenPipeError:
-        # The reader went away (`| head`): nothing is wrong, but a second flush at exit must not complain.
+        # The reader went away (`| head`): a second flush at exit must not complain, and 0 would say "compatible".
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+        return 141  # 128 and SIGPIPE, as shells say of any other program
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _say(f"{where}{error.strerror or error}")
@@ -64,6 +66,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"internal error: {type(error).__name__}: {error}",
             "this is a defect of imgcheck; IMGCHECK_DEBUG=1 shows where, please report it",
         )
+
+
+def _mend_streams() -> None:
+    """Streams that the caller closed lead nowhere, and a sign that a locale lacks is spelt out: no verdict is lost."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: PTH123, SIM115
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _dispatch(arguments: list[str]) -> int:

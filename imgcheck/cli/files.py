@@ -10,13 +10,18 @@ def write(path: Path, data: bytes) -> None:
 
     Raises OSError, which names `path`, where it cannot be written.
     """
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)  # /dev/stdout, a FIFO: there is nothing to rename over
-        return
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+        # Nothing is renamed over a link, a FIFO or a device: /dev/stdout is a link, to a plain file after `> out.json`.
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            path.write_bytes(data)
+        else:
+            _replace(path, data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -24,9 +29,6 @@ def write(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
             os.fchmod(file.fileno(), 0o666 & ~_umask())
         Path(temporary).replace(path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from None
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

@@ -1,0 +1,65 @@
+"""Where results go: files, links, pipes that close, and streams that the caller closed or narrowed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from demo.build import LAYOUT
+from imgcheck.cli.files import write
+from tests.tools import CHECKOUT
+
+_COMMAND = f"{sys.executable} -m imgcheck"
+
+
+def _shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "PYTHONPATH": str(CHECKOUT), **environment}
+    return subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, env=variables, timeout=120)
+
+
+def test_what_a_link_leads_to_is_written_and_the_link_stays(tmp_path: Path) -> None:
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    for data in (b"first", b"second"):
+        write(link, data)
+        assert link.is_symlink() and target.read_bytes() == data
+
+
+def test_standard_output_by_its_name_in_dev_is_not_replaced(tmp_path: Path) -> None:
+    """/dev/stdout leads to a plain file after `> out.json`: root must not rename something over the link."""
+    link = tmp_path / "stdout"
+    link.symlink_to("/proc/self/fd/1")
+    done = _shell(f"{_COMMAND} profile oci:{LAYOUT} -o {link} > {tmp_path}/out.json")
+    assert done.returncode == 0, done.stderr
+    assert link.is_symlink()
+    assert json.loads((tmp_path / "out.json").read_bytes())["kind"] == "image"
+
+
+def test_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "no/such", Path("/dev/full")):
+        with pytest.raises(OSError) as caught:
+            write(place, b"data")
+        assert caught.value.filename == str(place)
+
+
+def test_reader_that_goes_away_is_no_verdict() -> None:
+    done = _shell(f"set -o pipefail; {_COMMAND} rules | true")
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_stream_that_the_caller_closed_changes_no_verdict(closed: str) -> None:
+    assert _shell(f"{_COMMAND} rules {closed}").returncode == 0
+    done = _shell(f"{_COMMAND} image no-such-file.tar {closed}")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_signs_that_the_locale_lacks_are_spelt_out(tmp_path: Path) -> None:
+    host = tmp_path / "host.json"
+    assert _shell(f"{_COMMAND} probe --cpu broadwell -o {host}").returncode == 0
+    done = _shell(f"{_COMMAND} image oci:{LAYOUT} --host-probe {host}", PYTHONIOENCODING="latin-1")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("\\u2717 INCOMPATIBLE")
