@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from imgcheck.documents import HostProfile, decode
-from imgcheck.documents.codec import kind_of, read_document
+from imgcheck.documents.codec import kind_of, read_document, read_whole
 from imgcheck.errors import DocumentError, UsageError
 
 THIS_HOST = ""
@@ -54,7 +54,7 @@ def _is_host_file(token: str) -> bool:
 
 def _read(path: Path) -> HostProfile:
     try:
-        data = path.read_bytes()
+        data = read_whole(path)
     except OSError as error:
         raise DocumentError(
             f"{path}: {error.strerror}", "make one on that host with: imgcheck probe -o HOST.json"

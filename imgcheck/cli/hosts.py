@@ -7,7 +7,7 @@ from pathlib import Path
 from imgcheck.cli import OK, options
 from imgcheck.cli.files import write
 from imgcheck.documents import HostProfile, decode, encode
-from imgcheck.documents.codec import kind_of
+from imgcheck.documents.codec import kind_of, read_whole
 from imgcheck.errors import DocumentError
 from imgcheck.report.text import safe
 
@@ -49,7 +49,7 @@ def _read(directory: Path) -> list[HostProfile]:
     for path in sorted(directory.iterdir()):
         if path.suffix != ".json":
             continue
-        data = path.read_bytes()
+        data = read_whole(path)
         if kind_of(data) not in ("", "host"):
             print(f"imgcheck: note: {safe(str(path))} is no host profile and is left out", file=sys.stderr)
             continue

@@ -19,6 +19,9 @@ _LARGEST = 256 << 20
 """Bytes of a document, hundreds of times what a large image's profile has: a prolog reads files of any user as root."""
 
 
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
 class _Head(Document, frozen=True):
     kind: str = ""
     schema_version: str = ""
@@ -28,7 +31,7 @@ def kind_of(data: bytes) -> str:
     """`image`, `host` or `report` where `data` is one of our documents, else ""."""
     try:
         kind = msgspec.json.decode(data, type=_Head).kind
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _UNDECODABLE:
         return ""
     return kind if kind in _KINDS.values() else ""
 
@@ -49,6 +52,15 @@ def read_document(path: "os.PathLike[str] | str") -> bytes | None:
     return data if kind_of(data) else None
 
 
+def read_whole(path: "os.PathLike[str] | str") -> bytes:
+    """Bytes of the file at `path`, which should be a document. Raises OSError, and DocumentError for too many."""
+    with open(path, "rb") as file:
+        data = file.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise DocumentError(f"{os.fspath(path)}: larger than {_LARGEST >> 20} MiB, which no document of imgcheck is")
+    return data
+
+
 def encode(document: Document) -> bytes:
     """`document` as indented JSON with a final newline: stable and diffable."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
@@ -63,7 +75,7 @@ def decode(data: bytes, type: type[DocumentT], name: str) -> DocumentT:
     wanted = _KINDS[type]
     try:
         head = msgspec.json.decode(data, type=_Head)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNDECODABLE as error:
         raise DocumentError(f"{name}: not a JSON document ({error})") from None
     if head.kind != wanted:
         found = f"its kind is {head.kind!r}" if head.kind else "it has no `kind`"
@@ -75,9 +87,18 @@ def decode(data: bytes, type: type[DocumentT], name: str) -> DocumentT:
             hint="upgrade imgcheck, or make the document again with this version",
         )
     try:
-        return msgspec.json.decode(data, type=type)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        document = msgspec.json.decode(data, type=type)
+    except _UNDECODABLE as error:
         raise DocumentError(f"{name}: damaged {wanted} document: {error}") from None
+    if isinstance(document, ImageProfile):
+        _refuse_dangling(document, name)
+    return document
+
+
+def _refuse_dangling(image: ImageProfile, name: str) -> None:
+    lost = next((record.path for record in image.files if record.object not in image.objects), None)
+    if lost is not None:
+        raise DocumentError(f"{name}: damaged image document: it has no facts of {lost}")
 
 
 def json_schema(type: type[Document]) -> dict[str, Any]:

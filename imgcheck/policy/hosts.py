@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from imgcheck.documents import HostProfile, decode
+from imgcheck.documents.codec import read_whole
 from imgcheck.errors import ImgcheckError, PolicyError
 from imgcheck.host.describe import describe_host
 from imgcheck.host.kinds import kinds
@@ -73,7 +74,7 @@ def _read(pattern: str, where: str, directory: Path) -> Iterator[HostProfile]:
         raise PolicyError(f"{where}: no file {pattern} in {directory}", "imgcheck probe -o HOST.json makes one")
     for path in paths:
         try:
-            data = (directory / path).read_bytes()
+            data = read_whole(directory / path)
         except OSError as error:
             raise PolicyError(f"{where}: {directory / path}: {error.strerror}", "name a readable host file") from None
         yield decode(data, HostProfile, str(directory / path))

@@ -145,12 +145,32 @@ def test_absurd_elf_is_reported_and_the_rest_is_checked(damage, tmp_path: Path) 
         (b'{"kind": "report", "schema_version": "1.0"}', "not a host profile"),
         (b'{"kind": "host", "schema_version": "2.0", "name": "x"}', "newer than this imgcheck reads"),
         (b'{"kind": "host", "schema_version": "1.0", "name": 5}', "damaged host document"),
+        (b'{"kind": "host", "schema_version": "1.0", "name": "x", "new": ' + b"[" * 100_000, "host.json"),
     ],
 )
 def test_host_file_that_is_none(content: bytes, word: str, tmp_path: Path) -> None:
     host = tmp_path / "host.json"
     host.write_bytes(content)
     _refused(imgcheck("image", f"oci:{_image().write(tmp_path / 'layout')}", "--host-probe", host), word, "host.json")
+
+
+def test_host_file_of_absurd_size(tmp_path: Path) -> None:
+    host = tmp_path / "host.json"
+    with host.open("wb") as file:
+        file.truncate(40 << 30)
+    _refused(imgcheck("image", f"oci:{_image().write(tmp_path / 'layout')}", "--host-probe", host), "larger than")
+    _refused(imgcheck("hosts", tmp_path), "larger than")
+
+
+def test_profile_that_names_a_file_without_facts(tmp_path: Path) -> None:
+    program = compile_c("int main(void) { return 0; }\n", "-O2", out="good").read_bytes()
+    layout = ImageBuilder(command=("/good",)).layer({"good": File(program, 0o755)}).write(tmp_path / "layout")
+    profile = tmp_path / "profile.json"
+    assert imgcheck("profile", f"oci:{layout}", "-o", profile).returncode == 0
+    document = json.loads(profile.read_bytes())
+    document["objects"].clear()
+    profile.write_text(json.dumps(document))
+    _refused(imgcheck("image", profile, "--host-probe"), "damaged image document", "/good")
 
 
 def test_unknown_command_option_rule_and_runtime() -> None:
