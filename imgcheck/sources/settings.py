@@ -17,7 +17,7 @@ from imgcheck.sources.layout import DirectoryFiles, Files
 from imgcheck.sources.platforms import goarch
 
 _LIMIT = 1 << 20
-"""Bytes of any of these files."""
+"""Bytes of any of these files, and of all variables that they set: `A="$A$A"` doubles one with each line."""
 # Programs that nearly every root has, in both places they have lain; one that is a link is passed over.
 _PROGRAMS = tuple(
     f"{directory}/{name}"
@@ -154,37 +154,67 @@ def _singularity(files: Files) -> Settings | None:
         return None
     variables: dict[str, str] = {}
     for script in scripts:
-        _collect(_text(script or b""), variables)
+        _collect(_text(script or b""), variables, files.place)
     entrypoint, command = _command(_text(runscript or b""))
     environment = tuple(f"{name}={value}" for name, value in variables.items())
     return Settings(ImageConfig(entrypoint=entrypoint, command=command, environment=environment))
 
 
-def _collect(script: str, variables: dict[str, str]) -> None:
+def _collect(script: str, variables: dict[str, str], place: str) -> None:
     """Add the variables that `script` exports with values it writes out, in order."""
+    left = _LIMIT - sum(map(len, variables.values()))
     for line in _statements(script):
         statement = line.strip().removeprefix("export ").partition("; export")[0].strip()
         name, equals, value = statement.partition("=")
         if not equals or not _NAME.fullmatch(name):
             continue
-        if match := _SHELL_DEFAULT.fullmatch(statement):
-            variables[name] = _ESCAPED.sub(r"\1", match[2])
-            continue
-        words = _split(statement)
-        if len(words) == 1:
-            plain = words[0].partition("=")[2]
-            variables[name] = plain if value.startswith("'") else _expand(plain, variables)
+        pieces = _value(statement, value, variables)
+        left -= sum(map(len, pieces))
+        if left < 0:
+            raise SourceError(f"{place}/.singularity.d/env: its variables hold more than {_LIMIT >> 20} MiB")
+        if pieces:
+            variables[name] = "".join(pieces)
+
+
+def _value(statement: str, value: str, variables: dict[str, str]) -> list[str]:
+    """What the assignment `statement` gives its variable, in pieces not yet joined; none where it is not plain."""
+    if match := _SHELL_DEFAULT.fullmatch(statement):
+        return [_ESCAPED.sub(r"\1", match[2])]
+    words = _split(statement)
+    if len(words) != 1:
+        return []
+    plain = words[0].partition("=")[2]
+    return [plain] if value.startswith("'") else _expanded(plain, variables)
 
 
 def _statements(script: str) -> list[str]:
     """Lines, joined where a quotation runs over several."""
-    found, open_lines = [], ""
+    found: list[str] = []
+    lines: list[str] = []
+    quote = ""
     for line in script.splitlines():
-        open_lines = f"{open_lines}\n{line}" if open_lines else line
-        if open_lines.lstrip().startswith("#") or _closed(open_lines):
-            found.append(open_lines)
-            open_lines = ""
+        lines.append(line)
+        quote = "" if len(lines) == 1 and line.lstrip().startswith("#") else _open_behind(line, quote)
+        if not quote:
+            found.append("\n".join(lines))
+            lines.clear()
     return found
+
+
+def _open_behind(line: str, quote: str) -> str:
+    """The quotation, or the backslash, that is open behind `line`, `quote` being what was open before it."""
+    escaped = False
+    quote = quote.removeprefix("\\")
+    for letter in line:
+        if escaped:
+            escaped = False
+        elif letter == "\\" and quote != "'":
+            escaped = True
+        elif letter == quote:
+            quote = ""
+        elif letter in "'\"" and not quote:
+            quote = letter
+    return quote or ("\\" if escaped else "")
 
 
 def _command(script: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -229,16 +259,13 @@ def _split(text: str) -> list[str]:
         return []
 
 
-def _closed(text: str) -> bool:
-    try:
-        shlex.split(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _expand(value: str, variables: dict[str, str]) -> str:
-    return _VARIABLE.sub(lambda match: variables.get(match[1] or match[2], ""), value)
+def _expanded(value: str, variables: dict[str, str]) -> list[str]:
+    """`value` in pieces: its own text and the values of the variables that it names."""
+    pieces, at = [], 0
+    for match in _VARIABLE.finditer(value):
+        pieces += [value[at : match.start()], variables.get(match[1] or match[2], "")]
+        at = match.end()
+    return [*pieces, value[at:]]
 
 
 def _unquoted(value: str) -> str:

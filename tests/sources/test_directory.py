@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -176,6 +177,38 @@ def test_charliecloud_environment_and_metadata_are_read(root: Path) -> None:
     with open_image(f"dir:{root}", QUICK) as image:
         assert image.config == ImageConfig(environment=("A=b c", "B=d=e"), working_directory="/w")
         assert image.platform.architecture == "arm64"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param("'\n" + "word\n" * 100_000, id="quotation that never closes"),
+        pytest.param('export A="0123456789"\n' + 'export A="$A$A"\n' * 60, id="variable that doubles with each line"),
+        pytest.param(
+            f'export A="{"0" * 500_000}"\n' + 'export B="$A$A$A"\n' * 10_000, id="large variable, named often"
+        ),
+    ],
+)
+def test_scripts_made_to_be_endless_are_read_within_bounds(root: Path, script: str) -> None:
+    _singularity(root, environment=script, runscript=script)
+    started = time.monotonic()
+    with open_image(f"dir:{root}", QUICK) as image:
+        assert sum(map(len, image.config.environment)) < 2 << 20
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("script", "environment"),
+    [
+        ("export A='one\ntwo'\nexport B=\"x $A\"\n", ("A=one\ntwo", "B=x one\ntwo")),
+        ("# it's a comment\nexport A=\"it's\"\nexport B='\"'\n", ("A=it's", 'B="')),
+    ],
+)
+def test_values_of_several_lines_and_quotes_within_quotes_are_read(
+    root: Path, script: str, environment: tuple[str, ...]
+) -> None:
+    _singularity(root, environment=script)
+    assert _config(root).environment == environment
 
 
 @pytest.mark.parametrize("path", [".singularity.d/runscript", "ch/environment", "ch/metadata.json"])
