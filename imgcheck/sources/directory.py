@@ -39,10 +39,10 @@ def open_directory(reference: Reference, options: SourceOptions, progress: Progr
     root = Path(reference.path)
     if not root.is_dir():
         raise SourceError(f"{root}: no such directory")
-    if (root / "ROOT").is_dir():
-        root = root / "ROOT"
     if not os.access(root, os.R_OK | os.X_OK):
         raise SourceError(f"{root}: permission denied")
+    if _is_udocker_container(root):
+        root = root / "ROOT"
     settings = read_settings(root)
     wanted = wanted_platform(options.platform)
     found = settings.platform or wanted
@@ -54,6 +54,14 @@ def open_directory(reference: Reference, options: SourceOptions, progress: Progr
         platform_matches=distance(wanted, found) is not None,
         notes=settings.notes,
     )
+
+
+def _is_udocker_container(path: Path) -> bool:
+    """Whether `path` is a container's directory of udocker: files, and the root in ROOT.
+
+    An image could hold a /ROOT of its own, or a link of that name, to be judged by other files than run.
+    """
+    return [each.name for each in os.scandir(path) if each.is_dir(follow_symlinks=False)] == ["ROOT"]
 
 
 class FileContent:
@@ -84,12 +92,13 @@ class FileContent:
         return bytes(data)
 
 
-@dataclass
-class _Walk:
-    """State of one pass: where hard links lead, and which file system is the root's."""
+@dataclass(frozen=True)
+class _Listed:
+    """A directory that is being read."""
 
-    device: int
-    inodes: dict[tuple[int, int], str]
+    descriptor: int
+    prefix: str
+    names: Iterator[str]
 
 
 class DirectoryLayer:
@@ -103,46 +112,65 @@ class DirectoryLayer:
     def entries(self, progress: Progress = SILENT) -> Iterator[tuple[Entry, Content | None]]:
         """See sources.model.Layer. No symbolic link is followed, so nothing outside the root is read."""
         self.unreadable.clear()
-        # The root itself may be given through a link: that is the user's, not the image's.
-        top = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack: list[_Listed] = []
         try:
-            status = os.fstat(top)
+            # The root itself may be given through a link: that is the user's, not the image's.
+            stack.append(_listed(os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), ""))
+            status = os.fstat(stack[0].descriptor)
             yield _entry("", status), None
-            yield from self._below(top, "", _Walk(status.st_dev, {}))
+            yield from self._below(stack, status.st_dev)
         finally:
-            os.close(top)
+            for directory in stack:
+                os.close(directory.descriptor)
 
-    def _below(self, directory: int, prefix: str, walk: _Walk) -> Iterator[tuple[Entry, Content | None]]:
-        for name in sorted(os.listdir(directory)):
-            path = f"{prefix}{name}"
+    def _below(self, stack: list[_Listed], device: int) -> Iterator[tuple[Entry, Content | None]]:
+        """What lies below the directory on the stack, where those above the current one stand."""
+        linked: dict[tuple[int, int], str] = {}
+        while stack:
+            directory = stack[-1]
+            name = next(directory.names, None)
+            if name is None:
+                os.close(stack.pop().descriptor)
+                continue
+            path = directory.prefix + name
             try:
-                status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                status = os.stat(name, dir_fd=directory.descriptor, follow_symlinks=False)
                 if stat.S_ISSOCK(status.st_mode):
                     continue
                 entry = _entry(path, status)
                 if entry.kind == "symlink":
-                    entry.link = os.readlink(name, dir_fd=directory)
+                    entry.link = os.readlink(name, dir_fd=directory.descriptor)
             except OSError as error:
                 # Removed or closed to us since it was listed.
                 self.unreadable[path] = error.strerror or str(error)
                 continue
             if entry.kind == "file":
-                yield from self._file(directory, name, entry, status, walk)
-            else:
-                yield entry, None
-            if entry.kind == "directory":
-                yield from self._directory(directory, name, path, status, walk)
+                yield from self._file(directory.descriptor, name, entry, status, linked)
+                continue
+            yield entry, None
+            if entry.kind == "directory" and not (status.st_dev != device and path in _PSEUDO):
+                self._enter(stack, name, path)
+
+    def _enter(self, stack: list[_Listed], name: str, path: str) -> None:
+        if len(stack) > _DEEPEST:
+            self.unreadable[path] = f"more than {_DEEPEST} directories deep"
+            return
+        try:
+            descriptor = os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=stack[-1].descriptor)
+            stack.append(_listed(descriptor, path + "/"))
+        except OSError as error:
+            self.unreadable[path] = error.strerror or str(error)
 
     def _file(
-        self, directory: int, name: str, entry: Entry, status: os.stat_result, walk: _Walk
+        self, directory: int, name: str, entry: Entry, status: os.stat_result, linked: dict[tuple[int, int], str]
     ) -> Iterator[tuple[Entry, Content | None]]:
         identity = (status.st_dev, status.st_ino)
-        if status.st_nlink > 1 and identity in walk.inodes:
-            entry.kind, entry.link, entry.size = "hardlink", walk.inodes[identity], 0
+        if status.st_nlink > 1 and identity in linked:
+            entry.kind, entry.link, entry.size = "hardlink", linked[identity], 0
             yield entry, None
             return
         if status.st_nlink > 1:
-            walk.inodes[identity] = entry.path
+            linked[identity] = entry.path
         try:
             descriptor = os.open(name, _OPEN, dir_fd=directory)
         except OSError as error:
@@ -155,23 +183,14 @@ class DirectoryLayer:
         finally:
             os.close(descriptor)
 
-    def _directory(
-        self, parent: int, name: str, path: str, status: os.stat_result, walk: _Walk
-    ) -> Iterator[tuple[Entry, Content | None]]:
-        if status.st_dev != walk.device and path in _PSEUDO:
-            return
-        if path.count("/") >= _DEEPEST:
-            self.unreadable[path] = f"more than {_DEEPEST} directories deep"
-            return
-        try:
-            descriptor = os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=parent)
-        except OSError as error:
-            self.unreadable[path] = error.strerror or str(error)
-            return
-        try:
-            yield from self._below(descriptor, path + "/", walk)
-        finally:
-            os.close(descriptor)
+
+def _listed(descriptor: int, prefix: str) -> _Listed:
+    """The directory that `descriptor` opens, which is closed again where it cannot be listed."""
+    try:
+        return _Listed(descriptor, prefix, iter(sorted(os.listdir(descriptor))))
+    except OSError:
+        os.close(descriptor)
+        raise
 
 
 def _entry(path: str, status: os.stat_result) -> Entry:

@@ -61,6 +61,30 @@ def test_links_out_of_the_root_are_listed_and_never_entered(root: Path, tmp_path
     assert b"secret" not in read(f"dir:{root}").values()
 
 
+def test_directory_called_root_in_an_image_does_not_stand_for_it(root: Path, tmp_path: Path) -> None:
+    (root / "ROOT" / "bin").mkdir(parents=True)
+    (root / "container.json").write_text("{}")
+    assert "bin/tool" in _entries(root)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "ROOT").symlink_to(root)
+    assert [*_entries(other)] == ["", "ROOT"]
+
+
+def test_tree_of_any_depth_is_read_as_far_as_descriptors_go(root: Path) -> None:
+    place = os.open(root, os.O_RDONLY)
+    for _ in range(600):
+        os.mkdir("d", dir_fd=place)
+        place, above = os.open("d", os.O_RDONLY, dir_fd=place), place
+        os.close(above)
+    os.close(place)
+    with open_image(f"dir:{root}", QUICK) as image:
+        (layer,) = image.layers
+        deepest = max(entry.path.count("/") for entry, _ in layer.entries())
+        assert deepest >= 499
+        assert [*layer.unreadable.values()] == ["more than 500 directories deep"]
+
+
 def test_names_that_are_no_unicode_keep_their_bytes(root: Path) -> None:
     (Path(os.fsdecode(os.fsencode(root) + b"/etc/caf\xe9"))).write_text("x")
     assert "etc/caf\udce9" in _entries(root)
