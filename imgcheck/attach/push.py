@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urljoin
 
 import msgspec
 
@@ -100,7 +99,7 @@ class _Target:
         if started.status_code != 202:
             raise self._http.refuse(started, f"{self._place}: upload")
         started.close()
-        place = urljoin(started.url, started.headers.get("Location", ""))
+        place = self._http.location(started.url, started)
         query = "&" if "?" in place else "?"
         headers = {"Content-Type": "application/octet-stream"}
         self._put(f"{place}{query}digest={found['digest']}", data, headers, f"blob {found['digest'][:19]}")

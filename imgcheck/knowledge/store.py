@@ -59,7 +59,10 @@ class Knowledge:
         """The `[[key]]` entries of every TOML file in `folder` as `type`, later roots overriding by `id`."""
         merged: dict[str, T] = {}
         for path in self._files(folder):
-            for raw in self._table(path).get(key, []):
+            listed = self._table(path).get(key, [])
+            if not isinstance(listed, list):
+                raise KnowledgeError(f"{path}: `{key}` is no list of tables: write [[{key}]]")
+            for raw in listed:
                 entry = _convert(raw, type, path)
                 merged[entry.id] = entry  # type: ignore[attr-defined]
         return list(merged.values())
@@ -67,7 +70,7 @@ class Knowledge:
     def table(self, file: str) -> dict[str, Any]:
         """One file such as "tables/cuda.toml", top-level keys of later roots overriding."""
         merged: dict[str, Any] = {}
-        for root in self._roots:
+        for root in self._overriding(file.partition("/")[0]):
             if os.path.isfile(f"{root}/{file}"):
                 merged |= self._table(f"{root}/{file}")
         if not merged:
@@ -87,8 +90,12 @@ class Knowledge:
         return total.hexdigest()
 
     def _files(self, folder: str) -> list[str]:
-        roots = self._roots[:1] if folder == "analysis" else self._roots
+        roots = self._overriding(folder)
         return [f"{root}/{folder}/{name}" for root in roots for name in _toml_files(f"{root}/{folder}")]
+
+    def _overriding(self, folder: str) -> tuple[str, ...]:
+        """The roots whose files in `folder` count: rules/analysis/ is part of the engines' version."""
+        return self._roots[:1] if folder == "analysis" else self._roots
 
     def _table(self, path: str) -> dict[str, Any]:
         if path not in self._tables:
@@ -120,7 +127,7 @@ def _parse(path: str, data: bytes) -> dict[str, Any]:
 
     try:
         return tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise KnowledgeError(f"{path}: not valid TOML: {error}") from None
 
 

@@ -101,7 +101,7 @@ def read_policy(path: Path, knowledge: Knowledge) -> Policy:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PolicyError(f"{path}: {error.strerror}", f"name an existing {FILE}, or leave --policy away") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PolicyError(f"{path}: not valid TOML: {error}", "docs/policy.md shows the form") from None
     try:
         policy = msgspec.convert(raw, Policy)

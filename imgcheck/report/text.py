@@ -10,7 +10,8 @@ def safe(text: str) -> str:
     r"""`text` with everything that could steer a terminal or mislead a reader written as `\xNN` or `\uNNNN`.
 
     That is: control characters (C0, C1, DEL), format characters such as bidirectional overrides, line and paragraph
-    separators, surrogates and private use. Newlines are escaped too: who wants lines splits before.
+    separators, surrogates, private use, and what is no character (of which XML 1.0 refuses some). Newlines are
+    escaped too: who wants lines splits before.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -18,7 +19,7 @@ def safe(text: str) -> str:
 
 
 def _steers(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+    return unicodedata.category(character) in ("Cc", "Cf", "Cn", "Cs", "Co", "Zl", "Zp")
 
 
 def _escape(character: str) -> str:

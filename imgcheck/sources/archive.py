@@ -108,12 +108,10 @@ def _pick(reference: Reference, files: "ArchiveFiles") -> dict[str, Any]:
     what = f"{files.place}: manifest.json"
     found = decode_json(read_limited(files.member("manifest.json"), MANIFEST_LIMIT, what), what)
     entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
-    names = [name for entry in entries for name in entry.get("RepoTags") or [] if isinstance(name, str)]
+    names = [name for entry in entries for name in _tags(entry)]
     if reference.tag:
         wanted = canonical_name(reference.tag)
-        entries = [
-            entry for entry in entries if wanted in [canonical_name(str(name)) for name in entry.get("RepoTags") or []]
-        ]
+        entries = [entry for entry in entries if wanted in map(canonical_name, _tags(entry))]
         if not entries:
             raise SourceError(f"{files.place}: no image named {reference.tag!r}; it holds {', '.join(names[:10])}")
     if len(entries) > 1:
@@ -124,6 +122,11 @@ def _pick(reference: Reference, files: "ArchiveFiles") -> dict[str, Any]:
     if not entries:
         raise SourceError(f"{what} names no image")
     return entries[0]
+
+
+def _tags(entry: dict[str, Any]) -> list[str]:
+    names = entry.get("RepoTags")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _docker_layers(entry: dict[str, Any], parsed: ParsedConfig, files: "ArchiveFiles") -> tuple[TarLayer, ...]:

@@ -111,13 +111,13 @@ def _normalise(key: str) -> str:
 
 
 def _decode(entry: Mapping[str, Any], origin: str) -> Credentials | None:
-    username, password = entry.get("username") or "", entry.get("password") or ""
+    username, password = _text(entry, "username"), _text(entry, "password")
     if auth := entry.get("auth"):
         try:
             username, _, password = base64.b64decode(auth, validate=True).decode().partition(":")
         except (ValueError, TypeError, binascii.Error):
             raise SourceError(f"{origin}: an `auth` entry is not base64 of USER:PASSWORD") from None
-    identity, token = entry.get("identitytoken") or "", entry.get("registrytoken") or ""
+    identity, token = _text(entry, "identitytoken"), _text(entry, "registrytoken")
     if not (username or identity or token):
         return None
     # Docker pads the password with NULs in files that very old versions wrote.
@@ -148,6 +148,11 @@ def _ask_helper(helper: Any, server: str, origin: str) -> Credentials | None:
     if username == _IDENTITY_USER:
         return Credentials(identity_token=secret, origin=program)
     return Credentials(username, secret, origin=program)
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    value = entry.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:

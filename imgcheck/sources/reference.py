@@ -38,7 +38,8 @@ _NAMED: tuple[Kind, ...] = ("docker-daemon", "containers-storage")
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REPOSITORY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{{1,5}}))?")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _LONGEST_NAME = 255
 
@@ -76,7 +77,19 @@ def is_digest(text: str) -> bool:
 
 def is_registry_host(text: str) -> bool:
     """Whether `text` is HOST[:PORT]: a name, an IPv4 address, or an IPv6 address in brackets."""
-    return bool(_HOST.fullmatch(text))
+    found = _HOST.fullmatch(text)
+    if found is None or int(found["port"] or 0) > 65535:
+        return False
+    return found["ipv6"] is None or _is_ipv6(found["ipv6"])
+
+
+def _is_ipv6(text: str) -> bool:
+    import ipaddress  # for addresses alone, and most references hold none
+
+    try:
+        return bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def parse(text: str) -> Reference:

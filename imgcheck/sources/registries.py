@@ -1,12 +1,12 @@
 """Where a name in a registry really leads: short names, Docker Hub's naming, registries.conf and its mirrors."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,6 +16,7 @@ from imgcheck.sources.reference import Reference, is_registry_host, parse_name
 
 DEFAULT_VARIABLE = "IMGCHECK_DEFAULT_REGISTRY"
 """Environment variable naming the registry of short names."""
+_LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}")
 
 
 class ShortNames(msgspec.Struct, frozen=True):
@@ -46,15 +47,36 @@ class Endpoint:
     def is_local(self) -> bool:
         """Whether the host is this machine, for which HTTP without TLS is usual."""
         name = self.host.rpartition(":")[0] if not self.host.endswith("]") and ":" in self.host else self.host
-        return name in ("localhost", "[::1]") or name.startswith("127.")
+        return name in ("localhost", "[::1]") or bool(_LOOPBACK.fullmatch(name))
 
 
-@dataclass(frozen=True)
-class RegistriesConf:
+class Place(msgspec.Struct, frozen=True, rename="kebab"):
+    """A mirror: a `[[registry.mirror]]` table."""
+
+    location: str = ""
+    insecure: bool = False
+    pull_from_mirror: str = ""
+
+
+class Registry(Place, frozen=True, rename="kebab"):
+    """A `[[registry]]` table."""
+
+    prefix: str = ""
+    blocked: bool = False
+    mirror: tuple[Place, ...] = ()
+    mirror_by_digest_only: bool = False
+
+    @property
+    def covers(self) -> str:
+        """The beginning of the names that it is about."""
+        return self.prefix or self.location
+
+
+class RegistriesConf(msgspec.Struct, frozen=True, rename="kebab"):
     """The parts of containers-registries.conf(5), version 2, that decide where a pull goes."""
 
-    search: tuple[str, ...] = ()
-    registries: tuple[Mapping[str, Any], ...] = field(default=())
+    unqualified_search_registries: tuple[str, ...] = ()
+    registry: tuple[Registry, ...] = ()
 
 
 def endpoints(reference: Reference, environment: Mapping[str, str] = os.environ) -> list[list[Endpoint]]:
@@ -91,16 +113,11 @@ def read_registries_conf(environment: Mapping[str, str]) -> RegistriesConf:
     """The first registries.conf there is: named by the environment, the user's, the system's."""
     for path in _conf_paths(environment):
         try:
-            document = tomllib.loads(path.read_text(encoding="utf-8"))
+            return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), RegistriesConf)
         except (FileNotFoundError, PermissionError, NotADirectoryError):
             continue
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
             raise SourceError(f"{path}: cannot be read: {error}") from None
-        search, registries = document.get("unqualified-search-registries", []), document.get("registry", [])
-        return RegistriesConf(
-            tuple(host for host in search if isinstance(host, str)),
-            tuple(entry for entry in registries if isinstance(entry, dict)),
-        )
     return RegistriesConf()
 
 
@@ -116,7 +133,7 @@ def _search(conf: RegistriesConf, environment: Mapping[str, str]) -> tuple[str, 
         if not is_registry_host(chosen):
             raise SourceError(f"{DEFAULT_VARIABLE}={chosen}: not a registry host", hint="give HOST[:PORT]")
         return (chosen,)
-    return conf.search or (short_names().host,)
+    return conf.unqualified_search_registries or (short_names().host,)
 
 
 def _sources(host: str, reference: Reference, conf: RegistriesConf) -> list[Endpoint]:
@@ -128,14 +145,13 @@ def _sources(host: str, reference: Reference, conf: RegistriesConf) -> list[Endp
     entry = _match(name, conf)
     if entry is None:
         return [_endpoint(name, insecure=False)]
-    if entry.get("blocked") is True:
+    if entry.blocked:
         raise SourceError(f"{name}: blocked by registries.conf")
-    rest = name.removeprefix(_prefix(entry)) if not _prefix(entry).startswith("*") else None
+    rest = name.removeprefix(entry.covers) if not entry.covers.startswith("*") else None
     found = [
-        _endpoint(_moved(name, mirror, rest), mirror.get("insecure") is True, mirror=True)
-        for mirror in _mirrors(entry, reference)
+        _endpoint(_moved(name, mirror, rest), mirror.insecure, mirror=True) for mirror in _mirrors(entry, reference)
     ]
-    return [*found, _endpoint(_moved(name, entry, rest), entry.get("insecure") is True)]
+    return [*found, _endpoint(_moved(name, entry, rest), entry.insecure)]
 
 
 def _qualified(host: str, repository: str) -> str:
@@ -144,14 +160,10 @@ def _qualified(host: str, repository: str) -> str:
     return f"{defaults.namespace}/{repository}" if host == defaults.host and "/" not in repository else repository
 
 
-def _match(name: str, conf: RegistriesConf) -> Mapping[str, Any] | None:
+def _match(name: str, conf: RegistriesConf) -> Registry | None:
     """The entry with the longest prefix of `name` that ends at a component."""
-    matching = [entry for entry in conf.registries if _covers(_prefix(entry), name)]
-    return max(matching, key=lambda entry: len(_prefix(entry)), default=None)
-
-
-def _prefix(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("prefix") or entry.get("location") or "")
+    matching = [entry for entry in conf.registry if _covers(entry.covers, name)]
+    return max(matching, key=lambda entry: len(entry.covers), default=None)
 
 
 def _covers(prefix: str, name: str) -> bool:
@@ -160,24 +172,25 @@ def _covers(prefix: str, name: str) -> bool:
     return bool(prefix) and (name == prefix or name.startswith((prefix + "/", prefix + ":")))
 
 
-def _mirrors(entry: Mapping[str, Any], reference: Reference) -> list[Mapping[str, Any]]:
+def _mirrors(entry: Registry, reference: Reference) -> list[Place]:
     """The mirrors that may serve `reference`: some are only for digests, some only for tags."""
     refused = "tag-only" if reference.digest else "digest-only"
-    digest_only = entry.get("mirror-by-digest-only") is True and not reference.digest
-    mirrors = [mirror for mirror in entry.get("mirror", []) if isinstance(mirror, dict) and mirror.get("location")]
-    return [] if digest_only else [mirror for mirror in mirrors if mirror.get("pull-from-mirror") != refused]
+    if entry.mirror_by_digest_only and not reference.digest:
+        return []
+    return [mirror for mirror in entry.mirror if mirror.location and mirror.pull_from_mirror != refused]
 
 
-def _moved(name: str, place: Mapping[str, Any], rest: str | None) -> str:
+def _moved(name: str, place: Place, rest: str | None) -> str:
     """`name` with the matched prefix replaced by the place's location; unchanged where it has none."""
-    location = place.get("location")
-    if not location:
+    if not place.location:
         return name
-    return f"{location}/{name.partition('/')[2]}" if rest is None else f"{location}{rest}"
+    return f"{place.location}/{name.partition('/')[2]}" if rest is None else f"{place.location}{rest}"
 
 
 def _endpoint(name: str, insecure: bool, mirror: bool = False) -> Endpoint:
     host, _, repository = name.partition("/")
+    if not is_registry_host(host):
+        raise SourceError(f"{name}: {host!r}, to which registries.conf leads, is not a registry host")
     defaults = short_names()
     if host == defaults.host:
         login = (defaults.credentials_key, defaults.host, *defaults.aliases)

@@ -245,7 +245,7 @@ class BlobStream(io.RawIOBase):
         return response
 
     def _check_length(self, response: requests.Response, start: int) -> None:
-        length = response.headers.get("Content-Length", "")
-        if self._size >= 0 and length.isdecimal() and start + int(length[:20]) != self._size:
+        length = response.headers.get("Content-Length", "")[:20]
+        if self._size >= 0 and length.isdecimal() and start + int(length) != self._size:
             response.close()
             raise DigestError(f"{self._what}: the registry has {start + int(length)} bytes, not {self._size}")

@@ -8,7 +8,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 import requests
 from urllib3.exceptions import HTTPError
@@ -47,19 +47,33 @@ def basic(username: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
+def plain_address(url: str) -> SplitResult | None:
+    """`url`, which a server has named, taken apart; None where it is no plain http or https address."""
+    try:
+        parts = urlsplit(url)
+        plain = parts.scheme in ("http", "https") and parts.hostname and parts.username is None and parts.port != 0
+    except ValueError:  # brackets that do not close, a port above 65535
+        return None
+    return parts if plain else None
+
+
 def check_realm(realm: str, origin: str) -> None:
     """Refuse a token server to which a request must not go.
 
     The registry at `origin` names it, and it may well be another host (registries and token servers often are). But
     credentials must not leave TLS, and an outside registry must not direct us to services inside this network.
     """
-    parts, registry = urlsplit(realm), urlsplit(origin)
-    refused = f"{registry.netloc}: its token server {parts.scheme}://{parts.hostname or ''} is refused: "
-    if parts.scheme not in ("https", "http") or not parts.hostname or parts.username is not None:
-        raise SourceError(refused + "not a plain http or https address")
+    parts, registry = plain_address(realm), urlsplit(origin)
+    if parts is None:
+        raise SourceError(f"{registry.netloc}: its token server is refused: not a plain http or https address")
+    refused = f"{registry.netloc}: its token server {parts.scheme}://{parts.hostname} is refused: "
     if parts.scheme == "http" and registry.scheme == "https":
         raise SourceError(refused + "it would receive credentials without TLS")
-    if parts.hostname != registry.hostname and _is_inside(parts.hostname) and not _is_inside(registry.hostname or ""):
+    if (
+        parts.hostname != registry.hostname
+        and _is_inside(parts.hostname or "")
+        and not _is_inside(registry.hostname or "")
+    ):
         raise SourceError(refused + "an address inside this network, named by a registry outside")
 
 
@@ -94,7 +108,8 @@ class TokenServer:
             body = self._body(response, host)
         document = parse_json(body, f"{host}: the answer of its token server")
         token = _first_text(document, "token", "access_token")
-        if not token:
+        # What else it may be would break the header that it becomes a part of.
+        if not token or not token.isascii() or not token.isprintable():
             raise SourceError(f"{host}: its token server gave no token")
         return token
 

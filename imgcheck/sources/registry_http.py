@@ -23,7 +23,7 @@ from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.pace import SLOWEST, Pace, SlowError
 from imgcheck.sources.patience import PatientAdapter, SlowHeadersError
 from imgcheck.sources.registries import Endpoint
-from imgcheck.sources.registry_auth import TokenServer, basic, check_realm, parse_challenge
+from imgcheck.sources.registry_auth import TokenServer, basic, check_realm, parse_challenge, plain_address
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS = 5
@@ -65,7 +65,7 @@ class RegistryHttp:
         `path` begins with a slash, or is a whole URL that the registry gave. Raises SourceError where the host cannot
         be reached, refuses the login, or goes on failing.
         """
-        url = path if "://" in path else self._base_url() + path
+        url = self._base_url() + path if path.startswith("/") else path
         refused = 0
         for attempt in range(self.options.attempts):
             last = attempt + 1 == self.options.attempts
@@ -143,19 +143,23 @@ class RegistryHttp:
                     response.status_code = 503
                 return response
             response.close()
-            target = urljoin(url, response.headers["Location"])
-            self._check_redirect(url, target)
-            url = target
+            url = self.location(url, response)
         raise SourceError(f"{self.endpoint.host}: redirects more than {_MOST_REDIRECTS} times")
 
-    def _check_redirect(self, url: str, target: str) -> None:
-        parts = urlsplit(target)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+    def location(self, url: str, response: requests.Response) -> str:
+        """Where the `Location` of the answer to `url` leads; SourceError where it must not be followed."""
+        try:
+            target = urljoin(url, response.headers.get("Location", ""))
+        except ValueError:
+            target = ""
+        parts = plain_address(target)
+        if parts is None:
             raise SourceError(f"{self.endpoint.host}: redirects to something that is no http or https address")
         if parts.scheme == "http" and urlsplit(url).scheme == "https":
             raise SourceError(
                 f"{self.endpoint.host}: redirects from https to plain http at {parts.hostname}, which is refused"
             )
+        return target
 
     def _log_in(self, response: requests.Response, sent: str) -> None:
         """Answer the challenge of a 401; another thread may have done so since `sent` was sent."""
@@ -255,7 +259,14 @@ def _reason(error: BaseException, kind: type[BaseException]) -> bool:
 
 
 class _Session(requests.Session):
-    """A session whose `verify = False` holds: REQUESTS_CA_BUNDLE in the environment would turn it on again."""
+    """A session whose `verify = False` holds: REQUESTS_CA_BUNDLE in the environment would turn it on again.
+
+    Redirects are ours to follow, and requests does not look at them: it takes apart where they lead even when it is
+    told not to go there, and fails with a bare ValueError where that is no address.
+    """
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        return None
 
     def merge_environment_settings(self, *arguments: Any, **options: Any) -> Any:
         settings = super().merge_environment_settings(*arguments, **options)

@@ -133,7 +133,7 @@ def _configuration(environment: Mapping[str, str], home: str) -> dict[str, Any]:
             found = tomllib.loads(Path(path).read_text(encoding="utf-8")).get("storage")
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise SourceError(f"{path}: cannot be read: {error}") from None
         return found if isinstance(found, dict) else {}
     return {}

@@ -1,5 +1,7 @@
 """Which paths are variants for some CPUs, by the field's conventions and no others."""
 
+from pathlib import Path
+
 import pytest
 
 from imgcheck.knowledge.store import Knowledge
@@ -29,3 +31,9 @@ def test_variant_paths(path: str) -> None:
 ])  # fmt: skip
 def test_ordinary_paths(path: str) -> None:
     assert not is_variant(KNOWLEDGE, path)
+
+
+def test_a_site_does_not_override_what_belongs_to_the_engines(tmp_path: Path) -> None:
+    (tmp_path / "analysis").mkdir()
+    (tmp_path / "analysis/variants.toml").write_text('tokens = ["foo"]\n')
+    assert not is_variant(Knowledge((tmp_path,)), "/usr/lib/lib-foo.so")

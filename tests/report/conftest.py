@@ -4,7 +4,7 @@ import pytest
 
 from imgcheck.documents.report import Cell, CheckResult, Evidence, Finding, HostSummary, ImageSummary, Report
 
-HOSTILE = "/opt/\x1b[31m[bold]<b>@all`|\u202ex"
+HOSTILE = "/opt/\x1b[31m[bold]<b>@all`|\u202e\uffffx"
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from imgcheck.report.text import safe
         ("\u202egnp.exe", "\\u202egnp.exe"),
         ("line\nbreak", "line\\x0abreak"),
         ("\udcff", "\\xff"),
+        ("\uffff", "\\uffff"),
         ("tag\U000e0041", "tag\\U000e0041"),
     ],
 )

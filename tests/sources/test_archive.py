@@ -305,6 +305,18 @@ def test_changed_layer_and_config_are_refused(builder: ImageBuilder, tmp_path: P
         read(str(_write(tmp_path / "b.tar", members | {config: members[config] + b" "})))
 
 
+@pytest.mark.parametrize("names", [5, "app:1", None, [5], {"a": "b"}])
+def test_names_that_are_no_list_of_names_are_none(builder: ImageBuilder, tmp_path: Path, names: object) -> None:
+    members = _old_save(builder)
+    (entry,) = json.loads(members["manifest.json"])
+    archive = _write(
+        tmp_path / "a.tar", members | {"manifest.json": json.dumps([entry | {"RepoTags": names}]).encode()}
+    )
+    assert read(str(archive)) == EXPECTED
+    with pytest.raises(SourceError, match="no image named 'app:1'"):
+        read(f"docker-archive:{archive}:app:1")
+
+
 def test_fifo_as_archive_is_read(builder: ImageBuilder, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     data = tmp_path / "data"

@@ -94,3 +94,10 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         _find(tmp_path, '{"auths": s3cret')
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [5, ["x"], {"x": "y"}, None])
+def test_values_that_are_no_text_are_none(tmp_path: Path, value: Any) -> None:
+    entry = {"username": "user", "password": value, "identitytoken": value, "registrytoken": value}
+    assert _find(tmp_path, {"auths": {HOST: entry}}) == Credentials("user", origin=str(tmp_path / "auth.json"))
+    assert _find(tmp_path, {"auths": {HOST: entry | {"username": value}}}) is None

@@ -139,3 +139,34 @@ def test_retry_after_in_seconds(text: str, seconds: float | None) -> None:
 
 def test_retry_after_as_a_date_in_the_past_is_now() -> None:
     assert _seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        pytest.param('unqualified-search-registries = "one.example"', id="a name where a list belongs"),
+        pytest.param('[registry]\nprefix = "one.example"\nblocked = true', id="a table where a list belongs"),
+        pytest.param('[[registry]]\nprefix = "one.example"\nmirror = 5', id="mirrors that are a number"),
+        pytest.param('[[registry]]\nprefix = "one.example"\nblocked = "true"', id="text where a truth belongs"),
+        pytest.param("a = " + "[" * 100_000, id="nested without end"),
+        pytest.param("a = ", id="no TOML"),
+    ],
+)
+def test_configuration_that_means_nothing_is_refused_and_not_passed_over(conf: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"registries\.conf: cannot be read"):
+        _places("one.example/a", tmp_path, conf)
+
+
+def test_location_that_is_no_host_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"to which registries\.conf leads, is not a registry host"):
+        _places("one.example/a", tmp_path, '[[registry]]\nprefix = "one.example"\nlocation = "two.example:99999"')
+
+
+@pytest.mark.parametrize(
+    ("name", "local"),
+    [("localhost:5000", True), ("127.0.0.1", True), ("[::1]:5000", True), ("127.evil.example", False), ("b.c", False)],
+)
+def test_plain_http_is_tried_with_this_machine_alone(name: str, local: bool, tmp_path: Path) -> None:
+    (tmp_path / "none.conf").write_text("")
+    ((endpoint,),) = endpoints(parse(f"{name}/a"), {"CONTAINERS_REGISTRIES_CONF": str(tmp_path / "none.conf")})
+    assert endpoint.is_local is local

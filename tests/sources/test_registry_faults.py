@@ -286,7 +286,9 @@ def test_anonymous_user_refused_a_token_is_told_to_log_in(server: Server, refere
         read(reference)
 
 
-@pytest.mark.parametrize("realm", ["ftp://127.0.0.1/token", "http://user@127.0.0.1/token", "/token", ""])
+@pytest.mark.parametrize(
+    "realm", ["ftp://127.0.0.1/token", "http://u@127.0.0.1/", "/token", "", "http://[", "http://a:99999/"]
+)
 def test_token_server_at_an_absurd_address_is_refused(server: Server, reference: str, realm: str) -> None:
     server.fault = TokenDesk(realm)
     with pytest.raises(SourceError, match="is refused: not a plain http or https address"):
@@ -337,8 +339,38 @@ def test_endless_redirects_and_other_schemes_are_refused(server: Server, referen
     server.fault = lambda request: request.answer(302, headers={"Location": request.path}) is None
     with pytest.raises(SourceError, match="redirects more than 5 times"):
         read(reference)
-    server.fault = lambda request: request.answer(302, headers={"Location": "file:///etc/passwd"}) is None
-    with pytest.raises(SourceError, match="redirects to something that is no http or https address"):
+    for target in ("file:///etc/passwd", "http://[", "http://127.0.0.1:99999/", "http://user@127.0.0.1/"):
+        server.fault = lambda request, target=target: request.answer(302, headers={"Location": target}) is None
+        with pytest.raises(SourceError, match="redirects to something that is no http or https address"):
+            read(reference)
+
+
+@pytest.mark.parametrize("token", ["a\r\nX-Header: b", "\u2603", ""])
+def test_token_that_would_break_a_header_is_none(server: Server, reference: str, token: str) -> None:
+    def answer(request: Handler) -> bool:
+        if request.path.startswith("/token"):
+            request.answer(200, json.dumps({"token": token}).encode())
+        else:
+            challenge = f'Bearer realm="http://{server.address}/token"'
+            request.answer(401, headers={"WWW-Authenticate": challenge})
+        return True
+
+    server.fault = answer
+    with pytest.raises(SourceError, match="its token server gave no token"):
+        read(reference)
+
+
+def test_length_of_absurdly_many_digits_is_one_clear_error(server: Server, reference: str) -> None:
+    def lie(request: Handler) -> bool:
+        if not _is_blob(request):
+            return False
+        request.send_response(200)
+        request.send_header("Content-Length", "9" * 5000)
+        request.end_headers()
+        return True
+
+    server.fault = lie
+    with pytest.raises(DigestError, match=r"the registry has 9+ bytes, not"):
         read(reference)
 
 
