@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.flush()
             os._exit(status)
         return status
-    except SystemExit as leave:  # argparse: --help, or a usage error that it has printed
+    except SystemExit as leave:  # argparse: --help
         return leave.code if isinstance(leave.code, int) else TROUBLE
     except ImgcheckError as error:
         return _say(error.message, error.hint)

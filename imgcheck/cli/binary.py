@@ -58,7 +58,7 @@ def _needs(parsed: argparse.Namespace) -> int:
         except SourceError as error:
             print(f"imgcheck: {safe(error.message)}", file=sys.stderr)
             status = TROUBLE
-    for output in outputs:
+    for output in outputs if facts else ():
         _emit(output, FORMATS[output.format](facts, output.file is None))
     return status
 

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from imgcheck.errors import UsageError
 
@@ -36,6 +36,13 @@ class Listed(Exception):  # noqa: N818 - no error, but the way out of a command
         self.parser = parser
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line, as all others are; argparse puts the whole usage before them."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"{self.prog} --help tells more")
+
+
 class _List(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         raise Listed(parser)
@@ -43,7 +50,7 @@ class _List(argparse.Action):
 
 def parser(name: str, description: str, examples: str) -> argparse.ArgumentParser:
     """A command's parser; `examples` are shown as they are, below the options."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog=f"imgcheck {name}",
         description=textwrap.fill(description, min(shutil.get_terminal_size().columns, 100) - 2),
         epilog="examples:\n" + "\n".join("  " + line for line in examples.strip().splitlines()),
@@ -117,7 +124,7 @@ def source_options(arguments: argparse.Namespace, store: "Store | None" = None, 
     from imgcheck.sources.open import SourceOptions
 
     if arguments.password_stdin and not hasattr(arguments, "password"):
-        arguments.password = sys.stdin.readline().rstrip("\n")
+        arguments.password = _password()
     if bool(arguments.username) != arguments.password_stdin:
         raise UsageError("--username and --password-stdin go together")
     return SourceOptions(
@@ -131,6 +138,14 @@ def source_options(arguments: argparse.Namespace, store: "Store | None" = None, 
         cache=KeptBlobs(store, arguments.keep_blobs) if store else None,
         unread=store.has_layer if store and not read_all else (lambda diff_id: False),
     )
+
+
+def _password() -> str:
+    try:
+        return sys.stdin.readline().rstrip("\n").encode().decode()
+    except UnicodeError:
+        # The exception's own text would show some of it.
+        raise UsageError("--password-stdin: what comes is not UTF-8") from None
 
 
 def refuse_unless_registry(reference: str) -> None:

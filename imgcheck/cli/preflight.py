@@ -16,6 +16,7 @@ imgcheck preflight "$IMGCHECK_IMAGE" --scheduler slurm-task      in a TaskProlog
 imgcheck profile app.sif -o app.sif.imgcheck.json                once, so that a preflight takes milliseconds
 """
 _TIME_LIMIT = 60.0
+_LONGEST = 86400.0
 
 
 def run(arguments):
@@ -50,23 +51,17 @@ def _answer(arguments, directory, asked):
         from imgcheck.preflight.run import answer
 
         return answer(task, directory, asked, inputs)
-    except SystemExit as leave:
-        if not leave.code:
-            raise
-        return _in_trouble(arguments, None, leave)
     except Exception as error:
-        return _in_trouble(arguments, error, error)
+        return _in_trouble(arguments, error)
 
 
-def _in_trouble(arguments, error, raised):
-    """What the preset of the scheduler says of a check that could not be done; without a scheduler `raised` again."""
-    from imgcheck.errors import ImgcheckError
+def _in_trouble(arguments, error):
+    """What the preset of the scheduler says of a check that could not be done; without a scheduler `error` again."""
     from imgcheck.preflight.kept import Answer
 
     name = _value(arguments, "--scheduler")
     if name in ("", "none"):
-        raise raised
-    error = error or ImgcheckError("the arguments of imgcheck preflight are wrong; see above")
+        raise error
     try:
         from pathlib import Path
 
@@ -96,8 +91,8 @@ def _task(arguments):
     presets = schedulers(knowledge)
     _among("--scheduler", [parsed.scheduler], presets)
     _among("--runtime", parsed.runtime, knowledge.runtimes)
-    if not parsed.timeout > 0:
-        raise UsageError(f"--timeout {parsed.timeout:g}: a number of seconds above 0")
+    if not 0 < parsed.timeout <= _LONGEST:
+        raise UsageError(f"--timeout {parsed.timeout:g}: a number of seconds above 0, and at most {_LONGEST:.0f}")
     task = Task(
         reference=parsed.reference,
         scheduler=presets[parsed.scheduler],

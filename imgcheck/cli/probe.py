@@ -8,6 +8,7 @@ from pathlib import Path
 from imgcheck.cli import OK, options
 from imgcheck.cli.files import write
 from imgcheck.documents import HostProfile, encode
+from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
 
 _EXAMPLES = """
@@ -25,6 +26,10 @@ def run(arguments: Sequence[str]) -> int:
     parsed = _parser().parse_args(arguments)
     knowledge = Knowledge(tuple(parsed.rules))
     described = {name: getattr(parsed, name) for name in _DESCRIBING}
+    for name, value in described.items():
+        # An unset shell variable: this machine must not be taken for the one that was meant.
+        if value == "":
+            raise UsageError(f"--{name} is empty", "leave the option away where it is not known")
     if parsed.gpu or any(described.values()):
         from imgcheck.host.describe import describe_host
 

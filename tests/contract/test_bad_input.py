@@ -1,7 +1,9 @@
 """What cannot be read ends with one clear line on stderr and exit status 2, and never with a traceback."""
 
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from tests.end_to_end.command import imgcheck
 from tests.images import File, ImageBuilder
 from tests.peers import Registry, start_registry
-from tests.tools import compile_c, need
+from tests.tools import CHECKOUT, compile_c, need
 
 TROUBLE = 2
 
@@ -171,6 +173,35 @@ def test_profile_that_names_a_file_without_facts(tmp_path: Path) -> None:
     document["objects"].clear()
     profile.write_text(json.dumps(document))
     _refused(imgcheck("image", profile, "--host-probe"), "damaged image document", "/good")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("image",), "required: REF"),
+        (("image", "app", "other"), "unrecognized arguments: other"),
+        (("image", "app", "--fail-on", "all"), "--fail-on"),
+        (("image", "app", "--store-limit", "-1"), "--store-limit"),
+        (("image", "localhost:99999/app"), "is not a registry host"),
+        (("convert", "app", "--to", "floppy", "x"), "--to"),
+        (("store",), "action"),
+        (("probe", "--cpu", ""), "--cpu is empty"),
+        (("binary", "no-such-file"), "no-such-file: No such file"),
+        (("preflight",), "IMAGE|PROFILE"),
+        (("preflight", "app.sif", "--timeout", "inf"), "--timeout inf"),
+    ],
+)
+def test_command_line_that_means_nothing(arguments: tuple[str, ...], word: str) -> None:
+    _refused(imgcheck(*arguments), word)
+
+
+def test_password_that_is_no_text_is_not_shown() -> None:
+    line = f"printf 'p\\377ssword\\n' | {sys.executable} -m imgcheck image localhost:1/a --username u --password-stdin"
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    for encoding in ("utf-8", "utf-8:surrogateescape"):
+        variables = environment | {"PYTHONIOENCODING": encoding}
+        done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, env=variables, timeout=60)
+        _refused(done, "--password-stdin: what comes is not UTF-8")
 
 
 def test_unknown_command_option_rule_and_runtime() -> None:
