@@ -33,8 +33,9 @@ _CACHED_METADATA = 4096
 _CACHED_FRAGMENTS = 64 << 20
 _DEEPEST = 1000
 _LONGEST_TARGET = 65535
-_MOST_ATTRIBUTES = 1 << 16
 _ATTRIBUTE_VALUE = 1 << 16
+_ATTRIBUTES = 1 << 20
+"""Bytes of all attributes of a file. Linux lists names of 64 KiB at most; many may share one value in the image."""
 _PREFIXES = ("user.", "trusted.", "security.")
 _EXTENDED = 7
 """What a kind's number grows by where its inode has the extended form."""
@@ -143,9 +144,11 @@ class Squashfs:
             elif entry.kind == "file":
                 files.append((self._place(inode), reference, entry, inode))
             else:
+                entry.xattrs = self._attributes(inode.attributes)
                 yield entry, None
         files.sort(key=lambda item: item[0])
         for _place, _reference, entry, inode in files:
+            entry.xattrs = self._attributes(inode.attributes)
             yield entry, FileContent(self, inode, entry.path)
             advance(inode.size)
         for entry in later:
@@ -211,7 +214,6 @@ class Squashfs:
             gid=self._owner(inode.gid),
             mtime=inode.mtime,
             device=((device >> 8) & 0xFFF, (device & 0xFF) | ((device >> 12) & 0xFFF00)),
-            xattrs=self._attributes(inode.attributes),
         )
 
     def _inode(self, reference: int) -> Inode:
@@ -262,10 +264,9 @@ class Squashfs:
         start, count, _ = struct.unpack("<Q2I", self._at(self._attribute_table, 16, "its attributes"))
         item = self._item(self._attribute_table + 16, count, 16, index, "attribute")
         place, number, _size = struct.unpack("<Q2I", item)
-        if number > _MOST_ATTRIBUTES:
-            self.fail(f"a file with {number} attributes")
         cursor = (start + (place >> 16), place & 0xFFFF)
         found = {}
+        left = _ATTRIBUTES
         for _ in range(number):
             (prefix, length), cursor = self._unpack(struct.Struct("<2H"), cursor)
             name, cursor = self._read(cursor, length)
@@ -273,6 +274,9 @@ class Squashfs:
             if prefix & 0x100:
                 far = int.from_bytes(value, "little")
                 value, _ = self._value((start + (far >> 16), far & 0xFFFF))
+            left -= 8 + len(name) + len(value)
+            if left < 0:
+                self.fail(f"a file with attributes of more than {_ATTRIBUTES >> 20} MiB")
             if prefix & 0xFF < len(_PREFIXES):
                 found[_PREFIXES[prefix & 0xFF] + name.decode("utf-8", "surrogateescape")] = value
         return found

@@ -277,6 +277,29 @@ def test_a_directory_that_contains_itself_is_refused(small, tmp_path):
         _read_all(bytes(changed), tmp_path / "loop")
 
 
+def _with_attributes(image: bytes, number: int) -> bytes:
+    """`small` with another table of attributes, in which `number` names of its file share one value of 60000 bytes."""
+    stored = struct.pack("<2H", 0, 5) + b"00000" + struct.pack("<I", 60_000) + bytes(60_000)
+    shared = struct.pack("<IQ", 8, 9)
+    stored += b"".join(struct.pack("<2H", 0x100, 5) + b"%05d" % index + shared for index in range(1, number))
+    chunks = [stored[at : at + 8192] for at in range(0, len(stored), 8192)]
+    chunks.append(struct.pack("<Q2I", 0, number, len(stored)))
+    blocks = [struct.pack("<H", 0x8000 | len(chunk)) + chunk for chunk in chunks]
+    ids = len(image) + sum(map(len, blocks[:-1]))
+    changed = bytearray(image + b"".join(blocks))
+    table = len(changed)
+    changed += struct.pack("<Q2IQ", len(image), 1, 0, ids)
+    struct.pack_into("<Q", changed, 40, len(changed))
+    struct.pack_into("<Q", changed, 56, table)
+    return bytes(changed)
+
+
+def test_value_that_many_attributes_share_is_not_read_without_end(small, tmp_path):
+    assert _read_all(_with_attributes(small, 10), tmp_path / "some") == _read_all(small, tmp_path / "small")
+    with pytest.raises(LayerError, match="attributes of more than 1 MiB"):
+        _read_all(_with_attributes(small, 1000), tmp_path / "many")
+
+
 @pytest.mark.parametrize("name", [b"..", b"a/", b"\0x"])
 def test_names_that_lead_elsewhere_are_refused(name, small, tmp_path):
     _inodes, directories = _root_listing(small)
