@@ -44,6 +44,8 @@ def run(arguments: Sequence[str]) -> int:
         open_image(parsed.reference, options.source_options(parsed, store, read_all=True), shown) as image,
     ):
         converted, profile = _work(parsed, image, store, bool(hosts), shown)
+    for note in image.notes:
+        print(f"imgcheck: note: {safe(note)}", file=sys.stderr)
     for note in (*converted.notes, *((store.trouble,) if store and store.trouble else ())):
         print(f"note: {safe(note)}")
     status = _check(parsed, profile, hosts) if profile else OK

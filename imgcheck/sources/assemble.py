@@ -28,6 +28,9 @@ _DEEPEST_INDEX = 4
 _MOST_ENTRIES = 2000
 """Manifests under one index that are looked at: far above any real image, and a bound for a hostile one."""
 
+_MOST_BYTES = 64 << 20
+"""Of all manifests and configs that are read to choose one image: each may have megabytes, and they are kept."""
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -54,6 +57,16 @@ class _Search:
     visited: int = 0
     documents: dict[str, Documents] = field(default_factory=dict)
     """Manifest and config by the manifest's digest: where no index names the platform, choosing has read them."""
+    left: int = _MOST_BYTES
+
+    def weigh(self, data: bytes, place: str) -> bytes:
+        """`data`, one more document; SourceError where they are too many."""
+        self.left -= len(data)
+        if self.left < 0:
+            raise SourceError(
+                f"{place}: more than {_MOST_BYTES >> 20} MiB of manifests and configs, which no image has"
+            )
+        return data
 
 
 def assemble(reference: str, roots: Sequence[Descriptor], blobs: Blobs, platform: str | None) -> Image:
@@ -139,7 +152,7 @@ def _rank(wanted: Platform, offered: Platform) -> tuple[int, int]:
 def _walk(descriptor: Descriptor, blobs: Blobs, search: _Search, depth: int) -> None:
     """Collect the image manifests under `descriptor`, skipping what is no image and noting what is absent."""
     try:
-        data = blobs.manifest(descriptor)
+        data = search.weigh(blobs.manifest(descriptor), blobs.place)
     except MissingBlobError as error:
         search.missing = error
         return
@@ -191,7 +204,7 @@ def _platform_of(leaf: Descriptor, blobs: Blobs, search: _Search) -> Platform | 
 def _documents(leaf: Descriptor, blobs: Blobs, search: _Search) -> Documents:
     if leaf.digest not in search.documents:
         manifest = parse_manifest(blobs.manifest(leaf), leaf, blobs.place)
-        raw = blobs.config(manifest.config)
+        raw = search.weigh(blobs.config(manifest.config), blobs.place)
         parsed = parse_config(raw, f"{blobs.place}: config {manifest.config.short}")
         search.documents[leaf.digest] = (manifest, parsed, raw)
     return search.documents[leaf.digest]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 from imgcheck.errors import SourceError
 from imgcheck.progress import SILENT, Progress
@@ -25,7 +26,11 @@ def open_image(
     name, UsageError for an impossible platform.
     """
     found = parse(reference) if isinstance(reference, str) else reference
-    with _opener(found)(found, options or SourceOptions(), progress) as image:
+    options = options or SourceOptions()
+    with _opener(found)(found, options, progress) as image:
+        if options.platform and not image.platform_matches:
+            note = f"no image for {options.platform} there: that for {image.platform} was taken"
+            image = replace(image, notes=(*image.notes, note))
         yield image
 
 

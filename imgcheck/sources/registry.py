@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import requests
@@ -70,7 +71,10 @@ def _find(
             raise
         except SourceError as error:
             failure = error
-    raise failure or SourceError(f"{reference.text}: no registry to ask")
+    failure = failure or SourceError(f"{reference.text}: no registry to ask")
+    if Path(reference.text).exists():
+        failure.hint = f"a name leads to a registry; for what lies here write ./{reference.text}"
+    raise failure
 
 
 class RegistryBlobs:

@@ -41,3 +41,22 @@ def test_notes_of_the_source_are_told(tmp_path: Path, capsys: pytest.CaptureFixt
     captured = capsys.readouterr()
     assert decode(captured.out.encode(), ImageProfile, "x").platform.architecture == "amd64"
     assert "imgcheck: note: the config names no architecture; linux/amd64 is assumed\n" in captured.err
+
+
+def test_file_whose_name_means_a_registry_is_told_how_to_be_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IMGCHECK_DEFAULT_REGISTRY", "localhost:1")
+    (tmp_path / "app").write_bytes(b"")
+    assert main(["image", "app"]) == 2
+    assert "for what lies here write ./app" in capsys.readouterr().err
+    assert main(["image", "other"]) == 2
+    assert "write ./" not in capsys.readouterr().err
+
+
+def test_platform_that_the_image_lacks_is_told_by_convert_as_well(
+    layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", layout, "--platform", "linux/s390x", "--to", "rootfs", str(tmp_path / "out")]) == 0
+    assert "no image for linux/s390x there: that for linux/amd64 was taken" in capsys.readouterr().err

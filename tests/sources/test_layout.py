@@ -343,3 +343,26 @@ def test_index_that_is_no_index_is_one_clear_error(layout: Path, text: str) -> N
 def test_directory_that_is_no_layout(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"not an OCI layout: it has no index\.json"):
         read(f"oci:{tmp_path}")
+
+
+def test_documents_without_end_are_not_all_read(layout: Path) -> None:
+    manifest, entries = _manifest(layout), []
+    config = _blob(layout, manifest["config"]["digest"]).read_bytes()
+    for number in range(12):
+        data = config + b" " * (7_000_000 + number)
+        digest = hashlib.sha256(data).hexdigest()
+        _blob(layout, digest).write_bytes(data)
+        described = manifest["config"] | {"digest": f"sha256:{digest}", "size": len(data)}
+        entries.append(_add(layout, manifest | {"config": described}))
+    _set_root(layout, *entries[:5])
+    assert read(f"oci:{layout}") == {"bin/tool": b"x", "etc/name": b"y"}
+    _set_root(layout, *entries)
+    with pytest.raises(SourceError, match="more than 64 MiB of manifests and configs"):
+        read(f"oci:{layout}")
+
+
+def test_platform_that_the_image_lacks_is_told(layout: Path) -> None:
+    with open_image(f"oci:{layout}", replace(QUICK, platform="linux/arm64")) as image:
+        assert "no image for linux/arm64 there: that for linux/amd64 was taken" in image.notes
+    with open_image(f"oci:{layout}", QUICK) as image:
+        assert image.notes == ()
