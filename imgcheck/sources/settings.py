@@ -53,9 +53,10 @@ def read_settings(root: Path) -> Settings:
     return _settings(files, (lambda: _udocker(root), lambda: _singularity(files), lambda: _charliecloud(files)))
 
 
-def read_settings_of(files: Files) -> Settings:
-    """The same of a root that is no directory."""
-    return _settings(files, (lambda: _singularity(files), lambda: _charliecloud(files), lambda: _enroot(files)))
+def read_settings_of(files: Files, platform: Platform | None) -> Settings:
+    """The same of a root that is no directory; `platform` is what its file says of it, None where it says nothing."""
+    readers = (lambda: _singularity(files), lambda: _charliecloud(files), lambda: _enroot(files))
+    return _settings(files, readers, platform)
 
 
 def with_config(settings: Settings, config: ImageConfig) -> Settings:
@@ -73,7 +74,9 @@ def with_config(settings: Settings, config: ImageConfig) -> Settings:
     return replace(settings, config=config)
 
 
-def _settings(files: Files, readers: tuple[Callable[[], Settings | None], ...]) -> Settings:
+def _settings(
+    files: Files, readers: tuple[Callable[[], Settings | None], ...], platform: Platform | None = None
+) -> Settings:
     found = Settings()
     for reader in readers:
         try:
@@ -84,9 +87,9 @@ def _settings(files: Files, readers: tuple[Callable[[], Settings | None], ...]) 
         if settings is not None:
             found = replace(settings, notes=found.notes)
             break
-    if found.platform is None:
-        found = replace(found, platform=_platform_of_programs(files))
-    if found.platform is None:
+    platform = platform or found.platform or _platform_of_programs(files)
+    found = replace(found, platform=platform)
+    if platform is None:
         found = replace(found, notes=(*found.notes, "no program tells the architecture; this machine's is assumed"))
     return found
 

@@ -182,15 +182,14 @@ def _primary(parts: tuple[Part, ...], name: str) -> tuple[Part, bytes]:
 
 
 def _settings(squashfs: Squashfs, root: _Root, name: str) -> Settings:
-    settings = read_settings_of(SquashfsFiles(squashfs, name))
+    platform = Platform("linux", root.architecture) if root.architecture else None
+    settings = read_settings_of(SquashfsFiles(squashfs, name), platform)
     if root.config is not None:
         try:
             found = image_config(parse_json(root.config, f"{name}: {_CONFIG_NAME}"), f"{name}: {_CONFIG_NAME}")
             settings = with_config(settings, found)
         except SourceError as error:
             settings = replace(settings, notes=(*settings.notes, error.message))
-    if root.architecture:
-        settings = replace(settings, platform=Platform("linux", root.architecture))
     return settings
 
 

@@ -4,7 +4,7 @@
 # $PYTHON is the interpreter of the nodes (default /usr/bin/python3); $PIP a command with pip (default $PYTHON -m pip),
 # $IMGCHECK_SOURCE what is installed (default imgcheck).
 set -eu
-tree=$1
+tree=${1:?usage: install.sh DIRECTORY [PIP OPTIONS ...]}
 shift
 PYTHON=${PYTHON:-/usr/bin/python3}
 version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')

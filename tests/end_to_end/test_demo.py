@@ -9,7 +9,7 @@ import pytest
 
 from demo.build import LAYOUT, build
 from tests.end_to_end.command import imgcheck
-from tests.tools import need, run
+from tests.tools import CHECKOUT, need, run
 
 
 def _layer_digests(layout: Path) -> list[str]:
@@ -34,6 +34,18 @@ def test_bundled_image_needs_avx512(cpu: str, status: int, verdict: str, tmp_pat
     report = json.loads(done.stdout)
     assert (done.returncode, report["verdict"]) == (status, verdict)
     assert ("CPU001" in {finding["rule"] for finding in report["findings"]}) is (status == 1)
+
+
+def test_example_of_the_readme_is_what_the_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = (CHECKOUT / "README.md").read_text().partition("```console\n")[2].partition("```")[0]
+    probe, image, status = (part for part in block.split("$ ") if part)
+    (tmp_path / "demo").symlink_to(CHECKOUT / "demo")
+    monkeypatch.chdir(tmp_path)
+    assert imgcheck(*probe.split()[1:]).returncode == 0
+    command, _, shown = image.partition("\n")
+    done = imgcheck(*command.split()[1:])
+    assert done.stdout == shown
+    assert status == f"echo $?\n{done.returncode}\n"
 
 
 @pytest.mark.slow
