@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import requests
 
-from imgcheck.errors import DigestError, SourceError
+from imgcheck.errors import DigestError, SourceError, UsageError
 from imgcheck.progress import Progress
 from imgcheck.sources.ahead import LayersAhead
 from imgcheck.sources.assemble import INDEX_TYPES, MANIFEST_TYPES, assemble
@@ -61,7 +61,13 @@ def _find(
     Where none has it, the error is the last one's: a mirror's or an earlier search registry's is no news.
     """
     failure: SourceError | None = None
-    candidates = [endpoint for sources in endpoints(reference) for endpoint in sources]
+    registries = endpoints(reference)
+    if options.username and len(registries) > 1:
+        raise UsageError(
+            f"--username: {reference.text} is looked for in {len(registries)} registries",
+            "write the registry before the name, so that no other gets the password",
+        )
+    candidates = [endpoint for sources in registries for endpoint in sources]
     for endpoint in candidates:
         blobs = RegistryBlobs(stack.enter_context(closing(RegistryHttp(endpoint, options))))
         try:

@@ -1,14 +1,16 @@
 """Where a name leads: short names, registries.conf, mirrors; and the challenges of registries."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from imgcheck.errors import SourceError
+from imgcheck.errors import SourceError, UsageError
 from imgcheck.sources.reference import parse
 from imgcheck.sources.registries import canonical_name, endpoints, short_names
 from imgcheck.sources.registry_auth import Challenge, check_realm, parse_challenge
 from imgcheck.sources.registry_http import _seconds
+from tests.sources.conftest import QUICK, Server, read
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -170,3 +172,17 @@ def test_plain_http_is_tried_with_this_machine_alone(name: str, local: bool, tmp
     (tmp_path / "none.conf").write_text("")
     ((endpoint,),) = endpoints(parse(f"{name}/a"), {"CONTAINERS_REGISTRIES_CONF": str(tmp_path / "none.conf")})
     assert endpoint.is_local is local
+
+
+def test_password_is_not_tried_at_one_search_registry_after_the_other(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = tmp_path / "registries.conf"
+    conf.write_text(f'unqualified-search-registries = ["{server.address}", "other.example"]')
+    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(conf))
+    options = replace(QUICK, username="user", password="secret")
+    with pytest.raises(UsageError, match="looked for in 2 registries"):
+        read("team/app", options)
+    assert server.requests == []
+    with pytest.raises(SourceError, match="no such image"):
+        read(f"{server.address}/team/app", options)
