@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from imgcheck.errors import ImgcheckError
 
 OK, FOUND, TROUBLE, UNDECIDED = 0, 1, 2, 3
+_LONGEST = 2000
+"""Letters of a message or a hint."""
 
 COMMANDS: dict[str, str] = {
     "image": "check an image against this host, described hosts, or show what it needs",
@@ -118,7 +120,12 @@ def _say(message: str, hint: str = "", status: int = TROUBLE) -> int:
     from imgcheck.report.text import safe
 
     # The bar of a terminal may stand on this line.
-    print(f"imgcheck: {safe(message)}", file=sys.stderr)
+    print(f"imgcheck: {_clipped(safe(message))}", file=sys.stderr)
     if hint:
-        print(f"  {safe(hint)}", file=sys.stderr)
+        print(f"  {_clipped(safe(hint))}", file=sys.stderr)
     return status
+
+
+def _clipped(text: str) -> str:
+    """`text` short enough to be read: messages quote names of images, which may be megabytes of anything."""
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."

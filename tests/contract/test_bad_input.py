@@ -100,6 +100,18 @@ def test_layout_without_the_tag_names_those_that_it_has(tmp_path: Path) -> None:
     _refused(imgcheck("image", f"oci:{layout}:v2"), "v2", "v1")
 
 
+def test_names_of_megabytes_are_not_all_told(tmp_path: Path) -> None:
+    layout = _image().write(tmp_path / "layout", tag="v1")
+    index = json.loads((layout / "index.json").read_bytes())
+    (entry,) = index["manifests"]
+    name = "org.opencontainers.image.ref.name"
+    index["manifests"] = [entry | {"annotations": {name: letter * 1_000_000}} for letter in "ab"]
+    (layout / "index.json").write_text(json.dumps(index))
+    done = imgcheck("image", f"oci:{layout}")
+    _refused(done, "holds several images")
+    assert len(done.stderr) < 5000
+
+
 def test_path_that_may_not_be_read(tmp_path: Path) -> None:
     layout = _image().write(tmp_path / "layout")
     blob = _layer_blob(layout, 0)
