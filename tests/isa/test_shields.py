@@ -21,6 +21,9 @@ ASKS = {
     "shift": LEAF + "return R >> BIT & 1;",
     "bt": LEAF + 'unsigned char is; __asm__("bt %2, %1; setc %0" : "=q"(is) : "r"(R), "i"(BIT)); return is;',
     "several": LEAF + "return (R & (1u << BIT | FIRST)) == (1u << BIT | FIRST);",
+    "enabled": "unsigned a, b, c, d, low, high; __cpuid(0, a, b, c, d); if (a < 7) return 0; __cpuid(1, a, b, c, d);"
+    ' if (!(c & bit_OSXSAVE)) return 0; __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));'
+    " if ((low & 6) != 6) return 0; __cpuid_count({leaf}, 0, a, b, c, d); return (R & 1u << BIT) != 0;",
     "library": "unsigned a, b, c, d; return __get_cpuid_count({leaf}, 0, &a, &b, &c, &d) && (R & 1u << BIT);",
 }
 """How a program asks for the feature NAME, which is bit BIT of register R."""
@@ -93,7 +96,12 @@ def program(ask: str, arrives: str, asked: str, used: str, *flags: str):
     return compile_c(source, "-O2", "-s", *flags)
 
 
-FORMS = [(ask, "inline") for ask in ASKS] + [(ask, way) for way in list(ARRIVES)[1:] for ask in ("builtin", "mask")]
+ENABLED = [("enabled", "inline"), ("enabled", "kept")]
+FORMS = (
+    [(ask, "inline") for ask in ASKS if ask != "enabled"]
+    + [(ask, way) for way in list(ARRIVES)[1:] for ask in ("builtin", "mask")]
+    + ENABLED
+)
 """Every way to ask with one way to arrive, and every way to arrive with two ways to ask."""
 
 

@@ -15,18 +15,18 @@ import msgspec
 from imgcheck.binaries.isa.x86.decode import own_length
 from imgcheck.binaries.isa.x86.values import Options, constant
 
-COMPUTE, LEA, QUERY, BRANCH, CALL, INDIRECT_CALL, JUMP, INDIRECT_JUMP, RETURN = range(9)
-"""Kinds of instructions; BRANCH is conditional, QUERY asks the CPU what it has."""
+COMPUTE, LEA, CPUID, XGETBV, BRANCH, CALL, INDIRECT_CALL, JUMP, INDIRECT_JUMP, RETURN = range(10)
+"""Kinds of instructions; BRANCH is conditional."""
 
 _FLOW = iced.FlowControl
 _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CALL: INDIRECT_CALL,
           _FLOW.UNCONDITIONAL_BRANCH: JUMP, _FLOW.INDIRECT_BRANCH: INDIRECT_JUMP, _FLOW.RETURN: RETURN}  # fmt: skip
-_MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: QUERY, iced.Mnemonic.XGETBV: QUERY}
+_MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: CPUID, iced.Mnemonic.XGETBV: XGETBV}
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _M = iced.Mnemonic
 _OPERATIONS = {
     _M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.AND, _M.OR, _M.XOR, _M.NOT, _M.SHL, _M.SHR, _M.SAR, _M.RORX, _M.ANDN,
-    _M.ADD, _M.SUB, _M.INC, _M.DEC, _M.TEST, _M.CMP, _M.BT, _M.BTS, _M.BTR, _M.BEXTR, _M.SBB, _M.NEG, _M.XGETBV,
+    _M.ADD, _M.SUB, _M.INC, _M.DEC, _M.TEST, _M.CMP, _M.BT, _M.BTS, _M.BTR, _M.BEXTR, _M.SBB, _M.NEG,
 }  # fmt: skip
 _NOUGHT = constant(0)
 _HIGH = {iced.Register.AH, iced.Register.BH, iced.Register.CH, iced.Register.DH}

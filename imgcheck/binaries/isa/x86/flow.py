@@ -26,11 +26,11 @@ from imgcheck.binaries.isa.x86.facts import (
     CALL,
     CLOBBERED,
     COMPUTE,
+    CPUID,
     INDIRECT_CALL,
     INDIRECT_JUMP,
     JUMP,
     LEA,
-    QUERY,
     RAX,
     RBX,
     RCX,
@@ -38,11 +38,12 @@ from imgcheck.binaries.isa.x86.facts import (
     RETURN,
     RSP,
     STACK,
+    XGETBV,
     Code,
     Fact,
     Memory,
 )
-from imgcheck.binaries.isa.x86.operations import flags_of, is_test_of_xcr0, of_flags, result
+from imgcheck.binaries.isa.x86.operations import flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.values import (
     UNRELATED,
     Comparison,
@@ -62,7 +63,7 @@ from imgcheck.binaries.isa.x86.values import (
 
 _PARAMETERS = sum(ARGUMENTS)
 _JUMPS = (BRANCH, JUMP)
-_LOCAL = (COMPUTE, LEA, QUERY, BRANCH, JUMP, RETURN)
+_LOCAL = (COMPUTE, LEA, CPUID, XGETBV, BRANCH, JUMP, RETURN)
 """Instructions that lead to no code that is not seen here."""
 _POINTER = 8
 _ADDRESSES = 1 << 12, 1 << 47
@@ -282,16 +283,20 @@ class _Walk:
 
     def run(self) -> None:
         waiting: dict[int, _State] = {}
-        falls, state, targets, loops = True, self.state, self.code.targets, self.code.loops
+        state, targets, loops = self.state, self.code.targets, self.code.loops
+        # Behind a jump or a return nothing goes on, unless jump tables may lead anywhere.
+        goes_on, tables = True, any(fact.kind == INDIRECT_JUMP for fact in self.code.facts)
         for ip, fact in zip(self.code.ips, self.code.facts, strict=True):
             if ip in waiting:
                 arrived = waiting.pop(ip)
-                if falls:
+                if goes_on:
                     state.join(arrived, self.context.initial)
                 else:
                     self.state = state = arrived
+                goes_on = True
             if ip in loops:
                 self._enter_loop(ip, loops[ip])
+                goes_on = True
             kind = fact.kind
             if kind == COMPUTE:
                 # Most code is far from any knowledge: what then concerns registers alone changes nothing.
@@ -299,12 +304,13 @@ class _Walk:
                     self._compute(ip, fact)
                 elif fact.brings is not None:
                     state.values[fact.written] = fact.brings
+                elif fact.source in state.values:
+                    state.values[fact.written] = state.values[fact.source]
                 elif state.values:
                     state.forget(fact.written)
-                falls = True
                 continue
             self._special(kind, ip, fact)
-            falls = kind not in ENDS
+            goes_on = tables or (goes_on and kind not in ENDS)
             target = targets.get(ip, 0) if kind in _JUMPS else 0
             if target > ip:
                 self._depart(ip, target, waiting)
@@ -348,8 +354,11 @@ class _Walk:
         elif kind == RETURN:
             self.flow.returns |= bool(RAX & state.marked)
             self._leave(state.values.get(RAX))
-        elif kind == QUERY:
-            self._query(fact)
+        elif kind == CPUID:
+            self._query()
+        elif kind == XGETBV:
+            state.mark(RAX | RDX, True)
+            state.values[RAX] = word(bit_conditions("xcr0"))
         else:
             self._jump(ip, fact)
 
@@ -364,13 +373,9 @@ class _Walk:
             return taken, opposite(taken)
         return found[::-1] if fact.condition & 1 else found
 
-    def _query(self, fact: Fact) -> None:
+    def _query(self) -> None:
         state = self.state
         leaf, subleaf = (v.constant if isinstance(v, Options) else None for v in map(state.values.get, (RAX, RCX)))
-        if is_test_of_xcr0(fact.operation):
-            state.mark(RAX | RDX, True)
-            state.values[RAX] = word(bit_conditions("xcr0"))
-            return
         state.mark(RAX | RBX | RCX | RDX, True)
         for register, name in _QUERIED.items():
             if leaf in _NO_FEATURES:

@@ -171,7 +171,7 @@ class Spread:
         leads = self.found.leads_to_use
         for index, size in sorted(sizes.items(), key=lambda item: (not leads[item[0]], item[1])):
             if size > _FUNCTION_BYTES or size > self.budget:
-                if index in self.askers:
+                if index in self.askers and index not in self.guards.flows:
                     self.guards.skipped.add(index)
                 continue
             self.budget -= size

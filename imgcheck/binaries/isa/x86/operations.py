@@ -33,11 +33,6 @@ _STEPS = {_M.INC: 1, _M.DEC: -1}
 _SETS_BIT = {_M.BTS: or_, _M.BTR: lambda a, b: a & ~b}
 
 
-def is_test_of_xcr0(operation: Operation | None) -> bool:
-    """Whether a query is XGETBV and not CPUID."""
-    return operation is not None and operation.mnemonic == _M.XGETBV
-
-
 def same(operation: Operation) -> bool:
     """Both operands are one register."""
     return operation.target != 0 and operation.target == operation.source and operation.number is None

@@ -10,7 +10,7 @@ from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, Term, unshielded
 from imgcheck.binaries.isa.x86.decode import decode_at
-from imgcheck.binaries.isa.x86.encodings import UNDECODED, names
+from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.findings import VECTOR, Findings
 from imgcheck.documents.facts import Answer, Isa, IsaUse
 
@@ -252,7 +252,7 @@ class _Judge:
 
 def _kinds(terms: tuple[Term, ...]) -> tuple[tuple[str, ...], ...]:
     """The kinds of CPUs for IsaUse.given; none where there is one without any condition."""
-    decisive = set(names().values())
+    decisive = {*names().values()} - {*BASELINE}
     kinds = {tuple(sorted(literal for literal in term if literal.removeprefix("!") in decisive)) for term in terms}
     return tuple(sorted(kinds)) if all(kinds) else ()
 
