@@ -11,11 +11,22 @@ def fits(name: str, pattern: str) -> bool:
     head, rest = parts(pattern)
     if not name.startswith(head):
         return False
-    if rest in ("", "*"):
-        return bool(rest) or name == head
-    import fnmatch  # its expressions take longer to make than most checks take
+    if "?" in rest or "[" in rest:
+        import fnmatch  # its expressions take longer to make than most checks take
 
-    return fnmatch.fnmatchcase(name, pattern)
+        return fnmatch.fnmatchcase(name, pattern)
+    return _holds(name[len(head) :], rest.split("*")) if rest else name == head
+
+
+def _holds(text: str, pieces: list[str]) -> bool:
+    """Whether `text` holds `pieces` in their order, the last one at its end."""
+    *inner, last = pieces
+    at = 0
+    for piece in inner:
+        at = text.find(piece, at) + len(piece)
+        if at < len(piece):
+            return False
+    return text[at:].endswith(last)
 
 
 @lru_cache(maxsize=4096)

@@ -33,6 +33,8 @@ class Context(Struct, frozen=True):
     require_gpu: bool = False
     roots: Roots = Roots()
     """What runs; by default nothing is known of it."""
+    fingerprints: bool = True
+    """Whether findings carry theirs."""
 
     def evidence(self, record: FileRecord, detail: str = "", **data: str) -> Evidence:
         """Evidence at a file, with the layer that brought it and how the command reaches it."""
@@ -72,14 +74,14 @@ class Context(Struct, frozen=True):
             why=_fill(entry.why, values),
             remedy=_fill(entry.remedy, values),
             subject=subject,
-            fingerprint=_fingerprint(rule, subject, first),
+            fingerprint=_fingerprint(rule, subject, first) if self.fingerprints else "",
             evidence=evidence,
             sources=entry.sources,
         )
 
 
 def _fingerprint(rule: str, subject: str, path: str) -> str:
-    import hashlib  # a library of its own, which a compatible image does without
+    import hashlib  # a library of its own, which a preflight does without
 
     return hashlib.sha256(f"{rule}\0{subject}\0{path}".encode()).hexdigest()[:16]
 

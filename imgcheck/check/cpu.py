@@ -3,7 +3,7 @@
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -97,7 +97,7 @@ def check(context: Context) -> Answers:
 
 def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, Isa]]:
     """Files with analysed code that this CPU could execute at all, those that its loader never opens left out."""
-    families = _variants(context.knowledge, (record.path for record in context.image.files))
+    families = _variants(context.knowledge, [record.path for record in context.image.files])
     by_needed = {path for root, paths in context.closure.loaded.items() for path in paths if path != root}
     for record in context.image.files:
         facts = context.image.facts(record)
@@ -113,7 +113,7 @@ def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, 
         yield record, facts.linkage, facts.isa
 
 
-def _variants(knowledge: Knowledge, paths: Iterable[str]) -> set[str]:
+def _variants(knowledge: Knowledge, paths: Sequence[str]) -> set[str]:
     """Files that are one of several variants by their names, as libmkl_avx2.so beside libmkl_def.so is.
 
     A name alone says nothing: a program may be called after the CPU that it was built for. Only where another file of
@@ -121,8 +121,10 @@ def _variants(knowledge: Knowledge, paths: Iterable[str]) -> set[str]:
     """
     families: dict[str, list[str]] = defaultdict(list)
     for path in paths:
-        families[_stem(knowledge, path) or path].append(path)
-    return {path for stem, members in families.items() if len(members) > 1 for path in members if path != stem}
+        if stem := _stem(knowledge, path):
+            families[stem].append(path)
+    without = families.keys() & set(paths)
+    return {path for stem, members in families.items() if len(members) > 1 or stem in without for path in members}
 
 
 def _stem(knowledge: Knowledge, path: str) -> str:
@@ -150,7 +152,8 @@ def _needs(
 ) -> Iterator[_Need]:
     """Files with uses of `answer` whose extension the CPU lacks (`state` False) or may lack (None)."""
     for record, linkage, isa in code:
-        wanted = [use.feature for use in isa.uses if use.answer == answer and host.copes(linkage.machine, use) is state]
+        given = [use for use in isa.uses if use.answer == answer] if isa.uses else ()
+        wanted = [use.feature for use in given if host.copes(linkage.machine, use) is state] if given else ()
         if wanted:
             uses = {use.feature: use for use in isa.uses if use.answer == answer}
             order = cpus.ranked(host.knowledge, linkage.machine, uses.keys() & set(wanted))
@@ -351,8 +354,10 @@ def _image_glibc(context: Context) -> str:
     for record in context.image.files:
         linkage = context.image.facts(record).linkage
         if linkage and linkage.soname == "libc.so.6":
-            found += [name.removeprefix("GLIBC_") for name in linkage.verdef if re.fullmatch(r"GLIBC_\d+\.\d+", name)]
-    return max(found, key=versions.parse, default="")
+            found += [name.removeprefix("GLIBC_") for name in linkage.verdef if name.startswith("GLIBC_")]
+    # GLIBC_2.2.5 and GLIBC_PRIVATE are no releases.
+    releases = [name for name in found if all(part.isdecimal() for part in name.split(".")) and name.count(".") == 1]
+    return max(releases, key=versions.parse, default="")
 
 
 def _level_findings(

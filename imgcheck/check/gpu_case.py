@@ -15,9 +15,9 @@ from imgcheck.knowledge import cuda, gpus
 from imgcheck.versions import compare, parse
 
 LIBCUDA = "libcuda.so.1"
-_DRIVER_FILE = re.compile(r"lib[A-Za-z0-9_-]+\.so\.(\d{3,4}\.\d+(?:\.\d+)?)")
-_RUNTIME_SONAME = re.compile(r"libcudart\.so\.(\d+(?:\.\d+)?)")
-_COMPAT_PLACE = re.compile(r"/usr/local/cuda(?:-\d+(?:\.\d+)?)?/compat/")
+_DRIVER_FILE = r"lib[A-Za-z0-9_-]+\.so\.(\d{3,4}\.\d+(?:\.\d+)?)"
+_RUNTIME_SONAME = r"libcudart\.so\.(\d+(?:\.\d+)?)"
+_COMPAT_PLACE = r"/usr/local/cuda(?:-\d+(?:\.\d+)?)?/compat/"
 
 
 class Kind(Struct, frozen=True):
@@ -96,8 +96,7 @@ class Case:
                 how = "the runtime itself" if "libcudart.so" in record.path else "linked into it"
                 found.append(RuntimeUse(record, facts.gpu.cudart, how))
             for name in facts.linkage.needed if facts.linkage else ():
-                match = _RUNTIME_SONAME.fullmatch(name)
-                if match:
+                if name.startswith("libcudart.so.") and (match := re.fullmatch(_RUNTIME_SONAME, name)):
                     version = match[1] if "." in match[1] else f"{match[1]}.0"
                     found.append(RuntimeUse(record, version, f"linked against {name}"))
         return tuple(found)
@@ -243,7 +242,7 @@ class Case:
         NVIDIA Container Toolkit, cmd/nvidia-cdi-hook/cudacompat: one library in /usr/local/cuda/compat; by its note
         where it has one, else by the driver's major version.
         """
-        libraries = [lib for lib in self.compat_libraries if _COMPAT_PLACE.match(lib.path)]
+        libraries = [lib for lib in self.compat_libraries if re.match(_COMPAT_PLACE, lib.path)]
         if not self.context.runtime.applies_compat or len(libraries) != 1 or not self.kernel_driver:
             return None
         return libraries[0] if compat_serves(libraries[0], self.kernel_driver, self.host_cuda) else None
@@ -264,7 +263,7 @@ def is_libcuda(path: str) -> bool:
 
 def driver_version(path: str) -> str:
     """Driver version in the name of a driver library: "libcuda.so.390.30" gives "390.30"."""
-    match = _DRIVER_FILE.fullmatch(path.rpartition("/")[2])
+    match = re.fullmatch(_DRIVER_FILE, path.rpartition("/")[2])
     return match[1] if match else ""
 
 

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from imgcheck.versions import parse
 
-_RULE = re.compile(r"([A-Za-z]+)(>=|<=|!=|!|=|<|>)([^\s,]*)")
-_NUMBER = re.compile(r"\d+(?:\.\d+)*")
+_RULE = r"([A-Za-z]+)(>=|<=|!=|!|=|<|>)([^\s,]*)"
+_NUMBER = r"\d+(?:\.\d+)*"
 _TRUE = frozenset(["1", "t", "T", "TRUE", "true", "True"])
 
 
@@ -85,7 +85,7 @@ def evaluate(predicate: str, facts: Facts) -> Answer:
 def _group(group: str, facts: Facts) -> Answer:
     undecided: Answer | None = None
     for text in group.split(","):
-        match = _RULE.fullmatch(text)
+        match = re.fullmatch(_RULE, text)
         holds = _rule(match, facts) if match else "malformed"
         if holds == "malformed":
             return undecided or Answer(False, text, malformed=True)
@@ -105,7 +105,7 @@ def _rule(match: re.Match[str], facts: Facts) -> bool | str | None:
         if operator not in ("=", "!=", "!"):
             return "malformed"
         return None if not own else (own.lower() == wanted.lower()) == (operator == "=")
-    if not _NUMBER.fullmatch(wanted) or not parse(wanted):
+    if not re.fullmatch(_NUMBER, wanted) or not parse(wanted):
         return "malformed"
     return _compare(own, operator, wanted) if own else None
 

@@ -6,7 +6,7 @@ import re
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.report import Evidence
 
-_LIBRARY = re.compile(r"\.so(?:\.|$)")
+_LIBRARY = r"\.so(?:\.|$)"
 _PROGRAMS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 
 
@@ -39,7 +39,7 @@ def _unreadable(context: Context, answers: Answers) -> None:
 def _judged(context: Context, path: str, reason: str) -> tuple[Evidence, bool]:
     """The evidence for an unreadable file, and whether it may run: as a program, or as a library that is loaded."""
     record = next((record for record in context.image.files if record.path == path), None)
-    named_as_code = bool(_LIBRARY.search(posixpath.basename(path)))
+    named_as_code = bool(re.search(_LIBRARY, posixpath.basename(path)))
     if record is None:
         return Evidence(path, detail=reason), named_as_code or posixpath.dirname(path) in _PROGRAMS
     reached = context.closure.reach(path) in ("entry", "import")

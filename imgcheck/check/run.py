@@ -112,11 +112,12 @@ def check(
 ) -> Report:
     """The report on `image` for `hosts`: for each host its best runtime, of these the worst host decides.
 
-    `digests` says whether the report names the knowledge that it rests on, for which every data file is read.
+    `digests` says whether the report names the knowledge that it rests on, for which every data file is read, and
+    whether its findings carry fingerprints.
 
     Raises UsageError where an entry of the request is no program of the image.
     """
-    judged = [_judge_host(image, host, request, knowledge) for host in hosts]
+    judged = [_judge_host(image, host, request, knowledge, digests) for host in hosts]
     required = list(_required(judged, request))
     deciding = max(required, key=lambda cell: cell.rank)
     return Report(
@@ -162,7 +163,9 @@ def _required(judged: Sequence[Sequence[_Judged]], request: Request) -> Iterator
             yield min(cells, key=lambda cell: cell.rank)
 
 
-def _judge_host(image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge) -> list[_Judged]:
+def _judge_host(
+    image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge, fingerprints: bool
+) -> list[_Judged]:
     runtimes, chosen_by = _runtimes(host, request, knowledge)
     roots = find_roots(image, request.command, request.entries)
     for entry in request.entries:
@@ -170,7 +173,11 @@ def _judge_host(image: ImageProfile, host: HostProfile, request: Request, knowle
             raise UsageError(f"--entry {entry}: {image.reference} holds no such program", "imgcheck profile lists them")
     loader = Loader(image, roots, hwcaps_of(host, knowledge))
     asked = _Asked()
-    return [_judge(loader, host, each, chosen_by, request, knowledge, asked) for each in runtimes]
+    contexts = (
+        Context(image, host, each, knowledge, loader.close(host, each), request.require_gpu, roots, fingerprints)
+        for each in runtimes
+    )
+    return [_judge(context, chosen_by, request, asked) for context in contexts]
 
 
 class _Asked:
@@ -211,17 +218,8 @@ def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tupl
     return (found, "host") if found else (list(knowledge.runtimes.values()), "best")
 
 
-def _judge(
-    loader: Loader,
-    host: HostProfile,
-    runtime: Runtime,
-    chosen_by: str,
-    request: Request,
-    knowledge: Knowledge,
-    asked: _Asked,
-) -> _Judged:
-    closure = loader.close(host, runtime)
-    context = Context(loader.image, host, runtime, knowledge, closure, request.require_gpu, loader.roots)
+def _judge(context: Context, chosen_by: str, request: Request, asked: _Asked) -> _Judged:
+    host = context.host
     answers = [arch.check(context)]
     if not any(finding.severity == "fail" for finding in answers[0].findings):
         answers += asked.answers(context)
@@ -232,7 +230,7 @@ def _judge(
         checks = [review_result(result, findings, reviewed) for result in checks]
         findings = reviewed
     findings.sort(key=lambda finding: (_SEVERITY_ORDER.index(finding.severity), finding.rule))
-    return _Judged(host, runtime, chosen_by, verdict_of(findings, checks), tuple(findings), tuple(checks))
+    return _Judged(host, context.runtime, chosen_by, verdict_of(findings, checks), tuple(findings), tuple(checks))
 
 
 def review_result(result: CheckResult, before: Sequence[Finding], after: Sequence[Finding]) -> CheckResult:

@@ -42,14 +42,33 @@ def read_document(path: "os.PathLike[str] | str") -> bytes | None:
     Any file may be asked about, an image of many GB as well: one that does not begin like a document is not read.
     Raises OSError for a file that cannot be read.
     """
-    if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
+    data = _read(path)
+    return data if kind_of(data) else None
+
+
+def open_document(path: str, type: type[DocumentT], name: str) -> DocumentT | None:
+    """The document of `type` at `path`, None where the file is none of our documents; in one pass over its bytes.
+
+    Raises OSError for a file that cannot be read, DocumentError as `decode` does.
+    """
+    data = _read(path)
+    try:
+        return decode(data, type, name)
+    except DocumentError:
+        if kind_of(data):
+            raise
         return None
+
+
+def _read(path: "os.PathLike[str] | str") -> bytes:
+    """Content of the file at `path`, b"" where it cannot be a document."""
+    if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
+        return b""
     with open(path, "rb") as file:
         if not file.read(64).lstrip().startswith(b"{"):
-            return None
+            return b""
         file.seek(0)
-        data = file.read()
-    return data if kind_of(data) else None
+        return file.read()
 
 
 def read_whole(path: "os.PathLike[str] | str") -> bytes:
@@ -72,6 +91,22 @@ def decode(data: bytes, type: type[DocumentT], name: str) -> DocumentT:
     `name` is what the user calls it, for the message. Raises DocumentError where `data` is no such document or
     is of a newer major schema version.
     """
+    try:
+        document = msgspec.json.decode(data, type=type)
+    except _UNDECODABLE as error:
+        _check_head(data, type, name)
+        raise DocumentError(f"{name}: damaged {_KINDS[type]} document: {error}") from None
+    # The decoder compares the kind where there is one, as there is at the beginning of ours.
+    has_kind = b"".join(data[:64].split()).startswith(b'{"kind":')
+    if not has_kind or document.schema_version.partition(".")[0] != str(_MAJOR):
+        _check_head(data, type, name)
+    if isinstance(document, ImageProfile):
+        _refuse_dangling(document, name)
+    return document
+
+
+def _check_head(data: bytes, type: type[Document], name: str) -> None:
+    """Raises DocumentError where `data` is no document of `type`, or one of a newer major schema version."""
     wanted = _KINDS[type]
     try:
         head = msgspec.json.decode(data, type=_Head)
@@ -86,13 +121,6 @@ def decode(data: bytes, type: type[DocumentT], name: str) -> DocumentT:
             f"{name}: schema version {head.schema_version!r} is newer than this imgcheck reads ({_MAJOR}.x)",
             hint="upgrade imgcheck, or make the document again with this version",
         )
-    try:
-        document = msgspec.json.decode(data, type=type)
-    except _UNDECODABLE as error:
-        raise DocumentError(f"{name}: damaged {wanted} document: {error}") from None
-    if isinstance(document, ImageProfile):
-        _refuse_dangling(document, name)
-    return document
 
 
 def _refuse_dangling(image: ImageProfile, name: str) -> None:

@@ -43,11 +43,11 @@ class Generic(Data, frozen=True):
     sources: tuple[str, ...]
 
 
-_NOISE = re.compile(
+_NOISE = (
     r"nvidia|corporation|tesla|geforce|gpu|generation|laptop|mobile|notebook|max|q|design"
     r"|sxm\d?|pcie|pci|e|nvl|hbm\d?e?|fhhl|ds|dgxs|lp"
 )
-_MEMORY = re.compile(r"\d+(?:gb|gib)|\d+g")
+_MEMORY = r"\d+(?:gb|gib)|\d+g"
 
 
 @lru_cache(maxsize=4)
@@ -113,4 +113,4 @@ def by_pci_id(knowledge: Knowledge, pci_id: str) -> Product | None:
 def _key(name: str) -> frozenset[str]:
     name = re.sub(r"\bmig\b.*", "", name.lower())
     words = re.findall(r"[a-z0-9+]+", name)
-    return frozenset(word for word in words if not _NOISE.fullmatch(word) and not _MEMORY.fullmatch(word))
+    return frozenset(word for word in words if not re.fullmatch(_NOISE, word) and not re.fullmatch(_MEMORY, word))

@@ -19,9 +19,14 @@ def is_variant(knowledge: Knowledge, path: str) -> bool:
     _, *parts = name.translate(_SPLIT).split("_")
     if not words.isdisjoint(parts) or not directories.isdisjoint(places):
         return True
-    if any(word in parts and name.startswith(family) for word, family in families.items()):
+    if not families.keys().isdisjoint(parts) and _of_family(families, parts, name):
         return True
-    return any(compound in name and _set_off(name, compound) for compound in compounds)
+    held = [compound for compound in compounds if compound in name]
+    return bool(held) and any(_set_off(name, compound) for compound in held)
+
+
+def _of_family(families: dict[str, str], parts: list[str], name: str) -> bool:
+    return any(word in families and name.startswith(families[word]) for word in parts)
 
 
 def _set_off(name: str, word: str) -> bool:

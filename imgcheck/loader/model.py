@@ -51,16 +51,46 @@ class _Start(Struct, frozen=True):
     """The program that opens it, where that is known."""
 
 
+class _Company:
+    """What a file loads besides itself, by `process`, which another file began that asks for the same."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        main, *others = process.objects
+        self.loaded = tuple(item.real for item in others)
+        """Canonical paths in ld.so's order."""
+        self.asked = frozenset(name for item in process.objects for name, _ in item.libraries)
+        """Every name that was asked for."""
+        self.found = [(name, found.real) for name, found in main.libraries if found]
+        """What the names that the file itself asks for became."""
+        self.chosen = {(item.real, name): found.real for item in others for name, found in item.libraries if found}
+        """What became of those of all others, as Closure.chosen."""
+        self.absent = [(item.real, *each) for item in others for each in process.absent_versions(item.linkage)]
+        """Symbol versions that the others miss."""
+
+    def mentions(self, path: str) -> bool:
+        """Whether the file at `path` has a part in it: then it means another file to each one that begins it."""
+        return path in self._mentioned
+
+    @cached_property
+    def _mentioned(self) -> frozenset[str]:
+        needs = (need.library for item in self.process.objects[1:] for need in item.linkage.verneed)
+        found = (path for _, path in self.found)
+        return self.asked.union(self.loaded, self.chosen.values(), found, needs)
+
+
 class _Outcome(Struct, frozen=True):
     """What became of one start."""
 
     start: _Start
-    loaded: tuple[str, ...]
-    """Canonical paths in ld.so's order."""
-    asked: frozenset[str]
-    """Every name that was asked for."""
-    chosen: dict[tuple[str, str], str]
+    company: _Company | None
+    """None where the kernel does not even begin."""
     problems: tuple[Problem, ...]
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """Canonical paths in ld.so's order."""
+        return (self.start.path, *self.company.loaded) if self.company else (self.start.path,)
 
 
 class Loader:
@@ -99,9 +129,10 @@ class Loader:
         tree = self._injected(injection)
         view = _View(tree, self._environment, injection, self._levels)
         changed = _changed_names(self._view, view, injection)
-        outcomes = [_run(view, outcome.start) if outcome.asked & changed else outcome for outcome in self._outcomes] + [
-            _run(view, start) for start in _injected_starts(tree, self.roots)
-        ]
+        outcomes = [
+            _run(view, outcome.start) if outcome.company and outcome.company.asked & changed else outcome
+            for outcome in self._outcomes
+        ] + [_run(view, start) for start in _injected_starts(tree, self.roots)]
         return _closure(view, outcomes, self.roots)
 
     def _injected(self, injection: Injection) -> Tree:
@@ -120,6 +151,7 @@ class _View:
         self.tree, self.injection = tree, injection
         self.systems = Systems(tree, environment, injection, levels)
         self._programs: dict[str, Process] = {}
+        self._companies: dict[_Asked, _Company] = {}
 
     def system(self, path: str) -> System:
         return self.systems.of(path, self.tree.linkage[path])
@@ -129,6 +161,21 @@ class _View:
         if path not in self._programs:
             self._programs[path] = Process(self.system(path), path)
         return self._programs[path]
+
+    def company(self, path: str, within: str) -> _Company:
+        """What the file at `path` loads, opened by the program `within` where that is given and can open it."""
+        system, opener = self.system(path), None
+        if within and self.system(within).abi == system.abi:
+            opener = self.program(within)
+            system = opener.system
+        asked = _asked(system, opener, path)
+        known = self._companies.get(asked) if asked else None
+        if known is not None and not known.mentions(path):
+            return known
+        made = _Company(Process(system, path, within=opener))
+        if asked and not made.mentions(path):
+            self._companies.setdefault(asked, made)
+        return made
 
     @cached_property
     def by_name(self) -> dict[str, list[str]]:
@@ -141,6 +188,20 @@ class _View:
             if linkage.soname:
                 found[linkage.soname][path] = None
         return {name: list(paths) for name, paths in found.items()}
+
+
+_Asked = tuple[System, Process | None, tuple[str, ...], tuple[str, ...], tuple[str, ...], bool]
+
+
+def _asked(system: System, within: Process | None, path: str) -> _Asked | None:
+    """What decides what the file at `path` loads; None where its own name or place has a say in it."""
+    linkage = system.tree.linkage[path]
+    if linkage.soname or linkage.rpath or linkage.runpath or path == system.real:
+        return None
+    preload = (*system.environment.preload, *system.tree.image.tree.ld_so_preload)
+    if "$" in " ".join((*linkage.needed, *linkage.filters, *linkage.auxiliary, *preload)):
+        return None
+    return system, within, linkage.needed, linkage.filters, linkage.auxiliary, "nodeflib" in linkage.flags
 
 
 def _changed_names(before: _View, after: _View, injection: Injection) -> frozenset[str]:
@@ -232,46 +293,37 @@ def _injected_starts(tree: Tree, roots: Roots) -> Iterator[_Start]:
 
 
 def _run(view: _View, start: _Start) -> _Outcome:
-    tree, system = view.tree, view.system(start.path)
-    linkage = tree.linkage[start.path]
-    if start.context in ("entry", "helper") and linkage.interpreter and not tree.file(linkage.interpreter):
-        problem = Problem("interpreter", start.path, linkage.interpreter, root=start.path)
-        return _Outcome(start, (start.path,), frozenset(), {}, (problem,))
-    within = view.program(start.within) if start.within and view.system(start.within).abi == system.abi else None
-    if within is not None:
-        system = within.system
-    process = Process(system, start.path, within=within)
-    chosen = {(item.real, name): found.real for item in process.objects for name, found in item.libraries if found}
-    asked = {name for item in process.objects for name, _ in item.libraries}
-    return _Outcome(
-        start,
-        tuple(item.real for item in process.objects),
-        frozenset(asked),
-        chosen,
-        tuple(_problems(view, start, process)),
-    )
+    tree = view.tree
+    interpreter = tree.linkage[start.path].interpreter
+    if start.context in ("entry", "helper") and interpreter and not tree.file(interpreter):
+        problem = Problem("interpreter", start.path, interpreter, root=start.path)
+        return _Outcome(start, None, (problem,))
+    company = view.company(start.path, start.within)
+    return _Outcome(start, company, tuple(_problems(view, start, company)))
 
 
-def _problems(view: _View, start: _Start, process: Process) -> Iterator[Problem]:
-    host = view.tree.host
+def _problems(view: _View, start: _Start, company: _Company) -> Iterator[Problem]:
+    host, process = view.tree.host, company.process
     for miss in process.misses:
+        path = start.path if miss.object is process.main else miss.object.real
         yield Problem(
             "library",
-            miss.object.real,
+            path,
             miss.name,
-            injected=miss.object.real in host,
+            injected=path in host,
             searched=miss.object.plan.searched,
             root=start.path,
             context=start.context,
         )
-    for missed in process.version_misses():
+    own = process.absent_versions(view.tree.linkage[start.path])
+    for path, name, provider, version in (*((start.path, *absent) for absent in own), *company.absent):
         yield Problem(
             "version",
-            missed.object.real,
-            missed.name,
-            missed.version,
-            missed.provider.opened,
-            injected=missed.object.real in host or missed.provider.real in host,
+            path,
+            name,
+            version,
+            provider.opened,
+            injected=path in host or provider.real in host,
             root=start.path,
             context=start.context,
         )
@@ -280,12 +332,10 @@ def _problems(view: _View, start: _Start, process: Process) -> Iterator[Problem]
 def _closure(view: _View, outcomes: list[_Outcome], roots: Roots) -> Closure:
     outcomes = sorted(outcomes, key=_rank)
     reaches: dict[str, Reach] = {}
-    chosen: dict[tuple[str, str], str] = {}
+    chosen = _chosen(outcomes)
     for outcome in outcomes:
         for path in outcome.loaded:
             reaches.setdefault(path, outcome.start.reach)
-        for key, path in outcome.chosen.items():
-            chosen.setdefault(key, path)
     if roots.everything:
         reaches |= {record.path: "entry" for record in view.tree.image.files}
     problems, contextual = _sorted_out(view, outcomes, chosen)
@@ -300,6 +350,21 @@ def _closure(view: _View, outcomes: list[_Outcome], roots: Roots) -> Closure:
         loaded={outcome.start.path: outcome.loaded for outcome in reversed(outcomes)},
         libcs=frozenset(path for path in reaches if posixpath.basename(path).startswith(("libc.so.6", "libc-2."))),
     )
+
+
+def _chosen(outcomes: list[_Outcome]) -> dict[tuple[str, str], str]:
+    chosen: dict[tuple[str, str], str] = {}
+    told: set[_Company] = set()
+    for outcome in outcomes:
+        if outcome.company is None:
+            continue
+        for name, path in outcome.company.found:
+            chosen.setdefault((outcome.start.path, name), path)
+        if outcome.company not in told:
+            told.add(outcome.company)
+            for key, path in outcome.company.chosen.items():
+                chosen.setdefault(key, path)
+    return chosen
 
 
 def _rank(outcome: _Outcome) -> tuple[int, int]:

@@ -14,13 +14,15 @@ _CHAIN_LIMIT = 128
 class Object:
     """A loaded file (a link_map of glibc, a dso of musl)."""
 
-    __slots__ = ("_chain", "_plan", "libraries", "linkage", "loader", "opened", "real", "reason", "system")
+    __slots__ = ("_chain", "_plan", "defined", "libraries", "linkage", "loader", "opened", "real", "reason", "system")
 
     def __init__(
         self, system: System, opened: str, real: str, linkage: Linkage, loader: "Object | None", reason: str = ""
     ) -> None:
         self.system, self.opened, self.real, self.linkage, self.loader = system, opened, real, linkage, loader
         self.reason = reason
+        self.defined = system.defined(real)
+        """Symbol versions."""
         self.libraries: list[tuple[str, Object | None]] = []
         """Names it asks for with what they became, in order."""
         self._chain: tuple[tuple[str, tuple[str, ...]], ...] | None = None
@@ -159,22 +161,24 @@ class Process:
         return found
 
     def version_misses(self) -> list[VersionMiss]:
-        """Versions that are not there, as _dl_check_map_versions finds them.
+        """Versions that are not there, as _dl_check_map_versions finds them."""
+        return [VersionMiss(item, *each) for item in self.objects for each in self.absent_versions(item.linkage)]
+
+    def absent_versions(self, linkage: Linkage) -> list[tuple[str, Object, str]]:
+        """Name, provider and version of what one of these objects needs and does not find.
 
         A provider without any version definition passes ("no version information available" is a mere warning), and
         so does a weak reference. musl checks no versions.
         """
+        absent: list[tuple[str, Object, str]] = []
         if self.system.kind == "musl":
-            return []
-        missed: list[VersionMiss] = []
-        names, within, missing_versions = self._names, self.within, self.system.missing_versions
-        for item in self.objects:
-            for need in item.linkage.verneed:
-                provider = names.get(need.library)
-                if provider is None and within is not None:
-                    provider = within.loaded(need.library)
-                if provider is not None and provider.linkage.verdef:
-                    absent = missing_versions(item.real, need, provider.real)
-                    if absent:
-                        missed += [VersionMiss(item, need.library, provider, version) for version in absent]
-        return missed
+            return absent
+        names, within = self._names, self.within
+        for need in linkage.verneed:
+            provider = names.get(need.library)
+            if provider is None and within is not None:
+                provider = within.loaded(need.library)
+            if provider is not None and not provider.defined.issuperset(need.versions) and provider.defined:
+                missing = (v for v in need.versions if v not in provider.defined and v not in need.weak)
+                absent += [(need.library, provider, version) for version in missing]
+        return absent

@@ -17,7 +17,7 @@ _WRAPPERS = frozenset({
     "micromamba", "mpiexec", "mpirun", "nice", "nohup", "numactl", "setarch", "setpriv", "setsid", "srun", "stdbuf",
     "su-exec", "sudo", "taskset", "time", "timeout", "tini", "tini-static", "unshare", "xvfb-run",
 })  # fmt: skip
-_PYTHON = re.compile(r"(?:python|pypy)(\d+(?:\.\d+)?)?[a-z]*(?:\.exe)?")
+_PYTHON = r"(?:python|pypy)(\d+(?:\.\d+)?)?[a-z]*(?:\.exe)?"
 _OPERATORS = frozenset({"&&", "||", ";", "|", "&", "(", ")", "{", "}", "!", "then", "do", "else", "if", "while"})
 _DEPTH = 16
 
@@ -157,7 +157,8 @@ class _Search:
     def imports(self) -> Iterator[str]:
         """Shared libraries below the module directories of the Pythons that were found."""
         pythons = [posixpath.basename(path) for path in self.found]
-        matches = [match for match in map(_PYTHON.fullmatch, pythons) if match]
+        named = [name for name in pythons if name.startswith(("python", "pypy"))]
+        matches = [match for name in named if (match := re.fullmatch(_PYTHON, name))]
         if not matches:
             return
         for path, linkage in self._tree.linkage.items():
@@ -168,14 +169,14 @@ class _Search:
                 yield path
 
 
-_VERSION_IN_PATH = re.compile(r"/(?:python|pypy)(\d+\.\d+)/")
-_VERSION_IN_NAME = re.compile(r"\.cpython-(\d)(\d+)")
+_VERSION_IN_PATH = r"/(?:python|pypy)(\d+\.\d+)/"
+_VERSION_IN_NAME = r"\.cpython-(\d)(\d+)"
 
 
 def python_fits(version: str, path: str) -> bool:
     """Whether a Python of `version` ("3.11", "3" or unknown "") can load the module at `path`, by its names."""
-    named = _VERSION_IN_NAME.search(posixpath.basename(path))
-    directory = _VERSION_IN_PATH.search(path)
+    named = re.search(_VERSION_IN_NAME, posixpath.basename(path))
+    directory = re.search(_VERSION_IN_PATH, path)
     found = f"{named[1]}.{named[2]}" if named else directory[1] if directory else ""
     if not found or not version:
         return True

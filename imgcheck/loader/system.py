@@ -8,14 +8,14 @@ import itertools
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal
 
 from msgspec import Struct
 
 from imgcheck import versions
-from imgcheck.documents.facts import Linkage, Verneed
+from imgcheck.documents.facts import Linkage
 from imgcheck.documents.image import CacheEntry
 from imgcheck.loader.abi import Abi, abi_of
 from imgcheck.loader.environment import Environment
@@ -25,13 +25,13 @@ from imgcheck.loader.tree import Tree
 CACHE = "/etc/ld.so.cache"
 
 _MUSL_DIRECTORIES = ("/lib", "/usr/local/lib", "/usr/lib")
-_MUSL_NAME = re.compile(r"ld-musl-([\w-]+)\.so\.1")
+_MUSL_NAME = r"ld-musl-([\w-]+)\.so\.1"
 # Library names that musl is itself, whatever follows the dot.
-_MUSL_SELF = re.compile(r"lib(c|pthread|rt|m|dl|util|xnet)\.")
-_LIBC_FILE = re.compile(r"libc-(2\.\d+)\.so")
-_TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
+_MUSL_SELF = r"lib(c|pthread|rt|m|dl|util|xnet)\."
+_LIBC_FILE = r"libc-(2\.\d+)\.so"
+_TOKEN = r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))"
 # musl replaces the bare name whatever follows it.
-_MUSL_TOKEN = re.compile(r"\$(?:\{ORIGIN\}|ORIGIN)")
+_MUSL_TOKEN = r"\$(?:\{ORIGIN\}|ORIGIN)"
 _HWCAPS = "glibc-hwcaps/"
 _HWCAP_EXTENSION = 1 << 62
 _LEGACY_UNTIL = "2.37"
@@ -51,11 +51,17 @@ class Found(Struct, frozen=True):
     """The rule that led there: `RPATH of FILE`, `RUNPATH`, `LD_LIBRARY_PATH`, `ld.so.cache`, `default directory`."""
 
 
+Place = tuple[str, Mapping[str, str]]
+"""A directory that holds ELF files, with the table of them."""
+
+
 class Step(Struct, frozen=True):
     """Directories sought for one reason; none for the cache."""
 
     reason: str
     directories: tuple[str, ...]
+    places: Sequence[Place] = ()
+    """Those that hold ELF files at all, in the order of the search."""
 
 
 class Plan(Struct):
@@ -90,12 +96,10 @@ class System:
         self.tree, self.interpreter, self.abi, self.environment = tree, interpreter, abi, environment
         self.injection, self.levels = injection, levels
         self.real = tree.file(interpreter) if interpreter else ""
-        musl = _MUSL_NAME.fullmatch(posixpath.basename(interpreter))
-        self.kind: Literal["glibc", "musl"] = "musl" if musl else "glibc"
-        self._musl_architecture = musl[1] if musl else ""
+        self._musl_architecture = _musl_architecture(interpreter)
+        self.kind: Literal["glibc", "musl"] = "musl" if self._musl_architecture else "glibc"
         self._plans: dict[PlanKey, Plan] = {}
-        self._places: dict[tuple[str, ...], list[tuple[str, Mapping[str, str]]]] = {}
-        self._versions: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        self._places: dict[tuple[str, ...], list[Place]] = {}
         self._defined: dict[str, frozenset[str]] = {}
         self._expanded: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {}
 
@@ -186,7 +190,7 @@ class System:
 
     def is_self(self, name: str) -> bool:
         """Musl alone: whether the loader takes `name` for itself, whatever lies in the file system."""
-        return self.kind == "musl" and bool(_MUSL_SELF.match(name))
+        return self.kind == "musl" and bool(re.match(_MUSL_SELF, name))
 
     def expand(self, text: str, origin: str) -> str:
         """`text` with $ORIGIN, $LIB and $PLATFORM replaced, relative paths taken from the working directory."""
@@ -198,14 +202,14 @@ class System:
             return self.defaults[0].lstrip("/") if token == "LIB" else self.abi.platform
 
         pattern = _MUSL_TOKEN if self.kind == "musl" else _TOKEN
-        expanded = pattern.sub(value, text) if "$" in text else text
+        expanded = re.sub(pattern, value, text) if "$" in text else text
         return posixpath.join(self.environment.working_directory, expanded).rstrip("/") or "/"
 
     def directories(self, paths: tuple[str, ...], origin: str) -> tuple[str, ...]:
         """`paths` of an RPATH or RUNPATH, expanded. musl drops all of them where one has a token besides $ORIGIN."""
         key = (paths, origin)
         if key not in self._expanded:
-            dropped = self.kind == "musl" and any("$" in _MUSL_TOKEN.sub("", path) for path in paths)
+            dropped = self.kind == "musl" and any("$" in re.sub(_MUSL_TOKEN, "", path) for path in paths)
             self._expanded[key] = () if dropped else tuple(dict.fromkeys(self.expand(path, origin) for path in paths))
         return self._expanded[key]
 
@@ -221,20 +225,33 @@ class System:
     def _glibc_steps(
         self, chain: tuple[tuple[str, tuple[str, ...]], ...], runpath: tuple[str, ...], nodeflib: bool
     ) -> list[Step]:
-        steps = [] if runpath else [Step(f"RPATH of {path}", directories) for path, directories in chain]
+        steps = [] if runpath else [self._step(f"RPATH of {path}", directories) for path, directories in chain]
         if self.library_path:
-            steps.append(Step("LD_LIBRARY_PATH", self.library_path))
+            steps.append(self._step("LD_LIBRARY_PATH", self.library_path))
         if runpath:
-            steps.append(Step("RUNPATH", runpath))
+            steps.append(self._step("RUNPATH", runpath))
         steps.append(Step("ld.so.cache", ()))
         if not nodeflib:
-            steps.append(Step("default directory", self.defaults))
+            steps.append(self._step("default directory", self.defaults))
         return steps
 
     def _musl_steps(self, chain: tuple[tuple[str, tuple[str, ...]], ...]) -> list[Step]:
-        steps = [Step("LD_LIBRARY_PATH", self.library_path)] if self.library_path else []
-        steps += [Step(f"RPATH of {path}", directories) for path, directories in chain]
-        return [*steps, Step("default directory", self.defaults)]
+        steps = [self._step("LD_LIBRARY_PATH", self.library_path)] if self.library_path else []
+        steps += [self._step(f"RPATH of {path}", directories) for path, directories in chain]
+        return [*steps, self._step("default directory", self.defaults)]
+
+    def _step(self, reason: str, directories: tuple[str, ...]) -> Step:
+        places = self._places.get(directories)
+        if places is None:
+            places = self._places[directories] = self._tables(directories)
+        return Step(reason, directories, places)
+
+    def _tables(self, directories: tuple[str, ...]) -> list[Place]:
+        present = self.tree.components
+        subs = [sub for sub in self.subdirectories if present.issuperset(sub.split("/"))]
+        subs.append("")
+        places = [f"{directory}/{sub}" if sub else directory for directory in directories for sub in subs]
+        return [(place, table) for place in places if (table := self.tree.table(place))]
 
     @cached_property
     def library_path(self) -> tuple[str, ...]:
@@ -257,34 +274,14 @@ class System:
 
     def _find(self, name: str, plan: Plan) -> Found | None:
         for step in plan.steps:
-            if step.directories:
-                found = self._in_directories(name, step)
-            else:
-                found = self._in_cache(name, plan.ignores_defaults)
-            if found is not None:
+            for place, table in step.places:
+                path = table.get(name, "")
+                # A file of another class or machine is passed over in silence; the search goes on.
+                if path and self._fits(self.tree.linkage[path]):
+                    return Found(_join(place, name), path, step.reason)
+            if not step.directories and (found := self._in_cache(name, plan.ignores_defaults)):
                 return found
         return None
-
-    def _in_directories(self, name: str, step: Step) -> Found | None:
-        for place, table in self._tables(step.directories):
-            path = table.get(name, "")
-            # A file of another class or machine is passed over in silence; the search goes on.
-            if path and self._fits(self.tree.linkage[path]):
-                return Found(_join(place, name), path, step.reason)
-        return None
-
-    def _tables(self, directories: tuple[str, ...]) -> list[tuple[str, Mapping[str, str]]]:
-        """The places of `directories` that hold ELF files at all, in the order of the search."""
-        found = self._places.get(directories)
-        if found is None:
-            present = self.tree.components
-            subs = [sub for sub in self.subdirectories if present.issuperset(sub.split("/"))]
-            subs.append("")
-            places = [f"{directory}/{sub}" if sub else directory for directory in directories for sub in subs]
-            found = self._places[directories] = [
-                (place, table) for place in places if (table := self.tree.table(place))
-            ]
-        return found
 
     def _in_cache(self, name: str, ignores_defaults: bool) -> Found | None:
         opened = self.cache.get(name, "")
@@ -293,17 +290,12 @@ class System:
         path = self.tree.file(opened)
         return Found(opened, path, "ld.so.cache") if path and self._fits(self.tree.linkage[path]) else None
 
-    def missing_versions(self, path: str, need: Verneed, provider: str) -> tuple[str, ...]:
-        """The versions of `need` of file `path` that file `provider` does not define, weak ones excepted."""
-        key = (path, need.library, provider)
-        missing = self._versions.get(key)
-        if missing is None:
-            present = self._defined.get(provider)
-            if present is None:
-                present = self._defined[provider] = frozenset(self.tree.linkage[provider].verdef)
-            absent = [version for version in need.versions if version not in present]
-            missing = self._versions[key] = tuple(v for v in absent if v not in frozenset(need.weak))
-        return missing
+    def defined(self, path: str) -> frozenset[str]:
+        """The symbol versions that file `path` defines."""
+        found = self._defined.get(path)
+        if found is None:
+            found = self._defined[path] = frozenset(self.tree.linkage[path].verdef)
+        return found
 
     def at_path(self, name: str, origin: str) -> Found | None:
         """The library that a name with a slash names."""
@@ -321,7 +313,7 @@ def glibc_version(path: str, libc: Linkage) -> str:
 
     A release may add no node to libc.so.6, so that the node can be one release behind. Empty where it has none.
     """
-    named = _LIBC_FILE.fullmatch(posixpath.basename(path))
+    named = re.fullmatch(_LIBC_FILE, posixpath.basename(path))
     if named:
         return named[1]
     names = (name.removeprefix("GLIBC_") for name in libc.verdef if name.startswith("GLIBC_"))
@@ -329,8 +321,12 @@ def glibc_version(path: str, libc: Linkage) -> str:
     return ".".join(map(str, max(numbers))) if numbers else ""
 
 
-def _is_musl(interpreter: str) -> bool:
-    return bool(_MUSL_NAME.fullmatch(posixpath.basename(interpreter)))
+def _musl_architecture(interpreter: str) -> str:
+    """The architecture in the name of musl's loader; empty for another loader."""
+    name = posixpath.basename(interpreter)
+    # Hardly a loader is musl's, and making the expression takes longer than many an image's whole search.
+    named = re.fullmatch(_MUSL_NAME, name) if name.startswith("ld-musl-") else None
+    return named[1] if named else ""
 
 
 class Systems:
@@ -346,7 +342,7 @@ class Systems:
         for linkage in tree.linkage.values():
             if linkage.interpreter:
                 self._interpreters[linkage.machine, linkage.elf_class][linkage.interpreter] += 1
-        self._has_musl = any(_is_musl(name) for asked in self._interpreters.values() for name in asked)
+        self._has_musl = any(_musl_architecture(name) for asked in self._interpreters.values() for name in asked)
         self._preferred: dict[tuple[str, int, bool], str] = {}
 
     def of(self, path: str, linkage: Linkage) -> System:
@@ -370,7 +366,7 @@ class Systems:
     def _most_asked(self, machine: str, elf_class: int, musl_first: bool) -> str:
         asked = self._interpreters[machine, elf_class]
         present = [name for name in sorted(asked, key=lambda name: -asked[name]) if self._tree.file(name)]
-        musl = [name for name in present if _is_musl(name)]
+        musl = [name for name in present if _musl_architecture(name)]
         glibc = [name for name in present if name not in musl]
         preferred = (musl or glibc) if musl_first else (glibc or musl)
         return preferred[0] if preferred else abi_of(machine, elf_class).interpreter

@@ -20,7 +20,7 @@ _DEEPEST = 100
 _DEFAULTS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _NOTHING: Mapping[str, str] = {}
 # Names come from hostile images: a longer run of digits counts in pieces.
-_RUNS = re.compile(r"[0-9]{1,100}|[^0-9]", re.DOTALL)
+_RUNS = r"[0-9]{1,100}|[^0-9]"
 
 
 class Tree:
@@ -185,7 +185,7 @@ class Tree:
 
 def version_key(name: str) -> tuple[tuple[int, int], ...]:
     """Sorts file names as ldconfig does: runs of digits by value, and after other characters (_dl_cache_libcmp)."""
-    parts = _RUNS.findall(name)
+    parts = re.findall(_RUNS, name)
     return tuple((1, int(part)) if part.isdigit() else (0, ord(part)) for part in parts)
 
 

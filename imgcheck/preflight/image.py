@@ -6,8 +6,8 @@ No pathlib: importing it takes a tenth of a preflight.
 import os
 from typing import TYPE_CHECKING, Literal, Union
 
-from imgcheck.documents import ImageProfile, decode
-from imgcheck.documents.codec import read_document
+from imgcheck.documents import ImageProfile
+from imgcheck.documents.codec import open_document
 from imgcheck.errors import ImgcheckError
 from imgcheck.preflight import kept
 
@@ -39,8 +39,8 @@ def find_profile(reference: str, inputs: dict[str, str]) -> ImageProfile | None:
     beside = path + SUFFIX
     for place, name in ((path, reference), (beside, beside)):
         inputs[place] = kept.fingerprint(place)
-        if (data := read_document(place)) is not None:
-            return decode(data, ImageProfile, name)
+        if (profile := open_document(place, ImageProfile, name)) is not None:
+            return profile
     return None
 
 

@@ -112,7 +112,7 @@ def _checked(task: Task, profile: ImageProfile, directory: str, case: _Case) -> 
 
     host = host_of(task.host, directory, case.inputs, case.rules, task.knowledge)
     request = Request(runtimes=task.runtimes, command=task.command, require_gpu=task.require_gpu)
-    # Who holds its answer wants no digest of the knowledge, for which every data file would be read.
+    # Who holds its answer wants no digest of the knowledge, for which every data file would be read, nor fingerprints.
     report = check(profile, (host,), request, task.knowledge, digests=False)
     return words.outcome_of(report, task.requeue), words.report_lines(report, task.reference)
 

@@ -3,8 +3,6 @@
 import re
 import unicodedata
 
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
-
 
 def safe(text: str) -> str:
     r"""`text` with everything that could steer a terminal or mislead a reader written as `\xNN` or `\uNNNN`.
@@ -33,4 +31,4 @@ def _escape(character: str) -> str:
 
 def placeholders(text: str) -> str:
     """A catalogue's text without a finding to fill it: `{library}` reads `<library>`."""
-    return _PLACEHOLDER.sub(r"<\1>", text)
+    return re.sub(r"\{(\w+)\}", r"<\1>", text)

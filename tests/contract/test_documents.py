@@ -9,6 +9,8 @@ import jsonschema
 import pytest
 
 from demo.build import LAYOUT
+from imgcheck.documents import HostProfile, decode
+from imgcheck.errors import DocumentError
 from tests.end_to_end.command import imgcheck
 from tests.tools import CHECKOUT
 
@@ -97,3 +99,18 @@ def test_newer_minor_version_is_read_and_its_new_fields_ignored(documents: dict[
     host = tmp_path / "host.json"
     host.write_text(json.dumps(documents["host"] | {"schema_version": "1.99", "new_field": {"a": 1}}))
     assert imgcheck("image", f"oci:{LAYOUT}", "--host-probe", host).returncode == 1
+
+
+def test_the_place_of_a_documents_kind_does_not_matter_but_its_absence_does() -> None:
+    host = {"schema_version": "1.0", "name": "node"}
+    assert decode(json.dumps(host | {"kind": "host"}).encode(), HostProfile, "HOST").name == "node"
+    for data, why in ((host, "it has no `kind`"), (host | {"kind": "image"}, "its kind is 'image'")):
+        with pytest.raises(DocumentError, match=rf"HOST: not a host profile of imgcheck; {why}"):
+            decode(json.dumps(data).encode(), HostProfile, "HOST")
+
+
+def test_of_a_newer_major_version_its_age_is_told_whatever_else_is_wrong() -> None:
+    for extra in ({}, {"name": 3}):
+        data = json.dumps({"kind": "host", "schema_version": "2.0", "name": "node"} | extra).encode()
+        with pytest.raises(DocumentError, match=r"schema version '2\.0' is newer"):
+            decode(data, HostProfile, "HOST")
