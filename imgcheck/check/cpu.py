@@ -87,9 +87,10 @@ def check(context: Context) -> Answers:
     answers = Answers()
     host = _Host(context)
     code = list(_code(context, host))
-    trapping = _illegal(context, host, code, answers)
+    unread = _unread(context)
+    trapping = _illegal(context, host, code, unread, answers)
     # A file that ends in SIGILL anyway need not be doubted for its newer extensions too.
-    _undecided(context, host, [each for each in code if each[0].path not in trapping], answers)
+    _undecided(context, host, [each for each in code if each[0].path not in trapping], unread, answers)
     _refused(context, host, answers)
     _unused(context, host, code, answers)
     return answers
@@ -160,12 +161,13 @@ def _needs(
             yield _Need(record, isa, tuple(uses[name] for name in order))
 
 
-def _illegal(context: Context, host: _Host, code: list, answers: Answers) -> set[str]:
+def _illegal(context: Context, host: _Host, code: list, unread: str, answers: Answers) -> set[str]:
     """CPU001; returns the files whose code traps."""
     trapping = [need for need in map(_only_trapping(host), _needs(host, code, "required", False)) if need.uses]
     findings = list(_grouped(context, host, "CPU001", "fail", trapping))
     fine = f"{host.name} has every extension that the code requires" if host.features is not None else _BASELINE
-    answers.conclude("CPU001", findings, fine, _open(context, host, _needs(host, code, "required", None)))
+    unknown = unread or _open(context, host, _needs(host, code, "required", None))
+    answers.conclude("CPU001", findings, fine, unknown)
     return {need.record.path for need in trapping}
 
 
@@ -179,7 +181,7 @@ def _only_trapping(host: _Host):
     return kept
 
 
-def _undecided(context: Context, host: _Host, code: list, answers: Answers) -> None:
+def _undecided(context: Context, host: _Host, code: list, unread: str, answers: Answers) -> None:
     """CPU002."""
     needs = list(_needs(host, code, "unknown", False))
     findings = list(_grouped(context, host, "CPU002", "risk", needs))
@@ -190,7 +192,8 @@ def _undecided(context: Context, host: _Host, code: list, answers: Answers) -> N
     merged = list({finding.subject: finding for finding in reversed(findings)}.values())[::-1]
     fine = "no undecided use of an extension that this CPU lacks" if host.features is not None else _BASELINE
     limited = _limited(context, code)
-    answers.conclude("CPU002", merged, fine + limited, _open(context, host, _needs(host, code, "unknown", None)))
+    unknown = unread or _open(context, host, _needs(host, code, "unknown", None))
+    answers.conclude("CPU002", merged, fine + limited, unknown)
 
 
 def _limited(context: Context, code: list) -> str:
@@ -281,9 +284,7 @@ def _evidence(context: Context, host: _Host, need: _Need) -> Evidence:
 
 
 def _open(context: Context, host: _Host, open_needs: Iterable[_Need]) -> str:
-    """Why it is open whether the CPU has what reached code needs; "" where it is not."""
-    if unread := _unread(context):
-        return unread
+    """Why it is open whether the CPU has what reached code that was read needs; "" where it is not."""
     reached = [need for need in open_needs if context.closure.reach(need.record.path) in ("entry", "import")]
     if host.features is not None or not reached:
         return ""
@@ -300,9 +301,9 @@ def _unread(context: Context) -> str:
     machines: dict[str, bool] = {}
     damaged = []
     for record in context.image.files:
-        facts = context.image.facts(record)
         if context.closure.reach(record.path) not in ("entry", "import"):
             continue
+        facts = context.image.facts(record)
         if facts.error and facts.isa is None:
             damaged.append(record.path)
         elif facts.linkage and facts.linkage.type in ("executable", "shared"):

@@ -89,8 +89,10 @@ class MpiRules(Data, frozen=True, dict=True):
 
     def abi_of(self, soname: str, markers: Iterable[str]) -> Abi | None:
         """The interface behind a soname, where `markers` are the symbol groups of the library or of its user."""
-        found = set(markers)
         named = self._named(soname)
+        if not named:
+            return None
+        found = set(markers)
         return next((a for a in named if (not a.marker or a.marker in found) and a.without not in found), None)
 
     def _named(self, soname: str) -> tuple[Abi, ...]:

@@ -13,7 +13,7 @@ from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.closure import Closure, Context, Problem
 from imgcheck.loader.environment import Environment, environment_of
 from imgcheck.loader.injection import Injection, injection_for
-from imgcheck.loader.process import Process
+from imgcheck.loader.process import Object, Process
 from imgcheck.loader.roots import Roots, find_roots, python_fits
 from imgcheck.loader.system import System, Systems
 from imgcheck.loader.tree import Tree
@@ -51,22 +51,31 @@ class _Start(Struct, frozen=True):
     """The program that opens it, where that is known."""
 
 
+_Absent = tuple[str, str, Object, str]
+"""A file, the library that it asks for, the object that became of that, and the symbol version that this lacks."""
+
+
 class _Company:
     """What a file loads besides itself, by `process`, which another file began that asks for the same."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         main, *others = process.objects
-        self.loaded = tuple(item.real for item in others)
+        self.loaded = tuple([item.real for item in others])
         """Canonical paths in ld.so's order."""
-        self.asked = frozenset(name for item in process.objects for name, _ in item.libraries)
-        """Every name that was asked for."""
         self.found = [(name, found.real) for name, found in main.libraries if found]
         """What the names that the file itself asks for became."""
         self.chosen = {(item.real, name): found.real for item in others for name, found in item.libraries if found}
         """What became of those of all others, as Closure.chosen."""
-        self.absent = [(item.real, *each) for item in others for each in process.absent_versions(item.linkage)]
+        self.absent: list[_Absent] = [
+            (item.real, *each) for item in others for each in process.absent_versions(item.linkage)
+        ]
         """Symbol versions that the others miss."""
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """Every name that was asked for."""
+        return frozenset(name for item in self.process.objects for name, _ in item.libraries)
 
     def mentions(self, path: str) -> bool:
         """Whether the file at `path` has a part in it: then it means another file to each one that begins it."""
@@ -198,8 +207,7 @@ def _asked(system: System, within: Process | None, path: str) -> _Asked | None:
     linkage = system.tree.linkage[path]
     if linkage.soname or linkage.rpath or linkage.runpath or path == system.real:
         return None
-    preload = (*system.environment.preload, *system.tree.image.tree.ld_so_preload)
-    if "$" in " ".join((*linkage.needed, *linkage.filters, *linkage.auxiliary, *preload)):
+    if "$" in " ".join(linkage.needed + linkage.filters + linkage.auxiliary + system.preload):
         return None
     return system, within, linkage.needed, linkage.filters, linkage.auxiliary, "nodeflib" in linkage.flags
 
@@ -238,8 +246,9 @@ def _programs(tree: Tree, roots: Roots, environment: Environment) -> Iterator[_S
         yield _Start(path, "entry" if _is_program(tree, path) else "library", "entry")
     in_path = {tree.canonical(directory) for directory in environment.path}
     linked = {target for directory in in_path for target in tree.table(directory).values()}
+    entries = set(roots.entries)
     for path in tree.linkage:
-        if path not in roots.entries and _is_program(tree, path):
+        if path not in entries and _is_program(tree, path):
             outside: Reach = "path" if path in linked else "unreached"
             context: Context = "entry" if path in linked else "helper"
             yield _Start(path, context, "entry" if roots.everything else outside)
@@ -253,7 +262,7 @@ def _is_program(tree: Tree, path: str) -> bool:
 
 def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[_Start]:
     """Python extension modules in their interpreter, and the other libraries of its packages behind them."""
-    pythons = [path for path in view.tree.linkage if posixpath.basename(path).startswith(_PYTHON)]
+    pythons = [path for path in view.tree.linkage if path.rpartition("/")[2].startswith(_PYTHON)]
     pythons = [path for path in pythons if _is_program(view.tree, path)]
     pythons.sort(key=lambda path: path not in roots.entries)
     imports = set(roots.imports)
@@ -277,9 +286,9 @@ def _libraries(view: _View, roots: Roots, covered: set[str]) -> Iterator[_Start]
     """Libraries that nothing loaded so far: first those that no other names, since they load the rest."""
     left = [path for path, linkage in view.tree.linkage.items() if path not in covered]
     named = {name for path in left for name in view.tree.linkage[path].needed}
-    inner = [p for p in left if {view.tree.linkage[p].soname, posixpath.basename(p)} & named]
+    inner = {p: None for p in left if view.tree.linkage[p].soname in named or p.rpartition("/")[2] in named}
     imports = set(roots.imports)
-    for path in (*(p for p in left if p not in set(inner)), *inner):
+    for path in (*(p for p in left if p not in inner), *inner):
         reach: Reach = "entry" if roots.everything else "import" if path in imports else "unreached"
         yield _Start(path, "library", reach)
 
@@ -299,11 +308,15 @@ def _run(view: _View, start: _Start) -> _Outcome:
         problem = Problem("interpreter", start.path, interpreter, root=start.path)
         return _Outcome(start, None, (problem,))
     company = view.company(start.path, start.within)
-    return _Outcome(start, company, tuple(_problems(view, start, company)))
+    absent = company.process.absent_versions(tree.linkage[start.path])
+    if not (absent or company.absent or company.process.misses):
+        return _Outcome(start, company, ())
+    absent_everywhere = [*((start.path, *each) for each in absent), *company.absent]
+    return _Outcome(start, company, tuple(_problems(view, start, company.process, absent_everywhere)))
 
 
-def _problems(view: _View, start: _Start, company: _Company) -> Iterator[Problem]:
-    host, process = view.tree.host, company.process
+def _problems(view: _View, start: _Start, process: Process, absent: Iterable[_Absent]) -> Iterator[Problem]:
+    host = view.tree.host
     for miss in process.misses:
         path = start.path if miss.object is process.main else miss.object.real
         yield Problem(
@@ -315,8 +328,7 @@ def _problems(view: _View, start: _Start, company: _Company) -> Iterator[Problem
             root=start.path,
             context=start.context,
         )
-    own = process.absent_versions(view.tree.linkage[start.path])
-    for path, name, provider, version in (*((start.path, *absent) for absent in own), *company.absent):
+    for path, name, provider, version in absent:
         yield Problem(
             "version",
             path,

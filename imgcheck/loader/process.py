@@ -94,7 +94,7 @@ class Process:
         self._add(self.main)
         if within is None:
             self._add_interpreter()
-            for name in (*system.environment.preload, *system.tree.image.tree.ld_so_preload):
+            for name in system.preload:
                 self._load(name, self.main)
         self._load_dependencies()
 
@@ -137,7 +137,7 @@ class Process:
             known = self.within.loaded(name)
         if known is not None:
             return known
-        if self.system.is_self(name):
+        if self.system.kind == "musl" and self.system.is_self(name):
             return self._interpreter_as(name)
         if "/" in name:
             found = self.system.at_path(name, requester.origin)

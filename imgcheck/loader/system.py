@@ -95,6 +95,8 @@ class System:
     ) -> None:
         self.tree, self.interpreter, self.abi, self.environment = tree, interpreter, abi, environment
         self.injection, self.levels = injection, levels
+        self.preload = (*environment.preload, *tree.image.tree.ld_so_preload)
+        """Names that are loaded before all others."""
         self.real = tree.file(interpreter) if interpreter else ""
         self._musl_architecture = _musl_architecture(interpreter)
         self.kind: Literal["glibc", "musl"] = "musl" if self._musl_architecture else "glibc"
@@ -189,8 +191,8 @@ class System:
         return linkage.machine == self.abi.machine and linkage.elf_class == self.abi.elf_class
 
     def is_self(self, name: str) -> bool:
-        """Musl alone: whether the loader takes `name` for itself, whatever lies in the file system."""
-        return self.kind == "musl" and bool(re.match(_MUSL_SELF, name))
+        """Of musl: whether the loader takes `name` for itself, whatever lies in the file system."""
+        return bool(re.match(_MUSL_SELF, name))
 
     def expand(self, text: str, origin: str) -> str:
         """`text` with $ORIGIN, $LIB and $PLATFORM replaced, relative paths taken from the working directory."""
