@@ -1,13 +1,14 @@
 """Confirms candidates: an instruction counts only if it begins where decoding from a function's start arrives."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import iced_x86 as iced
 import numpy as np
 
-from imgcheck.binaries.isa.layout import Functions, Layout
-from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings, needs
-from imgcheck.binaries.isa.x86.screen import Candidates
+from imgcheck.binaries.isa.layout import Functions, Layout, distinct
+from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, VECTOR, Encodings, needs
+from imgcheck.binaries.isa.x86.screen import Candidates, joined
 
 _PREFIX_BYTES = np.zeros(256, bool)
 _PREFIX_BYTES[[0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3, *range(0x40, 0x50)]] = True
@@ -91,14 +92,48 @@ def boundaries(layout: Layout, starts: np.ndarray, ends: np.ndarray, bits: int) 
 def confirm(
     layout: Layout, candidates: Candidates, functions: Functions, chosen: np.ndarray, bits: int, table: Encodings
 ) -> Candidates:
-    """Those of `candidates` in the `chosen` functions that are instructions, by the address of their first byte."""
+    """Those of `candidates` in the `chosen` functions that are instructions, by the address of their first byte.
+
+    Each candidate lies in one of these functions, and each of them holds one. Of those that need no more than the
+    baseline not all are told: no function is without one, or without vector code, that has any.
+    """
+    if not len(candidates):
+        return candidates
     starts, ends = functions.start[chosen], functions.end[chosen]
-    if len(candidates):  # no function is decoded further than behind its last candidate
-        last = candidates.address[np.searchsorted(candidates.address, ends) - 1]
-        ends = np.minimum(ends, last + _LONGEST)
-    begin = boundaries(layout, starts, ends, bits)
-    if not len(begin) or not len(candidates):
-        return candidates.take(np.empty(0, np.int64))
+    first = np.searchsorted(candidates.address, starts)
+    last = np.append(first[1:], len(candidates)) - 1
+    ends = np.minimum(ends, candidates.address[last] + _LONGEST)
+    stops = np.minimum(ends, _far_enough(candidates, first) + _LONGEST)
+    holder = np.repeat(np.arange(len(first)), last - first + 1)
+    near = candidates.address < stops[holder]
+    begin = boundaries(layout, starts, stops, bits)
+    found = _beginning(layout, candidates.take(near), begin, bits, table)
+    # Where the first that seemed to need the baseline is no instruction, decoding goes on where it stopped.
+    settled = np.zeros(len(starts), bool)
+    telling = table.holding(*BASELINE, *VECTOR)[found.set]
+    settled[np.searchsorted(starts, found.address[telling], side="right") - 1] = True
+    far = ~near & ~settled[holder]
+    if not far.any():
+        return found
+    open_ = distinct(holder[far])
+    resumed = begin[np.searchsorted(begin, stops[open_]) - 1]
+    begin = boundaries(layout, resumed, ends[open_], bits)
+    return joined([found, _beginning(layout, candidates.take(far), begin, bits, table)])
+
+
+def _far_enough(candidates: Candidates, first: np.ndarray) -> np.ndarray:
+    """Of each run of candidates: the last that may need more than the baseline, or what comes later, the first other.
+
+    Runs begin at the indices `first`.
+    """
+    never = np.iinfo(np.int64).max
+    beyond = np.maximum.reduceat(np.where(candidates.beyond, candidates.address, -1), first)
+    within = np.minimum.reduceat(np.where(candidates.beyond, never, candidates.address), first)
+    return np.maximum(beyond, np.where(within == never, -1, within))
+
+
+def _beginning(layout: Layout, candidates: Candidates, begin: np.ndarray, bits: int, table: Encodings) -> Candidates:
+    """Those of `candidates` that are instructions, where instructions begin at the addresses `begin`."""
     index = np.searchsorted(begin, candidates.address, side="right") - 1
     start = begin[np.maximum(index, 0)]
     distance = candidates.address - start
@@ -106,11 +141,11 @@ def confirm(
     for shift in range(1, 5):
         deep = np.flatnonzero(real & (distance >= shift))
         real[deep] = _PREFIX_BYTES[bytes_at(layout, candidates.address[deep] - shift)]
-    kept = np.flatnonzero(real)
+    kept = candidates.take(np.flatnonzero(real))
+    start, distance = start[real], distance[real]
     # A prefix that belongs to the instruction before is none: the decoder then tells what this one is.
-    doubtful = candidates.doubtful[kept] | (distance[kept] < candidates.depth[kept])
-    found = Candidates(start[kept], candidates.set[kept].copy(), doubtful, candidates.depth[kept])
-    return _decide_doubtful(layout, found, bits, table)
+    doubtful = kept.doubtful | (distance < kept.depth)
+    return _decide_doubtful(layout, replace(kept, address=start, doubtful=doubtful), bits, table)
 
 
 def bytes_at(layout: Layout, addresses: np.ndarray) -> np.ndarray:

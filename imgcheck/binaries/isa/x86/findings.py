@@ -14,13 +14,11 @@ from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, Condition, both, either, shielded
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
-from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, Encodings
+from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.graph import Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
 from imgcheck.binaries.isa.x86.screen import Candidates
 
-VECTOR = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd", "avx512_fp16",
-          "fma4", "xop", "avx_vnni", "vaes", "vpclmulqdq")  # fmt: skip
 _SAMPLE = 4_000
 """Functions that say how dense an extension is in a file too large to decode."""
 _NAMED_USERS = 5_000

@@ -30,16 +30,18 @@ def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | Non
         return None
     holders, count = np.unique(held[held >= 0], return_counts=True)
     likeliest = np.sort(holders[np.argsort(-count, kind="stable")[:_LIKELIEST]])
-    for chosen in (likeliest, holders):
+    vector_functions = 0
+    for chosen in (likeliest, np.setdiff1d(holders, likeliest, assume_unique=True)):
         inside = np.flatnonzero(np.isin(held, chosen))
         confirmed = confirm(layout, candidates.take(inside), functions, chosen, 64, table)
         if not table.holding(*BASELINE)[confirmed.set].all():
             return None
+        vector_functions += len(distinct(functions.holding(confirmed.address)))
     return Isa(
         uses=(),
         baseline="x86-64",
         code_bytes=layout.code_bytes,
-        vector_functions=len(distinct(functions.holding(confirmed.address))),
+        vector_functions=vector_functions,
         asks_cpu=(),
         limits=(),
     )

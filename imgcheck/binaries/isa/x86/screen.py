@@ -5,6 +5,7 @@ what is data, displacement or immediate is sorted out when the function around i
 volume 2, sections 2.1 to 2.7 (legacy, VEX, EVEX); AMD manual volume 6 (XOP); Intel APX specification (EVEX map 4).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,12 +28,21 @@ class Candidates:
     """Only the decoder can tell what the instruction is."""
     depth: np.ndarray
     """How many bytes before `address` the mandatory prefix was taken from; 0 where none was."""
+    beyond: np.ndarray
+    """It may turn out to need more than the baseline."""
 
     def __len__(self) -> int:
         return len(self.address)
 
     def take(self, chosen: np.ndarray) -> "Candidates":
-        return Candidates(self.address[chosen], self.set[chosen], self.doubtful[chosen], self.depth[chosen])
+        columns = (self.address, self.set, self.doubtful, self.depth, self.beyond)
+        return Candidates(*(column[chosen] for column in columns))
+
+
+def joined(parts: list[Candidates]) -> Candidates:
+    """All of `parts`, by address."""
+    columns = [np.concatenate([getattr(part, name) for part in parts]) for name in Candidates.__dataclass_fields__]
+    return Candidates(*columns).take(np.argsort(columns[0], kind="stable"))
 
 
 def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
@@ -44,44 +54,36 @@ def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
 
 def screen(spans: tuple[Area, ...], bits: int, table: Encodings) -> Candidates:
     """All candidates of `spans`, by address."""
-    found = [part for area in spans for part in _screen_area(area, bits, table)]
-    if not found:
-        empty = np.empty(0, np.int64)
-        return Candidates(empty, empty.astype(np.uint8), empty.astype(bool), empty.astype(np.uint8))
-    address, sets, doubtful, depth = (np.concatenate(column) for column in zip(*found, strict=True))
-    order = np.argsort(address, kind="stable")
-    return Candidates(address[order], sets[order], doubtful[order], depth[order])
+    return joined([part for area in spans for part in _screen_area(area, bits, table)])
 
 
-def _screen_area(area: Area, bits: int, table: Encodings) -> list[tuple[np.ndarray, ...]]:
+def _screen_area(area: Area, bits: int, table: Encodings) -> Iterator[Candidates]:
     data = area.data
-    found = []
     for first, screener in ((0xC5, _vex2), (0xC4, _vex3), (0x62, _evex), (0x8F, _xop), (0x0F, _legacy)):
         at = find_bytes(data, 0xFF, first)
         if bits == 32 and first in (0xC5, 0xC4, 0x62):  # elsewhere LDS, LES and BOUND, whose operand is in memory
             at = at[_byte(data, at, 1) >= 0xC0]
-        at, sets, doubtful, depth = screener(data, at, bits, table)
-        kept = sets > 0
+        found = screener(data, at, bits, table)
         # Behind the end of the code there are no operands: there the decoder has to agree.
-        doubtful = doubtful | (at > len(data) - _LONGEST)
-        found.append((at[kept] + area.address, sets[kept], doubtful[kept], depth[kept]))
-    return found
+        found.doubtful[found.address > len(data) - _LONGEST] = True
+        found.address[:] += area.address
+        yield found.take(found.set > 0)
 
 
 def _byte(data: np.ndarray, at: np.ndarray, shift: int) -> np.ndarray:
     return data.take(at + shift, mode="clip")
 
 
-def _certain(at: np.ndarray, sets: np.ndarray) -> tuple[np.ndarray, ...]:
-    return at, sets, np.zeros(len(at), bool), np.zeros(len(at), np.uint8)
+def _certain(at: np.ndarray, sets: np.ndarray) -> Candidates:
+    return Candidates(at, sets, np.zeros(len(at), bool), np.zeros(len(at), np.uint8), np.ones(len(at), bool))
 
 
-def _vex2(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
+def _vex2(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Candidates:
     head = _byte(data, at, 1)
     return _certain(at, table.vector[0, 1, head & 3, _byte(data, at, 2), 0, (head >> 2) & 1])
 
 
-def _vex3(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
+def _vex3(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Candidates:
     place = _byte(data, at, 1) & 31
     at, place = at[place < 8], place[place < 8]
     head = _byte(data, at, 2)
@@ -91,7 +93,7 @@ def _vex3(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tupl
     return _certain(at, np.where(loads & (sets > 0), table.avx, sets).astype(np.uint8))
 
 
-def _evex(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
+def _evex(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Candidates:
     first, second = _byte(data, at, 1), _byte(data, at, 2)
     shaped = ((second & 4) != 0) & ((first & 7) > 0) & ((first & 7) < 7)
     at, first, second = at[shaped], first[shaped], second[shaped]
@@ -108,7 +110,7 @@ def _evex(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tupl
     return _certain(at, sets.astype(np.uint8))
 
 
-def _xop(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
+def _xop(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Candidates:
     place = _byte(data, at, 1) & 31
     chosen = (place >= 8) & (place <= 10)
     at, place = at[chosen], place[chosen]
@@ -116,7 +118,7 @@ def _xop(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple
     return _certain(at, table.vector[2, place & 7, head & 3, _byte(data, at, 3), head >> 7, (head >> 2) & 1])
 
 
-def _legacy(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tuple:
+def _legacy(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Candidates:
     wanted = table.legacy[1].any(axis=(0, 2))
     wanted[[0x38, 0x3A]] = True
     at = at[wanted[_byte(data, at, 1)]]
@@ -135,7 +137,8 @@ def _legacy(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> tu
         chosen, depth = np.where(open_, prefix, chosen), np.where(open_, distance, depth)
         sets = np.where(open_, table.legacy[place, prefix, opcode, reg], sets)
         unsure |= (sets == 0) & (prefix > 0)
-    return at, sets, table.ambiguous[place, chosen, opcode, reg] | unsure, depth.astype(np.uint8)
+    doubtful = table.ambiguous[place, chosen, opcode, reg] | unsure
+    return Candidates(at, sets, doubtful, depth.astype(np.uint8), table.beyond[place, opcode, reg])
 
 
 def _prefixes(data: np.ndarray, at: np.ndarray, bits: int) -> list[tuple[np.ndarray, np.ndarray]]:
