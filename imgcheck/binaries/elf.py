@@ -7,9 +7,9 @@ System V gABI (elf.h).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, cached_property
 
+import msgspec
 import numpy as np
 
 from imgcheck.errors import ElfError
@@ -32,8 +32,7 @@ _SECTION_LIMIT = 1 << 20
 _DYNAMIC_LIMIT = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True, gc=False):
     type: int
     flags: int
     offset: int
@@ -43,8 +42,7 @@ class Segment:
     align: int
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(msgspec.Struct, frozen=True, gc=False):
     name: str
     type: int
     flags: int
@@ -56,8 +54,7 @@ class Section:
     entsize: int
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True, gc=False):
     owner: str
     type: int
     description: bytes

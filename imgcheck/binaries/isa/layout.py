@@ -257,6 +257,19 @@ class Layout:
         order = order[np.lexsort((rank[order], joined.value[order]))]
         return Symbols(*(column[order] for column in columns))
 
+    @cached_property
+    def ifuncs(self) -> np.ndarray:
+        """Addresses in code of the symbols of type IFUNC."""
+        tables = (self.dynamic_symbols, self.static_symbols)
+        found = np.concatenate([s.value[(s.type == _STT_IFUNC) & (s.section != 0)] for s in tables])
+        return found[self.in_code(found)]
+
+    @cached_property
+    def imports(self) -> tuple[np.ndarray, list[bytes]]:
+        """Indices and names of the undefined dynamic symbols."""
+        missing = np.flatnonzero(self.dynamic_symbols.section == 0)
+        return missing, self.names(self.dynamic_symbols, missing)
+
     def name(self, address: int) -> str:
         """Symbol at `address`, or `sub_ADDRESS`."""
         symbols = self.code_symbols

@@ -4,7 +4,7 @@ import fnmatch
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate
 
@@ -57,12 +57,14 @@ def is_clone(name: str, machine: str) -> bool:
 def clones(names: list[bytes], machine: str) -> list[int]:
     """Indices of the clones among `names`."""
     lowered = b"\0" + b"\0".join(names).lower() + b"\0"
-    hits = (hit.start() for hit in _clone_finder(machine).finditer(lowered))
+    hits = [hit.start() for hit in _clone_finder(machine).finditer(lowered)]
     return [i for i in _holding(names, hits) if is_clone(names[i].decode("utf-8", "backslashreplace"), machine)]
 
 
-def _holding(names: list[bytes], hits: Iterable[int]) -> list[int]:
+def _holding(names: list[bytes], hits: list[int]) -> list[int]:
     """Indices of those of `names`, joined with a byte between, in which one of the positions lies."""
+    if not hits:
+        return []
     starts = list(accumulate((len(name) + 1 for name in names), initial=0))
     return sorted({bisect_right(starts, hit) - 1 for hit in hits})
 
@@ -87,7 +89,7 @@ def _literals(patterns: tuple[str, ...]) -> tuple[bytes, ...]:
 def matching(names: list[bytes], patterns: list[str]) -> dict[int, str]:
     """Index and text of those of `names` that a glob of `patterns` fits."""
     joined = b"\0".join(names)
-    hits = (at for literal in _literals(tuple(patterns)) for at in _occurrences(joined, literal))
+    hits = [at for literal in _literals(tuple(patterns)) for at in _occurrences(joined, literal)]
     found = {i: names[i].decode("utf-8", "backslashreplace") for i in _holding(names, hits)}
     return {i: name for i, name in found.items() if matches(name, patterns)}
 

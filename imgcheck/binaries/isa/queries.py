@@ -8,22 +8,23 @@ from imgcheck.binaries.isa.names import matching, queries
 _COPY = 5
 """R_X86_64_COPY and R_386_COPY."""
 _IRELATIVE = {64: 37, 32: 42}
-_STT_IFUNC = 10
 _LARGEST_DATA = 1 << 12
 """Bytes of a variable that may hold CPU flags."""
 
 
 def named_imports(layout: Layout) -> dict[int, str]:
     """Undefined dynamic symbols whose names are those of functions that report what the CPU has."""
-    missing = np.flatnonzero(layout.dynamic_symbols.section == 0)
-    return _fitting(layout, missing, queries(layout.elf.machine)["functions"])
+    return _imports(layout, queries(layout.elf.machine)["functions"])
 
 
 def foreign(layout: Layout, patterns: list[str]) -> dict[str, np.ndarray]:
     """Names that a glob of `patterns` fits, of functions and data in other files -> the slots that point to each."""
+    named = _imports(layout, patterns)
+    if not named:  # as in most files, which then need no look at their pointers
+        return {}
     pointers = layout.pointers
-    indices = distinct(pointers.symbol[(pointers.symbol >= 0) & (pointers.target < 0)])
-    return {name: pointers.slot[pointers.symbol == i] for i, name in _fitting(layout, indices, patterns).items()}
+    slots = ((name, pointers.slot[pointers.symbol == i]) for i, name in named.items())
+    return {name: found for name, found in slots if len(found)}
 
 
 def data(layout: Layout) -> dict[str, np.ndarray]:
@@ -41,9 +42,15 @@ def data(layout: Layout) -> dict[str, np.ndarray]:
 
 def resolvers(layout: Layout, bits: int) -> np.ndarray:
     """Addresses of an x86 file's IRELATIVE relocations and IFUNC symbols: the loader calls them to choose a version."""
-    relocations, symbols = layout.relocations, layout.code_symbols
+    relocations = layout.relocations
     called = relocations["addend"][relocations["type"] == _IRELATIVE[bits]]
-    return distinct(np.concatenate([called, symbols.value[symbols.type == _STT_IFUNC]]))
+    return distinct(np.concatenate([called, layout.ifuncs]))
+
+
+def _imports(layout: Layout, patterns: list[str]) -> dict[int, str]:
+    """The undefined dynamic symbols whose name fits a glob of `patterns`."""
+    indices, names = layout.imports
+    return {int(indices[i]): name for i, name in matching(names, patterns).items()}
 
 
 def _fitting(layout: Layout, indices: np.ndarray, patterns: list[str]) -> dict[int, str]:

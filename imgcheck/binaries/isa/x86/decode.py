@@ -158,11 +158,10 @@ def bytes_at(layout: Layout, addresses: np.ndarray) -> np.ndarray:
 
 
 def _decide_doubtful(layout: Layout, found: Candidates, bits: int, table: Encodings) -> Candidates:
-    number = {one: i for i, one in enumerate(table.sets)}
     unknown = table.holding(*UNDECODED)
     for i in np.flatnonzero(found.doubtful & ~unknown[found.set]).tolist():
         instruction = decode_at(layout, int(found.address[i]), bits)
-        found.set[i] = number.get(needs(instruction), 0) if instruction else 0
+        found.set[i] = table.number.get(needs(instruction), 0) if instruction else 0
     # The decoder's word goes before the screen's where it can read an encoding after all.
     for i in np.flatnonzero(unknown[found.set]).tolist():
         if decode_at(layout, int(found.address[i]), bits):

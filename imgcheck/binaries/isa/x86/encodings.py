@@ -7,7 +7,7 @@ drift from the decoder that confirms. Encoding layouts: Intel SDM volume 2, chap
 
 import tomllib
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain, product
 
 import iced_x86 as iced
@@ -60,6 +60,11 @@ class Encodings:
     avx10: int
 
     _held: dict[tuple[str, ...], np.ndarray] = field(default_factory=dict)
+
+    @cached_property
+    def number(self) -> dict[frozenset[str], int]:
+        """The index of each of `sets`."""
+        return {one: i for i, one in enumerate(self.sets)}
 
     def holding(self, *features: str) -> np.ndarray:
         """Which sets hold one of `features`."""

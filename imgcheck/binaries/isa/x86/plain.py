@@ -28,12 +28,13 @@ def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | Non
     held = functions.holding(candidates.address)
     if (held[above] < 0).any():
         return None
-    holders, count = np.unique(held[held >= 0], return_counts=True)
-    likeliest = np.sort(holders[np.argsort(-count, kind="stable")[:_LIKELIEST]])
+    count = np.bincount(held[held >= 0], minlength=len(functions) + 1)  # the last stands for what no function holds
+    likely = np.zeros(len(count), bool)
+    likely[np.argsort(-count, kind="stable")[:_LIKELIEST]] = True
     vector_functions = 0
-    for chosen in (likeliest, np.setdiff1d(holders, likeliest, assume_unique=True)):
-        inside = np.flatnonzero(np.isin(held, chosen))
-        confirmed = confirm(layout, candidates.take(inside), functions, chosen, 64, table)
+    for chosen in (likely & (count > 0), ~likely & (count > 0)):
+        inside = np.flatnonzero(chosen[held])
+        confirmed = confirm(layout, candidates.take(inside), functions, np.flatnonzero(chosen), 64, table)
         if not table.holding(*BASELINE)[confirmed.set].all():
             return None
         vector_functions += len(distinct(functions.holding(confirmed.address)))
