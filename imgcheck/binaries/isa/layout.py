@@ -340,14 +340,17 @@ class Layout:
 
     def _uncovered(self) -> np.ndarray:
         """Aligned targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""
-        start, end = self.unwind
-        pointed = self.pointers.target
-        once, twice = distinct(self.called), np.sort(self.called)
+        called, pointed = self._outside_unwind(self.called), self._outside_unwind(self.pointers.target)
+        once, twice = distinct(called), np.sort(called)
         # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
         once = once[np.isin(self.bytes_before(once), _FUNCTION_ENDS)]
         twice = twice[:-1][twice[1:] == twice[:-1]]
-        target = distinct(np.concatenate([once, twice, pointed[self.in_code(pointed)]]))
-        target = target[target % 16 == 0]
+        return distinct(np.concatenate([once, twice, pointed[self.in_code(pointed)]]))
+
+    def _outside_unwind(self, target: np.ndarray) -> np.ndarray:
+        """Those of addresses that are aligned as functions are and lie in no unwind entry."""
+        start, end = self.unwind
+        target = target[target & 15 == 0]
         if not len(start):
             return target
         index = np.searchsorted(start, target, side="right") - 1

@@ -24,7 +24,7 @@ class Edges:
 def reach(edges: Edges, count: int, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Functions reached from `roots` over `edges`, and for each the function it came from (-1 for roots)."""
     seen, parent = np.zeros(count, bool), np.full(count, -1, np.int64)
-    first = np.searchsorted(edges.source, np.arange(count + 1))
+    first = np.concatenate([[0], np.cumsum(np.bincount(edges.source, minlength=count))])
     frontier = distinct(roots[roots >= 0])
     seen[frontier] = True
     while len(frontier):

@@ -140,6 +140,8 @@ def _beginning(layout: Layout, candidates: Candidates, begin: np.ndarray, bits: 
     real = (index >= 0) & (distance >= 0) & (distance <= 4)
     for shift in range(1, 5):
         deep = np.flatnonzero(real & (distance >= shift))
+        if not len(deep):
+            break
         real[deep] = _PREFIX_BYTES[bytes_at(layout, candidates.address[deep] - shift)]
     kept = candidates.take(np.flatnonzero(real))
     start, distance = start[real], distance[real]

@@ -191,10 +191,11 @@ class Findings:
         """How often two 64-bit registers become one vector by PINSRQ (SSE4.1), and how often by PUNPCKLQDQ (SSE2)."""
         inside = self.candidate_function
         address = self.candidates.address[(inside >= 0) & self.functions.unwind[inside]]
-        second, third = bytes_at(self.layout, address + 1), bytes_at(self.layout, address + 2)
-        wide = (bytes_at(self.layout, address - 1) & 0xF8) == 0x48
-        first = bytes_at(self.layout, address) == 0x0F
-        return int((first & (second == 0x3A) & (third == 0x22) & wide).sum()), int((first & (second == 0x6C)).sum())
+        address = address[bytes_at(self.layout, address) == 0x0F]
+        second = bytes_at(self.layout, address + 1)
+        long = address[second == 0x3A]
+        wide = (bytes_at(self.layout, long - 1) & 0xF8) == 0x48
+        return int(((bytes_at(self.layout, long + 2) == 0x22) & wide).sum()), int((second == 0x6C).sum())
 
     # Queries
 

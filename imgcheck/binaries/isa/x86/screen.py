@@ -67,7 +67,7 @@ def _screen_area(area: Area, bits: int, table: Encodings) -> Iterator[Candidates
         # Behind the end of the code there are no operands: there the decoder has to agree.
         found.doubtful[found.address > len(data) - _LONGEST] = True
         found.address[:] += area.address
-        yield found.take(found.set > 0)
+        yield found.take(np.flatnonzero(found.set))
 
 
 def _byte(data: np.ndarray, at: np.ndarray, shift: int) -> np.ndarray:
@@ -127,17 +127,16 @@ def _legacy(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Ca
     long = place > 1
     opcode = np.where(long, _byte(data, at, 2), second)
     reg = (_byte(data, at, 2) * ~long + _byte(data, at, 3) * long) >> 3 & 7
-    sets = np.zeros(len(at), np.uint8)
-    chosen, depth = np.zeros(len(at), np.uint8), np.zeros(len(at), np.uint8)
-    unsure = np.zeros(len(at), bool)
+    (prefix, depth), *others = _prefixes(data, at, bits)
+    sets = table.legacy[place, prefix, opcode, reg]
+    unsure = (sets == 0) & (prefix > 0)
     # A byte before the opcode that looks like a prefix may end the instruction before it, or may make another
     # instruction of it, one that needs nothing: what the likeliest reading does not explain, the next one may.
-    for prefix, distance in _prefixes(data, at, bits):
-        open_ = sets == 0
-        chosen, depth = np.where(open_, prefix, chosen), np.where(open_, distance, depth)
-        sets = np.where(open_, table.legacy[place, prefix, opcode, reg], sets)
-        unsure |= (sets == 0) & (prefix > 0)
-    doubtful = table.ambiguous[place, chosen, opcode, reg] | unsure
+    for other, distance in others:
+        left = np.flatnonzero(sets == 0)
+        prefix[left], depth[left] = other[left], distance[left]
+        sets[left] = table.legacy[place[left], other[left], opcode[left], reg[left]]
+    doubtful = table.ambiguous[place, prefix, opcode, reg] | unsure
     return Candidates(at, sets, doubtful, depth.astype(np.uint8), table.beyond[place, opcode, reg])
 
 
