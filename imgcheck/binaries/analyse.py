@@ -49,9 +49,10 @@ def engine_versions() -> dict[str, str]:
 
 
 def load_engines() -> None:
-    """Import the engines, which takes longer than most files."""
-    for engine in ("gpu.engine", "isa.engine", "linkage.read"):
+    """Import the engines and build the tables for the machine of most images, which takes longer than most files."""
+    for engine in ("gpu.engine", "isa.engine", "isa.x86.engine", "linkage.read"):
         import_module(f"imgcheck.binaries.{engine}")
+    import_module("imgcheck.binaries.isa.x86.encodings").encodings(64)
 
 
 def _digest(files: Iterable[Path]) -> str:
