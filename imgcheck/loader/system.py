@@ -37,6 +37,7 @@ _HWCAP_EXTENSION = 1 << 62
 _LEGACY_UNTIL = "2.37"
 # Directories of the legacy search, most significant first; those that the CPU opens stand among the levels.
 _LEGACY = ("tls", "haswell", "avx512_1", "x86_64")
+_LEGACY_PLATFORM = "haswell"
 _LEGACY_ALWAYS = ("tls", "x86_64")
 
 
@@ -145,6 +146,11 @@ class System:
         return (*modern, *filter(None, legacy))
 
     @property
+    def platform(self) -> str:
+        """What $PLATFORM stands for: the kernel's AT_PLATFORM, or the name that glibc until 2.36 has for the CPU."""
+        return _LEGACY_PLATFORM if self._legacy and _LEGACY_PLATFORM in self.levels else self.abi.platform
+
+    @property
     def _legacy(self) -> bool:
         return bool(self.version) and not versions.at_least(self.version, _LEGACY_UNTIL)
 
@@ -201,7 +207,7 @@ class System:
             token = "ORIGIN" if self.kind == "musl" else match[1] or match[2]
             if token == "ORIGIN":
                 return origin.rstrip("/")
-            return self.defaults[0].lstrip("/") if token == "LIB" else self.abi.platform
+            return self.defaults[0].lstrip("/") if token == "LIB" else self.platform
 
         pattern = _MUSL_TOKEN if self.kind == "musl" else _TOKEN
         expanded = re.sub(pattern, value, text) if "$" in text else text

@@ -1,5 +1,6 @@
 """Every rule of ld.so's search on files built for it, beside what the real ld.so of the same root says."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,9 @@ from tests.loader.builder import INTERPRETER, Root
 from tests.loader.parity import compare
 from tests.loader.walk import profile_of
 from tests.tools import need
+
+_HWCAP_X86_AVX512_1 = 1 << 2
+"""sysdeps/x86/dl-hwcap.h of glibc."""
 
 
 @pytest.fixture
@@ -38,12 +42,14 @@ def chosen(root: Root, program: str, *environment: str) -> dict[str, str]:
 
 
 def cpu_levels() -> tuple[str, ...]:
-    """The glibc-hwcaps directories that this CPU opens, as the real loader says."""
+    """The glibc-hwcaps directories that this CPU opens, and those of the older search, as the real loader says."""
     text = subprocess.run([INTERPRETER, "--help"], capture_output=True, text=True, check=True).stdout
     lines = [line.split() for line in text.partition("glibc-hwcaps")[2].splitlines()]
-    return tuple(
-        words[0] for words in lines if len(words) > 1 and words[0].startswith("x86-64-v") and "(supp" in words[1]
-    )
+    levels = [words[0] for words in lines if len(words) > 1 and words[0].startswith("x86-64-v") and "(supp" in words[1]]
+    told = subprocess.run([INTERPRETER, "--list-diagnostics"], capture_output=True, text=True, check=True).stdout
+    capabilities = int(re.search(r"^dl_hwcap=(0x\w+)", told, re.MULTILINE)[1], 16)
+    legacy = {"haswell": 'dl_platform="haswell"' in told, "avx512_1": capabilities & _HWCAP_X86_AVX512_1}
+    return (*levels, *(name for name, there in legacy.items() if there))
 
 
 def test_rpath_of_a_program_serves_the_libraries_of_its_libraries(root: Root) -> None:
@@ -97,7 +103,8 @@ def test_origin_is_where_the_library_was_found_not_where_its_link_leads(root: Ro
 
 def test_lib_and_platform_tokens(root: Root) -> None:
     root.library("/opt/lib/x86_64-linux-gnu/libone.so")
-    root.library("/opt/x86_64/libtwo.so")
+    for platform in ("x86_64", "haswell"):
+        root.library(f"/opt/{platform}/libtwo.so")
     tokens = ["-Wl,--enable-new-dtags,-rpath,/opt/$LIB:/opt/${PLATFORM}"]
     root.program("/bin/app", ["/opt/lib/x86_64-linux-gnu/libone.so", "/opt/x86_64/libtwo.so"], tokens)
     found = chosen(root, "/bin/app")
