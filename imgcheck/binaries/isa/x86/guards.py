@@ -8,6 +8,7 @@ the functions that the round before made interesting, until nothing new appears.
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import cached_property
+from weakref import proxy
 
 import numpy as np
 
@@ -106,7 +107,8 @@ class Spread:
     """The rounds. `found` is the file's Findings; `useful` marks the functions worth following."""
 
     def __init__(self, found) -> None:
-        self.found = found
+        # The findings own this: a reference back would keep the file's bytes, whose map could then not be closed.
+        self.found = proxy(found)
         self.graph, self.functions = found.graph, found.functions
         self.guards = Guards()
         self.returns: set[int] = set()
