@@ -4,7 +4,7 @@ Code is behind a test where leaving out one direction of the test makes it unrea
 holds for nested tests, early returns and tests inside loops, where plain dominance fails.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ from imgcheck.binaries.isa.x86.facts import BRANCH, COMPUTE, INDIRECT_JUMP, JUMP
 
 ENDS = (JUMP, INDIRECT_JUMP, RETURN)
 _CONTROL = (BRANCH, *ENDS)
+_FEW_TESTS = 8
 _MAX_TESTS, _MAX_BLOCKS = 48, 4000
 
 Labels = tuple[Condition, Condition]
@@ -40,6 +41,8 @@ def guarded(code: Code, tests: dict[int, Labels], alike: list[list[int]]) -> lis
     blocks = _blocks(code)
     if len(blocks) > _MAX_BLOCKS or len(tests) > _MAX_TESTS:
         return [(blocks[0].first, blocks[-1].end, UNTOLD)]
+    # In a function with few tests those that are not understood are told apart: its uses may be behind both ways.
+    kept = blurred if len(tests) > _FEW_TESTS else _as_it_is
     found = dict.fromkeys(range(len(blocks)), ALWAYS)
     successors = [block.successors for block in blocks]
     everything = _reachable(successors, {})
@@ -47,20 +50,26 @@ def guarded(code: Code, tests: dict[int, Labels], alike: list[list[int]]) -> lis
         if condition != ALWAYS:
             for number in everything - _reachable(successors, left_out):
                 if found[number] != UNTOLD:
-                    found[number] = blurred(both(found[number], blurred(condition)))
+                    found[number] = kept(both(found[number], kept(condition)))
     return [
         piece
         for number, block in enumerate(blocks)
-        for piece in _pieces(block, found[number], tests)
+        for piece in _pieces(block, found[number], tests, kept)
         if piece[2] != ALWAYS
     ]
 
 
-def _pieces(block: _Block, condition: Condition, tests: dict[int, Labels]) -> Iterator[Guarded]:
+def _as_it_is(condition: Condition) -> Condition:
+    return condition
+
+
+def _pieces(
+    block: _Block, condition: Condition, tests: dict[int, Labels], kept: Callable[[Condition], Condition]
+) -> Iterator[Guarded]:
     """The block, and the branch that ends it: a jump out of the function happens behind the test that it is."""
     if block.control in tests:
         yield block.first, block.control, condition
-        yield block.control, block.end, blurred(both(condition, tests[block.control][0]))
+        yield block.control, block.end, kept(both(condition, tests[block.control][0]))
     else:
         yield block.first, block.end, condition
 

@@ -59,6 +59,7 @@ ARGUMENTS = tuple(_BITS[r] for r in (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R
 """Registers of the first six parameters (System V ABI, x86-64)."""
 CLOBBERED = sum(ARGUMENTS) | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
 _ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
+_LONGEST_EXIT = 12
 _LONGEST_LOOP = 500
 """Instructions; longer loops are taken to write to all that their function writes to."""
 _KEPT = 1 << 15
@@ -157,6 +158,8 @@ class Code(msgspec.Struct, frozen=True):
     writes: Writes
     loops: dict[int, range]
     """Addresses that later code jumps back to -> the instructions from there up to that code, by number."""
+    exits: set[int]
+    """Addresses that later code jumps back to and that do nothing but return."""
 
     def written(self, loop: range) -> Writes:
         """What the instructions of a loop write to; of a long one all that its function writes to."""
@@ -181,7 +184,7 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     at = 0
     while at < len(code):
         at = _read(found, code, at, start, bits)
-    return Code(*found, _writes(found.ips, found.facts, range(len(found.ips))), _loops(found))
+    return Code(*found, _writes(found.ips, found.facts, range(len(found.ips))), *_loops(found))
 
 
 class _Reading(NamedTuple):
@@ -192,14 +195,27 @@ class _Reading(NamedTuple):
     targets: dict[int, int]
 
 
-def _loops(code: _Reading) -> dict[int, range]:
-    found = {}
+def _loops(code: _Reading) -> tuple[dict[int, range], set[int]]:
+    found, exits = {}, set()
     for ip, target in code.targets.items():
         if code.ips[0] <= target <= ip:
             number = bisect_left(code.ips, ip)
-            if code.facts[number].kind in (BRANCH, JUMP):
-                found[target] = range(bisect_left(code.ips, target), number + 1)
-    return found
+            first = bisect_left(code.ips, target)
+            if code.facts[number].kind not in (BRANCH, JUMP):
+                continue
+            if _returns(code.facts[first : first + _LONGEST_EXIT]):
+                exits.add(target)
+            else:
+                found[target] = range(first, number + 1)
+    return found, exits
+
+
+def _returns(facts: list[Fact]) -> bool:
+    """Whether instructions return, and leave the result as it is before them."""
+    for fact in facts:
+        if fact.kind != COMPUTE or fact.written & RAX:
+            return fact.kind == RETURN
+    return False
 
 
 def _writes(ips: list[int], facts: list[Fact], numbers: range) -> Writes:

@@ -12,7 +12,7 @@ from imgcheck.binaries.isa import queries
 from imgcheck.binaries.isa.layout import Layout, distinct
 from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.reach import Edges, reach
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, Condition, both, either, shielded
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, UNTOLD, Condition, both, either, shielded
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.graph import Graph
@@ -26,7 +26,11 @@ _ORDINARY = ("sse3", "ssse3", "avx")
 """Where very many functions use what a compiler writes everywhere, no names tell them apart."""
 _CHOOSER = 64
 _MOST_CIRCUMSTANCES = 64
-"""Conditions looked at on the way to a use; with more, it counts as reached without any."""
+"""Conditions looked at on the way to a use."""
+_MOST_TESTED_CALLS = 200
+"""Calls behind tests in a file that is small enough to look at all ways through it."""
+Start = tuple[Condition, np.ndarray]
+"""Functions, and the condition under which they are called."""
 _JUMP, _CONDITIONAL = 0xE9, 0x0F
 _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
@@ -339,35 +343,47 @@ class Findings:
                 found[condition].append(function)
         return [(condition, np.array(functions)) for condition, functions in found.items()]
 
-    def circumstances(self, feature: str, starts: list[tuple[Condition, np.ndarray]]) -> Condition:
-        """What is necessary, as far as tests tell, to arrive at an open use of `feature` from functions.
+    def circumstances(self, feature: str, starts: list[Start]) -> Condition:
+        """What is necessary, as far as tests tell, to arrive at an open use of `feature` from `starts`."""
+        at = self.instructions_of(feature)
+        at = at[self.exposing(feature)[self.instruction_conditions[at]]]
+        starts = [start for start in starts if not shielded(start[0], feature)]
+        found = self._arriving(at, self.open_calls(feature), starts)
+        return ALWAYS if found is None else found
 
-        `starts`: these functions, by the conditions under which they are called.
-        """
-        calls, exposing = self.open_calls(feature), self.exposing(feature)
+    def inevitability(self, feature: str, starts: list[Start]) -> Condition:
+        """As `circumstances`, of all uses: those behind both directions of one test are behind none."""
+        calls = self.graph.calls
+        if np.count_nonzero(self.call_conditions) > _MOST_TESTED_CALLS:
+            return UNTOLD
+        found = self._arriving(self.instructions_of(feature), calls, starts)
+        return UNTOLD if found is None else found
+
+    def _arriving(self, at: np.ndarray, calls: Edges, starts: list[Start]) -> Condition | None:
+        """What is necessary to arrive at one of the instructions `at` over `calls`; None where it is too much."""
         conditions = self.guards.conditions
         number = self.guards.at(calls.source, calls.site)
         free, tested = calls.take(np.flatnonzero(number == 0)), np.flatnonzero(number)
-        at = self.instructions_of(feature)
-        at = at[exposing[self.instruction_conditions[at]] & (self.confirmed_function[at] >= 0)]
+        at = at[self.confirmed_function[at] >= 0]
         use, use_number = self.confirmed_function[at], self.instruction_conditions[at]
-        found, done = NEVER, np.zeros(len(self.functions), bool)
-        waiting = [(condition, roots) for condition, roots in starts if not shielded(condition, feature)]
+        found, waiting = NEVER, list(starts)
+        been: dict[Condition, np.ndarray] = {}
         for _ in range(_MOST_CIRCUMSTANCES):
             if not waiting or found == ALWAYS:
                 return found
             condition, roots = waiting.pop(0)
             seen, _ = reach(free, len(self.functions), roots)
-            seen &= ~done if condition == ALWAYS else True
-            done |= seen if condition == ALWAYS else False
+            before = been.get(condition)
+            been[condition] = seen if before is None else seen | before
+            seen = seen if before is None else seen & ~before
             for k in distinct(use_number[seen[use]]).tolist():
                 found = either(found, both(condition, conditions[k]))
             onward = tested[seen[calls.source[tested]]]
             for k in distinct(number[onward]).tolist():
                 further, targets = both(condition, conditions[k]), calls.target[onward[number[onward] == k]]
-                if further and further != condition and not shielded(further, feature):
+                if further and (further not in been or not been[further][targets].all()):
                     waiting.append((further, targets))
-        return ALWAYS
+        return None
 
     def refutes(self, steps: list[int], *features: str) -> bool:
         """Whether a closer look at the path `steps` shows a call that is none, or a test that stands before one.

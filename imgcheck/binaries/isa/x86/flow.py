@@ -314,6 +314,8 @@ class _Walk:
             target = targets.get(ip, 0) if kind in _JUMPS else 0
             if target > ip:
                 self._depart(ip, target, waiting)
+            elif target in self.code.exits:
+                self._leave(state.values.get(RAX), both(state.path, self.tests.get(ip, (ALWAYS,))[0]))
             if kind == BRANCH and ip in self.tests:
                 state.path = both(state.path, self.tests[ip][1])
 
@@ -353,7 +355,7 @@ class _Walk:
             self._call(ip, fact)
         elif kind == RETURN:
             self.flow.returns |= bool(RAX & state.marked)
-            self._leave(state.values.get(RAX))
+            self._leave(state.values.get(RAX), state.path)
         elif kind == CPUID:
             self._query()
         elif kind == XGETBV:
@@ -389,9 +391,8 @@ class _Walk:
         """What is known of the address that an indirect call or jump goes to."""
         return self._read(ip, fact) if fact.loads else self.state.values.get(fact.read & ~RSP)
 
-    def _leave(self, value: Value) -> None:
-        """The function ends here and returns `value`."""
-        path = self.state.path
+    def _leave(self, value: Value, path: Condition) -> None:
+        """The function ends here, on the way `path`, and returns `value`."""
         self.returned.append(under(value, path))
         self._hand_out(value, path)
         variables = ((place, v) for place, v in self.state.values.items() if isinstance(place, int) and place < 0)
@@ -416,7 +417,7 @@ class _Walk:
         self.flow.returns |= brings.returns
         self.flow.outputs |= brings.outputs
         if not self.code.inside(self.code.targets.get(ip, 0)):
-            self._leave(brings.value)
+            self._leave(brings.value, state.path)
 
     def _brings(self, ip: int, fact: Fact) -> Callee:
         """What the code at the end of a call or jump brings; notes what it is given."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, Term, unshielded
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, Term, shielded, unshielded
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.findings import VECTOR, Findings
@@ -38,6 +38,7 @@ _FAR_REASON = (
 _AT_LOAD = "Reached at load or start without a test of the CPU on the way."
 _CONTRADICTED = "Reached at load or start {}: the tests on the way do not ask for this."
 _MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
+_INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way find."
 _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
 _CLOSE = 5
 """Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
@@ -123,9 +124,9 @@ class _Judge:
         if by_export and self._unguarded(feature, open_users):
             given = self._given("exports", feature)
             return Verdict("unknown", _BY_EXPORT, *by_export, given)
-        mischosen = self._chosen(feature)
-        if mischosen:
-            return mischosen
+        despite = self._chosen(feature) or self._inevitable(feature)
+        if despite:
+            return despite
         loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~found.chosen)
         if feature in _WIDE and len(loose) and self._own_code_is_wide:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
@@ -145,6 +146,16 @@ class _Judge:
         elf = found.layout.elf
         answer = "required" if elf.interpreter or elf.type == ET_EXEC else "unknown"
         return Verdict(answer, _MISCHOSEN.format(_words(kinds)), given=kinds)
+
+    def _inevitable(self, feature: str) -> Verdict | None:
+        """The verdict of a program that uses a feature whichever way its tests go."""
+        found, elf = self.found, self.found.layout.elf
+        if not elf.interpreter and elf.type != ET_EXEC:
+            return None
+        condition = found.inevitability(feature, [(ALWAYS, found.roots("load")), *found.choices])
+        if shielded(condition, feature):
+            return None
+        return Verdict("required", _INEVITABLE, given=_kinds(unshielded(condition, feature)))
 
     def _unguarded(self, feature: str, users: np.ndarray) -> bool:
         """Whether too much of what uses a feature is called without a test to call it dispatched."""
