@@ -12,7 +12,7 @@ from imgcheck.binaries.isa import queries
 from imgcheck.binaries.isa.layout import Layout, distinct
 from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.reach import Edges, reach
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, UNTOLD, Condition, both, either, shielded
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, UNTOLD, Condition, both, either, implied, shielded
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.graph import Graph
@@ -345,19 +345,29 @@ class Findings:
 
     def circumstances(self, feature: str, starts: list[Start]) -> Condition:
         """What is necessary, as far as tests tell, to arrive at an open use of `feature` from `starts`."""
-        at = self.instructions_of(feature)
+        at = self._outside_clones(feature) if starts is not self.choices else self.instructions_of(feature)
         at = at[self.exposing(feature)[self.instruction_conditions[at]]]
         starts = [start for start in starts if not shielded(start[0], feature)]
         found = self._arriving(at, self.open_calls(feature), starts)
         return ALWAYS if found is None else found
 
     def inevitability(self, feature: str, starts: list[Start]) -> Condition:
-        """As `circumstances`, of all uses: those behind both directions of one test are behind none."""
-        calls = self.graph.calls
+        """As `circumstances`, of all uses: those behind both directions of one test are behind none.
+
+        A CPU without the feature lacks what has it as a precondition, so that code that needs this dies there too.
+        """
         if np.count_nonzero(self.call_conditions) > _MOST_TESTED_CALLS:
             return UNTOLD
-        found = self._arriving(self.instructions_of(feature), calls, starts)
+        calls = self.graph.calls
+        calls = calls.take(np.flatnonzero(~np.isin(calls.site, list(self._false_sites))))
+        wider = [self._outside_clones(other) for other in self.features if feature in implied(other)]
+        found = self._arriving(distinct(np.concatenate(wider)), calls, starts)
         return UNTOLD if found is None else found
+
+    def _outside_clones(self, feature: str) -> np.ndarray:
+        """Instructions that need `feature`, without those of versions by name: some test unseen may pick them."""
+        at = self.instructions_of(feature)
+        return at[~self.clones[self.confirmed_function[at]]]
 
     def _arriving(self, at: np.ndarray, calls: Edges, starts: list[Start]) -> Condition | None:
         """What is necessary to arrive at one of the instructions `at` over `calls`; None where it is too much."""

@@ -90,6 +90,8 @@ class _Judge:
 
     def __init__(self, found: Findings) -> None:
         self.found = found
+        self.given_up: set[str] = set()
+        """Features of whose users some may still be reached by calls that are none."""
         self._counted: dict[bytes, tuple[int, int]] = {}
         ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
         ordinary = ordinary & ~found.clones
@@ -150,7 +152,7 @@ class _Judge:
     def _inevitable(self, feature: str) -> Verdict | None:
         """The verdict of a program that uses a feature whichever way its tests go."""
         found, elf = self.found, self.found.layout.elf
-        if not elf.interpreter and elf.type != ET_EXEC:
+        if feature in self.given_up or (not elf.interpreter and elf.type != ET_EXEC):
             return None
         condition = found.inevitability(feature, [(ALWAYS, found.roots("load")), *found.choices])
         if shielded(condition, feature):
@@ -180,6 +182,7 @@ class _Judge:
                 return None
             if not found.refutes(steps_to(parent, int(hit[0])), *features):
                 return int(hit[0]), path_to(found.layout, found.functions, parent, int(hit[0]))
+        self.given_up.update(features)
         return None
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
