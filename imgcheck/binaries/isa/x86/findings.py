@@ -365,9 +365,12 @@ class Findings:
         return UNTOLD if found is None else found
 
     def _outside_clones(self, feature: str) -> np.ndarray:
-        """Instructions that need `feature`, without those of versions by name: some test unseen may pick them."""
+        """Instructions that need `feature`, without those of versions by name that some test unseen may pick."""
+        unseen = self.clones.copy()
+        for _, functions in self.choices:
+            unseen[functions] = False
         at = self.instructions_of(feature)
-        return at[~self.clones[self.confirmed_function[at]]]
+        return at[~unseen[self.confirmed_function[at]]]
 
     def _arriving(self, at: np.ndarray, calls: Edges, starts: list[Start]) -> Condition | None:
         """What is necessary to arrive at one of the instructions `at` over `calls`; None where it is too much."""
