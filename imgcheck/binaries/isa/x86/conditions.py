@@ -19,7 +19,7 @@ NEVER: Condition = frozenset()
 _UNTOLD: Term = frozenset({"?"})
 UNTOLD: Condition = frozenset({_UNTOLD})
 """A test of the CPU whose meaning is not understood, and that is never the same as another one."""
-_MOST_TERMS, _MOST_LITERALS = 8, 12
+_MOST_TERMS, _MOST_LITERALS = 6, 10
 _KEPT = 1 << 14
 
 
@@ -90,7 +90,7 @@ def negated(literal: str) -> str:
 
 def _simplified(terms: Iterable[Term]) -> Condition:
     terms = set(terms)
-    if len(terms) > _MOST_TERMS**2:
+    if len(terms) > 3 * _MOST_TERMS:
         return UNTOLD
     left = {term for term in terms if not any(negated(literal) in term for literal in term if literal != "?")}
     while True:
@@ -105,16 +105,15 @@ def _simplified(terms: Iterable[Term]) -> Condition:
 
 def _merged(terms: set[Term]) -> set[Term] | None:
     """The terms with two that differ by one literal alone, which holds in the one and not in the other, made one."""
-    for term in terms:
-        for literal in term:
-            if literal != "?":
-                rest = term - {literal}
-                partner = rest | {negated(literal)}
-                if partner in terms:
-                    return (terms - {term, partner}) | {rest}
-                shorter = next((o for o in terms if negated(literal) in o and o - {negated(literal)} < rest), None)
-                if shorter is not None:  # x or (not x and y) is x or y
-                    return (terms - {term}) | {rest}
+    literals = frozenset().union(*terms)
+    opposed = {literal for literal in literals if literal != "?" and negated(literal) in literals}
+    for term in terms if opposed else ():
+        for literal in term & opposed:
+            rest, reverse = term - {literal}, negated(literal)
+            if rest | {reverse} in terms:
+                return (terms - {term, rest | {reverse}}) | {rest}
+            if any(reverse in other and other - {reverse} < rest for other in terms):  # x or (not x and y) is x or y
+                return (terms - {term}) | {rest}
     return None
 
 

@@ -160,10 +160,14 @@ class Code(msgspec.Struct, frozen=True):
     """Addresses that later code jumps back to -> the instructions from there up to that code, by number."""
     exits: set[int]
     """Addresses that later code jumps back to and that do nothing but return."""
+    known: dict[range, Writes]
+    """What `written` has told."""
 
     def written(self, loop: range) -> Writes:
         """What the instructions of a loop write to; of a long one all that its function writes to."""
-        return _writes(self.ips, self.facts, loop) if len(loop) <= _LONGEST_LOOP else self.writes
+        if loop not in self.known:
+            self.known[loop] = _writes(self.ips, self.facts, loop) if len(loop) <= _LONGEST_LOOP else self.writes
+        return self.known[loop]
 
     def inside(self, address: int) -> bool:
         """Whether the address lies within the function."""
@@ -184,7 +188,7 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     at = 0
     while at < len(code):
         at = _read(found, code, at, start, bits)
-    return Code(*found, _writes(found.ips, found.facts, range(len(found.ips))), *_loops(found))
+    return Code(*found, _writes(found.ips, found.facts, range(len(found.ips))), *_loops(found), {})
 
 
 class _Reading(NamedTuple):

@@ -219,18 +219,21 @@ class _State:
         mine, theirs = self.values, other.values
         self.values = {}
         here, there = _apart(self.path, other.path)
-        for place in mine.keys() | theirs.keys():
+        for place in mine if mine.keys() == theirs.keys() else {**mine, **theirs}:
             if place in mine and place in theirs:
                 one, two = mine[place], theirs[place]
             elif isinstance(place, int) and place < 0:  # a variable that the one path has not written
                 one, two = (v[place] if place in v else initial(_address(place), 4) for v in (mine, theirs))
             else:
                 continue
-            value = joined(one, here, two, there)
+            if one is two or one is None or two is None:
+                value = one if one is two else None
+            else:
+                value = joined(one, here, two, there)
+                if value is not one and tells(value):  # which of the two it is tells of the test
+                    self._note(place)
             if value is not None or (isinstance(place, int) and place < 0):
                 self.values[place] = value
-            if one != two and tells(value):  # which of the two it is tells of the test
-                self._note(place)
 
     def _note(self, place: Place) -> None:
         if isinstance(place, tuple):

@@ -127,6 +127,7 @@ class Spread:
         ]
         self._code: dict[int, Code] = {}
         self._models: set[int] = set()
+        self._initials: dict[tuple[int, int], Value] = {}
         self._assigned: dict[int, dict[int, Value]] = {}
         """Address of a variable -> what each function that writes to it leaves there."""
         self._behind: set[int] = set()
@@ -277,6 +278,12 @@ class Spread:
 
     def _initial(self, address: int, size: int) -> Value:
         """The number that lies at an address when the file is loaded."""
+        key = address, size
+        if key not in self._initials:
+            self._initials[key] = self._loaded(address, size)
+        return self._initials[key]
+
+    def _loaded(self, address: int, size: int) -> Value:
         for segment in self.found.layout.elf.segments:
             if segment.type == PT_LOAD and segment.vaddr <= address and address + size <= segment.vaddr + segment.memsz:
                 at = address - segment.vaddr
