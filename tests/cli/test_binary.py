@@ -1,0 +1,35 @@
+"""`imgcheck binary FILE`: the instruction sets of single files, for people and for scripts."""
+
+import json
+import re
+
+from imgcheck.cli import main
+from tests.isa.programs import SOURCES
+from tests.tools import compile_c
+
+WRONG_TEST = """
+#include <stdio.h>
+static float x[64];
+__attribute__((noinline, target("avx512f"), optimize("O3"))) static void use(void) {
+    for (int i = 0; i < 64; i++) x[i] = x[i] * 3 + 1;
+}
+int main() { if (__builtin_cpu_supports("avx2")) use(); printf("%f\\n", x[7]); return 0; }
+"""
+
+
+def test_a_program_that_asks_the_cpu_dispatches(capsys) -> None:
+    path = compile_c(SOURCES["supports"], "-O3")
+    assert main(["binary", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "asks the CPU" in shown
+    assert re.search(r"avx512f +dispatched", shown)
+
+
+def test_a_test_for_something_else_names_the_cpus_that_die(capsys) -> None:
+    path = compile_c(WRONG_TEST, "-O2", "-s")
+    assert main(["binary", str(path), "-o", "json"]) == 0
+    (facts,) = json.loads(capsys.readouterr().out)["files"].values()
+    uses = {use["feature"]: use for use in facts["isa"]["uses"]}
+    assert uses["avx512f"]["answer"] == "required"
+    assert uses["avx512f"]["given"] == [["avx2"]]
+    assert "on a CPU with avx2" in uses["avx512f"]["reason"]
