@@ -44,9 +44,9 @@ from imgcheck.binaries.isa.x86.facts import (
     Memory,
 )
 from imgcheck.binaries.isa.x86.operations import flags_of, of_flags, result
+from imgcheck.binaries.isa.x86.state import State, address_of, variable
 from imgcheck.binaries.isa.x86.values import (
     UNRELATED,
-    Comparison,
     Options,
     Value,
     added,
@@ -153,123 +153,12 @@ class Flow:
     tests: int = 0
 
 
-Place = int | tuple[int, int]
-"""Where a value is: a register's bit, a stack slot, or below zero a variable."""
-
-
-def _variable(address: int) -> int:
-    return -1 - address
-
-
-_address = _variable
-"""A variable's place back to its address."""
-
-
-def _apart(one: Condition, other: Condition) -> tuple[Condition, Condition]:
-    """Two paths without what is necessary for both."""
-    if one == other:
-        return ALWAYS, ALWAYS
-    shared = frozenset.intersection(*one, *other) if one and other else frozenset()
-    return (
-        (frozenset(term - shared for term in one), frozenset(term - shared for term in other))
-        if shared
-        else (one, other)
-    )
-
-
-@dataclass(slots=True)
-class _State:
-    """What holds knowledge at one point: registers (as bits), stack slots, flags; and registers that hold addresses."""
-
-    marked: int
-    slots: set[tuple[int, int]]
-    addresses: dict[int, int]
-    """By the register's bit."""
-    flags: bool = False
-    compared: tuple = ()
-    """What the flags tell, where it is certain to be the same whenever this stands here."""
-    origins: dict[int, int] = field(default_factory=dict)
-    """By the register's bit: the address of the variable that the knowledge in it was read from, or of the instruction
-    that worked it out."""
-    values: dict[Place, Value] = field(default_factory=dict)
-    told: Comparison | None = None
-    """What the flags tell."""
-    path: Condition = ALWAYS
-    """What is necessary to arrive here."""
-
-    def copy(self) -> "_State":
-        return _State(
-            self.marked, set(self.slots), dict(self.addresses), self.flags, self.compared, dict(self.origins),
-            dict(self.values), self.told, self.path,
-        )  # fmt: skip
-
-    def join(self, other: "_State", initial: Callable[[int, int], Value]) -> None:
-        if self.values or other.values:
-            self._join_values(other, initial)
-        self.told = self.told if self.told == other.told else None
-        self.path = either(self.path, other.path)
-        self.marked |= other.marked
-        self.slots |= other.slots
-        self.addresses = {k: v for k, v in self.addresses.items() if other.addresses.get(k) == v}
-        self.flags |= other.flags
-        self.compared = self.compared if self.compared == other.compared else ()
-        self.origins = {k: v for k, v in self.origins.items() if other.origins.get(k) == v}
-
-    def _join_values(self, other: "_State", initial: Callable[[int, int], Value]) -> None:
-        mine, theirs = self.values, other.values
-        self.values = {}
-        here, there = _apart(self.path, other.path)
-        for place in mine if mine.keys() == theirs.keys() else {**mine, **theirs}:
-            if place in mine and place in theirs:
-                one, two = mine[place], theirs[place]
-            elif isinstance(place, int) and place < 0:  # a variable that the one path has not written
-                one, two = (v[place] if place in v else initial(_address(place), 4) for v in (mine, theirs))
-            else:
-                continue
-            if one is two or one is None or two is None:
-                value = one if one is two else None
-            else:
-                value = joined(one, here, two, there)
-                if value is not one and tells(value):  # which of the two it is tells of the test
-                    self._note(place)
-            if value is not None or (isinstance(place, int) and place < 0):
-                self.values[place] = value
-
-    def _note(self, place: Place) -> None:
-        if isinstance(place, tuple):
-            self.slots.add(place)
-        elif place > 0:
-            self.marked |= place
-
-    def forget(self, places: int) -> None:
-        """Nothing is known of these registers any more."""
-        if places & (places - 1) == 0:
-            self.values.pop(places, None)
-            return
-        for register in [p for p in self.values if isinstance(p, int) and p > 0 and p & places]:
-            del self.values[register]
-
-    def mark(self, registers: int, marked: bool) -> None:
-        """Registers get a new value, which is knowledge or not, and no address that is known."""
-        self.marked = self.marked | registers if marked else self.marked & ~registers
-        for known in (self.addresses, self.origins):
-            if known:
-                for register in [r for r in known if r & registers]:
-                    del known[register]
-        if self.values:
-            self.forget(registers)
-
-    def handed(self) -> set[int]:
-        """Addresses in the registers of parameters."""
-        return {self.addresses[r] for r in ARGUMENTS if r in self.addresses} if self.addresses else set()
-
-
 class _Walk:
     """One pass over the instructions of a function."""
 
     def __init__(self, code: Code, context: Context, parameters: int) -> None:
         self.code, self.context, self.flow = code, context, Flow()
-        self.state = _State(parameters, set(), {})
+        self.state = State(parameters, set(), {})
         self.leased: set[tuple[int, int]] = set()
         self.tests: dict[int, Labels] = {}
         self.alike: dict[tuple, list[int]] = {}
@@ -285,7 +174,7 @@ class _Walk:
         """Variables that get the number of an unnamed vendor."""
 
     def run(self) -> None:
-        waiting: dict[int, _State] = {}
+        waiting: dict[int, State] = {}
         state, targets, loops = self.state, self.code.targets, self.code.loops
         # Behind a jump or a return nothing goes on, unless jump tables may lead anywhere.
         goes_on, tables = True, any(fact.kind == INDIRECT_JUMP for fact in self.code.facts)
@@ -319,10 +208,12 @@ class _Walk:
                 self._depart(ip, target, waiting)
             elif target in self.code.exits:
                 self._leave(state.values.get(RAX), both(state.path, self.tests.get(ip, (ALWAYS,))[0]))
+            if kind == BRANCH and not self.code.inside(target):
+                self._leave(None, state.path)
             if kind == BRANCH and ip in self.tests:
                 state.path = both(state.path, self.tests[ip][1])
 
-    def _depart(self, ip: int, target: int, waiting: dict[int, _State]) -> None:
+    def _depart(self, ip: int, target: int, waiting: dict[int, State]) -> None:
         """The state goes on at a target of a jump too."""
         leaving = self.state.copy()
         if ip in self.tests:
@@ -335,6 +226,7 @@ class _Walk:
     def _enter_loop(self, ip: int, loop: range) -> None:
         """Forget what later code that comes back to here may have changed."""
         state = self.state
+        state.told = None
         if state.path != ALWAYS:
             state.path = both(state.path, not_understood(ip))
         state.values = {place: value for place, value in state.values.items() if tells(value)}
@@ -343,7 +235,7 @@ class _Walk:
             state.forget(changed.registers)
             for slot in changed.slots & state.values.keys():
                 del state.values[slot]
-            state.values.update(dict.fromkeys(map(_variable, changed.variables)))
+            state.values.update(dict.fromkeys(map(variable, changed.variables)))
 
     def _special(self, kind: int, ip: int, fact: Fact) -> None:
         state = self.state
@@ -399,7 +291,7 @@ class _Walk:
         self.returned.append(under(value, path))
         self._hand_out(value, path)
         variables = ((place, v) for place, v in self.state.values.items() if isinstance(place, int) and place < 0)
-        self.left.append({_address(place): under(v, path) for place, v in variables})
+        self.left.append({address_of(place): under(v, path) for place, v in variables})
 
     def _hand_out(self, value: Value, path: Condition) -> None:
         """Addresses of code that somebody may call from now on."""
@@ -439,6 +331,9 @@ class _Walk:
         if brings.outputs:
             self.flow.structures |= addresses
             state.slots |= {(base, at + i) for base, at in self.leased for i in (0, 4, 8, 12)}
+        for base, at in self.leased if state.values else ():
+            for i in (0, 4, 8, 12):
+                state.values.pop((base, at + i), None)
         if brings.stack:
             state.slots |= {(RSP, 8 * i) for i in range(_STACK_RESULTS)}
         if fact.kind == INDIRECT_CALL:
@@ -523,7 +418,7 @@ class _Walk:
         return known
 
     def _variable_at(self, where: int, size: int) -> Value:
-        place = _variable(where)
+        place = variable(where)
         if place in self.state.values:
             return self.state.values[place]
         known = self.context.value(where)
@@ -563,7 +458,7 @@ class _Walk:
             if value is not None:
                 values[where] = value
         elif where is not None:
-            values[_variable(where)] = value
+            values[variable(where)] = value
             if value == _OTHER:
                 self.vendors.add(where)
         if size == _POINTER:

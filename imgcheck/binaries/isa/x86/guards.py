@@ -127,6 +127,8 @@ class Spread:
         ]
         self._code: dict[int, Code] = {}
         self._models: set[int] = set()
+        self._restated: set[int] = set()
+        """Variables of which something else is known than when their readers were looked at."""
         self._initials: dict[tuple[int, int], Value] = {}
         self._assigned: dict[int, dict[int, Value]] = {}
         """Address of a variable -> what each function that writes to it leaves there."""
@@ -145,7 +147,8 @@ class Spread:
             tellers, variables = self._tellers(), set(self.variables)
             changed = self._follow_all(pending)
             pending = changed | self._callers(self._tellers() - tellers)
-            pending |= self._worth_following(self._readers(self.variables - variables))
+            pending |= self._worth_following(self._readers((self.variables - variables) | self._restated))
+            self._restated.clear()
             if not pending:
                 break
         # Resolvers of IFUNCs only hand out addresses: nothing for other functions follows from them.
@@ -186,8 +189,7 @@ class Spread:
                 self.outputs.add(index)
             if flow.stack:
                 self.stacked.add(index)
-            for address, value in flow.assigned.items():
-                self._assigned.setdefault(address, {})[index] = value
+            self._assign(index, flow)
             if flow.model:
                 self._models.add(flow.model)
             self._remember(flow.stores)
@@ -195,6 +197,18 @@ class Spread:
             self._remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
             marked |= self._hand_over(index, flow)
         return marked
+
+    def _assign(self, index: int, flow: Flow) -> None:
+        for address, value in flow.assigned.items():
+            before = self._value(address) if self._holds(address) else None
+            self._assigned.setdefault(address, {})[index] = value
+            if before is not None and before != self._value(address):
+                self._restated.add(address & ~3)
+
+    def _put_behind(self, function: int) -> None:
+        if function not in self._behind:
+            self._behind.add(function)
+            self._restated |= {a & ~3 for a in self.guards.flows.get(function, Flow()).assigned if self._holds(a)}
 
     def _remember(self, addresses: set[int]) -> None:
         """Code cannot be stored to, and what lies outside the file's segments is a miscalculated address."""
@@ -207,7 +221,7 @@ class Spread:
         for site, target in self._sites(index).items():
             before = bisect_left(starts, site) - 1
             if before >= 0 and site <= flow.guarded[before][1]:
-                self._behind.add(target)
+                self._put_behind(target)
             handed, known = flow.passes.get(site, 0), self.parameters.get(target, 0)
             if handed & ~known:
                 self.parameters[target] = handed | known

@@ -1,0 +1,117 @@
+"""What is known at one point of a function: where knowledge of the CPU lies, in which values, and how one came here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition, either
+from imgcheck.binaries.isa.x86.facts import ARGUMENTS
+from imgcheck.binaries.isa.x86.values import Comparison, Value, joined, tells
+
+Place = int | tuple[int, int]
+"""Where a value is: a register's bit, a stack slot, or below zero a variable."""
+
+
+def variable(address: int) -> int:
+    """The place of the variable at an address."""
+    return -1 - address
+
+
+address_of = variable
+"""A variable's place back to its address."""
+
+
+def _apart(one: Condition, other: Condition) -> tuple[Condition, Condition]:
+    """Two paths without what is necessary for both."""
+    if one == other:
+        return ALWAYS, ALWAYS
+    shared = frozenset.intersection(*one, *other) if one and other else frozenset()
+    return frozenset(term - shared for term in one), frozenset(term - shared for term in other)
+
+
+@dataclass(slots=True)
+class State:
+    """What holds knowledge at one point: registers (as bits), stack slots, flags; and registers that hold addresses."""
+
+    marked: int
+    slots: set[tuple[int, int]]
+    addresses: dict[int, int]
+    """By the register's bit."""
+    flags: bool = False
+    compared: tuple = ()
+    """What the flags tell, where it is certain to be the same whenever this stands here."""
+    origins: dict[int, int] = field(default_factory=dict)
+    """By the register's bit: the address of the variable that the knowledge in it was read from, or of the instruction
+    that worked it out."""
+    values: dict[Place, Value] = field(default_factory=dict)
+    told: Comparison | None = None
+    """What the flags tell."""
+    path: Condition = ALWAYS
+    """What is necessary to arrive here."""
+
+    def copy(self) -> "State":
+        """A state that may go on elsewhere."""
+        return State(
+            self.marked, set(self.slots), dict(self.addresses), self.flags, self.compared, dict(self.origins),
+            dict(self.values), self.told, self.path,
+        )  # fmt: skip
+
+    def join(self, other: "State", initial: Callable[[int, int], Value]) -> None:
+        """The state where another path arrives too; `initial` tells what lies at an address when the file is loaded."""
+        if self.values or other.values:
+            self._join_values(other, initial)
+        self.told = self.told if self.told == other.told else None
+        self.path = either(self.path, other.path)
+        self.marked |= other.marked
+        self.slots |= other.slots
+        self.addresses = {k: v for k, v in self.addresses.items() if other.addresses.get(k) == v}
+        self.flags |= other.flags
+        self.compared = self.compared if self.compared == other.compared else ()
+        self.origins = {k: v for k, v in self.origins.items() if other.origins.get(k) == v}
+
+    def _join_values(self, other: "State", initial: Callable[[int, int], Value]) -> None:
+        mine, theirs = self.values, other.values
+        self.values = {}
+        here, there = _apart(self.path, other.path)
+        for place in mine if mine.keys() == theirs.keys() else {**mine, **theirs}:
+            if place in mine and place in theirs:
+                one, two = mine[place], theirs[place]
+            elif isinstance(place, int) and place < 0:  # a variable that the one path has not written
+                one, two = (v[place] if place in v else initial(address_of(place), 4) for v in (mine, theirs))
+            else:
+                continue
+            if one is two or one is None or two is None:
+                value = one if one is two else None
+            else:
+                value = joined(one, here, two, there)
+                if value is not one and tells(value):  # which of the two it is tells of the test
+                    self._note(place)
+            if value is not None or (isinstance(place, int) and place < 0):
+                self.values[place] = value
+
+    def _note(self, place: Place) -> None:
+        if isinstance(place, tuple):
+            self.slots.add(place)
+        elif place > 0:
+            self.marked |= place
+
+    def forget(self, places: int) -> None:
+        """Nothing is known of these registers any more."""
+        if places & (places - 1) == 0:
+            self.values.pop(places, None)
+            return
+        for register in [p for p in self.values if isinstance(p, int) and p > 0 and p & places]:
+            del self.values[register]
+
+    def mark(self, registers: int, marked: bool) -> None:
+        """Registers get a new value, which is knowledge or not, and no address that is known."""
+        self.marked = self.marked | registers if marked else self.marked & ~registers
+        for known in (self.addresses, self.origins):
+            if known:
+                for register in [r for r in known if r & registers]:
+                    del known[register]
+        if self.values:
+            self.forget(registers)
+
+    def handed(self) -> set[int]:
+        """Addresses in the registers of parameters."""
+        return {self.addresses[r] for r in ARGUMENTS if r in self.addresses} if self.addresses else set()
