@@ -343,13 +343,15 @@ class Findings:
                 found[condition].append(function)
         return [(condition, np.array(functions)) for condition, functions in found.items()]
 
-    def circumstances(self, feature: str, starts: list[Start]) -> Condition:
-        """What is necessary, as far as tests tell, to arrive at an open use of `feature` from `starts`."""
+    def circumstances(self, feature: str, starts: list[Start]) -> Condition | None:
+        """What is necessary, as far as tests tell, to arrive at an open use of `feature` from `starts`.
+
+        None where there are too many ways to tell; then there is none without a test.
+        """
         at = self._outside_clones(feature) if starts is not self.choices else self.instructions_of(feature)
         at = at[self.exposing(feature)[self.instruction_conditions[at]]]
         starts = [start for start in starts if not shielded(start[0], feature)]
-        found = self._arriving(at, self.open_calls(feature), starts)
-        return ALWAYS if found is None else found
+        return self._arriving(at, self.open_calls(feature), starts)
 
     def inevitability(self, feature: str, starts: list[Start]) -> Condition:
         """As `circumstances`, of all uses: those behind both directions of one test are behind none.

@@ -37,6 +37,7 @@ _FAR_REASON = (
 )
 _AT_LOAD = "Reached at load or start without a test of the CPU on the way."
 _CONTRADICTED = "Reached at load or start {}: the tests on the way do not ask for this."
+_MANY_WAYS = "Reached at load or start behind tests of the CPU, of which too many would have to be told apart."
 _MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
 _INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way find."
 _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
@@ -111,10 +112,9 @@ class _Judge:
         users = found.using(feature)
         at_load = self._reached("load", feature)
         if at_load and (not found.asks_cpu or len(at_load[1]) <= _CLOSE or self._is_baseline(feature, users)):
-            given = self._given("load", feature)
-            return Verdict("required", _CONTRADICTED.format(_words(given)) if given else _AT_LOAD, *at_load, given)
+            return self._on_some_cpus(feature, at_load)
         if at_load:
-            return Verdict("unknown", _FAR_REASON, *at_load, self._given("load", feature))
+            return Verdict("unknown", _FAR_REASON, *at_load)
         if not found.asks_cpu:
             return self._without_query(feature, users)
         by_export = self._reached("exports", feature)
@@ -124,8 +124,7 @@ class _Judge:
                 "required", "The file was compiled for it as a whole: ordinary code uses it.", *(by_export or ())
             )
         if by_export and self._unguarded(feature, open_users):
-            given = self._given("exports", feature)
-            return Verdict("unknown", _BY_EXPORT, *by_export, given)
+            return Verdict("unknown", _BY_EXPORT, *by_export)
         despite = self._chosen(feature) or self._inevitable(feature)
         if despite:
             return despite
@@ -134,15 +133,19 @@ class _Judge:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
 
-    def _given(self, start: str, feature: str) -> tuple[tuple[str, ...], ...]:
-        """The CPUs that arrive at the use: in each case what they have, and with "!" what they lack."""
-        found = self.found.circumstances(feature, [(ALWAYS, self.found.roots(start))])
-        return _kinds(unshielded(found, feature))
+    def _on_some_cpus(self, feature: str, at_load: tuple[int, tuple[str, ...]]) -> Verdict:
+        """The verdict where a start leads to the use, perhaps behind tests for something else alone."""
+        found = self.found.circumstances(feature, [(ALWAYS, self.found.roots("load"))])
+        if found is None:
+            return Verdict("unknown", _MANY_WAYS, *at_load)
+        given = _kinds(unshielded(found, feature))
+        return Verdict("required", _CONTRADICTED.format(_words(given)) if given else _AT_LOAD, *at_load, given)
 
     def _chosen(self, feature: str) -> Verdict | None:
         """The verdict where code that asks the CPU picks a version that uses more than it asked for."""
         found = self.found
-        kinds = _kinds(unshielded(found.circumstances(feature, found.choices), feature))
+        condition = found.circumstances(feature, found.choices)
+        kinds = _kinds(unshielded(condition, feature)) if condition else ()
         if not kinds:
             return None
         elf = found.layout.elf
