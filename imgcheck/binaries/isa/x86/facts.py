@@ -103,6 +103,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     source_bits: int
     borrows: bool
     """SBB: the result depends on the carry flag."""
+    high: bool
+    """The first operand is the second byte of its register: AH, BH, CH or DH."""
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
@@ -303,10 +305,10 @@ def _fact(ins: iced.Instruction) -> Fact:
 
 
 def _operation(ins: iced.Instruction) -> Operation | None:
-    """None where a part of a register other than its low end is concerned, or a target that the flags choose."""
+    """None where a part of a register other than its low end is a source, or the flags choose a target."""
     kinds = [ins.op_kind(k) for k in range(ins.op_count)]
     registers = [ins.op_register(k) if kind == _REGISTER else 0 for k, kind in enumerate(kinds)]
-    if not kinds or not set(registers).isdisjoint(_HIGH) or ins.is_jcc_short_or_near:
+    if not kinds or not _HIGH.isdisjoint(registers[1:]) or ins.is_jcc_short_or_near:
         return None
     numbers = [ins.immediate(k) for k, kind in enumerate(kinds) if kind in _IMMEDIATES]
     sizes = [8 * (iced.RegisterExt.size(r) or iced.MemorySizeExt.size(ins.memory_size)) for r in registers]
@@ -320,6 +322,7 @@ def _operation(ins: iced.Instruction) -> Operation | None:
         bits[2],
         sizes[1] if sizes[1:] else 0,
         ins.mnemonic == _M.SBB,
+        registers[0] in _HIGH,
     )
 
 

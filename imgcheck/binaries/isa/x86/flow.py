@@ -264,8 +264,9 @@ class _Walk:
         found = outcome(self.state.told, fact.condition >> 1) if fact.condition >= 0 else None
         if found is UNRELATED:
             return ALWAYS, ALWAYS
-        # Knowledge of which either answer goes with any CPU is knowledge that was lost on the way.
-        if found is None or NEVER in found or found == (ALWAYS, ALWAYS):
+        # Where either answer goes with any CPU though no part of the value tells of one, knowledge was lost on the way.
+        lost = found == (ALWAYS, ALWAYS) and not tells(self.state.told.value)
+        if found is None or NEVER in found or lost:
             taken = not_understood(ip)
             return taken, opposite(taken)
         return found[::-1] if fact.condition & 1 else found
@@ -390,17 +391,21 @@ class _Walk:
             return None
         memory = self._read(ip, fact) if fact.loads else None
         first = state.values.get(operation.target) if operation.target else memory
+        if operation.high:
+            first = shifted(first, -8, 64)
         second = state.values.get(operation.source) if operation.source else memory
         if operation.number is not None:
             second = constant(operation.number)
         if fact.condition >= 0 or operation.borrows:
+            if operation.high:
+                return None
             return of_flags(operation, state.told, fact.condition, state.flags, ip, first, second)
         value = result(operation, first, second, state.values.get(operation.third) if operation.third else memory)
         if fact.writes_flags:
             state.told = flags_of(operation, first, second, value)
             if operation.number in _SIGNATURES:
                 self.signatures.add(operation.number)
-        return value
+        return None if operation.high else value
 
     def _read(self, ip: int, fact: Fact) -> Value:
         """What is known of the operand in memory."""
@@ -481,7 +486,7 @@ class _Walk:
             state.addresses[fact.written] = pointee
         if fact.source and fact.source in state.addresses:
             state.addresses[fact.written] = state.addresses[fact.source]
-        if fact.immediate is not None:
+        if fact.immediate is not None and fact.immediate >= _ADDRESSES[0]:
             state.addresses[fact.written] = fact.immediate
             if self.context.holds(fact.immediate):
                 state.marked |= fact.written

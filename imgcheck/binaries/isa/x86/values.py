@@ -69,6 +69,8 @@ def joined(one: Value, one_path: Condition, other: Value, other_path: Condition)
     """What is known where two paths meet, on each of which the value is known under the condition of that path."""
     if one == other:
         return one
+    if isinstance(one, Options) != isinstance(other, Options):
+        one, other = numbered(one) or one, numbered(other) or other
     if isinstance(one, Options) and isinstance(other, Options):
         pairs = [(n, both(c, one_path)) for n, c in one.numbers] + [(n, both(c, other_path)) for n, c in other.numbers]
         return _options(pairs)
