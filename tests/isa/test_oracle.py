@@ -1,6 +1,7 @@
 """Predictions against executions: every build runs on QEMU's CPU models, and has to do what the verdict says."""
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,17 @@ def test_thirty_two_bit_programs_are_judged_too() -> None:
     program = compile_c(code, "-m32", "-nostdlib", "-static", language="assembler")
     found = {use.feature: use.answer for use in analyse(program).uses}
     assert found == {"avx2": "required", "sse": "required"}
+
+
+FORMS = sorted(Path(__file__).parent.joinpath("forms").iterdir())
+
+
+@pytest.mark.parametrize("march", ["x86-64", "haswell", "skylake-avx512"])
+@pytest.mark.parametrize("source", FORMS, ids=[path.stem for path in FORMS])
+def test_stripped_programs_that_keep_what_they_asked(source: Path, march: str) -> None:
+    """In a level worked out at the first call, flags of a struct, a pointer; one of them asks for the wrong feature."""
+    program = compile_c(source.read_text(), "-O2", "-s", f"-march={march}")
+    found = analyse(program)
+    for model, features in MODELS.items():
+        said, done = predicted(found, features), observed(program, "qemu-x86_64", model)
+        assert (model, said) == (model, done), [(u.feature, u.answer, u.given, u.reason) for u in found.uses]
