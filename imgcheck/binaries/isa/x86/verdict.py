@@ -11,7 +11,7 @@ from imgcheck.binaries.isa.reach import path_to, reach, steps_to
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, Term, shielded, unshielded
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
-from imgcheck.binaries.isa.x86.findings import VECTOR, Findings
+from imgcheck.binaries.isa.x86.findings import Findings
 from imgcheck.documents.facts import Answer, Isa, IsaUse
 
 _WIDE = (
@@ -173,7 +173,7 @@ class _Judge:
     def _own_code_is_wide(self) -> bool:
         """Whether a program itself, not only libraries linked into it, runs VEX code from its start."""
         elf = self.found.layout.elf
-        return bool(elf.interpreter or elf.type == ET_EXEC) and bool(self._reached("load", *VECTOR))
+        return bool(elf.interpreter or elf.type == ET_EXEC) and bool(self._reached("load", "avx"))
 
     def _reached(self, start: str, *features: str) -> tuple[int, tuple[str, ...]] | None:
         """The first open user that is reached from `start`, with its path looked at closely."""
