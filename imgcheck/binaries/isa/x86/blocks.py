@@ -101,9 +101,9 @@ def _together(
     facts = dict(zip(code.ips, code.facts, strict=True))
     for group in alike:
         for outcome in (0, 1):
-            goes_on = {ip: facts[ip].condition & 1 == outcome for ip in group}
-            left_out = {ip: blocks[ends[ip]].end if goes_on[ip] else code.targets.get(ip, -1) for ip in group}
-            condition = tests[group[0]][1 if goes_on[group[0]] else 0]
+            falls = {ip: facts[ip].condition & 1 == outcome for ip in group}
+            left_out = {ip: blocks[ends[ip]].end if falls[ip] else code.targets.get(ip, -1) for ip in group}
+            condition = tests[group[0]][1 if falls[group[0]] else 0]
             yield {ends[ip]: number.get(to, _NOWHERE) for ip, to in left_out.items()}, condition
 
 

@@ -5,11 +5,10 @@ feature ("avx2") that the CPU has, or with "!" before it lacks. A test of the CP
 the literal "?ADDRESS"; it shields everything.
 """
 
-import tomllib
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 
-from imgcheck.knowledge.store import rules_directory
+from imgcheck.binaries.isa.names import analysis
 
 Term = frozenset[str]
 Condition = frozenset[Term]
@@ -21,6 +20,7 @@ UNTOLD: Condition = frozenset({_UNTOLD})
 """A test of the CPU whose meaning is not understood, and that is never the same as another one."""
 _MOST_TERMS, _MOST_LITERALS = 6, 10
 _KEPT = 1 << 14
+"""Results remembered: the same few conditions meet again and again."""
 
 
 def having(feature: str) -> Condition:
@@ -37,47 +37,33 @@ def both(one: Condition, other: Condition) -> Condition:
     """One condition and the other hold."""
     if one in (ALWAYS, other):
         return other
-    return one if other == ALWAYS else _kept(_both, one, other)
+    return one if other == ALWAYS else _both(one, other)
 
 
 def either(one: Condition, other: Condition) -> Condition:
     """One condition or the other holds."""
     if not one or one == other:
         return other
-    return one if not other else _kept(_either, one, other)
+    return one if not other else _either(one, other)
 
 
+@lru_cache(_KEPT)
 def opposite(condition: Condition) -> Condition:
     """The condition does not hold."""
-    return _kept(_opposite, condition, NEVER)
-
-
-_results: dict[tuple, Condition] = {}
-
-
-def _kept(work, one: Condition, other: Condition) -> Condition:
-    """A result looked up: the same few conditions meet again and again."""
-    if len(_results) > _KEPT:
-        _results.clear()
-    key = (work, one, other)
-    if key not in _results:
-        _results[key] = work(one, other)
-    return _results[key]
-
-
-def _both(one: Condition, other: Condition) -> Condition:
-    return _simplified(a | b for a in one for b in other)
-
-
-def _either(one: Condition, other: Condition) -> Condition:
-    return _simplified(one | other)
-
-
-def _opposite(condition: Condition, _: Condition) -> Condition:
     found = ALWAYS
     for term in condition:
         found = both(found, frozenset(frozenset({negated(literal)}) for literal in term))
     return found
+
+
+@lru_cache(_KEPT)
+def _both(one: Condition, other: Condition) -> Condition:
+    return _simplified(a | b for a in one for b in other)
+
+
+@lru_cache(_KEPT)
+def _either(one: Condition, other: Condition) -> Condition:
+    return _simplified(one | other)
 
 
 @cache
@@ -148,14 +134,9 @@ def unshielded(condition: Condition, feature: str) -> tuple[Term, ...]:
 
 
 @cache
-def _rules() -> dict:
-    return tomllib.loads((rules_directory() / "analysis" / "isa.toml").read_text(encoding="utf-8"))["x86"]
-
-
-@cache
 def _implications() -> dict[str, frozenset[str]]:
     """Each feature -> all that CPUs with it have, over any number of steps."""
-    direct = {feature: set(others) for feature, others in _rules()["implies"].items()}
+    direct = {feature: set(others) for feature, others in analysis()["x86"]["implies"].items()}
     found: dict[str, frozenset[str]] = {}
     for feature in direct:
         seen, waiting = set(), [feature]
@@ -171,4 +152,4 @@ def _implications() -> dict[str, frozenset[str]]:
 @cache
 def bit_conditions(place: str) -> dict[int, Condition]:
     """What each bit of a word tells, where that is known: the word by its name in rules/analysis/isa.toml."""
-    return {int(bit): having(name) for bit, name in _rules()["bits"].get(place, {}).items()}
+    return {int(bit): having(name) for bit, name in analysis()["x86"]["bits"].get(place, {}).items()}

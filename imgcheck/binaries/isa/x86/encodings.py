@@ -5,7 +5,6 @@ ymm integer operation is AVX2, an EVEX form on xmm needs AVX512VL). Reading them
 drift from the decoder that confirms. Encoding layouts: Intel SDM volume 2, chapter 2; AMD manual volume 6 for XOP.
 """
 
-import tomllib
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain, product
@@ -13,7 +12,7 @@ from itertools import chain, product
 import iced_x86 as iced
 import numpy as np
 
-from imgcheck.knowledge.store import rules_directory
+from imgcheck.binaries.isa.names import analysis
 
 _PREFIXES = {iced.MandatoryPrefix.NONE: (0, 1, 2, 3), iced.MandatoryPrefix.PNP: (0,), iced.MandatoryPrefix.P66: (1,),
              iced.MandatoryPrefix.PF3: (2,), iced.MandatoryPrefix.PF2: (3,)}  # fmt: skip
@@ -77,8 +76,7 @@ class Encodings:
 @cache
 def names() -> dict[int, str]:
     """The decoder's numbers of the features that decide on real machines, to the names Linux gives them."""
-    data = tomllib.loads((rules_directory() / "analysis" / "isa.toml").read_text(encoding="utf-8"))
-    return {getattr(iced.CpuidFeature, theirs): ours for theirs, ours in data["x86"]["features"].items()}
+    return {getattr(iced.CpuidFeature, theirs): ours for theirs, ours in analysis()["x86"]["features"].items()}
 
 
 def needs(instruction: iced.Instruction) -> frozenset[str]:

@@ -25,8 +25,8 @@ _MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: CPUID, iced.Mnemonic.
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _M = iced.Mnemonic
 _OPERATIONS = {
-    _M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.AND, _M.OR, _M.XOR, _M.NOT, _M.SHL, _M.SHR, _M.SAR, _M.RORX, _M.ANDN,
-    _M.ADD, _M.SUB, _M.INC, _M.DEC, _M.TEST, _M.CMP, _M.BT, _M.BTS, _M.BTR, _M.BEXTR, _M.SBB, _M.NEG,
+    _M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.AND, _M.OR, _M.XOR, _M.NOT, _M.SHL, _M.SHR, _M.SAR, _M.ANDN,
+    _M.ADD, _M.SUB, _M.INC, _M.DEC, _M.TEST, _M.CMP, _M.BT, _M.BTS, _M.BTR, _M.SBB,
 }  # fmt: skip
 _NOUGHT = constant(0)
 _HIGH = {iced.Register.AH, iced.Register.BH, iced.Register.CH, iced.Register.DH}

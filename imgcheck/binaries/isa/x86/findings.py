@@ -283,16 +283,9 @@ class Findings:
         """For each call of the graph the number of the condition under which its function arrives there."""
         return self.guards.at(self.graph.calls.source, self.graph.calls.site)
 
-    def exposing(self, *features: str) -> np.ndarray:
-        """Which conditions, by number, leave one of `features` unshielded."""
-        return np.logical_or.reduce([self.guards.exposing(feature) for feature in features])
-
-    def open_users(self, *features: str) -> np.ndarray:
-        """Which functions use one of `features` without a test of their own before it."""
-        marks = np.zeros(len(self.functions), bool)
-        for feature in features:
-            marks |= self._open(self.instructions_of(feature), feature)
-        return marks
+    def open_users(self, feature: str) -> np.ndarray:
+        """Which functions use `feature` without a test of their own before it."""
+        return self._open(self.instructions_of(feature), feature)
 
     @cached_property
     def open_vector(self) -> np.ndarray:
@@ -302,31 +295,36 @@ class Findings:
     def _open(self, at: np.ndarray, feature: str) -> np.ndarray:
         """Functions with one of the instructions `at` where no test shields `feature`."""
         marks = np.zeros(len(self.functions), bool)
-        held = self.confirmed_function[at[self.exposing(feature)[self.instruction_conditions[at]]]]
+        held = self.confirmed_function[at[self.guards.exposing(feature)[self.instruction_conditions[at]]]]
         marks[held[held >= 0]] = True
         return marks
 
-    def open_calls(self, *features: str) -> Edges:
-        """Calls and tail calls before which the calling function has no test for one of `features`."""
-        calls, conditions = self.graph.calls, self.call_conditions
-        exposing = self.exposing(*features)
-        return self._by_exposure(
-            ("calls",),
-            exposing,
-            lambda: calls.take(np.flatnonzero(exposing[conditions] & ~np.isin(calls.site, list(self._false_sites)))),
-        )  # fmt: skip
+    def open_calls(self, feature: str) -> Edges:
+        """Calls and tail calls before which the calling function has no test for `feature`."""
+        return self._by_exposure("calls", feature, lambda: self.graph.calls.take(self._open_call_numbers(feature)))
 
-    def _by_exposure(self, what: tuple, exposing: np.ndarray, work: Callable[[], Any]) -> Any:
+    def _open_call_numbers(self, feature: str) -> np.ndarray:
+        exposing = self.guards.exposing(feature)
+        return self._by_exposure(
+            "numbers", feature, lambda: np.flatnonzero(exposing[self.call_conditions] & self._true)
+        )
+
+    @property
+    def _true(self) -> np.ndarray:
+        """Which calls of the graph no closer look has shown to be none."""
+        return ~np.isin(self.graph.calls.site, list(self._false_sites))
+
+    def _by_exposure(self, what: str, feature: str, work: Callable[[], Any]) -> Any:
         """Most features are exposed by the same conditions, so that the answer for one serves for others."""
-        key = (*what, exposing.tobytes())
+        key = what, self.guards.exposing(feature).tobytes()
         if key not in self._exposed:
             self._exposed[key] = work()
         return self._exposed[key]
 
-    def reached(self, start: str, *features: str) -> tuple[np.ndarray, np.ndarray]:
+    def reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
         """What is reached from `start` ("load" or "exports") by open calls, and from where (see `reach`)."""
-        calls, exposing = self.open_calls(*features), self.exposing(*features)
-        return self._by_exposure((start,), exposing, lambda: reach(calls, len(self.functions), self.roots(start)))
+        calls = self.open_calls(feature)
+        return self._by_exposure(start, feature, lambda: reach(calls, len(self.functions), self.roots(start)))
 
     def roots(self, start: str) -> np.ndarray:
         """The functions that run at "load", or the "exports"."""
@@ -343,27 +341,32 @@ class Findings:
                 found[condition].append(function)
         return [(condition, np.array(functions)) for condition, functions in found.items()]
 
-    def circumstances(self, feature: str, starts: list[Start]) -> Condition | None:
-        """What is necessary, as far as tests tell, to arrive at an open use of `feature` from `starts`.
+    def circumstances(self, feature: str) -> Condition | None:
+        """What is necessary, as far as tests tell, to arrive at an open use of `feature` from load or start.
 
         None where there are too many ways to tell; then there is none without a test.
         """
-        at = self._outside_clones(feature) if starts is not self.choices else self.instructions_of(feature)
-        at = at[self.exposing(feature)[self.instruction_conditions[at]]]
-        starts = [start for start in starts if not shielded(start[0], feature)]
-        return self._arriving(at, self.open_calls(feature), starts)
+        return self._arriving_openly(feature, self._outside_clones(feature), [(ALWAYS, self.load_roots)])
 
-    def inevitability(self, feature: str, starts: list[Start]) -> Condition:
-        """As `circumstances`, of all uses: those behind both directions of one test are behind none.
+    def circumstances_of_choices(self, feature: str) -> Condition | None:
+        """The same for versions that code that asks the CPU picks: these are meant, whatever their names are."""
+        return self._arriving_openly(feature, self.instructions_of(feature), self.choices)
+
+    def _arriving_openly(self, feature: str, at: np.ndarray, starts: list[Start]) -> Condition | None:
+        at = at[self.guards.exposing(feature)[self.instruction_conditions[at]]]
+        starts = [start for start in starts if not shielded(start[0], feature)]
+        return self._arriving(at, self._open_call_numbers(feature), starts)
+
+    def inevitability(self, feature: str) -> Condition:
+        """As `circumstances`, of all uses and choices: those behind both directions of one test are behind none.
 
         A CPU without the feature lacks what has it as a precondition, so that code that needs this dies there too.
         """
         if np.count_nonzero(self.call_conditions) > _MOST_TESTED_CALLS:
             return UNTOLD
-        calls = self.graph.calls
-        calls = calls.take(np.flatnonzero(~np.isin(calls.site, list(self._false_sites))))
         wider = [self._outside_clones(other) for other in self.features if feature in implied(other)]
-        found = self._arriving(distinct(np.concatenate(wider)), calls, starts)
+        starts = [(ALWAYS, self.load_roots), *self.choices]
+        found = self._arriving(distinct(np.concatenate(wider)), np.flatnonzero(self._true), starts)
         return UNTOLD if found is None else found
 
     def _outside_clones(self, feature: str) -> np.ndarray:
@@ -374,10 +377,13 @@ class Findings:
         at = self.instructions_of(feature)
         return at[~unseen[self.confirmed_function[at]]]
 
-    def _arriving(self, at: np.ndarray, calls: Edges, starts: list[Start]) -> Condition | None:
-        """What is necessary to arrive at one of the instructions `at` over `calls`; None where it is too much."""
-        conditions = self.guards.conditions
-        number = self.guards.at(calls.source, calls.site)
+    def _arriving(self, at: np.ndarray, over: np.ndarray, starts: list[Start]) -> Condition | None:
+        """What is necessary to arrive at one of the instructions `at` over the calls `over`, both by number.
+
+        None where it is too much to tell.
+        """
+        conditions, calls = self.guards.conditions, self.graph.calls.take(over)
+        number = self.call_conditions[over]
         free, tested = calls.take(np.flatnonzero(number == 0)), np.flatnonzero(number)
         at = at[self.confirmed_function[at] >= 0]
         use, use_number = self.confirmed_function[at], self.instruction_conditions[at]
@@ -400,12 +406,12 @@ class Findings:
                     waiting.append((further, targets))
         return None
 
-    def refutes(self, steps: list[int], *features: str) -> bool:
+    def refutes(self, steps: list[int], feature: str) -> bool:
         """Whether a closer look at the path `steps` shows a call that is none, or a test that stands before one.
 
         What is reached is then computed anew without it.
         """
-        false = self._false_calls(steps, *features) | self._choice(steps)
+        false = self._false_calls(steps, feature) | self._choice(steps)
         self._false_sites |= false
         tested = bool(len(self.askers)) and self._spread.retrace(steps)
         if false or tested:
@@ -432,9 +438,9 @@ class Findings:
         jumps = np.isin(bytes_at(self.layout, sites), (_JUMP, _CONDITIONAL)).all()
         return set(sites[calls.target[first:last] == target].tolist()) if jumps else set()
 
-    def _false_calls(self, steps: list[int], *features: str) -> set[int]:
+    def _false_calls(self, steps: list[int], feature: str) -> set[int]:
         """Sites of calls along a path where no instruction begins."""
-        calls = self.open_calls(*features)
+        calls = self.open_calls(feature)
         false: set[int] = set()
         for source, target in pairwise(steps):
             first, last = np.searchsorted(calls.source, [source, source + 1])

@@ -104,7 +104,7 @@ class _Pieces:
 
 
 class Spread:
-    """The rounds. `found` is the file's Findings; `useful` marks the functions worth following."""
+    """The rounds. `found` is the file's Findings."""
 
     def __init__(self, found) -> None:
         # The findings own this: a reference back would keep the file's bytes, whose map could then not be closed.

@@ -27,7 +27,7 @@ from imgcheck.binaries.isa.x86.values import (
 _M = iced.Mnemonic
 _COPIES = {_M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD}
 _BITWISE = {_M.AND: and_, _M.OR: or_, _M.XOR: xor}
-_LOGICAL = {*_BITWISE, _M.ANDN, _M.NEG}
+_LOGICAL = {*_BITWISE, _M.ANDN}
 _SHIFTS = {_M.SHL, _M.SHR, _M.SAR}
 _STEPS = {_M.INC: 1, _M.DEC: -1}
 _SETS_BIT = {_M.BTS: or_, _M.BTR: lambda a, b: a & ~b}

@@ -8,7 +8,7 @@ import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, Term, shielded, unshielded
+from imgcheck.binaries.isa.x86.conditions import Term, shielded, unshielded
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.findings import Findings
@@ -135,7 +135,7 @@ class _Judge:
 
     def _on_some_cpus(self, feature: str, at_load: tuple[int, tuple[str, ...]]) -> Verdict:
         """The verdict where a start leads to the use, perhaps behind tests for something else alone."""
-        found = self.found.circumstances(feature, [(ALWAYS, self.found.roots("load"))])
+        found = self.found.circumstances(feature)
         if found is None:
             return Verdict("unknown", _MANY_WAYS, *at_load)
         given = _kinds(unshielded(found, feature))
@@ -143,21 +143,18 @@ class _Judge:
 
     def _chosen(self, feature: str) -> Verdict | None:
         """The verdict where code that asks the CPU picks a version that uses more than it asked for."""
-        found = self.found
-        condition = found.circumstances(feature, found.choices)
+        condition = self.found.circumstances_of_choices(feature)
         kinds = _kinds(unshielded(condition, feature)) if condition else ()
         if not kinds:
             return None
-        elf = found.layout.elf
-        answer = "required" if elf.interpreter or elf.type == ET_EXEC else "unknown"
+        answer = "required" if self._is_program else "unknown"
         return Verdict(answer, _MISCHOSEN.format(_words(kinds)), given=kinds)
 
     def _inevitable(self, feature: str) -> Verdict | None:
         """The verdict of a program that uses a feature whichever way its tests go."""
-        found, elf = self.found, self.found.layout.elf
-        if feature in self.given_up or (not elf.interpreter and elf.type != ET_EXEC):
+        if feature in self.given_up or not self._is_program:
             return None
-        condition = found.inevitability(feature, [(ALWAYS, found.roots("load")), *found.choices])
+        condition = self.found.inevitability(feature)
         if shielded(condition, feature):
             return None
         return Verdict("required", _INEVITABLE, given=_kinds(unshielded(condition, feature)))
@@ -169,23 +166,27 @@ class _Judge:
         free, guarded = self._callers(feature, users)
         return free > guarded
 
+    @property
+    def _is_program(self) -> bool:
+        elf = self.found.layout.elf
+        return bool(elf.interpreter) or elf.type == ET_EXEC
+
     @cached_property
     def _own_code_is_wide(self) -> bool:
         """Whether a program itself, not only libraries linked into it, runs VEX code from its start."""
-        elf = self.found.layout.elf
-        return bool(elf.interpreter or elf.type == ET_EXEC) and bool(self._reached("load", "avx"))
+        return self._is_program and bool(self._reached("load", "avx"))
 
-    def _reached(self, start: str, *features: str) -> tuple[int, tuple[str, ...]] | None:
+    def _reached(self, start: str, feature: str) -> tuple[int, tuple[str, ...]] | None:
         """The first open user that is reached from `start`, with its path looked at closely."""
         found = self.found
         for _ in range(_PATH_TRIES):
-            seen, parent = found.reached(start, *features)
-            hit = np.flatnonzero(found.open_users(*features) & seen & ~found.clones)
+            seen, parent = found.reached(start, feature)
+            hit = np.flatnonzero(found.open_users(feature) & seen & ~found.clones)
             if not len(hit):
                 return None
-            if not found.refutes(steps_to(parent, int(hit[0])), *features):
+            if not found.refutes(steps_to(parent, int(hit[0])), feature):
                 return int(hit[0]), path_to(found.layout, found.functions, parent, int(hit[0]))
-        self.given_up.update(features)
+        self.given_up.add(feature)
         return None
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
@@ -248,7 +249,7 @@ class _Judge:
         return free > guarded and free >= 0.4 * users.sum()
 
     def _callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
-        key = self.found.exposing(feature).tobytes() + users.tobytes()
+        key = self.found.guards.exposing(feature).tobytes() + users.tobytes()
         if key not in self._counted:
             self._counted[key] = self._count_callers(feature, users)
         return self._counted[key]
