@@ -153,3 +153,9 @@ def _implications() -> dict[str, frozenset[str]]:
 def bit_conditions(place: str) -> dict[int, Condition]:
     """What each bit of a word tells, where that is known: the word by its name in rules/analysis/isa.toml."""
     return {int(bit): having(name) for bit, name in analysis()["x86"]["bits"].get(place, {}).items()}
+
+
+@cache
+def featureless() -> frozenset[int]:
+    """Leaves of CPUID that describe the CPU and tell of no feature."""
+    return frozenset(analysis()["x86"]["featureless_leaves"]["leaves"])

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import iced_x86 as iced
 import msgspec
+from msgspec.structs import replace
 
 from imgcheck.binaries.isa.x86.decode import own_length
 from imgcheck.binaries.isa.x86.values import Options, constant
 
-COMPUTE, LEA, CPUID, XGETBV, BRANCH, CALL, INDIRECT_CALL, JUMP, INDIRECT_JUMP, RETURN = range(10)
-"""Kinds of instructions; BRANCH is conditional."""
+COMPUTE, LEA, SWAP, CPUID, XGETBV, BRANCH, CALL, INDIRECT_CALL, JUMP, INDIRECT_JUMP, RETURN = range(11)
+"""Kinds of instructions; SWAP exchanges two whole registers, BRANCH is conditional."""
 
 _FLOW = iced.FlowControl
 _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CALL: INDIRECT_CALL,
@@ -126,6 +127,8 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     """The register that MOV copies, 0 if none."""
     immediate: int | None
     """A constant of 32 bits that MOV brings: perhaps an address."""
+    pointers: int
+    """Registers that are read as parts of addresses alone."""
     moves_stack: bool
     direct: int
     """Bytes of the distance, at its end, to where it branches or calls; 0 for all else."""
@@ -190,6 +193,7 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     at = 0
     while at < len(code):
         at = _read(found, code, at, start, bits)
+    _redirect_queries(found.facts)
     return Code(*found, _writes(found.ips, found.facts, range(len(found.ips))), *_loops(found), {})
 
 
@@ -199,6 +203,19 @@ class _Reading(NamedTuple):
     ips: list[int]
     facts: list[Fact]
     targets: dict[int, int]
+
+
+def _redirect_queries(facts: list[Fact]) -> None:
+    """Let CPUID between two equal exchanges of RBX, which position-independent code keeps, write the other register.
+
+    So does <cpuid.h> of GCC and clang: seen one by one, the exchanges would be changes of RBX to a loop around them.
+    """
+    for i, fact in enumerate(facts):
+        if fact.kind == CPUID and 0 < i < len(facts) - 1:
+            before, behind = facts[i - 1], facts[i + 1]
+            if before.kind == SWAP and before == behind and before.written & RBX:
+                facts[i - 1] = facts[i + 1] = replace(before, kind=COMPUTE, read=0, written=0, plain=True)
+                facts[i] = replace(fact, written=(fact.written | before.written) & ~RBX)
 
 
 def _loops(code: _Reading) -> tuple[dict[int, range], set[int]]:
@@ -274,10 +291,16 @@ def _fact(ins: iced.Instruction) -> Fact:
         read |= bit if access in _READS else 0
         written |= bit if access in _WRITES else 0
     written &= ~STACK
+    operands = addressing = 0
+    for k in range(ins.op_count):
+        if ins.op_kind(k) == _REGISTER and info.op_access(k) in _READS:
+            operands |= _BITS[ins.op_register(k)]
     mnemonic = ins.mnemonic
-    kind = _MNEMONICS.get(mnemonic, _KINDS.get(ins.flow_control, COMPUTE))
+    kind = SWAP if _swaps(ins) else _MNEMONICS.get(mnemonic, _KINDS.get(ins.flow_control, COMPUTE))
     memory = [(used.access, _memory(ins, used)) for used in info.used_memory()]
     loads = tuple(m for access, m in memory if access in _READS)
+    for _, operand in memory:
+        addressing |= operand.base | operand.index
     mov = mnemonic == iced.Mnemonic.MOV
     copies = mov and written != 0 and written & (written - 1) == 0
     immediate = ins.immediate(1) if copies and ins.op1_kind in _ADDRESS_IMMEDIATES else None
@@ -293,6 +316,7 @@ def _fact(ins: iced.Instruction) -> Fact:
         moves=mov,
         source=_BITS[ins.op1_register] if copies and ins.op1_kind == iced.OpKind.REGISTER else 0,
         immediate=immediate,
+        pointers=addressing & ~operands,
         moves_stack=mnemonic == iced.Mnemonic.PUSH or (mnemonic == iced.Mnemonic.SUB and ins.op0_register == _R.RSP),
         direct=_distance_bytes(ins),
         plain=kind == COMPUTE and not memory and immediate is None,
@@ -302,6 +326,11 @@ def _fact(ins: iced.Instruction) -> Fact:
         operation=_operation(ins) if mnemonic in _OPERATIONS or ins.condition_code else None,
         brings=_NOUGHT if mnemonic == _M.XOR and ins.op0_register and ins.op0_register == ins.op1_register else None,
     )
+
+
+def _swaps(ins: iced.Instruction) -> bool:
+    registers = ins.op0_register, ins.op1_register
+    return ins.mnemonic == _M.XCHG and all(r and iced.RegisterExt.size(r) >= 4 for r in registers)
 
 
 def _operation(ins: iced.Instruction) -> Operation | None:

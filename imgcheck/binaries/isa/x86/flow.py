@@ -17,6 +17,7 @@ from imgcheck.binaries.isa.x86.conditions import (
     bit_conditions,
     both,
     either,
+    featureless,
     not_understood,
     opposite,
 )
@@ -32,12 +33,12 @@ from imgcheck.binaries.isa.x86.facts import (
     JUMP,
     LEA,
     RAX,
-    RBX,
     RCX,
     RDX,
     RETURN,
     RSP,
     STACK,
+    SWAP,
     XGETBV,
     Code,
     Fact,
@@ -46,7 +47,6 @@ from imgcheck.binaries.isa.x86.facts import (
 from imgcheck.binaries.isa.x86.operations import flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.state import State, address_of, variable
 from imgcheck.binaries.isa.x86.values import (
-    UNRELATED,
     Options,
     Value,
     added,
@@ -63,7 +63,7 @@ from imgcheck.binaries.isa.x86.values import (
 
 _PARAMETERS = sum(ARGUMENTS)
 _JUMPS = (BRANCH, JUMP)
-_LOCAL = (COMPUTE, LEA, CPUID, XGETBV, BRANCH, JUMP, RETURN)
+_LOCAL = (COMPUTE, LEA, SWAP, CPUID, XGETBV, BRANCH, JUMP, RETURN)
 """Instructions that lead to no code that is not seen here."""
 _POINTER = 8
 _ADDRESSES = 1 << 12, 1 << 47
@@ -75,12 +75,11 @@ STRUCT = 64
 """Bytes of a structure that a callee fills through a pointer, as far as they are taken for CPU knowledge."""
 
 
-_QUERIED = {RAX: "eax", RBX: "ebx", RCX: "ecx", RDX: "edx"}
+_QUERIED = {RAX: "eax", RCX: "ecx", RDX: "edx"}
+"""Registers that CPUID writes; the one beside them gets EBX."""
 _ONE_SUBLEAF = {0, 1, 0x80000000, 0x80000001}
 """Leaves of CPUID for which ECX does not matter."""
-_NO_FEATURES = {0, 0x80000000}
-"""Leaves that tell how many there are, and who made the CPU."""
-_SIGNATURES = {0x756E6547, 0x68747541}
+_SIGNATURES = {(0x756E6547,), (0x68747541,)}
 """The beginnings of GenuineIntel and AuthenticAMD, as CPUID tells them."""
 _OTHER = constant(3)
 """VENDOR_OTHER of the same."""
@@ -169,15 +168,16 @@ class _Walk:
         self.returned: list[Value] = []
         self.left: list[dict[int, Value]] = []
         """For each return the variables written on the way to it."""
-        self.signatures: set[int] = set()
+        self.signatures: set[tuple[int, ...]] = set()
         self.vendors: set[int] = set()
         """Variables that get the number of an unnamed vendor."""
 
     def run(self) -> None:
         waiting: dict[int, State] = {}
         state, targets, loops = self.state, self.code.targets, self.code.loops
-        # Behind a jump or a return nothing goes on, unless jump tables may lead anywhere.
-        goes_on, tables = True, any(fact.kind == INDIRECT_JUMP for fact in self.code.facts)
+        goes_on = True
+        table: State | None = None
+        """Where the last indirect jump leads: to what no direct jump does."""
         for ip, fact in zip(self.code.ips, self.code.facts, strict=True):
             if ip in waiting:
                 arrived = waiting.pop(ip)
@@ -186,6 +186,10 @@ class _Walk:
                 else:
                     self.state = state = arrived
                 goes_on = True
+            elif not goes_on:
+                entered = self._entered(loops[ip], waiting) if ip in loops else table
+                if entered:
+                    self.state = state = entered.copy()
             if ip in loops:
                 self._enter_loop(ip, loops[ip])
                 goes_on = True
@@ -202,7 +206,9 @@ class _Walk:
                     state.forget(fact.written)
                 continue
             self._special(kind, ip, fact)
-            goes_on = tables or (goes_on and kind not in ENDS)
+            goes_on = goes_on and kind not in ENDS
+            if kind == INDIRECT_JUMP:
+                table = state.copy()
             target = targets.get(ip, 0) if kind in _JUMPS else 0
             if target > ip:
                 self._depart(ip, target, waiting)
@@ -212,6 +218,11 @@ class _Walk:
                 self._leave(None, state.path)
             if kind == BRANCH and ip in self.tests:
                 state.path = both(state.path, self.tests[ip][1])
+
+    def _entered(self, loop: range, waiting: dict[int, State]) -> State | None:
+        """The state with which a loop is entered in its middle: compilers let `while` begin with its test, below."""
+        first, last = self.code.ips[loop.start], self.code.ips[loop.stop - 1]
+        return next((waiting[ip] for ip in sorted(waiting) if first < ip <= last), None)
 
     def _depart(self, ip: int, target: int, waiting: dict[int, State]) -> None:
         """The state goes on at a target of a jump too."""
@@ -229,7 +240,6 @@ class _Walk:
         state.told = None
         if state.path != ALWAYS:
             state.path = both(state.path, not_understood(ip))
-        state.values = {place: value for place, value in state.values.items() if tells(value)}
         if state.values or self.code.writes.variables:
             changed = self.code.written(loop)
             state.forget(changed.registers)
@@ -251,8 +261,10 @@ class _Walk:
         elif kind == RETURN:
             self.flow.returns |= bool(RAX & state.marked)
             self._leave(state.values.get(RAX), state.path)
+        elif kind == SWAP:
+            state.swap(fact.read)
         elif kind == CPUID:
-            self._query()
+            self._query(fact.written)
         elif kind == XGETBV:
             state.mark(RAX | RDX, True)
             state.values[RAX] = word(bit_conditions("xcr0"))
@@ -262,8 +274,6 @@ class _Walk:
     def _labels(self, ip: int, fact: Fact) -> Labels:
         """What the two directions of a test tell of the CPU."""
         found = outcome(self.state.told, fact.condition >> 1) if fact.condition >= 0 else None
-        if found is UNRELATED:
-            return ALWAYS, ALWAYS
         # Where either answer goes with any CPU though no part of the value tells of one, knowledge was lost on the way.
         lost = found == (ALWAYS, ALWAYS) and not tells(self.state.told.value)
         if found is None or NEVER in found or lost:
@@ -271,14 +281,14 @@ class _Walk:
             return taken, opposite(taken)
         return found[::-1] if fact.condition & 1 else found
 
-    def _query(self) -> None:
+    def _query(self, written: int) -> None:
         state = self.state
         leaf, subleaf = (v.constant if isinstance(v, Options) else None for v in map(state.values.get, (RAX, RCX)))
-        state.mark(RAX | RBX | RCX | RDX, True)
-        for register, name in _QUERIED.items():
-            if leaf in _NO_FEATURES:
-                state.values[register] = UNRELATED
-            elif leaf is not None and (leaf in _ONE_SUBLEAF or subleaf is not None):
+        state.mark(written, leaf not in featureless())
+        if leaf in featureless():
+            return
+        for register, name in {**_QUERIED, written & ~sum(_QUERIED): "ebx"}.items():
+            if leaf is not None and (leaf in _ONE_SUBLEAF or subleaf is not None):
                 told = bit_conditions(f"{leaf:x}.{0 if leaf in _ONE_SUBLEAF else subleaf:x}.{name}")
                 if told:
                     state.values[register] = word(told)
@@ -348,7 +358,7 @@ class _Walk:
 
     def _compute(self, ip: int, fact: Fact) -> None:
         state = self.state
-        marked = bool(fact.read & state.marked) or (fact.reads_flags and state.flags)
+        marked = bool(self._told_by(fact) & state.marked) or (fact.reads_flags and state.flags)
         if state.addresses and fact.reads_flags and any(r & fact.read for r in state.addresses):
             marked = False  # a conditional move that chooses between two tables hands out a pointer, no knowledge
         pointee = 0
@@ -358,7 +368,7 @@ class _Walk:
             pointee = self.context.pointee(where) if isinstance(where, int) else 0
             marked = marked or (pointee != 0 and self.context.holds(pointee))
         # Of what the CPU did not tell only constants matter, on their way to a variable or a test.
-        if marked or fact.moves or fact.stores or (fact.reads_flags and state.flags):
+        if marked or fact.moves or fact.stores or fact.condition >= 0 or fact.comparison[-1:] in _SIGNATURES:
             value = self._evaluate(ip, fact)
         else:
             value = fact.brings
@@ -383,6 +393,20 @@ class _Walk:
         if fact.writes_flags:
             state.flags = marked
 
+    def _told_by(self, fact: Fact) -> int:
+        """Registers whose knowledge is knowledge of what an instruction makes, too.
+
+        What lies at a known address is knowledge or not by itself, and so is what is stored, wherever it goes.
+        """
+        if not fact.pointers:
+            return fact.read
+        if not fact.loads:
+            return fact.read & ~fact.pointers
+        if self.state.addresses:
+            known = sum({m.base for m in fact.loads if not m.index and m.base in self.state.addresses})
+            return fact.read & ~(fact.pointers & known)
+        return fact.read
+
     def _evaluate(self, ip: int, fact: Fact) -> Value:
         """What is known of the value that an instruction makes; sets what its flags tell."""
         state, operation = self.state, fact.operation
@@ -403,8 +427,7 @@ class _Walk:
         value = result(operation, first, second, state.values.get(operation.third) if operation.third else memory)
         if fact.writes_flags:
             state.told = flags_of(operation, first, second, value)
-            if operation.number in _SIGNATURES:
-                self.signatures.add(operation.number)
+            self.signatures |= _SIGNATURES & {fact.comparison[-1:]}
         return None if operation.high else value
 
     def _read(self, ip: int, fact: Fact) -> Value:
@@ -550,7 +573,7 @@ def follow(code: Code, context: Context, parameters: int, tells: bool) -> Flow:
         changed = {where & ~3 for _, where, _ in walk.written}
         alike = [ips for key, ips in walk.alike.items() if len(ips) > 1 and key[0] & ~3 not in changed]
         flow.guarded = guarded(code, walk.tests, alike)
-        if tells:
+        if tells and any(labels != (ALWAYS, ALWAYS) for labels in walk.tests.values()):
             _tell(walk)
     _summarise(walk)
     return flow

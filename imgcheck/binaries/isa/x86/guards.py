@@ -20,6 +20,7 @@ from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_
 from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.facts import Code, facts
 from imgcheck.binaries.isa.x86.flow import NOTHING, STRUCT, Callee, Context, Flow, follow
+from imgcheck.binaries.isa.x86.parameters import Parameters, parameters
 from imgcheck.binaries.isa.x86.values import Value, constant, joined, tells, word
 
 PF_W = 2
@@ -28,6 +29,8 @@ _FUNCTION_BYTES = 1 << 16
 _TOTAL_BYTES = 300_000
 """Code followed in all, so that a file made of CPU queries costs no more than a second."""
 _TELLING_ROUNDS = 3
+_HANDED_ON = 2
+"""Calls over which a parameter is traced that a function does nothing with itself."""
 _FEATURES = 12
 """Where the word of features lies in struct __processor_model of libgcc and compiler-rt."""
 _ACCESSOR = 256
@@ -126,6 +129,8 @@ class Spread:
             if s.type == PT_LOAD and s.flags & PF_W and s.vaddr + s.memsz < 1 << 62
         ]
         self._code: dict[int, Code] = {}
+        self._parameters: dict[int, Parameters] = {}
+        self._called_at: dict[int, dict[int, int]] = {}
         self._models: set[int] = set()
         self._restated: set[int] = set()
         """Variables of which something else is known than when their readers were looked at."""
@@ -222,14 +227,33 @@ class Spread:
             before = bisect_left(starts, site) - 1
             if before >= 0 and site <= flow.guarded[before][1]:
                 self._put_behind(target)
-            handed, known = flow.passes.get(site, 0), self.parameters.get(target, 0)
-            if handed & ~known:
+            known = self.parameters.get(target, 0)
+            handed = self._expected(target, flow.passes.get(site, 0) & ~known)
+            if handed:
                 self.parameters[target] = handed | known
                 marked.add(target)
         return marked
 
+    def _expected(self, function: int, registers: int, steps: int = _HANDED_ON) -> int:
+        """Those of `registers` that the function, or one that it hands them on to, takes for parameters."""
+        if not registers:
+            return 0
+        if function not in self._parameters:
+            self._parameters[function] = parameters(self._decoded(function))
+        taken = self._parameters[function]
+        expected = registers & taken.read
+        for site, target in self._sites(function).items() if steps else ():
+            handed_on = registers & ~expected & taken.passed.get(site, 0)
+            expected |= self._expected(target, handed_on, steps - 1)
+        return expected
+
     def _sites(self, index: int) -> dict[int, int]:
         """Next address of each call in a function -> the function called."""
+        if index not in self._called_at:
+            self._called_at[index] = self._read_sites(index)
+        return self._called_at[index]
+
+    def _read_sites(self, index: int) -> dict[int, int]:
         first, last = np.searchsorted(self._calls.source, [index, index + 1])
         sites, targets = self._calls.site[first:last].tolist(), self._calls.target[first:last].tolist()
         # A call or jump is 5 bytes, a conditional jump or a call through memory 6.
@@ -270,13 +294,16 @@ class Spread:
             return NOTHING
 
         context = Context(callee, self._holds, self._pointee, self._value, self._initial, fields)
-        start, end = int(self.functions.start[index]), int(self.functions.end[index])
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
         tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
-        if index not in self._code:
-            self._code[index] = facts(self.found.layout.bytes_at(start, end), start, self.found.bits)
-        code = self._code[index]
+        code = self._decoded(index)
         return follow(code, context, self.parameters.get(index, 0) | handed, tells) if code.ips else Flow()
+
+    def _decoded(self, index: int) -> Code:
+        if index not in self._code:
+            start, end = int(self.functions.start[index]), int(self.functions.end[index])
+            self._code[index] = facts(self.found.layout.bytes_at(start, end), start, self.found.bits)
+        return self._code[index]
 
     def _value(self, address: int) -> Value:
         """What is known of a variable once those functions that write to it have run."""

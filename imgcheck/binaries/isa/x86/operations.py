@@ -10,7 +10,6 @@ from imgcheck.binaries.isa.x86.values import (
     BELOW,
     BORROW,
     CLEAR,
-    UNRELATED,
     Comparison,
     Options,
     Value,
@@ -70,8 +69,6 @@ def of_flags(operation: Operation, told: Comparison | None, condition: int, test
     """
     borrows = operation.mnemonic == _M.SBB
     found = outcome(told, BELOW if borrows else condition >> 1)
-    if found is UNRELATED:
-        found = (ALWAYS, ALWAYS)
     if found is None:
         taken = not_understood(ip) if tests else ALWAYS
         found = (taken, opposite(taken) if tests else ALWAYS)

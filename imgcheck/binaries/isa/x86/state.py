@@ -112,6 +112,16 @@ class State:
         if self.values:
             self.forget(registers)
 
+    def swap(self, registers: int) -> None:
+        """Two registers exchange all that is known of them."""
+        one = registers & -registers
+        other = registers - one
+        if bool(self.marked & one) != bool(self.marked & other):
+            self.marked ^= registers
+        for known in (self.addresses, self.origins, self.values):
+            moved = [(to, known.pop(at)) for at, to in ((one, other), (other, one)) if at in known]
+            known.update(moved)
+
     def handed(self) -> set[int]:
         """Addresses in the registers of parameters."""
         return {self.addresses[r] for r in ARGUMENTS if r in self.addresses} if self.addresses else set()

@@ -39,13 +39,7 @@ class Word:
     unknown: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unrelated:
-    """Told by the CPU, but nothing of its features: the number of leaves, the vendor."""
-
-
-UNRELATED = Unrelated()
-Value = Options | Word | Unrelated | None
+Value = Options | Word | None
 Bit = tuple[Condition, Condition]
 """What holds where a bit is set, and where it is clear."""
 
@@ -74,8 +68,6 @@ def joined(one: Value, one_path: Condition, other: Value, other_path: Condition)
     if isinstance(one, Options) and isinstance(other, Options):
         pairs = [(n, both(c, one_path)) for n, c in one.numbers] + [(n, both(c, other_path)) for n, c in other.numbers]
         return _options(pairs)
-    if one == other == UNRELATED:
-        return UNRELATED
     first, second = _as_word(one), _as_word(other)
     if first is None or second is None:
         return None
@@ -89,7 +81,7 @@ def joined(one: Value, one_path: Condition, other: Value, other_path: Condition)
 
 def under(value: Value, path: Condition) -> Value:
     """The value where it is known to be on a path with that condition."""
-    if path == ALWAYS or value is None or isinstance(value, Unrelated):
+    if path == ALWAYS or value is None:
         return value
     if isinstance(value, Options):
         return _options([(number, both(condition, path)) for number, condition in value.numbers])
@@ -141,9 +133,6 @@ def _bitwise(one: Word, other: Word, work: Callable[[Bit, Bit], Bit], unknown: i
 
 def combined(work: Callable[[int, int], int], one: Value, other: Value, bits: int) -> Value:
     """The result of AND, OR or XOR (`work` does it to integers) of two values with `bits` bits."""
-    if isinstance(one, Unrelated) or isinstance(other, Unrelated):
-        known = one if isinstance(other, Unrelated) else other
-        return UNRELATED if isinstance(known, Unrelated | Options) else None
     if isinstance(one, Options) and isinstance(other, Options):
         mask = (1 << bits) - 1
         return _options([(work(a, b) & mask, both(c, d)) for (a, c), (b, d) in product(one.numbers, other.numbers)])
@@ -195,7 +184,7 @@ def added(value: Value, number: int, bits: int) -> Value:
     """The sum of the value and a constant."""
     if isinstance(value, Options):
         return _options([((n + number) & ((1 << bits) - 1), c) for n, c in value.numbers])
-    return UNRELATED if value == UNRELATED else None
+    return None
 
 
 def inverted(value: Value, bits: int) -> Value:
@@ -222,7 +211,7 @@ class Comparison:
     """The carry flag: BORROW where the value is below the number, CLEAR, or a value of one bit."""
 
 
-def outcome(told: Comparison | None, test: int) -> tuple[Condition, Condition] | Unrelated | None:
+def outcome(told: Comparison | None, test: int) -> tuple[Condition, Condition] | None:
     """What holds where the condition `test` of a jump is met, and where not; None where that is not known."""
     if told is None:
         return None
@@ -230,15 +219,13 @@ def outcome(told: Comparison | None, test: int) -> tuple[Condition, Condition] |
         return _reversed(outcome(Comparison(told.carry, 0, 1, CLEAR), EQUAL))
     if told.value is None:
         return None
-    if told.value == UNRELATED:
-        return UNRELATED
     if test == EQUAL and isinstance(told.value, Word):
         return _equal(told.value, told.number & ((1 << told.bits) - 1), told.bits)
     return _counted(told, test)
 
 
-def _reversed(found: tuple[Condition, Condition] | Unrelated | None) -> tuple[Condition, Condition] | Unrelated | None:
-    return found[::-1] if isinstance(found, tuple) else found
+def _reversed(found: tuple[Condition, Condition] | None) -> tuple[Condition, Condition] | None:
+    return found[::-1] if found else None
 
 
 def _equal(value: Word, number: int, bits: int) -> tuple[Condition, Condition] | None:

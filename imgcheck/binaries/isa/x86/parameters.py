@@ -1,0 +1,45 @@
+"""Which registers a function takes for parameters: those that it reads, or hands on, before it writes to them.
+
+A caller leaves much in the registers of parameters that is meant for nobody.
+"""
+
+from typing import NamedTuple
+
+from imgcheck.binaries.isa.x86.blocks import ENDS
+from imgcheck.binaries.isa.x86.facts import ARGUMENTS, BRANCH, CALL, CLOBBERED, INDIRECT_CALL, JUMP, Code
+
+_ALL = sum(ARGUMENTS)
+
+
+class Parameters(NamedTuple):
+    """Registers as bits."""
+
+    read: int
+    passed: dict[int, int]
+    """Next address of a direct call, or of a jump out of the function -> registers that still hold what the caller
+    left in them."""
+
+
+def parameters(code: Code) -> Parameters:
+    """The parameters of a function, seen in one pass by address."""
+    read, passed = 0, {}
+    fresh, goes_on = _ALL, True
+    waiting: dict[int, int] = {}
+    for ip, fact in zip(code.ips, code.facts, strict=True):
+        arriving = waiting.pop(ip, None)
+        if not goes_on:  # what later code alone leads to may be entered with all of them
+            fresh = _ALL if arriving is None else arriving
+        elif arriving:
+            fresh |= arriving
+        kind = fact.kind
+        if fact.brings is None:
+            read |= fact.read & fresh
+        if kind in (CALL, BRANCH, JUMP):
+            target = code.targets.get(ip, 0)
+            if kind == CALL or not code.inside(target):
+                passed[ip + fact.size] = fresh
+            elif target > ip:
+                waiting[target] = waiting.get(target, 0) | fresh
+        fresh &= ~(CLOBBERED if kind in (CALL, INDIRECT_CALL) else fact.written)
+        goes_on = kind not in ENDS
+    return Parameters(read, passed)
