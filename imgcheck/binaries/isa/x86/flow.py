@@ -62,6 +62,7 @@ from imgcheck.binaries.isa.x86.values import (
 )
 
 _PARAMETERS = sum(ARGUMENTS)
+_RESULTS = RAX | RDX
 _JUMPS = (BRANCH, JUMP)
 _LOCAL = (COMPUTE, LEA, SWAP, CPUID, XGETBV, BRANCH, JUMP, RETURN)
 """Instructions that lead to no code that is not seen here."""
@@ -91,7 +92,8 @@ _MODEL_WORDS = (4, 8)
 class Callee:
     """What a call brings: knowledge of the CPU as its result, or through pointers that it gets."""
 
-    returns: bool = False
+    returns: int = 0
+    """Registers, as bits."""
     outputs: bool = False
     stack: bool = False
     """Its results lie on the caller's stack (the calling convention of Go's assembly)."""
@@ -122,19 +124,30 @@ class Context:
     """Displacements in structures, wherever those lie, that hold knowledge."""
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What callers hand to a function."""
+
+    knowledge: int = 0
+    """Registers that bring knowledge, as bits."""
+    pointers: dict[int, int] = field(default_factory=dict)
+    """Registers that point to knowledge, and the global address in each."""
+
+
 @dataclass(slots=True)
 class Flow:
     """What one function does with what the CPU told."""
 
-    returns: bool = False
+    returns: int = 0
+    """Registers in which it returns knowledge, as bits."""
     outputs: bool = False
     stack: bool = False
     stores: set[int] = field(default_factory=set)
     """Global addresses that it fills with CPU knowledge."""
     structures: set[int] = field(default_factory=set)
     """Global addresses that it hands to a callee which fills them."""
-    passes: dict[int, int] = field(default_factory=dict)
-    """Next address of a call -> registers that hand CPU knowledge to the callee, as bits."""
+    passes: dict[int, Given] = field(default_factory=dict)
+    """Next address of a call -> what it hands to the callee."""
     guarded: list[Guarded] = field(default_factory=list)
     """Address ranges that run only behind a test, and what it tells."""
     result: Value = None
@@ -155,16 +168,15 @@ class Flow:
 class _Walk:
     """One pass over the instructions of a function."""
 
-    def __init__(self, code: Code, context: Context, parameters: int) -> None:
+    def __init__(self, code: Code, context: Context, given: Given) -> None:
         self.code, self.context, self.flow = code, context, Flow()
-        self.state = State(parameters, set(), {})
+        self.state = State(given.knowledge | sum(given.pointers), set(), dict(given.pointers))
         self.leased: set[tuple[int, int]] = set()
         self.tests: dict[int, Labels] = {}
         self.alike: dict[tuple, list[int]] = {}
         """What is compared -> the tests of it."""
         self.frameless = not any(fact.moves_stack for fact in code.facts)
         self.written: list[tuple[int, int, int]] = []
-        self.handed: list[tuple[int, set[int]]] = []
         self.returned: list[Value] = []
         self.left: list[dict[int, Value]] = []
         """For each return the variables written on the way to it."""
@@ -259,7 +271,8 @@ class _Walk:
         elif kind in (CALL, INDIRECT_CALL):
             self._call(ip, fact)
         elif kind == RETURN:
-            self.flow.returns |= bool(RAX & state.marked)
+            if state.marked & RAX:
+                self.flow.returns |= state.marked & _RESULTS
             self._leave(state.values.get(RAX), state.path)
         elif kind == SWAP:
             state.swap(fact.read)
@@ -328,17 +341,18 @@ class _Walk:
     def _brings(self, ip: int, fact: Fact) -> Callee:
         """What the code at the end of a call or jump brings; notes what it is given."""
         after = ip + fact.size
-        handed = self.state.marked & _PARAMETERS
+        state = self.state
+        handed = state.marked & _PARAMETERS & ~state.members
         if handed:
-            self.flow.passes[after] = handed
+            pointing = {r: address for r, address in state.addresses.items() if r & handed}
+            handed &= ~sum(pointing)
+            self.flow.passes[after] = Given(handed, pointing)
         return self.context.callee(after, self.code.targets.get(ip, 0))
 
     def _call(self, ip: int, fact: Fact) -> None:
         state = self.state
         brings = self._brings(ip, fact)
         addresses = state.handed()
-        if addresses:
-            self.handed.append((ip, addresses))
         if brings.outputs:
             self.flow.structures |= addresses
             state.slots |= {(base, at + i) for base, at in self.leased for i in (0, 4, 8, 12)}
@@ -351,8 +365,7 @@ class _Walk:
             self._hand_out(self._called(ip, fact), state.path)
         state.mark(brings.clobbers | RAX, False)
         state.flags, state.told = False, None
-        if brings.returns:
-            state.marked |= RAX | RDX
+        state.marked |= brings.returns
         if brings.value is not None:
             state.values[RAX] = brings.value
 
@@ -383,7 +396,9 @@ class _Walk:
             state.compared = self._compared(ip, fact) if marked else ()
         if fact.written:
             source = self._where(ip + fact.size, fact.loads[0]) if marked and fact.moves and fact.loads else None
+            members = self._are_members(fact) if marked else 0
             state.mark(fact.written, marked)
+            state.members |= members
             if marked:
                 state.origins[fact.written] = source if isinstance(source, int) else ip
             if value is not None:
@@ -396,16 +411,21 @@ class _Walk:
     def _told_by(self, fact: Fact) -> int:
         """Registers whose knowledge is knowledge of what an instruction makes, too.
 
-        What lies at a known address is knowledge or not by itself, and so is what is stored, wherever it goes.
+        What lies at a known address is knowledge or not by itself, and so is what is stored, wherever it goes. What
+        was itself read through a pointer is a number or a name, or leads away from what the CPU told.
         """
         if not fact.pointers:
             return fact.read
         if not fact.loads:
             return fact.read & ~fact.pointers
-        if self.state.addresses:
-            known = sum({m.base for m in fact.loads if not m.index and m.base in self.state.addresses})
-            return fact.read & ~(fact.pointers & known)
-        return fact.read
+        bases = sum({m.base for m in fact.loads if not m.index})
+        return fact.read & ~(fact.pointers & bases & (self.state.members | sum(self.state.addresses)))
+
+    def _are_members(self, fact: Fact) -> int:
+        """The written registers, where all knowledge in them comes from words read through a pointer, now or before."""
+        told = self._told_by(fact) & self.state.marked
+        through = fact.pointers if any(memory.size == _POINTER for memory in fact.loads) else 0
+        return fact.written if told and not told & ~(self.state.members | through) else 0
 
     def _evaluate(self, ip: int, fact: Fact) -> Value:
         """What is known of the value that an instruction makes; sets what its flags tell."""
@@ -509,15 +529,19 @@ class _Walk:
             state.addresses[fact.written] = pointee
         if fact.source and fact.source in state.addresses:
             state.addresses[fact.written] = state.addresses[fact.source]
-        if fact.immediate is not None and fact.immediate >= _ADDRESSES[0]:
-            state.addresses[fact.written] = fact.immediate
-            if self.context.holds(fact.immediate):
+        known = state.values.get(fact.written)
+        if isinstance(known, Options) and _ADDRESSES[0] <= (known.constant or 0) < _ADDRESSES[1]:
+            state.addresses[fact.written] = known.constant
+            if self.context.holds(known.constant):
                 state.marked |= fact.written
 
     def _lea(self, ip: int, fact: Fact) -> None:
         (memory,) = fact.loads
         known = self._addresses(ip + fact.size, memory) if fact.written else None
-        self.state.mark(fact.written, bool(fact.read & self.state.marked))
+        told = fact.read & self.state.marked
+        members = fact.written if told and not told & ~self.state.members else 0
+        self.state.mark(fact.written, bool(told))
+        self.state.members |= members
         if fact.written and (memory.relative or (not memory.base and not memory.index)):
             address = memory.displacement + (ip + fact.size if memory.relative else 0)
             self.state.addresses[fact.written] = address
@@ -559,13 +583,13 @@ class _Walk:
                 self.flow.fields.add(memory.displacement)
 
 
-def follow(code: Code, context: Context, parameters: int, tells: bool) -> Flow:
-    """What the function made of `code` does with CPU knowledge; `parameters` are registers that bring some.
+def follow(code: Code, context: Context, given: Given, tells: bool) -> Flow:
+    """What the function made of `code` does with CPU knowledge.
 
     `tells`: the function leads to no code that a test could protect, so it tests in order to tell: what it returns,
     stores or has stored behind a test is knowledge too, even where it is a constant.
     """
-    walk = _Walk(code, context, parameters)
+    walk = _Walk(code, context, given)
     walk.run()
     flow = walk.flow
     flow.tests = len(walk.tests)
@@ -582,13 +606,10 @@ def follow(code: Code, context: Context, parameters: int, tells: bool) -> Flow:
 def _tell(walk: _Walk) -> None:
     flow = walk.flow
     inside = {ip for first, end, _ in flow.guarded for ip in range(first, end)}
-    flow.returns = True
+    flow.returns |= RAX
     for ip, where, size in walk.written:
         if ip in inside:
             flow.stores.update(range(where & ~3, where + size, 4))
-    for ip, addresses in walk.handed:
-        if ip in inside:
-            flow.structures |= addresses
 
 
 def _summarise(walk: _Walk) -> None:

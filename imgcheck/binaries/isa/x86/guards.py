@@ -18,9 +18,9 @@ from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.blocks import Guarded, merged
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded
 from imgcheck.binaries.isa.x86.encodings import QUERIES
-from imgcheck.binaries.isa.x86.facts import Code, facts
-from imgcheck.binaries.isa.x86.flow import NOTHING, STRUCT, Callee, Context, Flow, follow
-from imgcheck.binaries.isa.x86.parameters import Parameters, parameters
+from imgcheck.binaries.isa.x86.facts import RAX, Code, facts
+from imgcheck.binaries.isa.x86.flow import NOTHING, STRUCT, Callee, Context, Flow, Given, follow
+from imgcheck.binaries.isa.x86.parameters import Parameters, parameters, takes_result
 from imgcheck.binaries.isa.x86.values import Value, constant, joined, tells, word
 
 PF_W = 2
@@ -31,6 +31,9 @@ _TOTAL_BYTES = 300_000
 _TELLING_ROUNDS = 3
 _HANDED_ON = 2
 """Calls over which a parameter is traced that a function does nothing with itself."""
+_BEHIND_CALL = 64
+"""Bytes from a call on that are read to see whether its result is wanted."""
+_NOTHING = Given()
 _FEATURES = 12
 """Where the word of features lies in struct __processor_model of libgcc and compiler-rt."""
 _ACCESSOR = 256
@@ -117,7 +120,7 @@ class Spread:
         self.returns: set[int] = set()
         self.outputs: set[int] = set()
         self.stacked: set[int] = set()
-        self.parameters: dict[int, int] = {}
+        self.given: dict[int, Given] = {}
         self.variables: set[int] = set()
         self.fields: set[int] = set()
         self.budget = _TOTAL_BYTES
@@ -227,12 +230,21 @@ class Spread:
             before = bisect_left(starts, site) - 1
             if before >= 0 and site <= flow.guarded[before][1]:
                 self._put_behind(target)
-            known = self.parameters.get(target, 0)
-            handed = self._expected(target, flow.passes.get(site, 0) & ~known)
-            if handed:
-                self.parameters[target] = handed | known
+            known = self.given.get(target, _NOTHING)
+            more = self._together(target, known, flow.passes[site]) if site in flow.passes else known
+            if more != known:
+                self.given[target] = more
                 marked.add(target)
         return marked
+
+    def _together(self, function: int, known: Given, more: Given) -> Given:
+        """What is given to a function, by this call too. A pointer that is not always the same is knowledge itself."""
+        pointers = {r: at for r, at in {**more.pointers, **known.pointers}.items() if more.pointers.get(r, at) == at}
+        changing = (sum(more.pointers) | sum(known.pointers)) & ~sum(pointers)
+        new = (more.knowledge | changing) & ~known.knowledge
+        knowledge = known.knowledge | self._expected(function, new)
+        expected = sum(known.pointers) | self._expected(function, sum(pointers) & ~sum(known.pointers))
+        return Given(knowledge, {r: at for r, at in pointers.items() if r & expected & ~knowledge})
 
     def _expected(self, function: int, registers: int, steps: int = _HANDED_ON) -> int:
         """Those of `registers` that the function, or one that it hands them on to, takes for parameters."""
@@ -265,31 +277,31 @@ class Spread:
         Knowledge that lives in objects on the heap is looked for here alone: to follow it everywhere would take every
         structure with a member at the same place for one that holds it.
         """
-        handed = 0
+        handed = _NOTHING
         new = False
         for index, after in zip(steps, [*steps[1:], -1], strict=True):
             if self.functions.end[index] - self.functions.start[index] > _FUNCTION_BYTES:
-                handed = 0
+                handed = _NOTHING
                 continue
             flow = self._follow(index, handed, frozenset(self.fields))
             new |= self.guards.narrow(index, flow.guarded)
             sites = self._sites(index)
-            handed = 0
-            for passed in (flow.passes[s] for s, t in sites.items() if t == after and s in flow.passes):
-                handed |= passed
+            handed = _NOTHING
+            for site in (s for s, t in sites.items() if t == after and s in flow.passes):
+                handed = self._together(after, handed, flow.passes[site])
         return new
 
-    def _follow(self, index: int, handed: int = 0, fields: frozenset[int] = frozenset()) -> Flow:
+    def _follow(self, index: int, handed: Given = _NOTHING, fields: frozenset[int] = frozenset()) -> Flow:
         sites = self._sites(index)
         imports = self._imports
 
         def callee(after: int, target: int) -> Callee:
             if after - 5 in imports or after - 6 in imports:
-                return Callee(returns=True, outputs=True)
+                return Callee(returns=RAX, outputs=True)
             called = sites.get(after, -1)
             if called in self.returns or called in self.outputs or called in self.stacked:
                 flow = self.guards.flows[called]
-                tells = called in self.returns, called in self.outputs, called in self.stacked
+                tells = flow.returns, called in self.outputs, called in self.stacked
                 return Callee(*tells, flow.result, flow.clobbers)
             return NOTHING
 
@@ -297,7 +309,8 @@ class Spread:
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
         tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
         code = self._decoded(index)
-        return follow(code, context, self.parameters.get(index, 0) | handed, tells) if code.ips else Flow()
+        given = self._together(index, self.given.get(index, _NOTHING), handed)
+        return follow(code, context, given, tells) if code.ips else Flow()
 
     def _decoded(self, index: int) -> Code:
         if index not in self._code:
@@ -348,9 +361,23 @@ class Spread:
         return self.returns | self.outputs | self.stacked
 
     def _callers(self, tellers: set[int]) -> set[int]:
-        tells = np.zeros(len(self.functions), bool)
+        """Functions that call one of `tellers` and do something with what it tells."""
+        tells, returns = np.zeros(len(self.functions), bool), np.zeros(len(self.functions), bool)
         tells[list(tellers)] = True
-        return set(distinct(self._calls.source[tells[self._calls.target]]).tolist())
+        returns[list(tellers - self.outputs - self.stacked)] = True
+        calls = self._calls.take(np.flatnonzero(tells[self._calls.target]))
+        callers = set(distinct(calls.source[~returns[calls.target]]).tolist())
+        doubtful = np.flatnonzero(returns[calls.target])
+        for source, site in zip(calls.source[doubtful].tolist(), calls.site[doubtful].tolist(), strict=True):
+            if source not in callers and self._takes_result(source, site):
+                callers.add(source)
+        return callers
+
+    def _takes_result(self, function: int, site: int) -> bool:
+        """Whether code behind a call reads the register of its result: functions without one leave anything there."""
+        end = min(int(self.functions.end[function]), site + _BEHIND_CALL)
+        code = facts(self.found.layout.bytes_at(site, end), site, self.found.bits)
+        return takes_result(code)
 
     def _readers(self, held: set[int]) -> set[int]:
         """Functions that refer to one of the variables `held`, directly or through a pointer to it."""

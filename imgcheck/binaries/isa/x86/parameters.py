@@ -1,12 +1,23 @@
-"""Which registers a function takes for parameters: those that it reads, or hands on, before it writes to them.
+"""Which registers pass between functions: what a function takes for parameters, and a caller for the result.
 
-A caller leaves much in the registers of parameters that is meant for nobody.
+Much is left in these registers that is meant for nobody: only what is read before it is written to counts.
 """
 
 from typing import NamedTuple
 
 from imgcheck.binaries.isa.x86.blocks import ENDS
-from imgcheck.binaries.isa.x86.facts import ARGUMENTS, BRANCH, CALL, CLOBBERED, INDIRECT_CALL, JUMP, Code
+from imgcheck.binaries.isa.x86.facts import (
+    ARGUMENTS,
+    BRANCH,
+    CALL,
+    CLOBBERED,
+    COMPUTE,
+    INDIRECT_CALL,
+    JUMP,
+    LEA,
+    RAX,
+    Code,
+)
 
 _ALL = sum(ARGUMENTS)
 
@@ -43,3 +54,18 @@ def parameters(code: Code) -> Parameters:
         fresh &= ~(CLOBBERED if kind in (CALL, INDIRECT_CALL) else fact.written)
         goes_on = kind not in ENDS
     return Parameters(read, passed)
+
+
+def takes_result(code: Code) -> bool:
+    """Whether the code behind a call, which `code` begins with, may do something with its result."""
+    call, *behind = code.facts
+    if call.kind != CALL:
+        return True  # a jump: what the callee returns is the function's own result
+    for fact in behind:
+        if fact.brings is None and fact.read & RAX:
+            return True
+        if fact.kind in (CALL, INDIRECT_CALL) or fact.written & RAX:
+            return False
+        if fact.kind not in (COMPUTE, LEA, BRANCH):
+            return True
+    return True

@@ -36,6 +36,9 @@ class State:
     slots: set[tuple[int, int]]
     addresses: dict[int, int]
     """By the register's bit."""
+    members: int = 0
+    """Those of the marked registers that got a whole word through a marked pointer: where that is a pointer itself, it
+    leads away from what the CPU told."""
     flags: bool = False
     compared: tuple = ()
     """What the flags tell, where it is certain to be the same whenever this stands here."""
@@ -51,7 +54,7 @@ class State:
     def copy(self) -> "State":
         """A state that may go on elsewhere."""
         return State(
-            self.marked, set(self.slots), dict(self.addresses), self.flags, self.compared, dict(self.origins),
+            self.marked, set(self.slots), dict(self.addresses), self.members, self.flags, self.compared, dict(self.origins),
             dict(self.values), self.told, self.path,
         )  # fmt: skip
 
@@ -61,7 +64,9 @@ class State:
             self._join_values(other, initial)
         self.told = self.told if self.told == other.told else None
         self.path = either(self.path, other.path)
+        self.members = (self.members | ~self.marked) & (other.members | ~other.marked)
         self.marked |= other.marked
+        self.members &= self.marked
         self.slots |= other.slots
         self.addresses = {k: v for k, v in self.addresses.items() if other.addresses.get(k) == v}
         self.flags |= other.flags
@@ -105,6 +110,7 @@ class State:
     def mark(self, registers: int, marked: bool) -> None:
         """Registers get a new value, which is knowledge or not, and no address that is known."""
         self.marked = self.marked | registers if marked else self.marked & ~registers
+        self.members &= ~registers
         for known in (self.addresses, self.origins):
             if known:
                 for register in [r for r in known if r & registers]:
@@ -116,8 +122,9 @@ class State:
         """Two registers exchange all that is known of them."""
         one = registers & -registers
         other = registers - one
-        if bool(self.marked & one) != bool(self.marked & other):
-            self.marked ^= registers
+        self.marked, self.members = (
+            held ^ registers if bool(held & one) != bool(held & other) else held for held in (self.marked, self.members)
+        )
         for known in (self.addresses, self.origins, self.values):
             moved = [(to, known.pop(at)) for at, to in ((one, other), (other, one)) if at in known]
             known.update(moved)
