@@ -1,7 +1,9 @@
 """Which parts of a function run only behind a test of the CPU, and under what condition.
 
-Code is behind a test where leaving out one direction of the test makes it unreachable from the function's entry: this
-holds for nested tests, early returns and tests inside loops, where plain dominance fails.
+Code is behind one direction of a test where every way from the function's entry to it leads over that edge: this holds
+for nested tests, early returns and tests inside loops, where the test's own dominance of the code says nothing. An
+edge is on every way to a block where the block dominates whatever else leads to it, so that the tree of immediate
+dominators (Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm") tells it for all tests at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,12 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, blurred, both
-from imgcheck.binaries.isa.x86.facts import BRANCH, COMPUTE, INDIRECT_JUMP, JUMP, RETURN, Code
+from imgcheck.binaries.isa.x86.facts import INDIRECT_JUMP, JUMP, Code
 
-ENDS = (JUMP, INDIRECT_JUMP, RETURN)
-_CONTROL = (BRANCH, *ENDS)
 _FEW_TESTS = 8
-_MAX_TESTS, _MAX_BLOCKS = 48, 4000
+_MAX_TESTS, _MAX_BLOCKS = 256, 4000
 
 Labels = tuple[Condition, Condition]
 """What holds where a test jumps, and where it goes on."""
@@ -43,18 +43,16 @@ def guarded(code: Code, tests: dict[int, Labels], alike: list[list[int]]) -> lis
         return [(blocks[0].first, blocks[-1].end, UNTOLD)]
     # In a function with few tests those that are not understood are told apart: its uses may be behind both ways.
     kept = blurred if len(tests) > _FEW_TESTS else _as_it_is
-    found = dict.fromkeys(range(len(blocks)), ALWAYS)
-    successors = [block.successors for block in blocks]
-    everything = _reachable(successors, {})
-    for left_out, condition in (*_single(code, blocks, tests), *_together(code, blocks, tests, alike)):
+    found = _conditions(code, blocks, tests, kept)
+    for left_out, condition in _together(code, blocks, tests, alike) if alike else ():
         if condition != ALWAYS:
-            for number in everything - _reachable(successors, left_out):
-                if found[number] != UNTOLD:
-                    found[number] = kept(both(found[number], kept(condition)))
+            reached = _reachable(blocks, left_out)
+            for number in found.keys() - reached:
+                found[number] = kept(both(found[number], kept(condition)))
     return [
         piece
         for number, block in enumerate(blocks)
-        for piece in _pieces(block, found[number], tests, kept)
+        for piece in _pieces(block, found.get(number, ALWAYS), tests, kept)
         if piece[2] != ALWAYS
     ]
 
@@ -74,22 +72,84 @@ def _pieces(
         yield block.first, block.end, condition
 
 
-def _single(code: Code, blocks: list[_Block], tests: dict[int, Labels]) -> Iterator[tuple[dict[int, int], Condition]]:
-    """For each direction of each test the successor that its block then never goes to, and what it tells."""
-    number = {block.first: i for i, block in enumerate(blocks)}
-    for at, block in enumerate(blocks):
-        if block.control not in tests:
-            continue
-        jumps, goes_on = tests[block.control]
-        if block.control not in code.targets:
-            # A jump table indexed by what the CPU told guards all that only it leads to.
-            for left_out in (*block.successors, _ANY):
-                yield {at: left_out}, jumps
-            continue
-        ways = {number.get(code.targets[block.control], _NOWHERE): jumps, number.get(block.end, _NOWHERE): goes_on}
-        if len(ways) == 2:
-            for left_out, condition in ways.items():
-                yield {at: left_out}, condition
+def _conditions(
+    code: Code, blocks: list[_Block], tests: dict[int, Labels], kept: Callable[[Condition], Condition]
+) -> dict[int, Condition]:
+    """For each block that can be reached what its way there tells, test by test."""
+    order = _order(blocks)
+    place = {number: at for at, number in enumerate(order)}
+    before: list[list[int]] = [[] for _ in order]
+    for at, number in enumerate(order):
+        for successor in blocks[number].successors:
+            before[place[successor]].append(at)
+    above = _dominators(before)
+    found = {0: ALWAYS}
+    for at, number in enumerate(order[1:], 1):
+        last = blocks[order[above[at]]]
+        condition = found[order[above[at]]]
+        if last.control in tests and condition != UNTOLD:
+            told = _told(code, last, blocks[number], tests[last.control], _by_one_edge(at, above, before))
+            condition = kept(both(condition, kept(told)))
+        found[number] = condition
+    return found
+
+
+def _told(code: Code, last: _Block, block: _Block, labels: Labels, by_one_edge: bool) -> Condition:
+    """What the test at the end of `last`, the immediate dominator, tells on the way to `block`."""
+    if last.control not in code.targets:
+        return labels[0]  # a jump table indexed by what the CPU told guards all that only it leads to
+    if not by_one_edge:
+        return ALWAYS
+    return labels[0] if block.first == code.targets[last.control] else labels[1]
+
+
+def _order(blocks: list[_Block]) -> list[int]:
+    """The blocks that can be reached, each before those that it leads to but for loops (reverse postorder)."""
+    order, seen = [], {0}
+    stack = [(0, iter(blocks[0].successors))]
+    while stack:
+        number, successors = stack[-1]
+        for successor in successors:
+            if successor not in seen:
+                seen.add(successor)
+                stack.append((successor, iter(blocks[successor].successors)))
+                break
+        else:
+            order.append(number)
+            stack.pop()
+    return order[::-1]
+
+
+def _dominators(before: list[list[int]]) -> list[int]:
+    """The immediate dominator of each block, from the blocks before it, all as places in reverse postorder."""
+    above = [0] + [-1] * (len(before) - 1)
+    changed = True
+    while changed:
+        changed = False
+        for at in range(1, len(before)):
+            found = -1
+            for one in before[at]:
+                if above[one] >= 0:
+                    found = one if found < 0 else _shared(one, found, above)
+            if found != above[at]:
+                above[at], changed = found, True
+    return above
+
+
+def _shared(one: int, other: int, above: list[int]) -> int:
+    """The lowest block that dominates both."""
+    while one != other:
+        if one > other:
+            one = above[one]
+        else:
+            other = above[other]
+    return one
+
+
+def _by_one_edge(at: int, above: list[int], before: list[list[int]]) -> bool:
+    """Whether every way to a block comes over one edge from its immediate dominator: all others come back to it."""
+    others = [one for one in before[at] if one != above[at]]
+    return len(before[at]) - len(others) == 1 and all(_shared(one, at, above) == at for one in others)
 
 
 def _together(
@@ -104,22 +164,16 @@ def _together(
             falls = {ip: facts[ip].condition & 1 == outcome for ip in group}
             left_out = {ip: blocks[ends[ip]].end if falls[ip] else code.targets.get(ip, -1) for ip in group}
             condition = tests[group[0]][1 if falls[group[0]] else 0]
-            yield {ends[ip]: number.get(to, _NOWHERE) for ip, to in left_out.items()}, condition
+            yield {ends[ip]: number.get(to, -1) for ip, to in left_out.items()}, condition
 
 
-_ANY, _NOWHERE = -2, -3
-
-
-def _reachable(successors: list[list[int]], left_out: dict[int, int]) -> set[int]:
-    """The blocks reached from the first when none goes to the one `left_out` for it (nowhere at all for _ANY)."""
+def _reachable(blocks: list[_Block], left_out: dict[int, int]) -> set[int]:
+    """The blocks reached from the first when none goes to the one `left_out` for it."""
     seen, stack = {0}, [0]
     while stack:
         here = stack.pop()
-        targets = successors[here]
-        if here in left_out:
-            targets = [target for target in targets if left_out[here] not in (target, _ANY)]
-        for target in targets:
-            if target not in seen:
+        for target in blocks[here].successors:
+            if target not in seen and left_out.get(here) != target:
                 seen.add(target)
                 stack.append(target)
     return seen
@@ -127,27 +181,31 @@ def _reachable(successors: list[list[int]], left_out: dict[int, int]) -> set[int
 
 def _blocks(code: Code) -> list[_Block]:
     """Basic blocks by address, their successors as places in the list."""
-    controls = {ip + fact.size: (ip, fact.kind) for ip, fact in zip(code.ips, code.facts, strict=True)
-                if fact.kind in _CONTROL}  # fmt: skip
-    named = {code.ips[0], *controls, *(code.targets[ip] for ip, _ in controls.values() if ip in code.targets)}
-    leaders = sorted(named & set(code.ips))
+    ips, facts = code.ips, code.facts
+    ends = {ips[at] + facts[at].size: at for at in code.controls}
+    named = {ips[0], *ends, *(code.targets[ips[at]] for at in code.controls if ips[at] in code.targets)}
+    leaders = sorted(named.intersection(ips))
     number = {first: i for i, first in enumerate(leaders)}
-    behind = code.ips[-1] + code.facts[-1].size
-    blocks = []
-    for first, end in pairwise([*leaders, behind]):
-        control, kind = controls.get(end, (-1, COMPUTE))
-        goes = [code.targets.get(control, -1), end if kind not in ENDS else -1]
-        blocks.append(_Block(first, end, control, [number[to] for to in goes if to in number]))
-    _attach_orphans(blocks, [b for b in blocks if controls.get(b.end, (-1, COMPUTE))[1] == INDIRECT_JUMP])
+    blocks, indirect = [], []
+    for first, end in pairwise([*leaders, ips[-1] + facts[-1].size]):
+        at = ends.get(end, -1)
+        kind = facts[at].kind if at >= 0 else -1
+        goes = (code.targets.get(ips[at], -1) if at >= 0 else -1, end if kind < JUMP else -1)
+        block = _Block(first, end, ips[at] if at >= 0 else -1, [number[to] for to in goes if to in number])
+        blocks.append(block)
+        if kind == INDIRECT_JUMP:
+            indirect.append(block)
+    _attach_orphans(blocks, indirect)
     return blocks
 
 
 def _attach_orphans(blocks: list[_Block], indirect: list[_Block]) -> None:
     """Blocks that nothing names are the targets of the function's jump tables."""
-    named = {target for block in blocks for target in block.successors} | {0}
-    orphans = [i for i in range(len(blocks)) if i not in named]
-    for block in indirect:
-        block.successors.extend(orphans)
+    if indirect:
+        named = {target for block in blocks for target in block.successors} | {0}
+        orphans = [i for i in range(len(blocks)) if i not in named]
+        for block in indirect:
+            block.successors.extend(orphans)
 
 
 def merged(one: list[Guarded], other: list[Guarded]) -> list[Guarded]:

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from imgcheck.binaries.isa.x86.decode import own_length
 from imgcheck.binaries.isa.x86.values import Options, constant
 
-COMPUTE, LEA, SWAP, CPUID, XGETBV, BRANCH, CALL, INDIRECT_CALL, JUMP, INDIRECT_JUMP, RETURN = range(11)
-"""Kinds of instructions; SWAP exchanges two whole registers, BRANCH is conditional."""
+COMPUTE, LEA, SWAP, CPUID, XGETBV, CALL, INDIRECT_CALL, BRANCH, JUMP, INDIRECT_JUMP, RETURN = range(11)
+"""Kinds of instructions. SWAP exchanges two whole registers, BRANCH is conditional and the first that may lead
+elsewhere in the function, JUMP the first that never goes on behind itself."""
 
 _FLOW = iced.FlowControl
 _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CALL: INDIRECT_CALL,
@@ -37,6 +38,8 @@ _ACCESS = iced.OpAccess
 _READS = {_ACCESS.READ, _ACCESS.COND_READ, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
 _WRITES = {_ACCESS.WRITE, _ACCESS.COND_WRITE, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
 _R = iced.Register
+_THREAD = {_R.FS, _R.GS}
+"""Segments whose addresses are distances from the thread's own block."""
 
 
 def _register_bits() -> list[int]:
@@ -160,6 +163,8 @@ class Code(msgspec.Struct, frozen=True):
     ips: list[int]
     facts: list[Fact]
     targets: dict[int, int]
+    controls: list[int]
+    """Those from BRANCH on, by number."""
     writes: Writes
     loops: dict[int, range]
     """Addresses that later code jumps back to -> the instructions from there up to that code, by number."""
@@ -189,7 +194,7 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     known = _cache[bits]
     if len(known) > _KEPT:
         known.clear()
-    found = _Reading([], [], {})
+    found = _Reading([], [], {}, [])
     at = 0
     while at < len(code):
         at = _read(found, code, at, start, bits)
@@ -203,6 +208,7 @@ class _Reading(NamedTuple):
     ips: list[int]
     facts: list[Fact]
     targets: dict[int, int]
+    controls: list[int]
 
 
 def _redirect_queries(facts: list[Fact]) -> None:
@@ -274,6 +280,8 @@ def _read(found: _Reading, code: bytes, at: int, start: int, bits: int) -> int:
         ip = start + at
         found.ips.append(ip)
         found.facts.append(fact)
+        if fact.kind >= BRANCH:
+            found.controls.append(len(found.ips) - 1)
         if fact.invalid:
             return at + max(own_length(code[at : at + 16], bits), 1)
         at += size
@@ -297,7 +305,7 @@ def _fact(ins: iced.Instruction) -> Fact:
             operands |= _BITS[ins.op_register(k)]
     mnemonic = ins.mnemonic
     kind = SWAP if _swaps(ins) else _MNEMONICS.get(mnemonic, _KINDS.get(ins.flow_control, COMPUTE))
-    memory = [(used.access, _memory(ins, used)) for used in info.used_memory()]
+    memory = [(used.access, _memory(ins, used)) for used in info.used_memory() if used.segment not in _THREAD]
     loads = tuple(m for access, m in memory if access in _READS)
     for _, operand in memory:
         addressing |= operand.base | operand.index

@@ -9,7 +9,7 @@ is of such a value, both its directions say what they tell of the CPU.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from imgcheck.binaries.isa.x86.blocks import ENDS, Guarded, Labels, guarded
+from imgcheck.binaries.isa.x86.blocks import Guarded, Labels, guarded
 from imgcheck.binaries.isa.x86.conditions import (
     ALWAYS,
     NEVER,
@@ -47,6 +47,7 @@ from imgcheck.binaries.isa.x86.facts import (
 from imgcheck.binaries.isa.x86.operations import flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.state import State, address_of, variable
 from imgcheck.binaries.isa.x86.values import (
+    Frame,
     Options,
     Value,
     added,
@@ -70,6 +71,8 @@ _POINTER = 8
 _ADDRESSES = 1 << 12, 1 << 47
 """Where a program's code may lie."""
 _STACK_RESULTS = 8
+_FILLED = (0, 4, 8, 12)
+"""Distances of the words that a callee fills through a pointer to the stack: those of CPUID."""
 _SMALLEST_FIELD = 64
 """Smaller displacements occur in every structure, and would take any of them for the one with the knowledge."""
 STRUCT = 64
@@ -218,7 +221,7 @@ class _Walk:
                     state.forget(fact.written)
                 continue
             self._special(kind, ip, fact)
-            goes_on = goes_on and kind not in ENDS
+            goes_on = goes_on and kind < JUMP
             if kind == INDIRECT_JUMP:
                 table = state.copy()
             target = targets.get(ip, 0) if kind in _JUMPS else 0
@@ -355,9 +358,10 @@ class _Walk:
         addresses = state.handed()
         if brings.outputs:
             self.flow.structures |= addresses
-            state.slots |= {(base, at + i) for base, at in self.leased for i in (0, 4, 8, 12)}
+            lent = [v.place for v in map(state.values.get, ARGUMENTS) if isinstance(v, Frame)]
+            state.slots |= {(base, at + i) for base, at in lent for i in _FILLED}
         for base, at in self.leased if state.values else ():
-            for i in (0, 4, 8, 12):
+            for i in _FILLED:
                 state.values.pop((base, at + i), None)
         if brings.stack:
             state.slots |= {(RSP, 8 * i) for i in range(_STACK_RESULTS)}
@@ -548,8 +552,9 @@ class _Walk:
             self.state.values[fact.written] = constant(address)
             if self.context.holds(address):
                 self.state.marked |= fact.written
-        elif memory.base & STACK:
+        elif memory.base & STACK and not memory.index:
             self.leased.add((memory.base, memory.displacement))
+            self.state.values[fact.written] = Frame((memory.base, memory.displacement))
         elif known is not None:
             self.state.values[fact.written] = known
 

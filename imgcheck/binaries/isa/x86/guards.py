@@ -150,10 +150,10 @@ class Spread:
         self.variables |= self._query_slots()
         self.askers = set(self.found.askers.tolist())
         resolvers = set(self.found.resolvers.tolist())
-        pending = self.askers - resolvers
+        pending = self.askers
         for self.round in range(_ROUNDS):
             tellers, variables = self._tellers(), set(self.variables)
-            changed = self._follow_all(pending)
+            changed = self._follow_all(pending - resolvers)
             pending = changed | self._callers(self._tellers() - tellers)
             pending |= self._worth_following(self._readers((self.variables - variables) | self._restated))
             self._restated.clear()

@@ -5,7 +5,6 @@ Much is left in these registers that is meant for nobody: only what is read befo
 
 from typing import NamedTuple
 
-from imgcheck.binaries.isa.x86.blocks import ENDS
 from imgcheck.binaries.isa.x86.facts import (
     ARGUMENTS,
     BRANCH,
@@ -52,7 +51,7 @@ def parameters(code: Code) -> Parameters:
             elif target > ip:
                 waiting[target] = waiting.get(target, 0) | fresh
         fresh &= ~(CLOBBERED if kind in (CALL, INDIRECT_CALL) else fact.written)
-        goes_on = kind not in ENDS
+        goes_on = kind < JUMP
     return Parameters(read, passed)
 
 

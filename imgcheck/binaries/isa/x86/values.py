@@ -39,7 +39,15 @@ class Word:
     unknown: int
 
 
-Value = Options | Word | None
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The address of a place on the stack."""
+
+    place: tuple[int, int]
+    """Bit of the base register, and displacement."""
+
+
+Value = Options | Word | Frame | None
 Bit = tuple[Condition, Condition]
 """What holds where a bit is set, and where it is clear."""
 
@@ -81,7 +89,7 @@ def joined(one: Value, one_path: Condition, other: Value, other_path: Condition)
 
 def under(value: Value, path: Condition) -> Value:
     """The value where it is known to be on a path with that condition."""
-    if path == ALWAYS or value is None:
+    if path == ALWAYS or value is None or isinstance(value, Frame):
         return value
     if isinstance(value, Options):
         return _options([(number, both(condition, path)) for number, condition in value.numbers])
@@ -177,7 +185,7 @@ def shifted(value: Value, distance: int, bits: int) -> Value:
         kept = [bit for bit in value.bits if bit[0] < bits and 0 <= bit[0] + distance < bits]
         moved = tuple((at + distance, held, clear) for at, held, clear in kept)
         return _known(Word(moved, move(value.unknown)), bits)
-    return value
+    return None
 
 
 def added(value: Value, number: int, bits: int) -> Value:
@@ -302,4 +310,4 @@ def tells(value: Value) -> bool:
     """Whether something about the CPU follows from what the value is."""
     if isinstance(value, Options):
         return any(condition != ALWAYS for _, condition in value.numbers)
-    return value is not None
+    return isinstance(value, Word)
