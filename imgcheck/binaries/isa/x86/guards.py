@@ -170,10 +170,18 @@ class Spread:
         return bool(self._models) or any(tells(v) for known in self._assigned.values() for v in known.values())
 
     def _worth_following(self, pending: set[int]) -> set[int]:
-        """Those that use an extension, lead to code that does, or are small enough to be accessors of the knowledge."""
+        """Those that use an extension, lead to code that does, choose it, or are as small as what tells knowledge on."""
         chosen = np.array(sorted(pending), np.int64)
         size = self.functions.end[chosen] - self.functions.start[chosen]
-        return set(chosen[self.found.leads_to_use[chosen] | (size <= _ACCESSOR)].tolist())
+        return set(chosen[self._deciding[chosen] | (size <= _ACCESSOR)].tolist())
+
+    @cached_property
+    def _deciding(self) -> np.ndarray:
+        """Functions that lead to a use, or take the address of one that does."""
+        marks = self.found.leads_to_use.copy()
+        taken = self.graph.taken
+        marks[taken.source[self.found.leads_to_use[taken.target]]] = True
+        return marks
 
     def _query_slots(self) -> set[int]:
         return {int(a) & ~3 for a in self.found.query_addresses.tolist()}
