@@ -1,7 +1,12 @@
-"""Puts the parsed form of the rules into the wheel (imgcheck/knowledge/store.py reads it), made anew by each build."""
+"""Puts into the wheel what a preflight has no time to work out, made anew by each build.
+
+That is the parsed form of the rules (imgcheck/knowledge/store.py reads it) and the digest of the loader's model
+(imgcheck/loader/code.py).
+"""
 
 import binascii
 import json
+import runpy
 import tempfile
 import tomllib
 from pathlib import Path
@@ -10,15 +15,23 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class ParsedRules(BuildHookInterface):
+class WorkedOut(BuildHookInterface):
     """Hatchling's hook for wheels."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add imgcheck/rules/parsed.json; not for an editable installation, whose rules may change."""
-        if version != "editable":
-            target = Path(tempfile.mkdtemp(prefix="imgcheck-build-")) / "parsed.json"
-            target.write_text(parsed(Path(self.root) / "rules"), encoding="utf-8")
-            build_data["force_include"][str(target)] = "imgcheck/rules/parsed.json"
+        """Add both files; not for an editable installation, whose rules and code may change."""
+        if version == "editable":
+            return
+        root, made = Path(self.root), Path(tempfile.mkdtemp(prefix="imgcheck-build-"))
+        model = runpy.run_path(str(root / "imgcheck/loader/code.py"))
+        texts = {
+            "imgcheck/rules/parsed.json": parsed(root / "rules"),
+            f"imgcheck/loader/{model['RECORD']}": model["of_files"](),
+        }
+        for place, text in texts.items():
+            target = made / Path(place).name
+            target.write_text(text, encoding="utf-8")
+            build_data["force_include"][str(target)] = place
 
 
 def parsed(rules: Path) -> str:

@@ -10,8 +10,7 @@ from imgcheck.documents.image import FileRecord, ImageProfile
 from imgcheck.documents.report import CheckResult, Evidence, Finding, Outcome, Severity
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Runtime
-from imgcheck.loader.closure import Closure
-from imgcheck.loader.roots import Roots
+from imgcheck.loader.closure import Closure, Roots
 
 _WORST_FIRST: tuple[Outcome, ...] = ("fail", "risk", "degraded")
 _TITLES = 3

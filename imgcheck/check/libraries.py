@@ -11,9 +11,8 @@ from imgcheck import versions
 from imgcheck.check.context import Answers, Context, severity_for
 from imgcheck.check.loader_rules import LoaderRules, image_glibc, loader_rules, package_remedy
 from imgcheck.check.relocations import packed
-from imgcheck.documents.image import FileRecord
+from imgcheck.documents.image import FileRecord, Problem
 from imgcheck.documents.report import Evidence, Finding, Severity
-from imgcheck.loader.closure import Problem
 
 _SEVERITIES: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
 _SHOWN = 3

@@ -30,9 +30,8 @@ from imgcheck.host.summary import summarise
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.closure import Closure
+from imgcheck.loader.closures import Closures
 from imgcheck.loader.hwcaps import hwcaps_of
-from imgcheck.loader.model import Loader
-from imgcheck.loader.roots import find_roots
 
 Family = Callable[[Context], Answers]
 Review = Callable[[Finding, HostProfile], Finding]
@@ -167,14 +166,14 @@ def _judge_host(
     image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge, fingerprints: bool
 ) -> list[_Judged]:
     runtimes, chosen_by = _runtimes(host, request, knowledge)
-    roots = find_roots(image, request.command, request.entries)
+    closures = Closures(image, request.command, request.entries, hwcaps_of(host, knowledge))
+    roots = closures.roots
     for entry in request.entries:
         if entry in roots.missing:
             raise UsageError(f"--entry {entry}: {image.reference} holds no such program", "imgcheck profile lists them")
-    loader = Loader(image, roots, hwcaps_of(host, knowledge))
     asked = _Asked()
     contexts = (
-        Context(image, host, each, knowledge, loader.close(host, each), request.require_gpu, roots, fingerprints)
+        Context(image, host, each, knowledge, closures.under(each, host), request.require_gpu, roots, fingerprints)
         for each in runtimes
     )
     return [_judge(context, chosen_by, request, asked) for context in contexts]

@@ -10,6 +10,7 @@ from imgcheck.cli.files import write
 from imgcheck.cli.reference import profile_of
 from imgcheck.documents import ImageProfile, encode
 from imgcheck.knowledge import Knowledge
+from imgcheck.loader.kept import with_loads
 from imgcheck.report.text import safe
 
 _EXAMPLES = """
@@ -31,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     parsed = parser.parse_args(arguments)
     profile = profile_of(parsed)
     knowledge = Knowledge()
-    data = _nfd(profile, knowledge) if parsed.export else encode(with_minimum(profile, knowledge))
+    data = _nfd(profile, knowledge) if parsed.export else encode(with_loads(with_minimum(profile, knowledge)))
     if parsed.output:
         write(parsed.output, data)
     else:

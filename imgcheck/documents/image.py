@@ -6,11 +6,14 @@ name alike, so that both still match.
 
 from typing import Literal
 
+from msgspec import structs
+
 from imgcheck.documents.facts import CodeFacts, Document
 
 SCHEMA_VERSION = "1.0"
 
 Reach = Literal["entry", "import", "path", "unreached"]
+Opener = Literal["entry", "module", "helper", "library"]
 
 
 class Platform(Document, frozen=True):
@@ -129,6 +132,77 @@ class Statement(Document, frozen=True):
     because: tuple[str, ...] = ()
 
 
+class Problem(Document, frozen=True):
+    """Something ld.so would stop at."""
+
+    kind: Literal["library", "version", "interpreter"]
+    path: str
+    """The file that needs it."""
+    needed: str
+    """Soname, or interpreter path."""
+    version: str = ""
+    """Symbol version, for `version`."""
+    provider: str = ""
+    """The file that was chosen and lacks the version, as ld.so names it."""
+    injected: bool = False
+    """The file that needs it, or the provider, comes from the host."""
+    searched: tuple[str, ...] = ()
+    """Directories in the order in which they were sought; `ld.so.cache` stands for the cache."""
+    root: str = ""
+    """The program or library in whose start it happens; `path` itself or a file that loads it."""
+    context: Opener = "entry"
+    """What `root` is: a program that is called by name, a Python extension module, a program outside PATH (a wrapper
+    may start it with variables of its own), or a library that something opens by itself."""
+    elsewhere: tuple[str, ...] = ()
+    """Files of the image that would serve, outside the directories that were sought."""
+    skipped: tuple[str, ...] = ()
+    """Files of the right name that the loader passed over: other class or machine."""
+
+    def with_files(self, elsewhere: tuple[str, ...], skipped: tuple[str, ...]) -> "Problem":
+        return structs.replace(self, elsewhere=elsewhere, skipped=skipped)
+
+
+class Loads(Document, frozen=True):
+    """What the dynamic loader makes of the image's own command where nothing is injected, worked out beforehand.
+
+    Packed, since there are thousands of answers: numbers of files count those of `ImageProfile.files`. It repeats what
+    the facts say, and is not looked at by another version of the loader's model than `made_by`.
+    """
+
+    made_by: str = ""
+    """Digest of the code that worked it out."""
+    levels: tuple[str, ...] = ()
+    """Kinds of CPUs for which it holds, each by the directories that their loader opens, separated by blanks."""
+    entries: tuple[str, ...] = ()
+    """ELF files that the command executes."""
+    imports: tuple[str, ...] = ()
+    """Libraries that a Python among them can load."""
+    everything: bool = False
+    """Every file counts as reached: no command is known."""
+    missing: tuple[str, ...] = ()
+    """Words of the command that name no file."""
+    reaches: str = ""
+    """One letter for each file: the first of its reach, or a dot."""
+    companies: tuple[str, ...] = ()
+    """Lists of files that are loaded along with one that begins."""
+    starts: str = ""
+    """Files that begin a process or are opened by themselves, each before the number of its company."""
+    names: tuple[str, ...] = ()
+    """Libraries by the names that are asked for."""
+    chosen: str = ""
+    """Threefold: a file, the number of a name that it asks for, and the file that it gets."""
+    problems: tuple[Problem, ...] = ()
+    contextual: tuple[Problem, ...] = ()
+    """What a file misses by itself alone."""
+    searches: tuple[tuple[str, ...], ...] = ()
+    searched: str = ""
+    """For each of `problems` and `contextual` the number of its `searches`, where `Problem.searched` has them."""
+    opens: dict[str, str] = {}
+    """Libraries that programs open by name, with the file that they get."""
+    libcs: tuple[str, ...] = ()
+    """C libraries that something loads."""
+
+
 class ImageProfile(Document, frozen=True, tag_field="kind", tag="image"):
     """What an image needs. `objects` are facts by content, `files` say where they lie."""
 
@@ -149,6 +223,8 @@ class ImageProfile(Document, frozen=True, tag_field="kind", tag="image"):
     """What it needs of a driver and of GPUs, by the rules of the imgcheck that wrote the document."""
     engines: dict[str, str] = {}
     """Versions of the engines that made the facts: isa, gpu, linkage."""
+    loads: tuple[Loads, ...] = ()
+    """The loader's work, one for each set of CPUs on which it ends differently."""
 
     def facts(self, record: FileRecord) -> CodeFacts:
         return self.objects[record.object]

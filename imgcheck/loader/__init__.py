@@ -5,4 +5,7 @@
     closure = close(image, roots, injection, levels)       what is reached, found and missed (loader/model.py)
 
 `Loader(image).close(roots, injection, levels)` is the same and keeps its indexes between runtimes and hosts.
+
+`Closures(image, command, entries, levels)` is for checks: what a profile keeps of that work (loader/kept.py) is taken
+from there.
 """

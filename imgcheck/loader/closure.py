@@ -1,42 +1,23 @@
-"""What a command reaches in an image, and what the loader would miss on the way."""
+"""What runs in an image, what it reaches, and what the loader would miss on the way."""
 
-from typing import Literal
+from msgspec import Struct
 
-from msgspec import Struct, structs
-
-from imgcheck.documents.image import Reach
-
-Context = Literal["entry", "module", "helper", "library"]
+from imgcheck.documents.image import Problem, Reach
 
 
-class Problem(Struct, frozen=True):
-    """Something ld.so would stop at."""
+class Roots(Struct, frozen=True):
+    """The start of the closure."""
 
-    kind: Literal["library", "version", "interpreter"]
-    path: str
-    """The file that needs it."""
-    needed: str
-    """Soname, or interpreter path."""
-    version: str = ""
-    """Symbol version, for `version`."""
-    provider: str = ""
-    """The file that was chosen and lacks the version, as ld.so names it."""
-    injected: bool = False
-    """The file that needs it, or the provider, comes from the host."""
-    searched: tuple[str, ...] = ()
-    """Directories in the order in which they were sought; `ld.so.cache` stands for the cache."""
-    root: str = ""
-    """The program or library in whose start it happens; `path` itself or a file that loads it."""
-    context: Context = "entry"
-    """What `root` is: a program that is called by name, a Python extension module, a program outside PATH (a wrapper
-    may start it with variables of its own), or a library that something opens by itself."""
-    elsewhere: tuple[str, ...] = ()
-    """Files of the image that would serve, outside the directories that were sought."""
-    skipped: tuple[str, ...] = ()
-    """Files of the right name that the loader passed over: other class or machine."""
-
-    def with_files(self, elsewhere: tuple[str, ...], skipped: tuple[str, ...]) -> "Problem":
-        return structs.replace(self, elsewhere=elsewhere, skipped=skipped)
+    command: tuple[str, ...] = ()
+    """The words that are executed; empty where none is known."""
+    entries: tuple[str, ...] = ()
+    """Canonical paths of the ELF files that they execute, interpreters of scripts included."""
+    imports: tuple[str, ...] = ()
+    """Libraries that a Python among `entries` can import or open: extension modules and what lies beside them."""
+    everything: bool = False
+    """No command is known, or it is a bare shell: users type their own, and every file counts as reached."""
+    missing: tuple[str, ...] = ()
+    """Words of the command, or `--entry` paths, that name no file of the image."""
 
 
 class Closure(Struct, frozen=True):

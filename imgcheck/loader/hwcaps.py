@@ -7,6 +7,17 @@ from imgcheck.knowledge import Knowledge, cpus
 _LEGACY = (("x86-64-v3", "haswell"), ("x86-64-v4", "avx512_1"))
 
 
+KINDS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("x86-64-v2",),
+    ("x86-64-v3", "x86-64-v2"),
+    ("x86-64-v3", "x86-64-v2", "haswell"),
+    ("x86-64-v4", "x86-64-v3", "x86-64-v2"),
+    ("x86-64-v4", "x86-64-v3", "x86-64-v2", "haswell", "avx512_1"),
+)
+"""All that `hwcaps_of` answers."""
+
+
 def hwcaps_of(host: HostProfile, knowledge: Knowledge) -> tuple[str, ...]:
     """Names below glibc-hwcaps, best first, then those of the search before glibc 2.37; empty where not known.
 

@@ -8,9 +8,9 @@ from functools import cached_property
 from msgspec import Struct
 
 from imgcheck.documents.host import HostProfile
-from imgcheck.documents.image import ImageProfile, Reach
+from imgcheck.documents.image import ImageProfile, Opener, Problem, Reach
 from imgcheck.knowledge.types import Runtime
-from imgcheck.loader.closure import Closure, Context, Problem
+from imgcheck.loader.closure import Closure
 from imgcheck.loader.environment import Environment, environment_of
 from imgcheck.loader.injection import Injection, injection_for
 from imgcheck.loader.process import Object, Process
@@ -19,7 +19,7 @@ from imgcheck.loader.system import System, Systems
 from imgcheck.loader.tree import Tree
 
 _REACHES: tuple[Reach, ...] = ("entry", "import", "path", "unreached")
-_CONTEXTS: tuple[Context, ...] = ("entry", "module", "helper", "library")
+_CONTEXTS: tuple[Opener, ...] = ("entry", "module", "helper", "library")
 # Opened by name at run time, by the CUDA runtime and by frameworks, from whatever the loader finds first.
 _OPENED_BY_NAME = ("libcuda.so", "libnvidia-")
 _PYTHON = "python"
@@ -45,7 +45,7 @@ class _Start(Struct, frozen=True):
     """A file that begins a process, or that something opens by itself."""
 
     path: str
-    context: Context
+    context: Opener
     reach: Reach
     within: str = ""
     """The program that opens it, where that is known."""
@@ -250,7 +250,7 @@ def _programs(tree: Tree, roots: Roots, environment: Environment) -> Iterator[_S
     for path in tree.linkage:
         if path not in entries and _is_program(tree, path):
             outside: Reach = "path" if path in linked else "unreached"
-            context: Context = "entry" if path in linked else "helper"
+            context: Opener = "entry" if path in linked else "helper"
             yield _Start(path, context, "entry" if roots.everything else outside)
 
 

@@ -4,9 +4,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from msgspec import Struct
-
 from imgcheck.documents.image import ImageProfile, Script
+from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import environment_of
 from imgcheck.loader.tree import Tree
 
@@ -20,21 +19,6 @@ _WRAPPERS = frozenset({
 _PYTHON = r"(?:python|pypy)(\d+(?:\.\d+)?)?[a-z]*(?:\.exe)?"
 _OPERATORS = frozenset({"&&", "||", ";", "|", "&", "(", ")", "{", "}", "!", "then", "do", "else", "if", "while"})
 _DEPTH = 16
-
-
-class Roots(Struct, frozen=True):
-    """The start of the closure."""
-
-    command: tuple[str, ...] = ()
-    """The words that are executed; empty where none is known."""
-    entries: tuple[str, ...] = ()
-    """Canonical paths of the ELF files that they execute, interpreters of scripts included."""
-    imports: tuple[str, ...] = ()
-    """Libraries that a Python among `entries` can import or open: extension modules and what lies beside them."""
-    everything: bool = False
-    """No command is known, or it is a bare shell: users type their own, and every file counts as reached."""
-    missing: tuple[str, ...] = ()
-    """Words of the command, or `--entry` paths, that name no file of the image."""
 
 
 def find_roots(image: ImageProfile, command: tuple[str, ...] | None = None, entries: tuple[str, ...] = ()) -> Roots:

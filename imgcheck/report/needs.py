@@ -8,6 +8,7 @@ from rich.table import Table
 from imgcheck.check.needs import Need, needs, with_minimum
 from imgcheck.documents import ImageProfile, encode
 from imgcheck.knowledge import Knowledge
+from imgcheck.loader.kept import with_loads
 from imgcheck.report.console import line, render, text
 
 
@@ -16,7 +17,7 @@ def _table(image: ImageProfile, knowledge: Knowledge, terminal: bool) -> str:
 
 
 def _json(image: ImageProfile, knowledge: Knowledge, _terminal: bool) -> str:
-    return encode(with_minimum(image, knowledge)).decode()
+    return encode(with_loads(with_minimum(image, knowledge))).decode()
 
 
 FORMATS: dict[str, Callable[[ImageProfile, Knowledge, bool], str]] = {"table": _table, "json": _json}

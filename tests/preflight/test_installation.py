@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from imgcheck.loader import code
 from tests.installation import installed_tree
 from tests.peers import as_unprivileged
 from tests.tools import CHECKOUT, cache_directory, need, run
@@ -62,6 +63,11 @@ def test_the_users_own_python_settings_do_not_matter(moved_tree, public_tmp):
                           env=environment)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "CPU001" in done.stdout
+
+
+def test_the_tree_believes_what_a_checkout_of_its_version_has_worked_out():
+    recorded = installed_tree() / "lib/packages/imgcheck/loader" / code.RECORD
+    assert recorded.read_text() == code.of_files()
 
 
 def test_it_installs_from_a_wheelhouse_without_a_network(tmp_path):

@@ -1,0 +1,116 @@
+"""The loader's work on an image's own command, kept with its profile: packed once, unpacked by each check.
+
+A host has a say in that work by the directories that its CPU opens, of which there are few kinds (hwcaps.KINDS), and
+by what a runtime injects: with an injection the model works anew (loader/closures.py).
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct, structs
+
+from imgcheck.documents.image import ImageProfile, Loads, Reach
+from imgcheck.loader import code
+from imgcheck.loader.closure import Closure, Roots
+from imgcheck.loader.hwcaps import KINDS
+
+_REACHES: dict[str, Reach] = {"e": "entry", "i": "import", "p": "path", "u": "unreached"}
+_NONE = "."
+
+
+class Worked(Struct, frozen=True):
+    """What an image's own command starts, and what that reaches."""
+
+    roots: Roots
+    closure: Closure
+
+
+def with_loads(image: ImageProfile) -> ImageProfile:
+    """The profile with the loader's work for every kind of CPU, for who keeps the document."""
+    from imgcheck.loader.model import Loader
+    from imgcheck.loader.roots import find_roots
+
+    roots, made_by = find_roots(image), code.digest()
+    found: list[tuple[Closure, list[str]]] = []
+    for levels in KINDS:
+        closure = Loader(image, roots, levels).close()
+        same = next((each for each in found if each[0] == closure), None)
+        if same is None:
+            found.append(same := (closure, []))
+        same[1].append(" ".join(levels))
+    loads = (_packed(image, roots, closure, made_by, tuple(levels)) for closure, levels in found)
+    return structs.replace(image, loads=tuple(loads))
+
+
+def kept_work(image: ImageProfile, levels: tuple[str, ...]) -> Worked | None:
+    """The work that `image` brings for a CPU that opens `levels`; None without it, or where another model made it."""
+    loads = next((each for each in image.loads if " ".join(levels) in each.levels), None)
+    if loads is None or loads.made_by != code.digest():
+        return None
+    try:
+        return _unpacked(image, loads)
+    except (ValueError, LookupError):  # damaged: worked out like one that is not there
+        return None
+
+
+def _packed(image: ImageProfile, roots: Roots, closure: Closure, made_by: str, levels: tuple[str, ...]) -> Loads:
+    number = {record.path: index for index, record in enumerate(image.files)}
+    letters = {reach: letter for letter, reach in _REACHES.items()}
+    companies = dict.fromkeys(loaded[1:] for loaded in closure.loaded.values())
+    company = {loaded: index for index, loaded in enumerate(companies)}
+    names = {name: index for index, name in enumerate(dict.fromkeys(name for _, name in closure.chosen))}
+    problems = (*closure.problems, *closure.contextual)
+    searches = {place: index for index, place in enumerate(dict.fromkeys(problem.searched for problem in problems))}
+    starts = ((number[path], company[loaded[1:]]) for path, loaded in closure.loaded.items())
+    chosen = ((number[path], names[name], number[found]) for (path, name), found in closure.chosen.items())
+    return Loads(
+        made_by=made_by,
+        levels=levels,
+        entries=roots.entries,
+        imports=roots.imports,
+        everything=roots.everything,
+        missing=roots.missing,
+        reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),
+        companies=tuple(_row(number[path] for path in loaded) for loaded in companies),
+        starts=_row(each for pair in starts for each in pair),
+        names=tuple(names),
+        chosen=_row(each for triple in chosen for each in triple),
+        problems=tuple(structs.replace(problem, searched=()) for problem in closure.problems),
+        contextual=tuple(structs.replace(problem, searched=()) for problem in closure.contextual),
+        searches=tuple(searches),
+        searched=_row(searches[problem.searched] for problem in problems),
+        opens=closure.opens,
+        libcs=tuple(sorted(closure.libcs)),
+    )
+
+
+def _row(numbers: Iterable[int]) -> str:
+    return " ".join(map(str, numbers))
+
+
+def _unpacked(image: ImageProfile, loads: Loads) -> Worked:
+    paths = [record.path for record in image.files]
+    companies = [tuple([paths[int(each)] for each in row.split()]) for row in loads.companies]
+    starts, chosen = [int(each) for each in loads.starts.split()], [int(each) for each in loads.chosen.split()]
+    names = loads.names
+    searched = [loads.searches[int(each)] for each in loads.searched.split()]
+    problems = [
+        structs.replace(problem, searched=places)
+        for problem, places in zip((*loads.problems, *loads.contextual), searched, strict=True)
+    ]
+    closure = Closure(
+        reaches={path: _REACHES[letter] for path, letter in zip(paths, loads.reaches, strict=True) if letter != _NONE},
+        problems=tuple(problems[: len(loads.problems)]),
+        contextual=tuple(problems[len(loads.problems) :]),
+        chosen={
+            (paths[path], names[name]): paths[found]
+            for path, name, found in zip(chosen[::3], chosen[1::3], chosen[2::3], strict=True)
+        },
+        opens=loads.opens,
+        loaded={
+            paths[path]: (paths[path], *companies[company])
+            for path, company in zip(starts[::2], starts[1::2], strict=True)
+        },
+        libcs=frozenset(loads.libcs),
+    )
+    command = (*image.config.entrypoint, *image.config.command)
+    return Worked(Roots(command, loads.entries, loads.imports, loads.everything, loads.missing), closure)
