@@ -16,7 +16,7 @@ RECORD = "digest"
 def digest() -> str:
     """Digest of the loader's model and of the documents that it reads, as recorded or taken from the files."""
     try:
-        with open(f"{_PACKAGE}/loader/{RECORD}", encoding="ascii") as file:
+        with open(f"{_PACKAGE}/loader/{RECORD}", encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
         return of_files()
