@@ -54,12 +54,9 @@ def _platform(machine: str) -> str:
 
 def _programs(context: Context) -> list[FileRecord]:
     """Executables that the command starts, best known first; other files of the closure are loaded by them."""
-    found = []
-    for record in context.image.files:
-        linkage = context.image.facts(record).linkage
-        if linkage and linkage.type == "executable" and context.closure.reach(record.path) == "entry":
-            found.append(record)
-    return sorted(found, key=lambda record: record.path)
+    programs = [record for record, linkage in context.linked if linkage.type == "executable"]
+    entered = [record for record in programs if context.closure.reach(record.path) == "entry"]
+    return sorted(entered, key=lambda record: record.path)
 
 
 def _machine(context: Context, record: FileRecord) -> str:

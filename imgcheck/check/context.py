@@ -1,10 +1,12 @@
 """What every rule sees, and what it answers with. Rules are pure: nothing here reads a file."""
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
 
+from imgcheck.documents.facts import Linkage
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import FileRecord, ImageProfile
 from imgcheck.documents.report import CheckResult, Evidence, Finding, Outcome, Severity
@@ -20,7 +22,7 @@ _BY_REACH: dict[str, tuple[Severity, ...]] = {
 }
 
 
-class Context(Struct, frozen=True):
+class Context(Struct, frozen=True, dict=True):
     """One cell: an image on a host under a runtime."""
 
     image: ImageProfile
@@ -34,6 +36,13 @@ class Context(Struct, frozen=True):
     """What runs; by default nothing is known of it."""
     fingerprints: bool = True
     """Whether findings carry theirs."""
+
+    @cached_property
+    def linked(self) -> list[tuple[FileRecord, Linkage]]:
+        """The ELF files, with what loader and kernel read in them: what most rules look through."""
+        objects = self.image.objects
+        pairs = [(record, objects[record.object].linkage) for record in self.image.files]
+        return [(record, linkage) for record, linkage in pairs if linkage is not None]
 
     def evidence(self, record: FileRecord, detail: str = "", **data: str) -> Evidence:
         """Evidence at a file, with the layer that brought it and how the command reaches it."""

@@ -14,12 +14,13 @@ from imgcheck.documents.facts import Isa, IsaUse, Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import Knowledge, cpus
-from imgcheck.knowledge.variants import is_variant
+from imgcheck.knowledge.variants import is_variant, variants_among
 
 _HOT_FUNCTIONS = 1000
 """Vector functions from which a library counts as hot: C libraries and runtimes stay far below, kernels far above."""
 _OBEYS_NOTE = "2.33"
 """First glibc whose loader compares GNU_PROPERTY_X86_ISA_1_NEEDED with the CPU."""
+_LOADED = ("executable", "shared")
 _REACHES = ("entry", "import", "path", "unreached")
 _BASELINE = "nothing beyond the baseline is used"
 
@@ -87,10 +88,12 @@ def check(context: Context) -> Answers:
     answers = Answers()
     host = _Host(context)
     code = list(_code(context, host))
+    using = [each for each in code if each[2].uses]
     unread = _unread(context)
-    trapping = _illegal(context, host, code, unread, answers)
+    trapping = _illegal(context, host, using, unread, answers)
     # A file that ends in SIGILL anyway need not be doubted for its newer extensions too.
-    _undecided(context, host, [each for each in code if each[0].path not in trapping], unread, answers)
+    doubted = [each for each in using if each[0].path not in trapping]
+    _undecided(context, host, doubted, unread, _limited(context, code, trapping), answers)
     _refused(context, host, answers)
     _unused(context, host, code, answers)
     return answers
@@ -99,19 +102,19 @@ def check(context: Context) -> Answers:
 def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, Isa]]:
     """Files with analysed code that this CPU could execute at all, those that its loader never opens left out."""
     families = _variants(context.knowledge, [record.path for record in context.image.files])
-    by_needed = {path for root, paths in context.closure.loaded.items() for path in paths if path != root}
-    for record in context.image.files:
-        facts = context.image.facts(record)
-        if facts.linkage is None or facts.isa is None:
+    loaded = context.closure.loaded.items() if families else ()
+    by_needed = {path for root, paths in loaded for path in paths if path != root}
+    objects = context.image.objects
+    for record, linkage in context.linked:
+        isa = objects[record.object].isa
+        if isa is None or (host.machine and cpus.feature_architecture(linkage.machine) != host.machine):
             continue
-        if host.machine and cpus.feature_architecture(facts.linkage.machine) != host.machine:
-            continue
-        guard = cpus.guarded_by(context.knowledge, facts.linkage.machine, record.path)
+        guard = cpus.guarded_by(context.knowledge, linkage.machine, record.path)
         if guard is not None and (host.features is None or not guard <= host.features):
             continue
-        if guard is None and record.path in families and _opened_by_choice(record, facts.linkage, by_needed):
+        if guard is None and record.path in families and _opened_by_choice(record, linkage, by_needed):
             continue
-        yield record, facts.linkage, facts.isa
+        yield record, linkage, isa
 
 
 def _variants(knowledge: Knowledge, paths: Sequence[str]) -> set[str]:
@@ -121,7 +124,7 @@ def _variants(knowledge: Knowledge, paths: Sequence[str]) -> set[str]:
     the same directory differs in that word, or lacks it, is there a choice.
     """
     families: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
+    for path in variants_among(knowledge, paths):
         if stem := _stem(knowledge, path):
             families[stem].append(path)
     without = families.keys() & set(paths)
@@ -129,9 +132,7 @@ def _variants(knowledge: Knowledge, paths: Sequence[str]) -> set[str]:
 
 
 def _stem(knowledge: Knowledge, path: str) -> str:
-    """`path` without the word that makes it a variant; "" where there is none."""
-    if not is_variant(knowledge, path):
-        return ""
+    """The variant `path` without the word that makes it one; "" where that is its directory."""
     directory, name = posixpath.split(path)
     for word in re.finditer(r"[-_.][^-_.]+", name):
         stem = f"{directory}/{name[: word.start()]}{name[word.end() :]}"
@@ -153,7 +154,7 @@ def _needs(
 ) -> Iterator[_Need]:
     """Files with uses of `answer` whose extension the CPU lacks (`state` False) or may lack (None)."""
     for record, linkage, isa in code:
-        given = [use for use in isa.uses if use.answer == answer] if isa.uses else ()
+        given = [use for use in isa.uses if use.answer == answer]
         wanted = [use.feature for use in given if host.copes(linkage.machine, use) is state] if given else ()
         if wanted:
             uses = {use.feature: use for use in isa.uses if use.answer == answer}
@@ -181,8 +182,8 @@ def _only_trapping(host: _Host):
     return kept
 
 
-def _undecided(context: Context, host: _Host, code: list, unread: str, answers: Answers) -> None:
-    """CPU002."""
+def _undecided(context: Context, host: _Host, code: list, unread: str, limited: str, answers: Answers) -> None:
+    """CPU002. `limited` is said beside the answer."""
     needs = list(_needs(host, code, "unknown", False))
     findings = list(_grouped(context, host, "CPU002", "risk", needs))
     if host.features is not None:
@@ -191,17 +192,16 @@ def _undecided(context: Context, host: _Host, code: list, unread: str, answers: 
     findings += _wrong_results(context, host, code)
     merged = list({finding.subject: finding for finding in reversed(findings)}.values())[::-1]
     fine = "no undecided use of an extension that this CPU lacks" if host.features is not None else _BASELINE
-    limited = _limited(context, code)
     unknown = unread or _open(context, host, _needs(host, code, "unknown", None))
     answers.conclude("CPU002", merged, fine + limited, unknown)
 
 
-def _limited(context: Context, code: list) -> str:
+def _limited(context: Context, code: list, trapping: set[str]) -> str:
     """What the engine could not look at of files that are reached: a limit of the method, said beside the answer."""
     limited = [
         (record.path, isa.limits[0])
         for record, _, isa in code
-        if isa.limits and context.closure.reach(record.path) in ("entry", "import")
+        if isa.limits and record.path not in trapping and _runs(context, record)
     ]
     if not limited:
         return ""
@@ -298,22 +298,26 @@ def _unread(context: Context) -> str:
 
     A file without code has no Isa either; so machines count that no engine has read any file of.
     """
-    machines: dict[str, bool] = {}
-    damaged = []
-    for record in context.image.files:
-        if context.closure.reach(record.path) not in ("entry", "import"):
-            continue
-        facts = context.image.facts(record)
-        if facts.error and facts.isa is None:
-            damaged.append(record.path)
-        elif facts.linkage and facts.linkage.type in ("executable", "shared"):
-            machine = facts.linkage.machine
-            machines[machine] = machines.get(machine, False) or facts.isa is not None
+    objects = context.image.objects
+    without = [record for record in context.image.files if objects[record.object].isa is None]
+    without = [record for record in without if _runs(context, record)]
+    damaged = [record.path for record in without if objects[record.object].error]
     if damaged:
         more = f", nor {len(damaged) - 1} more" if len(damaged) > 1 else ""
         return f"{damaged[0]} could not be read{more}"
-    unknown = sorted(machine for machine, analysed in machines.items() if not analysed)
-    return f"the instructions of {' and '.join(unknown)} code were not analysed" if unknown else ""
+    linkages = [objects[record.object].linkage for record in without]
+    unknown = {linkage.machine for linkage in linkages if linkage and linkage.type in _LOADED}
+    if unknown:
+        unknown -= {
+            linkage.machine
+            for record, linkage in context.linked
+            if linkage.type in _LOADED and objects[record.object].isa and _runs(context, record)
+        }
+    return f"the instructions of {' and '.join(sorted(unknown))} code were not analysed" if unknown else ""
+
+
+def _runs(context: Context, record: FileRecord) -> bool:
+    return context.closure.reach(record.path) in ("entry", "import")
 
 
 def _refused(context: Context, host: _Host, answers: Answers) -> None:
@@ -333,9 +337,8 @@ def _refused(context: Context, host: _Host, answers: Answers) -> None:
 
 
 def _marked(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage]]:
-    for record in context.image.files:
-        linkage = context.image.facts(record).linkage
-        if linkage is None or linkage.isa_level in ("", cpus.LEVELS[0]) or linkage.isa_level not in cpus.LEVELS:
+    for record, linkage in context.linked:
+        if not linkage.isa_level or linkage.isa_level not in cpus.LEVELS[1:]:
             continue
         if cpus.guarded_by(context.knowledge, linkage.machine, record.path) is None:
             yield record, linkage
@@ -352,9 +355,8 @@ def _obeyed(record: FileRecord, linkage: Linkage, glibc: str) -> bool:
 def _image_glibc(context: Context) -> str:
     """The newest GLIBC_2.x that the image's libc.so.6 defines; "" where it has none."""
     found = []
-    for record in context.image.files:
-        linkage = context.image.facts(record).linkage
-        if linkage and linkage.soname == "libc.so.6":
+    for _, linkage in context.linked:
+        if linkage.soname == "libc.so.6":
             found += [name.removeprefix("GLIBC_") for name in linkage.verdef if name.startswith("GLIBC_")]
     # GLIBC_2.2.5 and GLIBC_PRIVATE are no releases.
     releases = [name for name in found if all(part.isdecimal() for part in name.split(".")) and name.count(".") == 1]
@@ -398,11 +400,11 @@ _POWER_FLOORS = (("arch_3_1", "3.1", "POWER10"), ("arch_3_00", "3.00", "POWER9")
 def _power_floor(context: Context, host: _Host) -> list[tuple[FileRecord, str, str, str]]:
     """C libraries for ppc64le whose own code requires a newer ISA: their loader tests for it before all else."""
     found = []
-    for record in context.image.files:
-        facts = context.image.facts(record)
-        if not facts.linkage or not facts.isa or facts.linkage.machine != "ppc64le" or not _is_libc(facts.linkage):
+    for record, linkage in context.linked:
+        isa = context.image.facts(record).isa if linkage.machine == "ppc64le" and _is_libc(linkage) else None
+        if isa is None:
             continue
-        required = {use.feature for use in facts.isa.uses if use.answer == "required"}
+        required = {use.feature for use in isa.uses if use.answer == "required"}
         floor = next((entry for entry in _POWER_FLOORS if entry[0] in required), None)
         if floor and host.has("ppc64le", floor[0]) is not True:
             found.append((record, *floor))

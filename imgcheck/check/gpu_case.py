@@ -75,8 +75,8 @@ class Case:
 
     @cached_property
     def files(self) -> tuple[tuple[FileRecord, CodeFacts], ...]:
-        image = self.context.image
-        return tuple((record, image.objects[record.object]) for record in image.files if record.object in image.objects)
+        objects = self.context.image.objects
+        return tuple([(record, objects[record.object]) for record in self.context.image.files])
 
     @cached_property
     def code(self) -> tuple[tuple[FileRecord, GpuCode], ...]:
@@ -90,15 +90,19 @@ class Case:
     @cached_property
     def runtimes(self) -> tuple[RuntimeUse, ...]:
         """CUDA runtimes in the image's code, and those that files are linked against."""
+        needed = {name for _, linkage in self.context.linked for name in linkage.needed}
+        names = [name for name in needed if name.startswith("libcudart.so.")]
+        versions = {name: match[1] for name in names if (match := re.fullmatch(_RUNTIME_SONAME, name))}
         found = []
         for record, facts in self.files:
             if facts.gpu and facts.gpu.cudart:
                 how = "the runtime itself" if "libcudart.so" in record.path else "linked into it"
                 found.append(RuntimeUse(record, facts.gpu.cudart, how))
-            for name in facts.linkage.needed if facts.linkage else ():
-                if name.startswith("libcudart.so.") and (match := re.fullmatch(_RUNTIME_SONAME, name)):
-                    version = match[1] if "." in match[1] else f"{match[1]}.0"
-                    found.append(RuntimeUse(record, version, f"linked against {name}"))
+            if facts.linkage and not versions.keys().isdisjoint(facts.linkage.needed):
+                for name in facts.linkage.needed:
+                    if version := versions.get(name):
+                        told = version if "." in version else f"{version}.0"
+                        found.append(RuntimeUse(record, told, f"linked against {name}"))
         return tuple(found)
 
     @cached_property

@@ -11,7 +11,7 @@ from imgcheck.check.context import Answers, Context
 from imgcheck.check.loader_rules import LoaderRules, image_glibc, loader_rules
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Finding, Severity
-from imgcheck.loader.system import glibc_version
+from imgcheck.loader.glibc import glibc_version
 
 _LINUX = "linux "
 
@@ -104,9 +104,8 @@ def _floors(context: Context) -> list[_Floor]:
     """Floors of what glibc looks at: the C library, static programs, and libraries that something loads."""
     found = []
     loaded = {*context.closure.chosen.values(), *context.closure.libcs}
-    for record in context.image.files:
-        linkage = context.image.facts(record).linkage
-        if linkage is None or not linkage.abi.startswith(_LINUX):
+    for record, linkage in context.linked:
+        if not linkage.abi.startswith(_LINUX):
             continue
         kernel = linkage.abi.removeprefix(_LINUX)
         if record.path in context.closure.libcs:

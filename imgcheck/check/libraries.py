@@ -105,8 +105,7 @@ class _Libraries:
     def _loading_modules(self) -> list[str]:
         """Extension modules that miss nothing but, at most, the driver's libraries."""
         failing = {p.root for p in self._context.closure.problems if p.kind != "library" or self._counts(p)}
-        modules = (r.path for r in self._context.image.files if (f := self._context.image.facts(r).linkage)
-                   and f.python_module)  # fmt: skip
+        modules = (record.path for record, linkage in self._context.linked if linkage.python_module)
         return [path for path in modules if path not in failing]
 
     def _variant(self, problem: Problem) -> str:

@@ -9,7 +9,7 @@ from imgcheck.check.context import Context
 from imgcheck.globs import fits
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
-from imgcheck.loader.system import glibc_version
+from imgcheck.loader.glibc import glibc_version
 
 
 class Driver(Data, frozen=True):

@@ -14,7 +14,7 @@ _LIBC = "libc.so."
 
 def packed(context: Context, answers: Answers) -> None:
     """LIB004 by the glibc that the image's files load."""
-    affected = [(r, linkage) for r in context.image.files if (linkage := _undeclared(context, r))]
+    affected = [(r, linkage) for r, linkage in context.linked if "relr" in linkage.flags and _undeclared(linkage)]
     glibc = image_glibc(context)
     if not affected:
         answers.answer("LIB004", "not-applicable", "no file has packed relocations without saying so")
@@ -27,14 +27,12 @@ def packed(context: Context, answers: Answers) -> None:
         answers.conclude("LIB004", found, f"glibc {glibc} applies packed relocations")
 
 
-def _undeclared(context: Context, record: FileRecord) -> Linkage | None:
-    linkage = context.image.facts(record).linkage
-    if linkage is None or "relr" not in linkage.flags or "ld-musl-" in linkage.interpreter:
-        return None
+def _undeclared(linkage: Linkage) -> bool:
+    """Whether a file with packed relocations does not say so to its loader, which is none of musl."""
     # Parts of glibc itself, static programs among them, know their own relocations.
-    own = "static" in linkage.flags or "GLIBC_PRIVATE" in linkage.verdef
-    named = any(_NODE in need.versions or "GLIBC_PRIVATE" in need.versions for need in linkage.verneed)
-    return None if own or named else linkage
+    if "static" in linkage.flags or "GLIBC_PRIVATE" in linkage.verdef or "ld-musl-" in linkage.interpreter:
+        return False
+    return not any(_NODE in need.versions or "GLIBC_PRIVATE" in need.versions for need in linkage.verneed)
 
 
 def _checked(linkage: Linkage) -> bool:

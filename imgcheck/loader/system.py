@@ -19,6 +19,7 @@ from imgcheck.documents.facts import Linkage
 from imgcheck.documents.image import CacheEntry
 from imgcheck.loader.abi import Abi, abi_of
 from imgcheck.loader.environment import Environment
+from imgcheck.loader.glibc import glibc_version
 from imgcheck.loader.injection import Injection
 from imgcheck.loader.tree import Tree
 
@@ -28,7 +29,6 @@ _MUSL_DIRECTORIES = ("/lib", "/usr/local/lib", "/usr/lib")
 _MUSL_NAME = r"ld-musl-([\w-]+)\.so\.1"
 # Library names that musl is itself, whatever follows the dot.
 _MUSL_SELF = r"lib(c|pthread|rt|m|dl|util|xnet)\."
-_LIBC_FILE = r"libc-(2\.\d+)\.so"
 _TOKEN = r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))"
 # musl replaces the bare name whatever follows it.
 _MUSL_TOKEN = r"\$(?:\{ORIGIN\}|ORIGIN)"
@@ -314,19 +314,6 @@ class System:
 
 def _join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory != "/" else f"/{name}"
-
-
-def glibc_version(path: str, libc: Linkage) -> str:
-    """Version of a C library: of its file name (libc-2.31.so, until glibc 2.34), else its newest version node.
-
-    A release may add no node to libc.so.6, so that the node can be one release behind. Empty where it has none.
-    """
-    named = re.fullmatch(_LIBC_FILE, posixpath.basename(path))
-    if named:
-        return named[1]
-    names = (name.removeprefix("GLIBC_") for name in libc.verdef if name.startswith("GLIBC_"))
-    numbers = [number for number in map(versions.parse, names) if number]
-    return ".".join(map(str, max(numbers))) if numbers else ""
 
 
 def _musl_architecture(interpreter: str) -> str:
