@@ -4,6 +4,8 @@ Exit status: 0 nothing at or above `--fail-on`; 1 something was; 2 the tool coul
 `unknown` and `--fail-on` does not cover it.
 """
 
+import atexit
+import gc
 import importlib
 import os
 import sys
@@ -14,6 +16,8 @@ from imgcheck.errors import ImgcheckError
 OK, FOUND, TROUBLE, UNDECIDED = 0, 1, 2, 3
 _LONGEST = 2000
 """Letters of a message or a hint."""
+_COLLECT_AFTER = 100_000
+"""Objects made beyond those dropped before Python looks for cycles among them, of which a command leaves few."""
 
 COMMANDS: dict[str, str] = {
     "image": "check an image against this host, described hosts, or show what it needs",
@@ -37,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         _mend_streams()
+        _spare_collections()
     try:
         status = _dispatch(arguments)
         sys.stdout.flush()
@@ -76,6 +81,15 @@ def _mend_streams() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: PTH123, SIM115
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _spare_collections() -> None:
+    """Keep Python from going through all facts of an image again and again, and twice more when it ends.
+
+    Both together take a tenth of the time in which kept facts are checked.
+    """
+    gc.set_threshold(_COLLECT_AFTER)
+    atexit.register(gc.freeze)
 
 
 def _dispatch(arguments: list[str]) -> int:
