@@ -12,6 +12,7 @@ DT_VERSYM = 0x6FFFFFF0
 STB_WEAK = 2
 _HIDDEN = 0x8000
 _PREFIX_BYTES = 8
+_BEGINNING = 0xFFFF
 
 
 class DynamicStrings:
@@ -39,13 +40,28 @@ class DynamicStrings:
 
 
 _NONE = np.empty(0, "<u8")
+_NO_INDEXES = np.empty(0, np.int64)
 
 
 @cache
-def _mask_and_value(prefix: str) -> tuple[np.uint64, np.uint64]:
-    """What the first 8 bytes of a name that begins with `prefix` are under a mask, as little-endian numbers."""
+def _mask_and_value(prefix: str) -> tuple[np.uint64, np.uint64, int]:
+    """What the first 8 bytes of a name that begins with `prefix` are under a mask, and its first 2, little-endian."""
     head = prefix.encode()[:_PREFIX_BYTES]
-    return np.uint64((1 << 8 * len(head)) - 1), np.uint64(int.from_bytes(head, "little"))
+    value = int.from_bytes(head, "little")
+    return np.uint64((1 << 8 * len(head)) - 1), np.uint64(value), value & _BEGINNING
+
+
+class _Named:
+    """Symbols whose names lie in the table."""
+
+    def __init__(self, given: np.ndarray, kept: np.ndarray, heads: np.ndarray) -> None:
+        self.given = given
+        """The indexes among which they are, held so that nothing else takes on their id."""
+        self.kept = kept
+        self.heads = heads
+        """The first 8 bytes of each name as a number."""
+        self.beginnings = frozenset((heads & _BEGINNING).tolist())
+        """The first 2 bytes of all names: a prefix that is not among them, as nearly none is, needs no search."""
 
 
 class DynamicSymbols:
@@ -54,7 +70,7 @@ class DynamicSymbols:
     def __init__(self, elf: Elf, strings: DynamicStrings) -> None:
         self._elf, self._strings = elf, strings
         self.table = self._read()
-        self._known_heads: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._named: dict[int, _Named] = {}
 
     def _read(self) -> np.ndarray:
         address = self._elf.dynamic_value(DT_SYMTAB)
@@ -118,23 +134,24 @@ class DynamicSymbols:
         return indexes[self.table["info"][indexes] >> 4 != STB_WEAK]
 
     def starting(self, prefix: str, indexes: np.ndarray) -> np.ndarray:
-        """Those of `indexes` whose name begins with `prefix`; beyond 8 bytes names are compared one by one."""
-        mask, value = _mask_and_value(prefix)
-        kept, heads = self._heads(indexes)
-        found = kept[heads & mask == value]
+        """Those of `indexes` whose name begins with `prefix`, 2 bytes or more; beyond 8 names are compared singly."""
+        mask, value, beginning = _mask_and_value(prefix)
+        named = self._named_among(indexes)
+        if beginning not in named.beginnings:
+            return _NO_INDEXES
+        found = named.kept[named.heads & mask == value]
         if len(prefix) <= _PREFIX_BYTES:
             return found
         return np.array([i for i in found.tolist() if self.name(i).startswith(prefix)], np.int64)
 
-    def _heads(self, indexes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those of `indexes` whose names lie in the table, and the first 8 bytes of each as a number."""
-        known = self._known_heads.get(id(indexes))
+    def _named_among(self, indexes: np.ndarray) -> _Named:
+        known = self._named.get(id(indexes))
         if known is None:
             names = self.table["name"][indexes]
             inside = names < len(self._strings.heads)
-            # With `indexes`, so that nothing else takes on their id.
-            known = self._known_heads[id(indexes)] = indexes, indexes[inside], self._strings.heads[names[inside]]
-        return known[1:]
+            known = _Named(indexes, indexes[inside], self._strings.heads[names[inside]])
+            self._named[id(indexes)] = known
+        return known
 
     def name(self, index: int) -> str:
         return self._strings.at(int(self.table["name"][index]))
