@@ -128,8 +128,6 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     """MOV: the written register gets what the source holds."""
     source: int
     """The register that MOV copies, 0 if none."""
-    immediate: int | None
-    """A constant of 32 bits that MOV brings: perhaps an address."""
     pointers: int
     """Registers that are read as parts of addresses alone."""
     moves_stack: bool
@@ -311,7 +309,7 @@ def _fact(ins: iced.Instruction) -> Fact:
         addressing |= operand.base | operand.index
     mov = mnemonic == iced.Mnemonic.MOV
     copies = mov and written != 0 and written & (written - 1) == 0
-    immediate = ins.immediate(1) if copies and ins.op1_kind in _ADDRESS_IMMEDIATES else None
+    names_address = copies and ins.op1_kind in _ADDRESS_IMMEDIATES
     return Fact(
         kind=kind,
         size=len(ins),
@@ -323,11 +321,10 @@ def _fact(ins: iced.Instruction) -> Fact:
         writes_flags=ins.rflags_modified != 0,
         moves=mov,
         source=_BITS[ins.op1_register] if copies and ins.op1_kind == iced.OpKind.REGISTER else 0,
-        immediate=immediate,
         pointers=addressing & ~operands,
         moves_stack=mnemonic == iced.Mnemonic.PUSH or (mnemonic == iced.Mnemonic.SUB and ins.op0_register == _R.RSP),
         direct=_distance_bytes(ins),
-        plain=kind == COMPUTE and not memory and immediate is None,
+        plain=kind == COMPUTE and not memory and not names_address,
         invalid=ins.is_invalid,
         comparison=_comparison(ins) if ins.rflags_modified and not written and len(memory) < 2 else (),
         condition=ins.condition_code - 1,
@@ -371,7 +368,7 @@ def _comparison(ins: iced.Instruction) -> tuple[int, ...]:
 
 
 def _distance_bytes(ins: iced.Instruction) -> int:
-    if not ins.near_branch_target or ins.op0_kind == iced.OpKind.NEAR_BRANCH16:
+    if not ins.op_count or ins.op0_kind not in (iced.OpKind.NEAR_BRANCH32, iced.OpKind.NEAR_BRANCH64):
         return 0
     # LOOP and JRCXZ have no long form, and hardly ever stand in compiled code.
     short = ins.is_jcc_short or ins.is_jmp_short or ins.is_loop or ins.is_loopcc or ins.is_jcx_short

@@ -170,7 +170,7 @@ class Spread:
         return bool(self._models) or any(tells(v) for known in self._assigned.values() for v in known.values())
 
     def _worth_following(self, pending: set[int]) -> set[int]:
-        """Those that use an extension, lead to code that does, choose it, or are as small as what tells knowledge on."""
+        """Those that lead to a use of an extension or choose one, and those as small as what hands knowledge on."""
         chosen = np.array(sorted(pending), np.int64)
         size = self.functions.end[chosen] - self.functions.start[chosen]
         return set(chosen[self._deciding[chosen] | (size <= _ACCESSOR)].tolist())

@@ -54,8 +54,8 @@ class State:
     def copy(self) -> "State":
         """A state that may go on elsewhere."""
         return State(
-            self.marked, set(self.slots), dict(self.addresses), self.members, self.flags, self.compared, dict(self.origins),
-            dict(self.values), self.told, self.path,
+            self.marked, set(self.slots), dict(self.addresses), self.members, self.flags, self.compared,
+            dict(self.origins), dict(self.values), self.told, self.path,
         )  # fmt: skip
 
     def join(self, other: "State", initial: Callable[[int, int], Value]) -> None:
