@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.measure import AS_INSTALLED
 from imgcheck import __version__
 from tests.end_to_end.hosts import describe
 from tests.end_to_end.real_image import tensorflow_layout
-from tests.tools import CHECKOUT
 
 ROUNDS = 3
 TARGET = Path(__file__).resolve().with_suffix(".md")
@@ -37,7 +37,7 @@ class Measured(NamedTuple):
 def measure(*command: str | Path, statuses: Sequence[int] = (0,)) -> Measured:
     """Run a command with its output thrown away; a status that is none of `statuses` raises."""
     with tempfile.TemporaryDirectory() as empty:
-        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "XDG_CACHE_HOME": empty}
+        environment = {**os.environ, **AS_INSTALLED, "XDG_CACHE_HOME": empty}
         start = time.perf_counter()
         process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
