@@ -1,14 +1,29 @@
 """GPU001-GPU013: whether the host's driver and GPUs run the image's GPU code."""
 
 from collections.abc import Callable
-from functools import cache
+from importlib import import_module
 
 from imgcheck.check.context import Answers, Context
 from imgcheck.check.gpu_case import Case
 
 Rule = Callable[[Case, Answers], None]
 
-_IDS = tuple(f"GPU{number:03}" for number in range(1, 14))
+_RULES = {
+    "GPU001": ("gpu_driver", "mismatch"),
+    "GPU002": ("gpu_driver", "runtime_version"),
+    "GPU003": ("gpu_targets", "no_code"),
+    "GPU004": ("gpu_targets", "only_ptx"),
+    "GPU005": ("gpu_driver", "requirement"),
+    "GPU006": ("gpu_driver", "compat"),
+    "GPU007": ("gpu_driver", "no_library"),
+    "GPU008": ("gpu_targets", "ptx_too_new"),
+    "GPU009": ("gpu_driver", "missing_functions"),
+    "GPU010": ("gpu_targets", "framework_minimum"),
+    "GPU011": ("gpu_targets", "no_gpu"),
+    "GPU012": ("gpu_driver", "unsupported_gpu"),
+    "GPU013": ("gpu_jit", "no_compiler"),
+}
+"""Where each rule is."""
 _WITHOUT_GPU = ("GPU011",)
 _FOR_AMD = ("GPU003", "GPU011")
 
@@ -16,35 +31,19 @@ _FOR_AMD = ("GPU003", "GPU011")
 def check(context: Context) -> Answers:
     """Answers every GPU rule for one cell; all are not applicable where the image has no need of a GPU."""
     case, answers = Case(context), Answers()
-    for name in _IDS:
+    for name in _RULES:
         reason = _not_applicable(case, name)
         if reason:
             answers.answer(name, "not-applicable", reason)
         else:
-            _rules()[name](case, answers)
+            _rule(name)(case, answers)
     return answers
 
 
-@cache
-def _rules() -> dict[str, Rule]:
-    # Imported for images with GPU code alone: a preflight of the others has no time for them.
-    from imgcheck.check import gpu_driver, gpu_jit, gpu_targets
-
-    return {
-        "GPU001": gpu_driver.mismatch,
-        "GPU002": gpu_driver.runtime_version,
-        "GPU003": gpu_targets.no_code,
-        "GPU004": gpu_targets.only_ptx,
-        "GPU005": gpu_driver.requirement,
-        "GPU006": gpu_driver.compat,
-        "GPU007": gpu_driver.no_library,
-        "GPU008": gpu_targets.ptx_too_new,
-        "GPU009": gpu_driver.missing_functions,
-        "GPU010": gpu_targets.framework_minimum,
-        "GPU011": gpu_targets.no_gpu,
-        "GPU012": gpu_driver.unsupported_gpu,
-        "GPU013": gpu_jit.no_compiler,
-    }
+def _rule(name: str) -> Rule:
+    # Imported where it is asked alone: on a node without a GPU a preflight has no time for rules on its driver.
+    module, function = _RULES[name]
+    return getattr(import_module(f"imgcheck.check.{module}"), function)
 
 
 def _not_applicable(case: Case, rule: str) -> str:

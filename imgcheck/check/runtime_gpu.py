@@ -1,11 +1,14 @@
 """RUN001 and others: what a runtime asks for before it brings the GPU's driver into a container."""
 
-from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context, config_evidence
 from imgcheck.documents.report import Evidence, Finding, Severity
-from imgcheck.loader.tree import Tree
+from imgcheck.globs import fits
+
+if TYPE_CHECKING:
+    from imgcheck.loader.tree import Tree
 
 _DRIVERLESS = {"void", "none", ""}
 _COMPUTE = {"all", "compute"}
@@ -206,6 +209,8 @@ def _files_in_the_way(context: Context, answers: Answers) -> None:
     if not directory or not wants_gpu(context):
         answers.answer("RUN012", "not-applicable", "the runtime places no driver into a directory of the image")
         return
+    from imgcheck.loader.tree import Tree  # few runtimes place a driver into a directory of the image
+
     tree, present = Tree(context.image), _present(context)
     found = sorted(path for path in present if path in runtime.refuses_files or _stands_in_the_way(context, tree, path))
     findings = []
@@ -238,14 +243,14 @@ def _present(context: Context) -> set[str]:
     return {*(record.path for record in image.files), *image.tree.symlinks, *image.tree.files}
 
 
-def _stands_in_the_way(context: Context, tree: Tree, path: str) -> bool:
+def _stands_in_the_way(context: Context, tree: "Tree", path: str) -> bool:
     above, _, name = path.rpartition("/")
     return _brought(context, name) and tree.canonical(above or "/") == tree.canonical(_chosen_directory(context))
 
 
 def _brought(context: Context, name: str) -> bool:
     """Whether the host's driver has a file `name`; where what is known of the host leaves it open, it is taken to."""
-    if not any(fnmatchcase(name, pattern) for pattern in context.runtime.libraries):
+    if not any(fits(name, pattern) for pattern in context.runtime.libraries):
         return False
     host = context.host
     driver = host.driver.userland.value or host.driver.kernel_module.value

@@ -62,9 +62,7 @@ class Knowledge:
             listed = self._table(path).get(key, [])
             if not isinstance(listed, list):
                 raise KnowledgeError(f"{path}: `{key}` is no list of tables: write [[{key}]]")
-            for raw in listed:
-                entry = _convert(raw, type, path)
-                merged[entry.id] = entry  # type: ignore[attr-defined]
+            merged |= {entry.id: entry for entry in _convert(listed, type, path)}  # type: ignore[attr-defined]
         return list(merged.values())
 
     def table(self, file: str) -> dict[str, Any]:
@@ -144,7 +142,15 @@ def _below(root: str) -> list[str]:
     return [f"{place}/{name}".lstrip("/") for place, names in places for name in names if name.endswith(".toml")]
 
 
-def _convert(raw: Any, type: type[T], path: str) -> T:
+def _convert(listed: list[Any], type: type[T], path: str) -> list[T]:
+    try:
+        return msgspec.convert(listed, list[type])  # type: ignore[valid-type]
+    except msgspec.ValidationError:
+        return [_convert_one(raw, type, path) for raw in listed]
+
+
+def _convert_one(raw: Any, type: type[T], path: str) -> T:
+    """`raw` as `type`; raises KnowledgeError, which names it."""
     try:
         return msgspec.convert(raw, type)
     except msgspec.ValidationError as error:

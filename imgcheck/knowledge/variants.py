@@ -13,17 +13,13 @@ def variants_among(knowledge: Knowledge, paths: Sequence[str]) -> list[str]:
     """Those of `paths` that are variants. Hardly one is, so that all are asked at once for the words first."""
     directories, words, compounds, families = _rules(knowledge)
     places = {path.rpartition("/")[0] for path in paths}
-    names = [path.rpartition("/")[2].lower() for path in paths]
     special = {place for place in places if not directories.isdisjoint(place.split("/"))}
-    whole = "_".join(names)
-    held = {*words, *families}.intersection(whole.translate(_SPLIT).split("_"))
-    held.update(compound for compound in compounds if compound in whole)
-    likely = [
-        path
-        for path, name in zip(paths, names, strict=True)
-        if any(word in name for word in held) or path.rpartition("/")[0] in special
-    ]
-    return [path for path in likely if is_variant(knowledge, path)]
+    names = "_".join([path.rpartition("/")[2] for path in paths]).lower()
+    held = {*words, *families}.intersection(names.translate(_SPLIT).split("_"))
+    held.update(compound for compound in compounds if compound in names)
+    if not special and not held:
+        return []
+    return [path for path in paths if is_variant(knowledge, path)]
 
 
 def is_variant(knowledge: Knowledge, path: str) -> bool:

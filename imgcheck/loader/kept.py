@@ -87,28 +87,30 @@ def _row(numbers: Iterable[int]) -> str:
     return " ".join(map(str, numbers))
 
 
+def _numbers(row: str) -> list[int]:
+    return list(map(int, row.split()))
+
+
 def _unpacked(image: ImageProfile, loads: Loads) -> Worked:
     paths = [record.path for record in image.files]
-    companies = [tuple([paths[int(each)] for each in row.split()]) for row in loads.companies]
-    starts, chosen = [int(each) for each in loads.starts.split()], [int(each) for each in loads.chosen.split()]
-    names = loads.names
-    searched = [loads.searches[int(each)] for each in loads.searched.split()]
+    path, name = paths.__getitem__, loads.names.__getitem__
+    companies = [tuple(map(path, _numbers(row))) for row in loads.companies]
+    starts, chosen = _numbers(loads.starts), _numbers(loads.chosen)
+    asked = zip(map(path, chosen[::3]), map(name, chosen[1::3]), strict=True)
+    searched = map(loads.searches.__getitem__, _numbers(loads.searched))
     problems = [
         structs.replace(problem, searched=places)
         for problem, places in zip((*loads.problems, *loads.contextual), searched, strict=True)
     ]
     closure = Closure(
-        reaches={path: _REACHES[letter] for path, letter in zip(paths, loads.reaches, strict=True) if letter != _NONE},
+        reaches={each: _REACHES[letter] for each, letter in zip(paths, loads.reaches, strict=True) if letter != _NONE},
         problems=tuple(problems[: len(loads.problems)]),
         contextual=tuple(problems[len(loads.problems) :]),
-        chosen={
-            (paths[path], names[name]): paths[found]
-            for path, name, found in zip(chosen[::3], chosen[1::3], chosen[2::3], strict=True)
-        },
+        chosen=dict(zip(asked, map(path, chosen[2::3]), strict=True)),
         opens=loads.opens,
         loaded={
-            paths[path]: (paths[path], *companies[company])
-            for path, company in zip(starts[::2], starts[1::2], strict=True)
+            begun: (begun, *companies[company])
+            for begun, company in zip(map(path, starts[::2]), starts[1::2], strict=True)
         },
         libcs=frozenset(loads.libcs),
     )
