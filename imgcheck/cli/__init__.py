@@ -6,7 +6,6 @@ Exit status: 0 nothing at or above `--fail-on`; 1 something was; 2 the tool coul
 
 import atexit
 import gc
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -104,7 +103,9 @@ def _dispatch(arguments: list[str]) -> int:
         return OK
     if name not in COMMANDS:
         return _say(f"unknown command {name!r}", f"commands are {', '.join(COMMANDS)}; see imgcheck --help")
-    return importlib.import_module(f"imgcheck.cli.{name}").run(arguments[1:])
+    module = f"imgcheck.cli.{name}"
+    __import__(module)  # which a preflight has at hand, unlike importlib
+    return sys.modules[module].run(arguments[1:])
 
 
 def _overview() -> str:

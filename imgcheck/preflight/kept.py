@@ -27,6 +27,7 @@ _SETTLED = 10
 _BYTES = "sha256:"
 _TYPE, _REGULAR = 0o170000, 0o100000
 _OLDEST = 7 * 24 * 3600
+_SWEEP = 24 * 3600
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -88,8 +89,7 @@ def keep(directory: str, asked: str, answer: Answer, inputs: dict[str, str], onl
     path = _path(directory, asked)
     try:
         write_private(path, data)
-        for folder in ("answers", "hosts", "locks"):
-            _drop_old(f"{directory}/{folder}")
+        _sweep(directory)
     except OSError:
         pass
 
@@ -196,8 +196,20 @@ def _leave_message(path: str, message: str) -> None:
         file.write(message.encode("utf-8", "backslashreplace"))
 
 
-def _drop_old(directory: str) -> None:
-    now = time.time()
+def _sweep(directory: str) -> None:
+    """Drop what was not used for long; looked at once a day, since a node with many jobs keeps hundreds of answers."""
+    now, swept = time.time(), f"{directory}/swept"
+    try:
+        if now - os.stat(swept).st_mtime < _SWEEP:
+            return
+    except FileNotFoundError:
+        pass
+    write_private(swept, b"")
+    for folder in ("answers", "hosts", "locks"):
+        _drop_old(f"{directory}/{folder}", now)
+
+
+def _drop_old(directory: str, now: float) -> None:
     with os.scandir(directory) as entries:
         for entry in entries:
             if now - entry.stat(follow_symlinks=False).st_mtime > _OLDEST:

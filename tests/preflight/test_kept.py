@@ -183,11 +183,14 @@ def test_a_full_disk_costs_nothing_but_time(place, monkeypatch):
     assert place.preflight(*arguments) == place.preflight(*arguments) == 1
 
 
-def test_old_answers_go(place):
+def test_old_answers_go_within_a_day(place):
     host = place.host()
     place.preflight(place.image("old.sif"), "--host", host)
     (old,) = place.answers()
     os.utime(old, (0, 0))
     place.preflight(place.image("new.sif"), "--host", host)
+    assert old in place.answers()
+    os.utime(place.cache / "swept", (0, 0))
+    place.preflight(place.image("newer.sif"), "--host", host)
     assert old not in place.answers()
-    assert len(place.answers()) == 1
+    assert len(place.answers()) == 2
