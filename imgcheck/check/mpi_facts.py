@@ -95,10 +95,6 @@ class MpiRules(Data, frozen=True, dict=True):
         found = set(markers)
         return next((a for a in named if (not a.marker or a.marker in found) and a.without not in found), None)
 
-    def named(self, sonames: Iterable[str]) -> set[str]:
-        """Those of `sonames` behind which there is an interface."""
-        return {soname for soname in sonames if self._named(soname)}
-
     def _named(self, soname: str) -> tuple[Abi, ...]:
         """Interfaces one of whose patterns fits `soname`."""
         # Every soname of an image is asked for, and hardly one is of MPI.
@@ -154,11 +150,7 @@ class MpiFacts:
     @cached_property
     def _uses(self) -> list[Use]:
         """Best reached first."""
-        linked = self.context.linked
-        # Hardly a name of an image is one of MPI: all are asked for at once.
-        named = self.rules.named({name for _, linkage in linked for name in (linkage.soname, *linkage.needed)})
-        likely = [each for each in linked if each[1].soname in named or not named.isdisjoint(each[1].needed)]
-        found = [use for each in likely for use in self._uses_of(*each)]
+        found = [use for each in self.context.linked for use in self._uses_of(*each)]
         return sorted(found, key=lambda use: (_REACHES.index(self.reach(use)), not use.is_library, use.record.path))
 
     def _uses_of(self, record: FileRecord, linkage: Linkage) -> Iterator[Use]:
