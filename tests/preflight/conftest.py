@@ -12,6 +12,7 @@ from imgcheck.documents.facts import CodeFacts, Isa, IsaUse, Linkage
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, TreeIndex
 from imgcheck.host.describe import describe_host
 from imgcheck.knowledge import Knowledge
+from imgcheck.loader.kept import with_loads
 
 _JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "JOB_ID", "SLURM_LOCALID")
 
@@ -44,7 +45,7 @@ class Place:
         config = ImageConfig(command=(path,))
         profile = ImageProfile("1.0", "test", Platform(), config, (LayerInfo(),), files, objects, TreeIndex())
         file = self.directory / name
-        file.write_bytes(encode(profile))
+        file.write_bytes(encode(with_loads(profile)))
         return file
 
     def host(self, cpu: str = "haswell", **more: object) -> Path:

@@ -11,6 +11,9 @@ from tests.installation import installed_tree
 from tests.tools import CHECKOUT, need
 
 NEW_NEEDS_NOT = {"argparse", "difflib", "shlex", "tempfile"}
+OF_OTHER_IMAGES = {
+    f"imgcheck.{name}" for name in ("loader.model", "loader.tree", "check.gpu_targets", "check.mpi_rules")
+}
 HEAVY = {"numpy", "capstone", "requests", "rich", "iced_x86", "zstandard", "isal", "elftools"}
 KEPT_NEEDS_NOT = HEAVY | {"argparse", "typing", "msgspec", "tomllib", "dataclasses", "inspect", "pathlib", "json", "re"}
 
@@ -20,13 +23,20 @@ def _imports(place, *arguments: object) -> set[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), *sys.path])}
     done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, env=environment)
     assert done.returncode == 1, done.stderr
-    return {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line}
+    names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+    return names | {name.partition(".")[0] for name in names}
 
 
 def test_neither_a_new_nor_a_kept_answer_imports_what_is_heavy(place):
     arguments = (place.image(), "--host", place.host(), "--runtime", "apptainer")
     assert not _imports(place, *arguments) & (HEAVY | NEW_NEEDS_NOT)
     assert not _imports(place, *arguments) & KEPT_NEEDS_NOT
+
+
+def test_a_new_answer_imports_nothing_for_what_the_image_lacks_or_its_profile_keeps(place):
+    arguments = ("--host", place.host(), "--runtime", "apptainer")
+    assert not _imports(place, place.image(), *arguments) & OF_OTHER_IMAGES
+    assert "imgcheck.loader.model" in _imports(place, place.image(), *arguments, "--", "/usr/bin/app")
 
 
 @pytest.mark.slow
