@@ -1,6 +1,7 @@
 """Call graphs as arrays, and what is reached in them."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -9,28 +10,43 @@ from imgcheck.binaries.isa.layout import Functions, Layout, distinct
 _LONGEST_PATH = 12
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Edges:
     """Function indices, sorted by source: `source` jumps or calls into `target` at address `site`."""
 
     source: np.ndarray
     target: np.ndarray
     site: np.ndarray
+    count: int
+    """Functions that there are."""
 
-    def take(self, chosen: np.ndarray) -> "Edges":
-        return Edges(self.source[chosen], self.target[chosen], self.site[chosen])
+    @cached_property
+    def first(self) -> np.ndarray:
+        """For each function, and one behind the last, the number of its first edge."""
+        return np.concatenate([[0], np.cumsum(np.bincount(self.source, minlength=self.count))])
+
+    def among(self, function: int) -> slice:
+        """The numbers of a function's edges."""
+        return slice(int(self.first[function]), int(self.first[function + 1]))
 
 
-def reach(edges: Edges, count: int, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Functions reached from `roots` over `edges`, and for each the function it came from (-1 for roots)."""
-    seen, parent = np.zeros(count, bool), np.full(count, -1, np.int64)
-    first = np.concatenate([[0], np.cumsum(np.bincount(edges.source, minlength=count))])
+def reach(edges: Edges, roots: np.ndarray, over: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Functions reached from `roots`, and for each the function it came from (-1 for roots).
+
+    `over` says which edges count, if not all.
+    """
+    seen, parent = np.zeros(edges.count, bool), np.full(edges.count, -1, np.int32)
     frontier = distinct(roots[roots >= 0])
     seen[frontier] = True
     while len(frontier):
-        size = first[frontier + 1] - first[frontier]
-        at = np.repeat(first[frontier] - (np.cumsum(size) - size), size) + np.arange(size.sum())
-        target, source = edges.target[at], np.repeat(frontier, size)
+        start = edges.first[frontier]
+        size = edges.first[frontier + 1] - start
+        at = np.repeat(start - (np.cumsum(size) - size), size) + np.arange(size.sum())
+        source = np.repeat(frontier, size)
+        if over is not None:
+            counts = over[at]
+            at, source = at[counts], source[counts]
+        target = edges.target[at]
         new = ~seen[target]
         target, source = target[new], source[new]
         parent[target] = source

@@ -114,7 +114,7 @@ class _Words:
         target, source = self._index(targets), self.functions.holding(sites)
         kept = (target >= 0) & (source >= 0) & (source != target)
         order = np.argsort(source[kept], kind="stable")
-        return Edges(source[kept][order], target[kept][order], sites[kept][order])
+        return Edges(source[kept][order], target[kept][order], sites[kept][order], len(self.functions))
 
     # Queries
 
@@ -229,8 +229,9 @@ class _Words:
     # Verdict
 
     @cached_property
-    def _open_calls(self) -> Edges:
-        return self.calls.take(np.flatnonzero(~self.askers[self.calls.source] | self._starters[self.calls.source]))
+    def _open_calls(self) -> np.ndarray:
+        """Which calls are made without a test."""
+        return (~self.askers | self._starters)[self.calls.source]
 
     @cached_property
     def _starters(self) -> np.ndarray:
@@ -255,13 +256,13 @@ class _Words:
     @cached_property
     def _load(self) -> tuple[np.ndarray, np.ndarray]:
         roots = self._index(self._roots())
-        return reach(self._open_calls, len(self.functions), distinct(roots[roots >= 0]))
+        return reach(self.calls, roots, self._open_calls)
 
     @cached_property
     def _exported(self) -> tuple[np.ndarray, np.ndarray]:
         roots = self._index(self.layout.exports)
         roots = distinct(roots[(roots >= 0) & ~np.isin(roots, self.resolvers)])
-        return reach(self._open_calls, len(self.functions), roots)
+        return reach(self.calls, roots, self._open_calls)
 
     def judge(self) -> Isa:
         uses = tuple(self._use(feature) for feature in sorted(self.found))

@@ -216,14 +216,14 @@ class Findings:
 
     def _leading_to(self, functions: np.ndarray) -> np.ndarray:
         """The marked `functions` and those that call one of them over any number of steps."""
-        return reach(self._backwards, len(self.functions), np.flatnonzero(functions))[0]
+        return reach(self._backwards, np.flatnonzero(functions))[0]
 
     @cached_property
     def _backwards(self) -> Edges:
         """The calls from the called to the caller."""
         calls = self.graph.calls
         order = np.argsort(calls.target, kind="stable")
-        return Edges(calls.target[order], calls.source[order], calls.site[order])
+        return Edges(calls.target[order], calls.source[order], calls.site[order], calls.count)
 
     @cached_property
     def query_symbols(self) -> dict[int, str]:
@@ -299,20 +299,17 @@ class Findings:
         marks[held[held >= 0]] = True
         return marks
 
-    def open_calls(self, feature: str) -> Edges:
-        """Calls and tail calls before which the calling function has no test for `feature`."""
-        return self._by_exposure("calls", feature, lambda: self.graph.calls.take(self._open_call_numbers(feature)))
-
-    def _open_call_numbers(self, feature: str) -> np.ndarray:
+    def open_calls(self, feature: str) -> np.ndarray:
+        """Which calls and tail calls of the graph stand in a function without a test for `feature` before them."""
         exposing = self.guards.exposing(feature)
-        return self._by_exposure(
-            "numbers", feature, lambda: np.flatnonzero(exposing[self.call_conditions] & self._true)
-        )
+        return self._by_exposure("calls", feature, lambda: exposing[self.call_conditions] & self._true)
 
-    @property
+    @cached_property
     def _true(self) -> np.ndarray:
         """Which calls of the graph no closer look has shown to be none."""
-        return ~np.isin(self.graph.calls.site, list(self._false_sites))
+        marks = np.ones(len(self.graph.calls.site), bool)
+        marks[np.searchsorted(self.graph.calls.site, sorted(self._false_sites))] = False
+        return marks
 
     def _by_exposure(self, what: str, feature: str, work: Callable[[], Any]) -> Any:
         """Most features are exposed by the same conditions, so that the answer for one serves for others."""
@@ -324,7 +321,7 @@ class Findings:
     def reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
         """What is reached from `start` ("load" or "exports") by open calls, and from where (see `reach`)."""
         calls = self.open_calls(feature)
-        return self._by_exposure(start, feature, lambda: reach(calls, len(self.functions), self.roots(start)))
+        return self._by_exposure(start, feature, lambda: reach(self.graph.calls, self.roots(start), calls))
 
     def roots(self, start: str) -> np.ndarray:
         """The functions that run at "load", or the "exports"."""
@@ -355,7 +352,7 @@ class Findings:
     def _arriving_openly(self, feature: str, at: np.ndarray, starts: list[Start]) -> Condition | None:
         at = at[self.guards.exposing(feature)[self.instruction_conditions[at]]]
         starts = [start for start in starts if not shielded(start[0], feature)]
-        return self._arriving(at, self._open_call_numbers(feature), starts)
+        return self._arriving(at, self.open_calls(feature), starts)
 
     def inevitability(self, feature: str) -> Condition:
         """As `circumstances`, of all uses and choices: those behind both directions of one test are behind none.
@@ -366,7 +363,7 @@ class Findings:
             return UNTOLD
         wider = [self._outside_clones(other) for other in self.features if feature in implied(other)]
         starts = [(ALWAYS, self.load_roots), *self.choices]
-        found = self._arriving(distinct(np.concatenate(wider)), np.flatnonzero(self._true), starts)
+        found = self._arriving(distinct(np.concatenate(wider)), self._true, starts)
         return UNTOLD if found is None else found
 
     def _outside_clones(self, feature: str) -> np.ndarray:
@@ -378,13 +375,12 @@ class Findings:
         return at[~unseen[self.confirmed_function[at]]]
 
     def _arriving(self, at: np.ndarray, over: np.ndarray, starts: list[Start]) -> Condition | None:
-        """What is necessary to arrive at one of the instructions `at` over the calls `over`, both by number.
+        """What is necessary to arrive at one of the instructions `at`, by number, over those calls that `over` marks.
 
         None where it is too much to tell.
         """
-        conditions, calls = self.guards.conditions, self.graph.calls.take(over)
-        number = self.call_conditions[over]
-        free, tested = calls.take(np.flatnonzero(number == 0)), np.flatnonzero(number)
+        conditions, calls, number = self.guards.conditions, self.graph.calls, self.call_conditions
+        free, tested = over & (number == 0), np.flatnonzero(over & (number > 0))
         at = at[self.confirmed_function[at] >= 0]
         use, use_number = self.confirmed_function[at], self.instruction_conditions[at]
         found, waiting = NEVER, list(starts)
@@ -393,7 +389,7 @@ class Findings:
             if not waiting or found == ALWAYS:
                 return found
             condition, roots = waiting.pop(0)
-            seen, _ = reach(free, len(self.functions), roots)
+            seen, _ = reach(calls, roots, free)
             before = been.get(condition)
             been[condition] = seen if before is None else seen | before
             seen = seen if before is None else seen & ~before
@@ -416,7 +412,7 @@ class Findings:
         tested = bool(len(self.askers)) and self._spread.retrace(steps)
         if false or tested:
             self._exposed.clear()
-            for stale in ("instruction_conditions", "call_conditions", "open_vector"):
+            for stale in ("instruction_conditions", "call_conditions", "open_vector", "_true"):
                 self.__dict__.pop(stale, None)
         return bool(false) or tested
 
@@ -429,22 +425,22 @@ class Findings:
             return set()
         source, target = steps[-2:]
         calls = self.graph.calls
-        first, last = np.searchsorted(calls.source, [source, source + 1])
-        others = calls.target[first:last][calls.target[first:last] != target]
+        own = calls.among(source)
+        others = calls.target[own][calls.target[own] != target]
         small = self.functions.end[source] - self.functions.start[source] <= _CHOOSER
         if not small or not len(others) or self.any_use[others].all():
             return set()
-        sites = calls.site[first:last]
+        sites = calls.site[own]
         jumps = np.isin(bytes_at(self.layout, sites), (_JUMP, _CONDITIONAL)).all()
-        return set(sites[calls.target[first:last] == target].tolist()) if jumps else set()
+        return set(sites[calls.target[own] == target].tolist()) if jumps else set()
 
     def _false_calls(self, steps: list[int], feature: str) -> set[int]:
         """Sites of calls along a path where no instruction begins."""
-        calls = self.open_calls(feature)
+        calls, open_calls = self.graph.calls, self.open_calls(feature)
         false: set[int] = set()
         for source, target in pairwise(steps):
-            first, last = np.searchsorted(calls.source, [source, source + 1])
-            sites = calls.site[first:last][calls.target[first:last] == target]
+            own = calls.among(source)
+            sites = calls.site[own][open_calls[own] & (calls.target[own] == target)]
             span = self.functions.start[source : source + 1], self.functions.end[source : source + 1]
             begin = boundaries(self.layout, *span, self.bits)
             # The site is the opcode byte: a prefix before it belongs to the instruction.

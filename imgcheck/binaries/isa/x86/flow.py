@@ -360,9 +360,9 @@ class _Walk:
             self.flow.structures |= addresses
             lent = [v.place for v in map(state.values.get, ARGUMENTS) if isinstance(v, Frame)]
             state.slots |= {(base, at + i) for base, at in lent for i in _FILLED}
-        for base, at in self.leased if state.values else ():
-            for i in _FILLED:
-                state.values.pop((base, at + i), None)
+        for place in [p for p in state.values if isinstance(p, tuple)] if self.leased else ():
+            if any((place[0], place[1] - i) in self.leased for i in _FILLED):
+                del state.values[place]
         if brings.stack:
             state.slots |= {(RSP, 8 * i) for i in range(_STACK_RESULTS)}
         if fact.kind == INDIRECT_CALL:

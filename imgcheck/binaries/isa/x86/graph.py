@@ -160,7 +160,9 @@ class Graph:
         site, index = site[order], index[order]
         source = self.functions.holding(site)
         kept = (source >= 0) & (source != index)
-        return Edges(source[kept], index[kept], site[kept])
+        # Half as wide as they come: all that is reached is found over these columns.
+        source, index = source[kept].astype(np.int32), index[kept].astype(np.int32)
+        return Edges(source, index, site[kept], len(self.functions))
 
     def imported(self, symbols: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Function index, dynamic symbol index and site of calls to those of `symbols`, of other files."""
@@ -235,7 +237,7 @@ class Graph:
         index = np.where(loads & ~through, -1, self.starting_at(target))
         source = self.functions.holding(site)
         kept = (index >= 0) & (source >= 0) & (index != source)
-        return Edges(source[kept], index[kept], site[kept])
+        return Edges(source[kept], index[kept], site[kept], len(self.functions))
 
 
 def started(layout: Layout, bits: int) -> np.ndarray:

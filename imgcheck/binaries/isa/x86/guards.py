@@ -61,13 +61,15 @@ class Guards:
         return self._pieces.conditions
 
     def at(self, functions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
-        """The number of the condition under which each address, inside the function of the same row, is reached."""
+        """The number of the condition under which each address, inside the function of the same row, is reached.
+
+        The addresses are sorted, and far more than what is known of them.
+        """
         pieces = self._pieces
         out = np.zeros(len(addresses), np.int32)
-        if len(pieces.start):
-            index = np.maximum(np.searchsorted(pieces.start, addresses, side="right") - 1, 0)
-            inside = (addresses >= pieces.start[index]) & (addresses < pieces.end[index])
-            out[inside] = pieces.number[index[inside]]
+        first, last = np.searchsorted(addresses, pieces.start), np.searchsorted(addresses, pieces.end)
+        for at in np.flatnonzero(first < last).tolist():
+            out[first[at] : last[at]] = pieces.number[at]
         if self.skipped:
             out[np.isin(functions, list(self.skipped))] = 1
         return out
@@ -274,8 +276,8 @@ class Spread:
         return self._called_at[index]
 
     def _read_sites(self, index: int) -> dict[int, int]:
-        first, last = np.searchsorted(self._calls.source, [index, index + 1])
-        sites, targets = self._calls.site[first:last].tolist(), self._calls.target[first:last].tolist()
+        own = self._calls.among(index)
+        sites, targets = self._calls.site[own].tolist(), self._calls.target[own].tolist()
         # A call or jump is 5 bytes, a conditional jump or a call through memory 6.
         return {s + size: t for s, t in zip(sites, targets, strict=True) for size in (6, 5)}
 
@@ -373,8 +375,8 @@ class Spread:
         tells, returns = np.zeros(len(self.functions), bool), np.zeros(len(self.functions), bool)
         tells[list(tellers)] = True
         returns[list(tellers - self.outputs - self.stacked)] = True
-        calls = self._calls.take(np.flatnonzero(tells[self._calls.target]))
-        callers = set(distinct(calls.source[~returns[calls.target]]).tolist())
+        calls = self._calls
+        callers = set(distinct(calls.source[(tells & ~returns)[calls.target]]).tolist())
         doubtful = np.flatnonzero(returns[calls.target])
         for source, site in zip(calls.source[doubtful].tolist(), calls.site[doubtful].tolist(), strict=True):
             if source not in callers and self._takes_result(source, site):

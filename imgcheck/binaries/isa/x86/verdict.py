@@ -261,10 +261,10 @@ class _Judge:
         called = np.zeros(len(users), bool)
         called[calls.target] = True
         # What only users call, and all that it calls, belongs to them: start from functions that nobody calls.
-        onward = open_calls.take(np.flatnonzero(~(users | found.clones)[open_calls.source]))
-        plain = reach(onward, len(users), np.flatnonzero(~called & ~users & ~found.clones))[0] & ~users
+        onward = open_calls & ~(users | found.clones)[calls.source]
+        plain = reach(calls, np.flatnonzero(~called & ~users & ~found.clones), onward)[0] & ~users
         free = np.zeros(len(users), bool)
-        free[open_calls.target[plain[open_calls.source]]] = True
+        free[calls.target[open_calls & plain[calls.source]]] = True
         return int((users & free).sum()), int((users & called & ~free).sum())
 
 
