@@ -1,9 +1,8 @@
 """Shell patterns for names of libraries, most of which no name begins like: those cost one comparison."""
 
-import re
 from functools import lru_cache
 
-_WILDCARDS = re.compile(r"[*?[]")
+_WILDCARDS = "*?["
 
 
 def fits(name: str, pattern: str) -> bool:
@@ -32,6 +31,5 @@ def _holds(text: str, pieces: list[str]) -> bool:
 @lru_cache(maxsize=4096)
 def parts(pattern: str) -> tuple[str, str]:
     """What stands before the first wildcard of `pattern`, and the rest with it."""
-    found = _WILDCARDS.search(pattern)
-    at = found.start() if found else len(pattern)
+    at = min((pattern.find(sign) for sign in _WILDCARDS if sign in pattern), default=len(pattern))
     return pattern[:at], pattern[at:]
