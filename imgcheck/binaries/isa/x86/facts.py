@@ -297,16 +297,10 @@ def _fact(ins: iced.Instruction) -> Fact:
         read |= bit if access in _READS else 0
         written |= bit if access in _WRITES else 0
     written &= ~STACK
-    operands = addressing = 0
-    for k in range(ins.op_count):
-        if ins.op_kind(k) == _REGISTER and info.op_access(k) in _READS:
-            operands |= _BITS[ins.op_register(k)]
     mnemonic = ins.mnemonic
     kind = SWAP if _swaps(ins) else _MNEMONICS.get(mnemonic, _KINDS.get(ins.flow_control, COMPUTE))
     memory = [(used.access, _memory(ins, used)) for used in info.used_memory() if used.segment not in _THREAD]
     loads = tuple(m for access, m in memory if access in _READS)
-    for _, operand in memory:
-        addressing |= operand.base | operand.index
     mov = mnemonic == iced.Mnemonic.MOV
     copies = mov and written != 0 and written & (written - 1) == 0
     names_address = copies and ins.op1_kind in _ADDRESS_IMMEDIATES
@@ -321,7 +315,7 @@ def _fact(ins: iced.Instruction) -> Fact:
         writes_flags=ins.rflags_modified != 0,
         moves=mov,
         source=_BITS[ins.op1_register] if copies and ins.op1_kind == iced.OpKind.REGISTER else 0,
-        pointers=addressing & ~operands,
+        pointers=_pointers(ins, info, [m for _, m in memory]) if memory else 0,
         moves_stack=mnemonic == iced.Mnemonic.PUSH or (mnemonic == iced.Mnemonic.SUB and ins.op0_register == _R.RSP),
         direct=_distance_bytes(ins),
         plain=kind == COMPUTE and not memory and not names_address,
@@ -331,6 +325,17 @@ def _fact(ins: iced.Instruction) -> Fact:
         operation=_operation(ins) if mnemonic in _OPERATIONS or ins.condition_code else None,
         brings=_NOUGHT if mnemonic == _M.XOR and ins.op0_register and ins.op0_register == ins.op1_register else None,
     )
+
+
+def _pointers(ins: iced.Instruction, info: iced.InstructionInfo, memory: list[Memory]) -> int:
+    """Registers that are read as parts of addresses alone."""
+    found = 0
+    for operand in memory:
+        found |= operand.base | operand.index
+    for k in range(ins.op_count):
+        if ins.op_kind(k) == _REGISTER and info.op_access(k) in _READS:
+            found &= ~_BITS[ins.op_register(k)]
+    return found
 
 
 def _swaps(ins: iced.Instruction) -> bool:
