@@ -108,6 +108,11 @@ def blurred(condition: Condition) -> Condition:
     return frozenset(_UNTOLD if any(literal.lstrip("!")[0] == "?" for literal in term) else term for term in condition)
 
 
+def understood(condition: Condition) -> bool:
+    """Whether it tells of some feature."""
+    return any(literal.lstrip("!")[0] != "?" for term in condition for literal in term)
+
+
 def shielded(condition: Condition, feature: str) -> bool:
     """Whether code that runs under `condition` is safe to use `feature`, as far as can be told."""
     return all(_shields(term, feature) for term in condition)

@@ -31,6 +31,8 @@ _MOST_TESTED_CALLS = 200
 """Calls behind tests in a file that is small enough to look at all ways through it."""
 Start = tuple[Condition, np.ndarray]
 """Functions, and the condition under which they are called."""
+_LARGEST_TABLE = 512
+"""Bytes of a table of versions."""
 _JUMP, _CONDITIONAL = 0xE9, 0x0F
 _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
@@ -332,11 +334,19 @@ class Findings:
         """Functions whose addresses code that asks the CPU hands out, by the condition under which it does."""
         chosen = [(c, a) for flow in self.guards.flows.values() for a, c in flow.chosen.items() if c != ALWAYS]
         index = self.graph.starting_at(np.array([a for _, a in chosen], np.int64)).tolist()
-        found: dict[Condition, list[int]] = defaultdict(list)
-        for (condition, _), function in zip(chosen, index, strict=True):
-            if function >= 0:
-                found[condition].append(function)
-        return [(condition, np.array(functions)) for condition, functions in found.items()]
+        found: dict[Condition, set[int]] = defaultdict(set)
+        for (condition, address), function in zip(chosen, index, strict=True):
+            found[condition] |= {function} if function >= 0 else self._in_table(address)
+        return [(condition, np.array(sorted(functions))) for condition, functions in found.items() if functions]
+
+    def _in_table(self, address: int) -> set[int]:
+        """The functions in a table of pointers, as virtual classes have: up to what something else refers to."""
+        pointers, (_, referred, _) = self.layout.pointers, self.graph.references
+        end = address + _LARGEST_TABLE
+        end = int(np.min(referred[(referred > address) & (referred < end)], initial=end))
+        held = pointers.target[slice(*np.searchsorted(pointers.slot, [address, end]))]
+        index = self.graph.starting_at(held)
+        return set(index[index >= 0].tolist())
 
     def circumstances(self, feature: str) -> Condition | None:
         """What is necessary, as far as tests tell, to arrive at an open use of `feature` from load or start.
@@ -468,13 +478,24 @@ class Findings:
 
     @cached_property
     def chosen(self) -> np.ndarray:
-        """Functions whose address is taken by an IFUNC's resolver or by code that asks the CPU."""
+        """Functions that an IFUNC's resolver, or code that asks the CPU, may choose: it takes their address."""
         marks = np.zeros(len(self.functions), bool)
         taken = self.graph.taken
         asking = self.asking.copy()
         asking[self.resolvers] = True
         marks[taken.target[asking[taken.source]]] = True
+        for _, functions in self.choices:
+            marks[functions] = True
+        marks[self._set_anyway] = False
         return marks
+
+    @property
+    def _set_anyway(self) -> np.ndarray:
+        """Functions that code which asks the CPU makes the version to call before it has tested anything."""
+        flows = {i: flow for i, flow in self.guards.flows.items() if i not in self.resolvers}
+        handed_out = [a for flow in flows.values() for a, condition in flow.chosen.items() if condition == ALWAYS]
+        index = self.graph.starting_at(np.array(handed_out, np.int64))
+        return index[index >= 0]
 
     @cached_property
     def called(self) -> np.ndarray:

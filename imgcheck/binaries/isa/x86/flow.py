@@ -20,6 +20,7 @@ from imgcheck.binaries.isa.x86.conditions import (
     featureless,
     not_understood,
     opposite,
+    understood,
 )
 from imgcheck.binaries.isa.x86.facts import (
     ARGUMENTS,
@@ -290,12 +291,17 @@ class _Walk:
     def _labels(self, ip: int, fact: Fact) -> Labels:
         """What the two directions of a test tell of the CPU."""
         found = outcome(self.state.told, fact.condition >> 1) if fact.condition >= 0 else None
-        # Where either answer goes with any CPU though no part of the value tells of one, knowledge was lost on the way.
-        lost = found == (ALWAYS, ALWAYS) and not tells(self.state.told.value)
-        if found is None or NEVER in found or lost:
+        if found is None or NEVER in found or self._is_lost(found):
             taken = not_understood(ip)
             return taken, opposite(taken)
         return found[::-1] if fact.condition & 1 else found
+
+    def _is_lost(self, found: Labels) -> bool:
+        """Whether knowledge was lost on the way: one answer goes with any CPU, and the other is not understood."""
+        others = [condition for condition in found if condition != ALWAYS]
+        if not others:
+            return not tells(self.state.told.value)
+        return len(others) == 1 and not understood(others[0])
 
     def _query(self, written: int) -> None:
         state = self.state
@@ -602,16 +608,17 @@ def follow(code: Code, context: Context, given: Given, tells: bool) -> Flow:
         changed = {where & ~3 for _, where, _ in walk.written}
         alike = [ips for key, ips in walk.alike.items() if len(ips) > 1 and key[0] & ~3 not in changed]
         flow.guarded = guarded(code, walk.tests, alike)
-        if tells and any(labels != (ALWAYS, ALWAYS) for labels in walk.tests.values()):
-            _tell(walk)
     _summarise(walk)
+    if tells and any(labels != (ALWAYS, ALWAYS) for labels in walk.tests.values()):
+        _tell(walk)
     return flow
 
 
 def _tell(walk: _Walk) -> None:
     flow = walk.flow
     inside = {ip for first, end, _ in flow.guarded for ip in range(first, end)}
-    flow.returns |= RAX
+    if not (isinstance(flow.result, Options) and flow.result.constant is not None):  # a status that is always the same
+        flow.returns |= RAX
     for ip, where, size in walk.written:
         if ip in inside:
             flow.stores.update(range(where & ~3, where + size, 4))
