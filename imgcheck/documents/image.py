@@ -162,6 +162,25 @@ class Problem(Document, frozen=True):
         return structs.replace(self, elsewhere=elsewhere, skipped=skipped)
 
 
+class Outcomes(Document, frozen=True):
+    """What each of `Loads.starts` loads, apart from the others: what is injected changes but some of them."""
+
+    contexts: str = ""
+    """For each of them the first letter of its context, as Problem.context has it."""
+    reaches: str = ""
+    """For each of them the first letter of its reach."""
+    within: str = ""
+    """For each of them the number of the program that opens it, or -1."""
+    taken: str = ""
+    """For each of them the number of its `choices` and its `found`; -1 where it does not load as it is."""
+    chosen: str = ""
+    """As Loads.chosen, with all that was chosen anywhere."""
+    choices: tuple[str, ...] = ()
+    """Numbers of those of `chosen` that what it loads asks for."""
+    found: tuple[str, ...] = ()
+    """Twofold: the number of a name that it asks for itself, and the file that it gets."""
+
+
 class Loads(Document, frozen=True):
     """What the dynamic loader makes of the image's own command where nothing is injected, worked out beforehand.
 
@@ -201,6 +220,7 @@ class Loads(Document, frozen=True):
     """Libraries that programs open by name, with the file that they get."""
     libcs: tuple[str, ...] = ()
     """C libraries that something loads."""
+    outcomes: Outcomes = Outcomes()
 
 
 class ImageProfile(Document, frozen=True, tag_field="kind", tag="image"):

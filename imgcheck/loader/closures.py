@@ -1,7 +1,7 @@
 """The closures of an image on one host: as its profile keeps them, else worked out by the model.
 
 Imports the model only where it is needed: for another command than the image's own, where a runtime injects the
-driver, and for a profile that was made without it or by another version.
+driver, which changes some of what is kept, and for a profile that was made without it or by another version.
 """
 
 from functools import cached_property
@@ -49,5 +49,7 @@ class Closures:
     @cached_property
     def _loader(self) -> "Loader":
         from imgcheck.loader.model import Loader
+        from imgcheck.loader.outcomes import unpacked
 
-        return Loader(self._image, self.roots, self._levels)
+        outcomes = unpacked(self._image, self._kept.loads) if self._kept else None
+        return Loader(self._image, self.roots, self._levels, outcomes)

@@ -1,10 +1,11 @@
 """The loader's work on an image's own command, kept with its profile: packed once, unpacked by each check.
 
 A host has a say in that work by the directories that its CPU opens, of which there are few kinds (hwcaps.KINDS), and
-by what a runtime injects: with an injection the model works anew (loader/closures.py).
+by what a runtime injects: then the model works anew on those starts that this may change (loader/outcomes.py).
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -13,7 +14,10 @@ from imgcheck.loader import code
 from imgcheck.loader.closure import Closure, Roots
 from imgcheck.loader.hwcaps import KINDS
 
-_REACHES: dict[str, Reach] = {"e": "entry", "i": "import", "p": "path", "u": "unreached"}
+if TYPE_CHECKING:
+    from imgcheck.loader.model import Loader
+
+REACHES: dict[str, Reach] = {"e": "entry", "i": "import", "p": "path", "u": "unreached"}
 _NONE = "."
 
 
@@ -22,6 +26,8 @@ class Worked(Struct, frozen=True):
 
     roots: Roots
     closure: Closure
+    loads: Loads
+    """Where the outcomes of the single starts are kept, too (loader/outcomes.py)."""
 
 
 def with_loads(image: ImageProfile) -> ImageProfile:
@@ -30,15 +36,14 @@ def with_loads(image: ImageProfile) -> ImageProfile:
     from imgcheck.loader.roots import find_roots
 
     roots, made_by = find_roots(image), code.digest()
-    found: list[tuple[Closure, list[str]]] = []
+    found: list[tuple[Loads, list[str]]] = []
     for levels in KINDS:
-        closure = Loader(image, roots, levels).close()
-        same = next((each for each in found if each[0] == closure), None)
+        loads = _packed(image, roots, Loader(image, roots, levels), made_by)
+        same = next((each for each in found if each[0] == loads), None)
         if same is None:
-            found.append(same := (closure, []))
+            found.append(same := (loads, []))
         same[1].append(" ".join(levels))
-    loads = (_packed(image, roots, closure, made_by, tuple(levels)) for closure, levels in found)
-    return structs.replace(image, loads=tuple(loads))
+    return structs.replace(image, loads=tuple(structs.replace(loads, levels=tuple(levels)) for loads, levels in found))
 
 
 def kept_work(image: ImageProfile, levels: tuple[str, ...]) -> Worked | None:
@@ -52,9 +57,12 @@ def kept_work(image: ImageProfile, levels: tuple[str, ...]) -> Worked | None:
         return None
 
 
-def _packed(image: ImageProfile, roots: Roots, closure: Closure, made_by: str, levels: tuple[str, ...]) -> Loads:
+def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -> Loads:
+    from imgcheck.loader import outcomes
+
+    closure = loader.close()
     number = {record.path: index for index, record in enumerate(image.files)}
-    letters = {reach: letter for letter, reach in _REACHES.items()}
+    letters = {reach: letter for letter, reach in REACHES.items()}
     companies = dict.fromkeys(loaded[1:] for loaded in closure.loaded.values())
     company = {loaded: index for index, loaded in enumerate(companies)}
     names = {name: index for index, name in enumerate(dict.fromkeys(name for _, name in closure.chosen))}
@@ -64,46 +72,39 @@ def _packed(image: ImageProfile, roots: Roots, closure: Closure, made_by: str, l
     chosen = ((number[path], names[name], number[found]) for (path, name), found in closure.chosen.items())
     return Loads(
         made_by=made_by,
-        levels=levels,
         entries=roots.entries,
         imports=roots.imports,
         everything=roots.everything,
         missing=roots.missing,
         reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),
-        companies=tuple(_row(number[path] for path in loaded) for loaded in companies),
-        starts=_row(each for pair in starts for each in pair),
+        companies=tuple(row(number[path] for path in loaded) for loaded in companies),
+        starts=row(each for pair in starts for each in pair),
         names=tuple(names),
-        chosen=_row(each for triple in chosen for each in triple),
+        chosen=row(each for triple in chosen for each in triple),
         problems=tuple(structs.replace(problem, searched=()) for problem in closure.problems),
         contextual=tuple(structs.replace(problem, searched=()) for problem in closure.contextual),
         searches=tuple(searches),
-        searched=_row(searches[problem.searched] for problem in problems),
+        searched=row(searches[problem.searched] for problem in problems),
         opens=closure.opens,
         libcs=tuple(sorted(closure.libcs)),
+        # `starts` begin with the one that is reached least (Closure.loaded).
+        outcomes=outcomes.packed(image, loader.outcomes[::-1], names),
     )
-
-
-def _row(numbers: Iterable[int]) -> str:
-    return " ".join(map(str, numbers))
-
-
-def _numbers(row: str) -> list[int]:
-    return list(map(int, row.split()))
 
 
 def _unpacked(image: ImageProfile, loads: Loads) -> Worked:
     paths = [record.path for record in image.files]
     path, name = paths.__getitem__, loads.names.__getitem__
-    companies = [tuple(map(path, _numbers(row))) for row in loads.companies]
-    starts, chosen = _numbers(loads.starts), _numbers(loads.chosen)
+    companies = [tuple(map(path, numbers(row))) for row in loads.companies]
+    starts, chosen = numbers(loads.starts), numbers(loads.chosen)
     asked = zip(map(path, chosen[::3]), map(name, chosen[1::3]), strict=True)
-    searched = map(loads.searches.__getitem__, _numbers(loads.searched))
+    searched = map(loads.searches.__getitem__, numbers(loads.searched))
     problems = [
         structs.replace(problem, searched=places)
         for problem, places in zip((*loads.problems, *loads.contextual), searched, strict=True)
     ]
     closure = Closure(
-        reaches={each: _REACHES[letter] for each, letter in zip(paths, loads.reaches, strict=True) if letter != _NONE},
+        reaches={each: REACHES[letter] for each, letter in zip(paths, loads.reaches, strict=True) if letter != _NONE},
         problems=tuple(problems[: len(loads.problems)]),
         contextual=tuple(problems[len(loads.problems) :]),
         chosen=dict(zip(asked, map(path, chosen[2::3]), strict=True)),
@@ -115,4 +116,12 @@ def _unpacked(image: ImageProfile, loads: Loads) -> Worked:
         libcs=frozenset(loads.libcs),
     )
     command = (*image.config.entrypoint, *image.config.command)
-    return Worked(Roots(command, loads.entries, loads.imports, loads.everything, loads.missing), closure)
+    return Worked(Roots(command, loads.entries, loads.imports, loads.everything, loads.missing), closure, loads)
+
+
+def row(values: Iterable[int]) -> str:
+    return " ".join(map(str, values))
+
+
+def numbers(values: str) -> list[int]:
+    return list(map(int, values.split()))

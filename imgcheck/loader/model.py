@@ -5,14 +5,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from msgspec import Struct
-
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile, Opener, Problem, Reach
 from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.closure import Closure
 from imgcheck.loader.environment import Environment, environment_of
 from imgcheck.loader.injection import Injection, injection_for
+from imgcheck.loader.outcomes import Company, Outcome, Start
 from imgcheck.loader.process import Object, Process
 from imgcheck.loader.roots import Roots, find_roots, python_fits
 from imgcheck.loader.system import System, Systems
@@ -41,16 +40,6 @@ def close(
     return Loader(image, roots, levels).close(host, runtime)
 
 
-class _Start(Struct, frozen=True):
-    """A file that begins a process, or that something opens by itself."""
-
-    path: str
-    context: Opener
-    reach: Reach
-    within: str = ""
-    """The program that opens it, where that is known."""
-
-
 _Absent = tuple[str, str, Object, str]
 """A file, the library that it asks for, the object that became of that, and the symbol version that this lacks."""
 
@@ -61,21 +50,15 @@ class _Company:
     def __init__(self, process: Process) -> None:
         self.process = process
         main, *others = process.objects
-        self.loaded = tuple([item.real for item in others])
-        """Canonical paths in ld.so's order."""
-        self.found = [(name, found.real) for name, found in main.libraries if found]
-        """What the names that the file itself asks for became."""
-        self.chosen = {(item.real, name): found.real for item in others for name, found in item.libraries if found}
-        """What became of those of all others, as Closure.chosen."""
+        self.told = Company(
+            loaded=tuple([item.real for item in others]),
+            found=tuple([(name, found.real) for name, found in main.libraries if found]),
+            chosen={(item.real, name): found.real for item in others for name, found in item.libraries if found},
+        )
         self.absent: list[_Absent] = [
             (item.real, *each) for item in others for each in process.absent_versions(item.linkage)
         ]
         """Symbol versions that the others miss."""
-
-    @cached_property
-    def asked(self) -> frozenset[str]:
-        """Every name that was asked for."""
-        return frozenset(name for item in self.process.objects for name, _ in item.libraries)
 
     def mentions(self, path: str) -> bool:
         """Whether the file at `path` has a part in it: then it means another file to each one that begins it."""
@@ -83,41 +66,41 @@ class _Company:
 
     @cached_property
     def _mentioned(self) -> frozenset[str]:
-        needs = (need.library for item in self.process.objects[1:] for need in item.linkage.verneed)
-        found = (path for _, path in self.found)
-        return self.asked.union(self.loaded, self.chosen.values(), found, needs)
-
-
-class _Outcome(Struct, frozen=True):
-    """What became of one start."""
-
-    start: _Start
-    company: _Company | None
-    """None where the kernel does not even begin."""
-    problems: tuple[Problem, ...]
-
-    @property
-    def loaded(self) -> tuple[str, ...]:
-        """Canonical paths in ld.so's order."""
-        return (self.start.path, *self.company.loaded) if self.company else (self.start.path,)
+        objects, told = self.process.objects, self.told
+        asked = (name for item in objects for name, _ in item.libraries)
+        needs = (need.library for item in objects[1:] for need in item.linkage.verneed)
+        found = (path for _, path in told.found)
+        return frozenset(asked).union(told.loaded, told.chosen.values(), found, needs)
 
 
 class Loader:
     """The loader's model of one image; what no runtime changes is worked out once."""
 
-    def __init__(self, image: ImageProfile, roots: Roots | None = None, levels: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        image: ImageProfile,
+        roots: Roots | None = None,
+        levels: tuple[str, ...] = (),
+        outcomes: list[Outcome] | None = None,
+    ) -> None:
+        """`outcomes` are those that a profile keeps for the same roots and levels: good for `under` alone, since their
+        problems are left out.
+        """
         self.image = image
         self.roots = roots if roots is not None else find_roots(image)
         self._levels = levels
         self._tree = Tree(image)
         self._environment = environment_of(image)
+        self._outcomes_before = outcomes
         self._closures: dict[Injection, Closure] = {}
 
     def close(self, host: HostProfile | None = None, runtime: Runtime | None = None) -> Closure:
         """The closure on `host` under `runtime`; without either, of the image alone."""
         injection = injection_for(runtime, host, self.image) if host is not None and runtime is not None else None
-        if injection is None:
-            return self._alone
+        return self._alone if injection is None else self.under(injection)
+
+    def under(self, injection: Injection) -> Closure:
+        """The closure with what `injection` places in the image."""
         if injection not in self._closures:
             self._closures[injection] = self._with(injection)
         return self._closures[injection]
@@ -127,20 +110,26 @@ class Loader:
         return _View(self._tree, self._environment, None, self._levels)
 
     @cached_property
-    def _outcomes(self) -> list[_Outcome]:
-        return _run_all(self._view, self.roots, self._environment)
+    def outcomes(self) -> list[Outcome]:
+        """Those of the image alone, the best reached ones first."""
+        if self._outcomes_before is not None:
+            return self._outcomes_before
+        return sorted(_run_all(self._view, self.roots, self._environment), key=_rank)
 
     @cached_property
     def _alone(self) -> Closure:
-        return _closure(self._view, self._outcomes, self.roots)
+        return _closure(self._view, self.outcomes, self.roots)
 
     def _with(self, injection: Injection) -> Closure:
         tree = self._injected(injection)
         view = _View(tree, self._environment, injection, self._levels)
-        changed = _changed_names(self._view, view, injection)
+        changed = _changed_files(tree, _changed_names(self._view, view, injection))
+        # What failed is worked out anew as well, since it was sought in the runtime's directories, too.
         outcomes = [
-            _run(view, outcome.start) if outcome.company and outcome.company.asked & changed else outcome
-            for outcome in self._outcomes
+            outcome
+            if outcome.company and not outcome.problems and changed.isdisjoint(outcome.loaded)
+            else _run(view, outcome.start)
+            for outcome in self.outcomes
         ] + [_run(view, start) for start in _injected_starts(tree, self.roots)]
         return _closure(view, outcomes, self.roots)
 
@@ -224,7 +213,17 @@ def _changed_names(before: _View, after: _View, injection: Injection) -> frozens
     return frozenset(names)
 
 
-def _run_all(view: _View, roots: Roots, environment: Environment) -> list[_Outcome]:
+def _changed_files(tree: Tree, names: frozenset[str]) -> set[str]:
+    """Files that ask for one of `names`, and those that lie where a file of the host now lies."""
+    asking = {
+        path
+        for path, linkage in tree.linkage.items()
+        if not (names.isdisjoint(linkage.needed) and names.isdisjoint((*linkage.filters, *linkage.auxiliary)))
+    }
+    return asking.union(tree.host)
+
+
+def _run_all(view: _View, roots: Roots, environment: Environment) -> list[Outcome]:
     """Programs first, then Python's modules, then every library that none of these has loaded."""
     outcomes = [_run(view, start) for start in _programs(view.tree, roots, environment)]
     covered = {path for outcome in outcomes for path in outcome.loaded}
@@ -240,10 +239,10 @@ def _run_all(view: _View, roots: Roots, environment: Environment) -> list[_Outco
     return outcomes
 
 
-def _programs(tree: Tree, roots: Roots, environment: Environment) -> Iterator[_Start]:
+def _programs(tree: Tree, roots: Roots, environment: Environment) -> Iterator[Start]:
     """Every program, those of the command first; a library among the entries is one that something opens."""
     for path in roots.entries:
-        yield _Start(path, "entry" if _is_program(tree, path) else "library", "entry")
+        yield Start(path, "entry" if _is_program(tree, path) else "library", "entry")
     in_path = {tree.canonical(directory) for directory in environment.path}
     linked = {target for directory in in_path for target in tree.table(directory).values()}
     entries = set(roots.entries)
@@ -251,7 +250,7 @@ def _programs(tree: Tree, roots: Roots, environment: Environment) -> Iterator[_S
         if path not in entries and _is_program(tree, path):
             outside: Reach = "path" if path in linked else "unreached"
             context: Opener = "entry" if path in linked else "helper"
-            yield _Start(path, context, "entry" if roots.everything else outside)
+            yield Start(path, context, "entry" if roots.everything else outside)
 
 
 def _is_program(tree: Tree, path: str) -> bool:
@@ -260,7 +259,7 @@ def _is_program(tree: Tree, path: str) -> bool:
     return linkage.type == "executable" and not linkage.soname
 
 
-def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[_Start]:
+def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
     """Python extension modules in their interpreter, and the other libraries of its packages behind them."""
     pythons = [path for path in view.tree.linkage if path.rpartition("/")[2].startswith(_PYTHON)]
     pythons = [path for path in pythons if _is_program(view.tree, path)]
@@ -269,10 +268,10 @@ def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[_Start]:
     for path, linkage in view.tree.linkage.items():
         if linkage.python_module and linkage.type == "shared" and path not in covered:
             reach: Reach = "import" if path in imports else "entry" if roots.everything else "unreached"
-            yield _Start(path, "module", reach, _python_of(path, pythons))
+            yield Start(path, "module", reach, _python_of(path, pythons))
     for path in roots.imports:
         if not view.tree.linkage[path].python_module and path not in covered:
-            yield _Start(path, "library", "import", _python_of(path, pythons))
+            yield Start(path, "library", "import", _python_of(path, pythons))
 
 
 def _python_of(module: str, pythons: list[str]) -> str:
@@ -282,7 +281,7 @@ def _python_of(module: str, pythons: list[str]) -> str:
     return next(iter(near or fitting), "")
 
 
-def _libraries(view: _View, roots: Roots, covered: set[str]) -> Iterator[_Start]:
+def _libraries(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
     """Libraries that nothing loaded so far: first those that no other names, since they load the rest."""
     left = [path for path, linkage in view.tree.linkage.items() if path not in covered]
     named = {name for path in left for name in view.tree.linkage[path].needed}
@@ -290,32 +289,32 @@ def _libraries(view: _View, roots: Roots, covered: set[str]) -> Iterator[_Start]
     imports = set(roots.imports)
     for path in (*(p for p in left if p not in inner), *inner):
         reach: Reach = "entry" if roots.everything else "import" if path in imports else "unreached"
-        yield _Start(path, "library", reach)
+        yield Start(path, "library", reach)
 
 
-def _injected_starts(tree: Tree, roots: Roots) -> Iterator[_Start]:
+def _injected_starts(tree: Tree, roots: Roots) -> Iterator[Start]:
     """The driver's libraries that programs open by name, in the process of the command where it is known."""
     program = next((path for path in roots.entries if _is_program(tree, path)), "")
     for path, library in tree.host.items():
         if library.soname.startswith(_OPENED_BY_NAME):
-            yield _Start(path, "library", "entry", program)
+            yield Start(path, "library", "entry", program)
 
 
-def _run(view: _View, start: _Start) -> _Outcome:
+def _run(view: _View, start: Start) -> Outcome:
     tree = view.tree
     interpreter = tree.linkage[start.path].interpreter
     if start.context in ("entry", "helper") and interpreter and not tree.file(interpreter):
         problem = Problem("interpreter", start.path, interpreter, root=start.path)
-        return _Outcome(start, None, (problem,))
+        return Outcome(start, None, (problem,))
     company = view.company(start.path, start.within)
     absent = company.process.absent_versions(tree.linkage[start.path])
     if not (absent or company.absent or company.process.misses):
-        return _Outcome(start, company, ())
+        return Outcome(start, company.told, ())
     absent_everywhere = [*((start.path, *each) for each in absent), *company.absent]
-    return _Outcome(start, company, tuple(_problems(view, start, company.process, absent_everywhere)))
+    return Outcome(start, company.told, tuple(_problems(view, start, company.process, absent_everywhere)))
 
 
-def _problems(view: _View, start: _Start, process: Process, absent: Iterable[_Absent]) -> Iterator[Problem]:
+def _problems(view: _View, start: Start, process: Process, absent: Iterable[_Absent]) -> Iterator[Problem]:
     host = view.tree.host
     for miss in process.misses:
         path = start.path if miss.object is process.main else miss.object.real
@@ -341,7 +340,7 @@ def _problems(view: _View, start: _Start, process: Process, absent: Iterable[_Ab
         )
 
 
-def _closure(view: _View, outcomes: list[_Outcome], roots: Roots) -> Closure:
+def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
     outcomes = sorted(outcomes, key=_rank)
     reaches: dict[str, Reach] = {}
     chosen = _chosen(outcomes)
@@ -364,9 +363,9 @@ def _closure(view: _View, outcomes: list[_Outcome], roots: Roots) -> Closure:
     )
 
 
-def _chosen(outcomes: list[_Outcome]) -> dict[tuple[str, str], str]:
+def _chosen(outcomes: list[Outcome]) -> dict[tuple[str, str], str]:
     chosen: dict[tuple[str, str], str] = {}
-    told: set[_Company] = set()
+    told: set[Company] = set()
     for outcome in outcomes:
         if outcome.company is None:
             continue
@@ -379,12 +378,12 @@ def _chosen(outcomes: list[_Outcome]) -> dict[tuple[str, str], str]:
     return chosen
 
 
-def _rank(outcome: _Outcome) -> tuple[int, int]:
+def _rank(outcome: Outcome) -> tuple[int, int]:
     return _REACHES.index(outcome.start.reach), _CONTEXTS.index(outcome.start.context)
 
 
 def _sorted_out(
-    view: _View, outcomes: Iterable[_Outcome], chosen: dict[tuple[str, str], str]
+    view: _View, outcomes: Iterable[Outcome], chosen: dict[tuple[str, str], str]
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
     """Each problem once, where it is reached best; apart from them those that the context may well settle.
 

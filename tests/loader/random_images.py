@@ -3,13 +3,16 @@
 from hypothesis import strategies as st
 
 from imgcheck.documents.facts import CodeFacts, Linkage, Verneed
+from imgcheck.documents.host import HostLibrary
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, Platform, TreeIndex
+from imgcheck.loader.injection import Injection
 
 _INTERPRETER = "/lib64/ld-linux-x86-64.so.2"
 _MUSL = "/lib/ld-musl-x86_64.so.1"
 _PATHS = ("/bin/one", "/bin/two", "/lib64/liba.so", "/lib64/libb.so", "/lib64/glibc-hwcaps/x86-64-v3/liba.so",
           "/opt/liba.so", "/opt/libc.so", "/opt/plugin", _INTERPRETER, _MUSL)  # fmt: skip
-_NAMES = ("liba.so", "libb.so", "libc.so", "gone.so", "plugin", "/opt/plugin", "/bin/one", "$ORIGIN/liba.so")
+_NAMES = ("liba.so", "libb.so", "libc.so", "gone.so", "libcuda.so.1", "plugin", "/opt/plugin", "/bin/one",
+          "$ORIGIN/liba.so")  # fmt: skip
 _DIRECTORIES = ("/opt", "$ORIGIN", "/lib64", "$ORIGIN/../opt")
 
 
@@ -40,6 +43,30 @@ _LINKAGE = st.builds(
     verdef=st.sampled_from([(), ("V1",), ("V1", "V2")]),
     python_module=st.booleans(),
 )
+
+
+INJECTIONS = st.builds(
+    Injection,
+    directory=st.sampled_from(["/opt", "/lib64", "/injected"]),
+    libraries=st.lists(
+        st.builds(
+            HostLibrary,
+            path=st.sampled_from(["/usr/lib64/liba.so", "/usr/lib64/libcuda.so.1", "/usr/lib64/gone.so"]),
+            soname=st.sampled_from(["liba.so", "libb.so", "libcuda.so.1", "gone.so"]),
+            machine=st.just("x86_64"),
+            needed=_names(2),
+            verneed=st.lists(_VERNEED, max_size=1).map(tuple),
+            verdef=st.sampled_from([(), ("V1",)]),
+        ),
+        min_size=1,
+        max_size=3,
+    ).map(tuple),
+    order=st.sampled_from(
+        ["ld-library-path-first", "ld-library-path-last", "image-first", "default-directory", "ld-so-conf-first"]
+    ),
+    ldconfig=st.booleans(),
+)
+"""What runtimes of every order place in an image, sonames of its own among them."""
 
 
 @st.composite

@@ -12,16 +12,20 @@ from imgcheck.documents.image import FileRecord, ImageConfig, Platform, TreeInde
 from imgcheck.host.describe import describe_host
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader import code
+from imgcheck.loader.closures import Closures
 from imgcheck.loader.hwcaps import KINDS, hwcaps_of
+from imgcheck.loader.injection import Injection
 from imgcheck.loader.kept import kept_work, with_loads
 from imgcheck.loader.model import Loader
+from imgcheck.loader.outcomes import unpacked
 from imgcheck.loader.roots import find_roots
 from tests.end_to_end.command import imgcheck
-from tests.loader.random_images import images
+from tests.loader.random_images import INJECTIONS, images
 from tests.tools import CHECKOUT
 
 KNOWLEDGE = Knowledge()
 OWN = Request()
+INJECTING = tuple(runtime.id for runtime in KNOWLEDGE.runtimes.values() if runtime.injects_driver)
 
 
 def _hosts() -> list[HostProfile]:
@@ -78,11 +82,25 @@ def test_it_is_the_work_that_would_be_done(image: ImageProfile) -> None:
         assert list(kept.closure.loaded.items()) == list(closure.loaded.items())
 
 
+@settings(max_examples=200, deadline=None)
+@given(images(), INJECTIONS)
+def test_what_an_injection_makes_of_it_is_what_would_be_worked_out(image: ImageProfile, injection: Injection) -> None:
+    stored = _stored(image)
+    for levels in (KINDS[0], KINDS[-1]):
+        kept, anew = kept_work(stored, levels), Loader(image, None, levels)
+        assert kept is not None
+        outcomes = unpacked(stored, kept.loads)
+        assert outcomes is not None
+        found, expected = (loader.under(injection) for loader in (Loader(stored, None, levels, outcomes), anew))
+        assert found == expected
+        assert list(found.loaded.items()) == list(expected.loaded.items())
+
+
 @settings(max_examples=15, deadline=None)
 @given(images())
 def test_a_check_says_the_same_with_it(image: ImageProfile) -> None:
     stored = _stored(image)
-    for request in (OWN, Request(command=("/bin/two",)), Request(runtimes=("apptainer-nv", "nvidia"))):
+    for request in (OWN, Request(command=("/bin/two",)), Request(runtimes=INJECTING)):
         assert _says(stored, request) == _says(image, request)
 
 
@@ -94,7 +112,8 @@ def test_a_check_of_a_real_image_says_the_same_with_it(tmp_path) -> None:
     assert imgcheck("profile", tensorflow_layout("1.12.0"), "-o", file).returncode == 0
     stored = decode(file.read_bytes(), ImageProfile, "test")
     assert kept_work(stored, ()) is not None
-    assert _says(stored, OWN) == _says(msgspec.structs.replace(stored, loads=()), OWN)
+    for request in (OWN, Request(runtimes=INJECTING)):
+        assert _says(stored, request) == _says(msgspec.structs.replace(stored, loads=()), request)
 
 
 def test_cpus_for_which_the_loader_ends_differently_are_told_apart() -> None:
@@ -131,6 +150,27 @@ def test_a_damaged_one_is_worked_out_again(damage: dict[str, str]) -> None:
     )
     assert kept_work(damaged, ()) is None
     assert _says(damaged, OWN) == _says(image, OWN)
+
+
+@pytest.mark.parametrize("damage", [{"taken": "7"}, {"contexts": ""}, {"within": "99"}, {"reaches": "x"}])
+def test_damaged_outcomes_are_worked_out_again(damage: dict[str, str]) -> None:
+    image = _stored(_image())
+    (loads, *_) = image.loads
+    damaged = msgspec.structs.replace(loads, outcomes=msgspec.structs.replace(loads.outcomes, **damage))
+    assert unpacked(image, loads) is not None
+    assert unpacked(image, damaged) is None
+
+
+def test_an_injection_is_judged_with_the_outcomes_that_it_brings() -> None:
+    # The control of the tests above, as test_a_check_believes_it.
+    image = _stored(_image())
+    (loads, *_) = image.loads
+    lying = msgspec.structs.replace(
+        loads, outcomes=msgspec.structs.replace(loads.outcomes, reaches="p" * len(loads.outcomes.reaches))
+    )
+    stored = msgspec.structs.replace(image, loads=(lying,))
+    closure = Closures(stored).under(KNOWLEDGE.runtimes["apptainer-nv"], HOSTS[0])
+    assert closure.reach("/bin/app") == "path"
 
 
 def test_a_profile_brings_it(tmp_path) -> None:
