@@ -37,6 +37,7 @@ _NOTHING = Given()
 _FEATURES = 12
 """Where the word of features lies in struct __processor_model of libgcc and compiler-rt."""
 _ACCESSOR = 256
+_LONGEST_IMMEDIATE = 4
 _READERS = 3000
 """A variable that more functions read is no CPU flag but, say, a size derived from one."""
 
@@ -389,14 +390,23 @@ class Spread:
         code = facts(self.found.layout.bytes_at(site, end), site, self.found.bits)
         return takes_result(code)
 
+    @cached_property
+    def _data_references(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sites and targets of the references that may be to variables: most are to code and constants."""
+        site, target, _ = self.graph.references
+        inside = np.zeros(len(target), bool)
+        for first, end in self._data:
+            inside |= (target >= first - _LONGEST_IMMEDIATE) & (target < end)
+        return site[inside], target[inside]
+
     def _readers(self, held: set[int]) -> set[int]:
         """Functions that refer to one of the variables `held`, directly or through a pointer to it."""
         variables = np.array(sorted(held), np.int64)
         if not len(variables):
             return set()
-        site, target, _ = self.graph.references
+        site, target = self._data_references
         near = np.zeros(len(target), bool)
-        for shift in (0, 1, 4):  # the scan does not know the immediate behind the operand
+        for shift in (0, 1, _LONGEST_IMMEDIATE):  # the scan does not know the immediate behind the operand
             word = (target + shift) & ~3
             index = np.minimum(np.searchsorted(variables, word), len(variables) - 1)
             near |= variables[index] == word
