@@ -20,7 +20,7 @@ from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_
 from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.facts import RAX, Code, facts
 from imgcheck.binaries.isa.x86.flow import NOTHING, STRUCT, Callee, Context, Flow, Given, follow
-from imgcheck.binaries.isa.x86.parameters import Parameters, parameters, takes_result
+from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters, takes_result
 from imgcheck.binaries.isa.x86.values import Value, constant, joined, tells, word
 
 PF_W = 2
@@ -31,6 +31,8 @@ _TOTAL_BYTES = 300_000
 _TELLING_ROUNDS = 3
 _HANDED_ON = 2
 """Calls over which a parameter is traced that a function does nothing with itself."""
+_LOOKS = 10_000
+"""Calls looked at in a round to see whether their results are wanted; those of all others are taken to be."""
 _BEHIND_CALL = 64
 """Bytes from a call on that are read to see whether its result is wanted."""
 _NOTHING = Given()
@@ -39,7 +41,8 @@ _FEATURES = 12
 _ACCESSOR = 256
 _LONGEST_IMMEDIATE = 4
 _READERS = 3000
-"""A variable that more functions read is no CPU flag but, say, a size derived from one."""
+"""A variable that more functions read is no CPU flag but, say, a size derived from one; so is the result of a function
+that is called from more places."""
 
 
 @dataclass
@@ -127,6 +130,8 @@ class Spread:
         self.variables: set[int] = set()
         self.fields: set[int] = set()
         self.budget = _TOTAL_BYTES
+        self.unread = _TOTAL_BYTES
+        """Bytes of functions that may still be read for their parameters alone."""
         self.round = 0
         self.askers: set[int] = set()
         self._data = [
@@ -261,14 +266,21 @@ class Spread:
         """Those of `registers` that the function, or one that it hands them on to, takes for parameters."""
         if not registers:
             return 0
-        if function not in self._parameters:
-            self._parameters[function] = parameters(self._decoded(function))
-        taken = self._parameters[function]
+        taken = self._taken(function)
         expected = registers & taken.read
         for site, target in self._sites(function).items() if steps else ():
             handed_on = registers & ~expected & taken.passed.get(site, 0)
             expected |= self._expected(target, handed_on, steps - 1)
         return expected
+
+    def _taken(self, function: int) -> Parameters:
+        """The parameters of a function; of one that is too long to read all that there can be."""
+        if function not in self._parameters:
+            size = int(self.functions.end[function] - self.functions.start[function])
+            read = size <= min(_FUNCTION_BYTES, self.unread)
+            self.unread -= size if read else 0
+            self._parameters[function] = parameters(self._decoded(function)) if read else ANY
+        return self._parameters[function]
 
     def _sites(self, index: int) -> dict[int, int]:
         """Next address of each call in a function -> the function called."""
@@ -378,11 +390,13 @@ class Spread:
         returns[list(tellers - self.outputs - self.stacked)] = True
         calls = self._calls
         callers = set(distinct(calls.source[(tells & ~returns)[calls.target]]).tolist())
+        returns &= np.bincount(calls.target, minlength=len(returns)) <= _READERS
         doubtful = np.flatnonzero(returns[calls.target])
-        for source, site in zip(calls.source[doubtful].tolist(), calls.site[doubtful].tolist(), strict=True):
+        looked_at = doubtful[:_LOOKS]
+        for source, site in zip(calls.source[looked_at].tolist(), calls.site[looked_at].tolist(), strict=True):
             if source not in callers and self._takes_result(source, site):
                 callers.add(source)
-        return callers
+        return callers | set(calls.source[doubtful[_LOOKS:]].tolist())
 
     def _takes_result(self, function: int, site: int) -> bool:
         """Whether code behind a call reads the register of its result: functions without one leave anything there."""

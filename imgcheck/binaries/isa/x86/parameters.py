@@ -30,6 +30,10 @@ class Parameters(NamedTuple):
     left in them."""
 
 
+ANY = Parameters(_ALL, {})
+"""What is taken for the parameters of a function that is not read."""
+
+
 def parameters(code: Code) -> Parameters:
     """The parameters of a function, seen in one pass by address."""
     read, passed = 0, {}
