@@ -333,20 +333,28 @@ class Findings:
     def choices(self) -> list[tuple[Condition, np.ndarray]]:
         """Functions whose addresses code that asks the CPU hands out, by the condition under which it does."""
         chosen = [(c, a) for flow in self.guards.flows.values() for a, c in flow.chosen.items() if c != ALWAYS]
-        index = self.graph.starting_at(np.array([a for _, a in chosen], np.int64)).tolist()
+        addresses = np.array([a for _, a in chosen], np.int64)
+        index = self.graph.starting_at(addresses)
+        tables = self._tables(distinct(addresses[index < 0]))
         found: dict[Condition, set[int]] = defaultdict(set)
-        for (condition, address), function in zip(chosen, index, strict=True):
-            found[condition] |= {function} if function >= 0 else self._in_table(address)
+        for (condition, address), function in zip(chosen, index.tolist(), strict=True):
+            found[condition] |= {function} if function >= 0 else tables[address]
         return [(condition, np.array(sorted(functions))) for condition, functions in found.items() if functions]
 
-    def _in_table(self, address: int) -> set[int]:
-        """The functions in a table of pointers, as virtual classes have: up to what something else refers to."""
+    def _tables(self, addresses: np.ndarray) -> dict[int, set[int]]:
+        """The functions in the table of pointers at each address, as virtual classes have them.
+
+        A table ends where the next thing begins that code refers to.
+        """
+        if not len(addresses):
+            return {}
         pointers, (_, referred, _) = self.layout.pointers, self.graph.references
-        end = address + _LARGEST_TABLE
-        end = int(np.min(referred[(referred > address) & (referred < end)], initial=end))
-        held = pointers.target[slice(*np.searchsorted(pointers.slot, [address, end]))]
-        index = self.graph.starting_at(held)
-        return set(index[index >= 0].tolist())
+        near = referred[(referred > addresses[0]) & (referred < addresses[-1] + _LARGEST_TABLE)]
+        bounds = np.append(distinct(near), np.iinfo(np.int64).max)
+        ends = np.minimum(bounds[np.searchsorted(bounds, addresses, side="right")], addresses + _LARGEST_TABLE)
+        first, last = np.searchsorted(pointers.slot, addresses), np.searchsorted(pointers.slot, ends)
+        held = [self.graph.starting_at(pointers.target[i:k]) for i, k in zip(first, last, strict=True)]
+        return {at: set(index[index >= 0].tolist()) for at, index in zip(addresses.tolist(), held, strict=True)}
 
     def circumstances(self, feature: str) -> Condition | None:
         """What is necessary, as far as tests tell, to arrive at an open use of `feature` from load or start.
