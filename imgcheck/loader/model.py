@@ -70,7 +70,10 @@ class _Company:
         asked = (name for item in objects for name, _ in item.libraries)
         needs = (need.library for item in objects[1:] for need in item.linkage.verneed)
         found = (path for _, path in told.found)
-        return frozenset(asked).union(told.loaded, told.chosen.values(), found, needs)
+        # One that is preloaded is in every process, which that of its own start does not show.
+        preloaded = map(self.process.loaded, self.process.system.preload)
+        present = (item.real for item in preloaded if item)
+        return frozenset(asked).union(told.loaded, told.chosen.values(), found, needs, present)
 
 
 class Loader:

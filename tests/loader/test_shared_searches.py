@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, settings
 
-from imgcheck.documents.image import ImageProfile
+from imgcheck.documents.facts import CodeFacts, Linkage
+from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, Platform, TreeIndex
 from imgcheck.loader import model
 from imgcheck.loader.closure import Closure
 from imgcheck.loader.model import Loader
@@ -23,3 +24,20 @@ def test_each_file_loads_what_it_would_load_by_itself(image: ImageProfile) -> No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "_asked", lambda *_: None)
         assert _told(Loader(image).close()) == shared
+
+
+def test_a_preloaded_program_shares_nothing() -> None:
+    """It is in every other process, and its own does not show that it was asked for."""
+    linkage = Linkage(elf_class=64, machine="x86_64", type="executable")
+    paths = ("/bin/one", "/bin/two", "/lib64/ld-linux-x86-64.so.2")
+    image = ImageProfile(
+        schema_version="1.0",
+        reference="test",
+        platform=Platform("linux", "amd64"),
+        config=ImageConfig(),
+        layers=(),
+        files=tuple(FileRecord(path, path, 0, executable=True) for path in paths),
+        objects={path: CodeFacts(1, linkage) for path in paths},
+        tree=TreeIndex(ld_so_preload=("/bin/one",)),
+    )
+    assert "/bin/one" in Loader(image).close().loaded["/bin/two"]
