@@ -10,8 +10,9 @@ def glibc_version(path: str, libc: Linkage) -> str:
     A release may add no node to libc.so.6, so that the node can be one release behind. Empty where it has none.
     """
     name = path.rpartition("/")[2]
-    if name.startswith("libc-2.") and name.endswith(".so"):
-        return name.removeprefix("libc-").removesuffix(".so")
+    minor = name.removeprefix("libc-2.").removesuffix(".so")
+    if minor.isdecimal() and name == f"libc-2.{minor}.so":
+        return f"2.{minor}"
     names = (name.removeprefix("GLIBC_") for name in libc.verdef if name.startswith("GLIBC_"))
     numbers = [number for number in map(versions.parse, names) if number]
     return ".".join(map(str, max(numbers))) if numbers else ""
