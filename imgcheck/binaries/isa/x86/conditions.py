@@ -105,12 +105,17 @@ def _merged(terms: set[Term]) -> set[Term] | None:
 
 def blurred(condition: Condition) -> Condition:
     """The condition with all that is not understood taken for one: enough to tell what it shields."""
-    return frozenset(_UNTOLD if any(literal.lstrip("!")[0] == "?" for literal in term) else term for term in condition)
+    return frozenset(term if all(map(_of_feature, term)) else _UNTOLD for term in condition)
 
 
 def understood(condition: Condition) -> bool:
     """Whether it tells of some feature."""
-    return any(literal.lstrip("!")[0] != "?" for term in condition for literal in term)
+    return any(_of_feature(literal) for term in condition for literal in term)
+
+
+def _of_feature(literal: str) -> bool:
+    """Whether it is about a feature, and no test whose meaning is not understood."""
+    return literal.lstrip("!")[0] != "?"
 
 
 def shielded(condition: Condition, feature: str) -> bool:
@@ -119,7 +124,7 @@ def shielded(condition: Condition, feature: str) -> bool:
 
 
 def _shields(term: Term, feature: str) -> bool:
-    return any(literal.lstrip("!")[0] == "?" or feature in implied(literal) for literal in term)
+    return any(not _of_feature(literal) or feature in implied(literal) for literal in term)
 
 
 @cache
@@ -130,11 +135,7 @@ def implied(literal: str) -> frozenset[str]:
 
 def unshielded(condition: Condition, feature: str) -> tuple[Term, ...]:
     """The literals about features, for each term under which code is not safe to use `feature`."""
-    known = {
-        frozenset(literal for literal in term if literal.lstrip("!")[0] != "?")
-        for term in condition
-        if not _shields(term, feature)
-    }
+    known = {frozenset(filter(_of_feature, term)) for term in condition if not _shields(term, feature)}
     return tuple(sorted((t for t in known if not any(other < t for other in known)), key=sorted))
 
 

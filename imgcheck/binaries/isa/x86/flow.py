@@ -82,8 +82,8 @@ STRUCT = 64
 
 _QUERIED = {RAX: "eax", RCX: "ecx", RDX: "edx"}
 """Registers that CPUID writes; the one beside them gets EBX."""
-_ONE_SUBLEAF = {0, 1, 0x80000000, 0x80000001}
-"""Leaves of CPUID for which ECX does not matter."""
+_ONE_SUBLEAF = {1, 0x80000001}
+"""Leaves of CPUID with features for which ECX does not matter."""
 _SIGNATURES = {(0x756E6547,), (0x68747541,)}
 """The beginnings of GenuineIntel and AuthenticAMD, as CPUID tells them."""
 _OTHER = constant(3)
@@ -166,7 +166,6 @@ class Flow:
     """Where it keeps what the compiler's run-time library found out: the address of __cpu_model."""
     fields: set[int] = field(default_factory=set)
     """Displacements at which it stores CPU knowledge in structures that it knows by a pointer alone."""
-    tests: int = 0
 
 
 class _Walk:
@@ -238,7 +237,8 @@ class _Walk:
     def _entered(self, loop: range, waiting: dict[int, State]) -> State | None:
         """The state with which a loop is entered in its middle: compilers let `while` begin with its test, below."""
         first, last = self.code.ips[loop.start], self.code.ips[loop.stop - 1]
-        return next((waiting[ip] for ip in sorted(waiting) if first < ip <= last), None)
+        inside = [ip for ip in waiting if first < ip <= last]
+        return waiting[min(inside)] if inside else None
 
     def _depart(self, ip: int, target: int, waiting: dict[int, State]) -> None:
         """The state goes on at a target of a jump too."""
@@ -361,9 +361,8 @@ class _Walk:
     def _call(self, ip: int, fact: Fact) -> None:
         state = self.state
         brings = self._brings(ip, fact)
-        addresses = state.handed()
         if brings.outputs:
-            self.flow.structures |= addresses
+            self.flow.structures |= state.handed()
             lent = [v.place for v in map(state.values.get, ARGUMENTS) if isinstance(v, Frame)]
             state.slots |= {(base, at + i) for base, at in lent for i in _FILLED}
         for place in [p for p in state.values if isinstance(p, tuple)] if self.leased else ():
@@ -381,7 +380,8 @@ class _Walk:
 
     def _compute(self, ip: int, fact: Fact) -> None:
         state = self.state
-        marked = bool(self._told_by(fact) & state.marked) or (fact.reads_flags and state.flags)
+        told = self._told_by(fact) & state.marked
+        marked = bool(told) or (fact.reads_flags and state.flags)
         if state.addresses and fact.reads_flags and any(r & fact.read for r in state.addresses):
             marked = False  # a conditional move that chooses between two tables hands out a pointer, no knowledge
         pointee = 0
@@ -406,7 +406,7 @@ class _Walk:
             state.compared = self._compared(ip, fact) if marked else ()
         if fact.written:
             source = self._where(ip + fact.size, fact.loads[0]) if marked and fact.moves and fact.loads else None
-            members = self._are_members(fact) if marked else 0
+            members = self._members(fact, told) if marked else 0
             state.mark(fact.written, marked)
             state.members |= members
             if marked:
@@ -431,9 +431,8 @@ class _Walk:
         bases = sum({m.base for m in fact.loads if not m.index})
         return fact.read & ~(fact.pointers & bases & (self.state.members | sum(self.state.addresses)))
 
-    def _are_members(self, fact: Fact) -> int:
-        """The written registers, where all knowledge in them comes from words read through a pointer, now or before."""
-        told = self._told_by(fact) & self.state.marked
+    def _members(self, fact: Fact, told: int) -> int:
+        """The written registers, where all knowledge `told` comes from words read through a pointer, now or before."""
         through = fact.pointers if any(memory.size == _POINTER for memory in fact.loads) else 0
         return fact.written if told and not told & ~(self.state.members | through) else 0
 
@@ -549,7 +548,7 @@ class _Walk:
         (memory,) = fact.loads
         known = self._addresses(ip + fact.size, memory) if fact.written else None
         told = fact.read & self.state.marked
-        members = fact.written if told and not told & ~self.state.members else 0
+        members = self._members(fact, told)
         self.state.mark(fact.written, bool(told))
         self.state.members |= members
         if fact.written and (memory.relative or (not memory.base and not memory.index)):
@@ -603,7 +602,6 @@ def follow(code: Code, context: Context, given: Given, tells: bool) -> Flow:
     walk = _Walk(code, context, given)
     walk.run()
     flow = walk.flow
-    flow.tests = len(walk.tests)
     if walk.tests:
         changed = {where & ~3 for _, where, _ in walk.written}
         alike = [ips for key, ips in walk.alike.items() if len(ips) > 1 and key[0] & ~3 not in changed]
