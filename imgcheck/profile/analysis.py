@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 
+from imgcheck.binaries.gpu.payloads import Payloads
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.tar import Body
@@ -115,10 +116,15 @@ class Analysis:
 
     def _fill(self, memory: Memory, head: bytes, content: Content) -> str:
         digest = hashlib.sha256()
+        payloads = Payloads(memory.size, memory.read)
         piece = memoryview(head)
         while len(piece):
             digest.update(piece)
-            memory.write(piece)
+            for part, wanted in payloads.parts(piece):
+                if wanted:
+                    memory.write(part)
+                else:
+                    memory.skip(len(part))
             piece = content.piece() if isinstance(content, Body) else self._buffer[: content.readinto(self._buffer)]
         return digest.hexdigest()
 

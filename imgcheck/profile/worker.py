@@ -64,6 +64,7 @@ class Memory:
     """
 
     def __init__(self, size: int) -> None:
+        self.size = size
         self.places = [(0, size)]
         """Offset and size of each file in it."""
         try:
@@ -93,6 +94,13 @@ class Memory:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
             raise MemoryError(error.strerror) from error
+
+    def skip(self, size: int) -> None:
+        """Leave the next bytes out: they read as zeros, and take no memory until somebody reads them."""
+        os.lseek(self._fd, size, os.SEEK_CUR)
+
+    def read(self, size: int, offset: int) -> bytes:
+        return os.pread(self._fd, size, offset)
 
     def fileno(self) -> int:
         return self._fd

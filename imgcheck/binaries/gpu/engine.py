@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from imgcheck.binaries.elf import MAGIC, SHT_NOBITS, Elf
 from imgcheck.binaries.gpu import archive, cubin, fatbin, hip, runtime, strings, unpack
+from imgcheck.binaries.gpu.payloads import WHOLE
 from imgcheck.documents.facts import GpuCode, GpuModule
 from imgcheck.errors import ElfError
 from imgcheck.versions import parse
@@ -178,7 +179,7 @@ def _toolkit(pairs: list[tuple[memoryview, fatbin.Container]]) -> str:
 def _noted_toolkit(sample: list[tuple[memoryview, fatbin.Entry]]) -> str:
     """Toolkit in the notes of the smallest whole cubin whose header does not tell it (CUDA 12.8 and later)."""
     for area, entry in sorted(sample, key=lambda pair: pair[1].unpacked)[:4]:
-        if entry.unpacked > _WHOLE_LIMIT:
+        if entry.size > WHOLE or entry.unpacked > _UNPACKED_LIMIT:
             continue
         image = _elf(memoryview(unpack.image(area, entry, entry.unpacked)))
         version = cubin.toolkit(image) if image else ""
@@ -187,7 +188,7 @@ def _noted_toolkit(sample: list[tuple[memoryview, fatbin.Entry]]) -> str:
     return ""
 
 
-_WHOLE_LIMIT = 1 << 22
+_UNPACKED_LIMIT = 1 << 22
 
 
 def merge(parts: Iterable[GpuCode | None]) -> GpuCode | None:

@@ -24,9 +24,10 @@ PTX, CUBIN, LTO, RELOCATABLE_PTX, TILE, CONCATENATED = 0x1, 0x2, 0x8, 0x40, 0x80
 LZ4_FLAG, ZSTD_FLAG = 0x2000, 0x8000
 _EXACT_FLAG, _FAMILY_FLAG = 0x100000, 0x200000
 
-_CONTAINER = struct.Struct("<IHHQ")
-_ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
-_ENTRY_LIMIT = 1 << 20
+CONTAINER = struct.Struct("<IHHQ")
+ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
+HEADER_LIMIT = 1 << 20
+"""Of a file, of containers and entries together: no real one has as many."""
 _CHUNK = 1 << 22
 _HELD = 256
 """Headers read between two releases of pages: some 16 MB."""
@@ -66,34 +67,34 @@ def containers(area: memoryview) -> Iterator[Container]:
     """The containers of a fatbin section or file, in order.
 
     What does not parse ends its container; the walk goes on at the next magic. Raises ElfError where there are more
-    than a million entries, which no real file has.
+    than a million headers, which no real file has.
     """
-    at, left, held = 0, _ENTRY_LIMIT, 0
+    at, left, held = 0, HEADER_LIMIT, 0
     while (at := _next_magic(area, at)) >= 0:
-        if at + _CONTAINER.size > len(area):
+        if at + CONTAINER.size > len(area):
             return
-        _, version, header_size, size = _CONTAINER.unpack_from(area, at)
-        if version != 1 or header_size < _CONTAINER.size:
+        _, version, header_size, size = CONTAINER.unpack_from(area, at)
+        if version != 1 or header_size < CONTAINER.size:
             at += 8
             continue
         begin, end = at + header_size, min(at + header_size + size, len(area))
         entries = tuple(_entries(area, begin, end, left))
-        left -= len(entries)
+        left -= len(entries) + 1
         held += len(entries) + 1
         if held >= _HELD:
             release(area)
             held = 0
         if left <= 0:
-            raise ElfError("absurd fatbin: more than a million entries")
+            raise ElfError("absurd fatbin: more than a million headers")
         yield Container(at, entries)
         at = max(end + 7 & ~7, at + 16)
 
 
 def _entries(area: memoryview, at: int, end: int, limit: int) -> Iterator[Entry]:
-    while at + _ENTRY.size <= end and limit > 0:
-        fields = _ENTRY.unpack_from(area, at)
+    while at + ENTRY.size <= end and limit > 0:
+        fields = ENTRY.unpack_from(area, at)
         kind, header_size, size = fields[0], fields[2], fields[3]
-        if header_size < _ENTRY.size or at + header_size + size > end:
+        if header_size < ENTRY.size or at + header_size + size > end:
             return
         if kind == CONCATENATED:
             inner = tuple(_concatenated(area, at, at + header_size, limit))
@@ -122,24 +123,24 @@ def _entry(fields: tuple[int, ...], payload: int) -> Entry:
 def _concatenated(area: memoryview, at: int, end: int, limit: int) -> Iterator[Entry]:
     # nvcc --concat (13.5): u32 count, u32 total, then a plain entry header for each image; all images share one
     # packed payload, so their own bytes cannot be read without unpacking it.
-    if at + _ENTRY.size + 8 > end:
+    if at + ENTRY.size + 8 > end:
         return
     count = int.from_bytes(area[at + 64 : at + 68], "little")
     sub = at + 72
     for _ in range(min(count, limit)):
-        if sub + _ENTRY.size > end:
+        if sub + ENTRY.size > end:
             return
-        fields = _ENTRY.unpack_from(area, sub)
+        fields = ENTRY.unpack_from(area, sub)
         yield _entry((*fields[:4], 0, *fields[5:]), end)
         sub += _inner_size(area, sub, fields[5])
 
 
 def _inner_size(area: memoryview, at: int, options: int) -> int:
     """Bytes of an inner header with its options, whose offset counts from the header; a zero byte ends them."""
-    if not options or at + _ENTRY.size + 8 > len(area):
-        return _ENTRY.size
-    offset, length = struct.unpack_from("<II", area, at + _ENTRY.size)
-    return max(offset + length + 8 & ~7, _ENTRY.size)
+    if not options or at + ENTRY.size + 8 > len(area):
+        return ENTRY.size
+    offset, length = struct.unpack_from("<II", area, at + ENTRY.size)
+    return max(offset + length + 8 & ~7, ENTRY.size)
 
 
 def _next_magic(area: memoryview, at: int) -> int:
