@@ -3,6 +3,7 @@
 import random
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ def held(data: bytes, cuts: Sequence[int] | None = None) -> tuple[bytes, int]:
     payloads = Payloads(len(data), lambda size, offset: bytes(memory[offset : offset + size]))
     cuts = range(0, len(data), 1000) if cuts is None else cuts
     bounds = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
-    for first, last in zip(bounds, bounds[1:], strict=False):
+    for first, last in pairwise(bounds):
         for part, wanted in payloads.parts(memoryview(data)[first:last]):
             if wanted:
                 memory[at : at + len(part)] = part

@@ -52,7 +52,7 @@ class Payloads:
         self._left = HEADER_LIMIT
 
     def parts(self, piece: memoryview) -> Iterator[tuple[memoryview, bool]]:
-        """What comes next, in parts, and whether each is to be kept; that is to be done before the next is asked for."""
+        """What comes next, in parts, and whether each is to be kept, which is done before the next is asked for."""
         while len(piece):
             first = self._at
             wanted = first not in self._unread

@@ -29,6 +29,10 @@ _FUNCTION_ENDS = (0x00, 0x90, 0xC3, 0xCC, 0xF4, 0x0B, 0xD6)
 """Last bytes of padding, RET, INT3, HLT, UD2 on x86; of RET and zeros on AArch64."""
 _PADDING = 1 << 12
 """Bytes between two sections of code that linkers leave out for alignment."""
+_ALIGNMENT = 16
+"""Of functions, as compilers and assembly have it."""
+_SPARSE = 64
+"""A sort of one number costs about as much as a look at so many marks."""
 _ASSEMBLY_GAP = 24
 """Code of at least this many bytes between two unwind entries is taken for a function of its own: hand-written."""
 
@@ -109,12 +113,30 @@ def _last_before(starts: np.ndarray, addresses: np.ndarray) -> np.ndarray:
     return np.repeat(np.arange(-1, len(starts)), np.diff(bounds, prepend=0, append=len(addresses)))
 
 
-def distinct(values: np.ndarray) -> np.ndarray:
-    """The sorted distinct values; numpy's own unique hashes integers, which costs many times a sort of small arrays."""
-    ordered = np.sort(values)
+def distinct(values: np.ndarray, in_runs: bool = False) -> np.ndarray:
+    """The sorted distinct values; numpy's own unique hashes integers, which costs many times a sort of small arrays.
+
+    `in_runs` tells that they are few sorted runs, which the stable sort merges.
+    """
+    ordered = np.sort(values, kind="stable" if in_runs else None)
     first = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
+
+
+def numbers(values: np.ndarray, count: int) -> np.ndarray:
+    """The sorted distinct ones of `values` from 0 to `count` - 1; -1 may stand among them."""
+    if len(values) < count // _SPARSE:
+        return distinct(values[values >= 0])
+    marks = np.zeros(count + 1, bool)
+    marks[values] = True
+    return np.flatnonzero(marks[:-1])
+
+
+def _blocks(addresses: np.ndarray, span: Area, base: int) -> np.ndarray:
+    """Of those addresses in the span that are aligned as functions are, the numbers, counted from `base`."""
+    wanted = (addresses & (_ALIGNMENT - 1) == 0) & (addresses >= span.address) & (addresses < span.end)
+    return (addresses[wanted] - base) // _ALIGNMENT
 
 
 def _clipped(values: np.ndarray) -> np.ndarray:
@@ -312,10 +334,11 @@ class Layout:
         symbols = self.code_symbols
         gaps = unwind_end[:-1][unwind_start[1:] - unwind_end[:-1] >= _ASSEMBLY_GAP] if len(unwind_end) else unwind_end
         areas = np.array([area.address for area in self.areas], np.int64)
-        padded = -(-gaps // 16) * 16
+        padded = -(-gaps // _ALIGNMENT) * _ALIGNMENT
         # A size of 0 on an untyped symbol marks a label inside a function; typed ones are functions.
         named = symbols.value[(symbols.type != _STT_NOTYPE) | (symbols.size > 0) | (symbols.bind == 1)]
-        start = distinct(np.concatenate([unwind_start, named, padded, areas, self._uncovered(), self.certain]))
+        parts = [unwind_start, named, padded, areas, self._uncovered(), self.certain]
+        start = distinct(np.concatenate(parts), in_runs=True)
         start = start[self.in_code(start)]
         limits = np.array(sorted([area.address for area in self.areas] + [area.end for area in self.areas]), np.int64)
         end = np.append(start[1:], _ADDRESS_LIMIT)
@@ -340,21 +363,36 @@ class Layout:
 
     def _uncovered(self) -> np.ndarray:
         """Aligned targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""
-        called, pointed = self._outside_unwind(self.called), self._outside_unwind(self.pointers.target)
-        once, twice = distinct(called), np.sort(called)
-        # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
-        once = once[np.isin(self.bytes_before(once), _FUNCTION_ENDS)]
-        twice = twice[:-1][twice[1:] == twice[:-1]]
-        return distinct(np.concatenate([once, twice, pointed[self.in_code(pointed)]]))
+        return np.concatenate([np.empty(0, np.int64), *(self._uncovered_in(span) for span in self.spans)])
 
-    def _outside_unwind(self, target: np.ndarray) -> np.ndarray:
-        """Those of addresses that are aligned as functions are and lie in no unwind entry."""
-        start, end = self.unwind
-        target = target[target & 15 == 0]
-        if not len(start):
-            return target
-        index = np.searchsorted(start, target, side="right") - 1
-        return target[(index < 0) | (target >= end[np.maximum(index, 0)])]
+    def _uncovered_in(self, span: Area) -> np.ndarray:
+        base = span.address & -_ALIGNMENT
+        covered = self._covered(span, base)
+        called, pointed = (_blocks(addresses, span, base) for addresses in (self.called, self.pointers.target))
+        called = called[~covered[called]]
+        number = np.arange(len(called), dtype=np.int32)
+        last = np.zeros(len(covered), np.int32)
+        last[called] = number
+        repeated = called[last[called] != number]
+        # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
+        confirmed = called[np.isin(self.bytes_before(called * _ALIGNMENT + base), _FUNCTION_ENDS)]
+        marks = np.zeros(len(covered), bool)
+        marks[confirmed] = marks[repeated] = marks[pointed[~covered[pointed]]] = True
+        return np.flatnonzero(marks) * _ALIGNMENT + base
+
+    def _covered(self, span: Area, base: int) -> np.ndarray:
+        """For each aligned address from `base` to the end of the span whether it lies in an unwind entry."""
+        starts, ends = self.unwind
+        inside = slice(*np.searchsorted(starts, [span.address, span.end]))
+        count = -(-(span.end - base) // _ALIGNMENT)
+        first = np.minimum(-((base - starts[inside]) // _ALIGNMENT), count)
+        # Where entries overlap, the later one covers what the earlier has left.
+        behind = np.maximum.accumulate(np.minimum(-((base - ends[inside]) // _ALIGNMENT), count))
+        first = np.maximum(first, np.append(0, behind[:-1])[: len(first)])
+        behind = np.maximum(first, behind)
+        lengths = np.append(np.diff(np.column_stack([first, behind]).ravel(), prepend=0), count - behind[-1:])
+        runs = np.arange(len(lengths)) % 2 == 1
+        return np.repeat(runs, lengths) if len(first) else np.zeros(count, bool)
 
     @cached_property
     def unwind(self) -> tuple[np.ndarray, np.ndarray]:

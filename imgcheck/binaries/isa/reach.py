@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import Functions, Layout, distinct
+from imgcheck.binaries.isa.layout import Functions, Layout, numbers
 
 _LONGEST_PATH = 12
 
@@ -36,7 +36,7 @@ def reach(edges: Edges, roots: np.ndarray, over: np.ndarray | None = None) -> tu
     `over` says which edges count, if not all.
     """
     seen, parent = np.zeros(edges.count, bool), np.full(edges.count, -1, np.int32)
-    frontier = distinct(roots[roots >= 0])
+    frontier = numbers(roots, edges.count)
     seen[frontier] = True
     while len(frontier):
         start = edges.first[frontier]
@@ -51,7 +51,7 @@ def reach(edges: Edges, roots: np.ndarray, over: np.ndarray | None = None) -> tu
         target, source = target[new], source[new]
         parent[target] = source
         seen[target] = True
-        frontier = distinct(target)
+        frontier = numbers(target, edges.count)
     return seen, parent
 
 

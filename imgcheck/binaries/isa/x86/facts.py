@@ -26,6 +26,8 @@ _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CAL
 _MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: CPUID, iced.Mnemonic.XGETBV: XGETBV}
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _M = iced.Mnemonic
+_MOV, _PUSH, _SBB, _SUB, _XCHG, _XOR = _M.MOV, _M.PUSH, _M.SBB, _M.SUB, _M.XCHG, _M.XOR
+_register_size, _memory_size = iced.RegisterExt.size, iced.MemorySizeExt.size
 _OPERATIONS = {
     _M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.AND, _M.OR, _M.XOR, _M.NOT, _M.SHL, _M.SHR, _M.SAR, _M.ANDN,
     _M.ADD, _M.SUB, _M.INC, _M.DEC, _M.TEST, _M.CMP, _M.BT, _M.BTS, _M.BTR, _M.SBB,
@@ -163,7 +165,6 @@ class Code(msgspec.Struct, frozen=True):
     targets: dict[int, int]
     controls: list[int]
     """Those from BRANCH on, by number."""
-    writes: Writes
     loops: dict[int, range]
     """Addresses that later code jumps back to -> the instructions from there up to that code, by number."""
     exits: set[int]
@@ -171,11 +172,17 @@ class Code(msgspec.Struct, frozen=True):
     known: dict[range, Writes]
     """What `written` has told."""
 
+    @property
+    def writes(self) -> Writes:
+        """What any of the instructions writes to."""
+        return self.written(range(len(self.ips)))
+
     def written(self, loop: range) -> Writes:
         """What the instructions of a loop write to; of a long one all that its function writes to."""
-        if loop not in self.known:
-            self.known[loop] = _writes(self.ips, self.facts, loop) if len(loop) <= _LONGEST_LOOP else self.writes
-        return self.known[loop]
+        numbers = loop if len(loop) <= _LONGEST_LOOP else range(len(self.ips))
+        if numbers not in self.known:
+            self.known[numbers] = _writes(self.ips, self.facts, numbers)
+        return self.known[numbers]
 
     def inside(self, address: int) -> bool:
         """Whether the address lies within the function."""
@@ -197,7 +204,7 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     while at < len(code):
         at = _read(found, code, at, start, bits)
     _redirect_queries(found.facts)
-    return Code(*found, _writes(found.ips, found.facts, range(len(found.ips))), *_loops(found), {})
+    return Code(*found, *_loops(found), {})
 
 
 class _Reading(NamedTuple):
@@ -261,32 +268,41 @@ def _writes(ips: list[int], facts: list[Fact], numbers: range) -> Writes:
 def _read(found: _Reading, code: bytes, at: int, start: int, bits: int) -> int:
     """Append the instructions from `at` on up to one that is none; where to go on."""
     known = _cache[bits]
+    ips, facts, targets, controls = found
     for size in map(len, iced.Decoder(bits, code[at:])):  # one by one: what follows may have to be read again
-        encoding = code[at : at + size]
-        # One that the end of the code cuts short is no instruction, and must not pass for the whole one or the reverse.
-        key: bytes | int = encoding
-        if _DIRECT.get(encoding[0]) == size:
-            key = encoding[0]
-        elif size == _CONDITIONAL_SIZE and encoding[0] == 0x0F and encoding[1:2] in _CONDITIONAL:
-            key = encoding[0] << 8 | encoding[1]
-        fact = known.get(key)
-        if fact is None:
-            instruction = next(iter(iced.Decoder(bits, encoding, ip=start + at)))
-            fact = _fact(instruction)
-            if instruction.memory_base != _R.EIP:  # an address that is cut short, which no distance describes
-                known[key] = fact
         ip = start + at
-        found.ips.append(ip)
-        found.facts.append(fact)
-        if fact.kind >= BRANCH:
-            found.controls.append(len(found.ips) - 1)
+        encoding = code[at : at + size]
+        fact = known.get(encoding) or _known(encoding, ip, bits)
+        ips.append(ip)
+        facts.append(fact)
         if fact.invalid:
             return at + max(own_length(code[at : at + 16], bits), 1)
         at += size
-        if fact.direct:
-            distance = int.from_bytes(encoding[-fact.direct :], "little", signed=True)
-            found.targets[ip] = (start + at + distance) & _ADDRESSES[bits]
+        if fact.kind >= CALL:
+            if fact.kind >= BRANCH:
+                controls.append(len(ips) - 1)
+            if fact.direct:
+                distance = int.from_bytes(encoding[-fact.direct :], "little", signed=True)
+                targets[ip] = (start + at + distance) & _ADDRESSES[bits]
     return at
+
+
+def _known(encoding: bytes, ip: int, bits: int) -> Fact:
+    """The fact of an instruction at `ip`, remembered by its encoding, or where it has a distance by its opcode."""
+    known = _cache[bits]
+    # One that the end of the code cuts short is no instruction, and must not pass for the whole one or the reverse.
+    key: bytes | int = encoding
+    if _DIRECT.get(encoding[0]) == len(encoding):
+        key = encoding[0]
+    elif len(encoding) == _CONDITIONAL_SIZE and encoding[0] == 0x0F and encoding[1:2] in _CONDITIONAL:
+        key = encoding[0] << 8 | encoding[1]
+    fact = known.get(key)
+    if fact is None:
+        instruction = next(iter(iced.Decoder(bits, encoding, ip=ip)))
+        fact = _fact(instruction)
+        if instruction.memory_base != _R.EIP:  # an address that is cut short, which no distance describes
+            known[key] = fact
+    return fact
 
 
 def _fact(ins: iced.Instruction) -> Fact:
@@ -297,33 +313,35 @@ def _fact(ins: iced.Instruction) -> Fact:
         read |= bit if access in _READS else 0
         written |= bit if access in _WRITES else 0
     written &= ~STACK
-    mnemonic = ins.mnemonic
-    kind = SWAP if _swaps(ins) else _MNEMONICS.get(mnemonic, _KINDS.get(ins.flow_control, COMPUTE))
+    mnemonic, condition = ins.mnemonic, ins.condition_code
+    kind = _MNEMONICS.get(mnemonic, _KINDS.get(ins.flow_control, COMPUTE))
+    if mnemonic == _XCHG and _swaps(ins):
+        kind = SWAP
     memory = [(used.access, _memory(ins, used)) for used in info.used_memory() if used.segment not in _THREAD]
-    loads = tuple(m for access, m in memory if access in _READS)
-    mov = mnemonic == iced.Mnemonic.MOV
-    copies = mov and written != 0 and written & (written - 1) == 0
-    names_address = copies and ins.op1_kind in _ADDRESS_IMMEDIATES
+    loads = tuple([m for access, m in memory if access in _READS]) if memory else ()
+    moves = mnemonic == _MOV
+    source = ins.op1_kind if moves and written and written & (written - 1) == 0 else -1
+    writes_flags = ins.rflags_modified != 0
     return Fact(
         kind=kind,
         size=len(ins),
         read=read,
         written=written,
         loads=(_address_taken(ins),) if kind == LEA else loads,
-        stores=tuple(m for access, m in memory if access in _WRITES),
+        stores=tuple([m for access, m in memory if access in _WRITES]) if memory else (),
         reads_flags=ins.rflags_read != 0,
-        writes_flags=ins.rflags_modified != 0,
-        moves=mov,
-        source=_BITS[ins.op1_register] if copies and ins.op1_kind == iced.OpKind.REGISTER else 0,
+        writes_flags=writes_flags,
+        moves=moves,
+        source=_BITS[ins.op1_register] if source == _REGISTER else 0,
         pointers=_pointers(ins, info, [m for _, m in memory]) if memory else 0,
-        moves_stack=mnemonic == iced.Mnemonic.PUSH or (mnemonic == iced.Mnemonic.SUB and ins.op0_register == _R.RSP),
-        direct=_distance_bytes(ins),
-        plain=kind == COMPUTE and not memory and not names_address,
+        moves_stack=mnemonic == _PUSH or (mnemonic == _SUB and ins.op0_register == _R.RSP),
+        direct=_distance_bytes(ins) if kind >= CALL else 0,
+        plain=kind == COMPUTE and not memory and source not in _ADDRESS_IMMEDIATES,
         invalid=ins.is_invalid,
-        comparison=_comparison(ins) if ins.rflags_modified and not written and len(memory) < 2 else (),
-        condition=ins.condition_code - 1,
-        operation=_operation(ins) if mnemonic in _OPERATIONS or ins.condition_code else None,
-        brings=_NOUGHT if mnemonic == _M.XOR and ins.op0_register and ins.op0_register == ins.op1_register else None,
+        comparison=_comparison(ins) if writes_flags and not written and len(memory) < 2 else (),
+        condition=condition - 1,
+        operation=_operation(ins, mnemonic) if mnemonic in _OPERATIONS or condition else None,
+        brings=_NOUGHT if mnemonic == _XOR and ins.op0_register and ins.op0_register == ins.op1_register else None,
     )
 
 
@@ -339,28 +357,31 @@ def _pointers(ins: iced.Instruction, info: iced.InstructionInfo, memory: list[Me
 
 
 def _swaps(ins: iced.Instruction) -> bool:
+    """Whether XCHG exchanges two whole registers."""
     registers = ins.op0_register, ins.op1_register
-    return ins.mnemonic == _M.XCHG and all(r and iced.RegisterExt.size(r) >= 4 for r in registers)
+    return all(r and _register_size(r) >= 4 for r in registers)
 
 
-def _operation(ins: iced.Instruction) -> Operation | None:
+def _operation(ins: iced.Instruction, mnemonic: int) -> Operation | None:
     """None where a part of a register other than its low end is a source, or the flags choose a target."""
-    kinds = [ins.op_kind(k) for k in range(ins.op_count)]
-    registers = [ins.op_register(k) if kind == _REGISTER else 0 for k, kind in enumerate(kinds)]
-    if not kinds or not _HIGH.isdisjoint(registers[1:]) or ins.is_jcc_short_or_near:
+    count = ins.op_count
+    if not count or ins.is_jcc_short_or_near:
         return None
-    numbers = [ins.immediate(k) for k, kind in enumerate(kinds) if kind in _IMMEDIATES]
-    sizes = [8 * (iced.RegisterExt.size(r) or iced.MemorySizeExt.size(ins.memory_size)) for r in registers]
-    bits = [_BITS[register] for register in registers] + [0, 0]
+    kinds = [ins.op_kind(k) for k in range(count)]
+    registers = [ins.op_register(k) if kind == _REGISTER else 0 for k, kind in enumerate(kinds)]
+    if not _HIGH.isdisjoint(registers[1:]):
+        return None
+    sizes = [8 * (_register_size(r) if r else _memory_size(ins.memory_size)) for r in registers[:2]]
+    last = count - 1
     return Operation(
-        ins.mnemonic,
+        mnemonic,
         sizes[0],
-        bits[0],
-        bits[1],
-        numbers[0] if numbers else None,
-        bits[2],
-        sizes[1] if sizes[1:] else 0,
-        ins.mnemonic == _M.SBB,
+        _BITS[registers[0]],
+        _BITS[registers[1]] if last else 0,
+        ins.immediate(last) if kinds[last] in _IMMEDIATES else None,
+        _BITS[registers[2]] if last > 1 else 0,
+        sizes[1] if last else 0,
+        mnemonic == _SBB,
         registers[0] in _HIGH,
     )
 
@@ -368,7 +389,7 @@ def _operation(ins: iced.Instruction) -> Operation | None:
 def _comparison(ins: iced.Instruction) -> tuple[int, ...]:
     if ins.op_count != 2 or ins.mnemonic not in _COMPARISONS:
         return ()
-    constant = ins.immediate(1) if ins.op1_kind not in (iced.OpKind.REGISTER, iced.OpKind.MEMORY) else 0
+    constant = ins.immediate(1) if ins.op1_kind not in (_REGISTER, iced.OpKind.MEMORY) else 0
     return ins.code, ins.op0_register, ins.op1_register, constant
 
 
@@ -388,7 +409,7 @@ def _memory(ins: iced.Instruction, used: iced.UsedMemory) -> Memory:
         _BITS[used.index],
         used.scale,
         ins.ip_rel_memory_address - ins.next_ip if relative else _signed(used.displacement),
-        max(iced.MemorySizeExt.size(used.memory_size), 1),
+        max(_memory_size(used.memory_size), 1),
     )
 
 

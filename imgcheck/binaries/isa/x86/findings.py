@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from imgcheck.binaries.isa import queries
-from imgcheck.binaries.isa.layout import Layout, distinct
+from imgcheck.binaries.isa.layout import Layout, distinct, numbers
 from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, UNTOLD, Condition, both, either, implied, shielded
@@ -102,7 +102,7 @@ class Findings:
     def _vector_candidates(self) -> np.ndarray:
         wanted = self.table.holding(*VECTOR, *BASELINE)[self.candidates.set]
         held = self.candidate_function[wanted]
-        return distinct(held[held >= 0])
+        return numbers(held, len(self.functions))
 
     @property
     def vector_functions(self) -> int:
@@ -115,7 +115,7 @@ class Findings:
         """Not every function with a candidate of interest can be decoded."""
         size = self.functions.end - self.functions.start
         held = self.candidate_function[self.interesting[self.candidates.set]]
-        cost = int(size[distinct(held[held >= 0])].sum())
+        cost = int(size[numbers(held, len(self.functions))].sum())
         return cost > self._budget
 
     @property
@@ -126,8 +126,8 @@ class Findings:
         held = self.candidate_function
         wanted = np.flatnonzero(self.interesting[self.candidates.set] & (held >= 0))
         count = max(len(self.functions), 1)
-        pairs = distinct(self.candidates.set[wanted].astype(np.int64) * count + held[wanted])
-        number, holders = pairs // count, pairs % count
+        pairs = self.candidates.set[wanted].astype(np.int64) * count + held[wanted]
+        number, holders = np.divmod(numbers(pairs, len(self.table.sets) * count), count)
         return sorted(np.split(holders, np.flatnonzero(number[1:] != number[:-1]) + 1), key=len)
 
     @cached_property

@@ -175,6 +175,7 @@ class _Walk:
         self.code, self.context, self.flow = code, context, Flow()
         self.state = State(given.knowledge | sum(given.pointers), set(), dict(given.pointers))
         self.leased: set[tuple[int, int]] = set()
+        """Words on the stack that a callee may fill, as their address was taken."""
         self.tests: dict[int, Labels] = {}
         self.alike: dict[tuple, list[int]] = {}
         """What is compared -> the tests of it."""
@@ -365,9 +366,8 @@ class _Walk:
             self.flow.structures |= state.handed()
             lent = [v.place for v in map(state.values.get, ARGUMENTS) if isinstance(v, Frame)]
             state.slots |= {(base, at + i) for base, at in lent for i in _FILLED}
-        for place in [p for p in state.values if isinstance(p, tuple)] if self.leased else ():
-            if any((place[0], place[1] - i) in self.leased for i in _FILLED):
-                del state.values[place]
+        for place in self.leased & state.values.keys():
+            del state.values[place]
         if brings.stack:
             state.slots |= {(RSP, 8 * i) for i in range(_STACK_RESULTS)}
         if fact.kind == INDIRECT_CALL:
@@ -558,7 +558,7 @@ class _Walk:
             if self.context.holds(address):
                 self.state.marked |= fact.written
         elif memory.base & STACK and not memory.index:
-            self.leased.add((memory.base, memory.displacement))
+            self.leased |= {(memory.base, memory.displacement + i) for i in _FILLED}
             self.state.values[fact.written] = Frame((memory.base, memory.displacement))
         elif known is not None:
             self.state.values[fact.written] = known

@@ -148,7 +148,7 @@ class Graph:
         """Calls and tail calls between functions of this file, those through the PLT to its own functions included."""
         plt_site, plt_target, _ = self._through_slots
         site, target = self._branches
-        direct = np.flatnonzero(self._branch_stub < 0)
+        direct = self._branch_stub < 0
         site, target = site[direct], target[direct]
         for done in ("_branches", "_branch_stub"):  # half as large as the code, and not wanted again
             self.__dict__.pop(done, None)

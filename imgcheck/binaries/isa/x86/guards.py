@@ -13,7 +13,7 @@ from weakref import proxy
 import numpy as np
 
 from imgcheck.binaries.elf import PT_LOAD
-from imgcheck.binaries.isa.layout import distinct
+from imgcheck.binaries.isa.layout import numbers
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.blocks import Guarded, merged
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded
@@ -389,7 +389,7 @@ class Spread:
         tells[list(tellers)] = True
         returns[list(tellers - self.outputs - self.stacked)] = True
         calls = self._calls
-        callers = set(distinct(calls.source[(tells & ~returns)[calls.target]]).tolist())
+        callers = set(numbers(calls.source[(tells & ~returns)[calls.target]], calls.count).tolist())
         returns &= np.bincount(calls.target, minlength=len(returns)) <= _READERS
         doubtful = np.flatnonzero(returns[calls.target])
         looked_at = doubtful[:_LOOKS]
@@ -426,6 +426,5 @@ class Spread:
             near |= variables[index] == word
         pointers = self.found.layout.pointers
         near |= np.isin(target, pointers.slot[np.isin(pointers.target & ~3, variables)])
-        readers = distinct(self.functions.holding(site[near]))
-        readers = readers[readers >= 0]
+        readers = numbers(self.functions.holding(site[near]), len(self.functions))
         return set(readers.tolist()) if len(readers) <= _READERS else set()

@@ -7,7 +7,7 @@ Where none does, and nothing asks the CPU either, there is nothing to judge. Oth
 import numpy as np
 
 from imgcheck.binaries.isa import queries
-from imgcheck.binaries.isa.layout import Layout, distinct
+from imgcheck.binaries.isa.layout import Layout, numbers
 from imgcheck.binaries.isa.x86.decode import confirm
 from imgcheck.binaries.isa.x86.encodings import BASELINE, Encodings
 from imgcheck.binaries.isa.x86.screen import Candidates
@@ -37,7 +37,7 @@ def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | Non
         confirmed = confirm(layout, candidates.take(inside), functions, np.flatnonzero(chosen), 64, table)
         if not table.holding(*BASELINE)[confirmed.set].all():
             return None
-        vector_functions += len(distinct(functions.holding(confirmed.address)))
+        vector_functions += len(numbers(functions.holding(confirmed.address), len(functions)))
     return Isa(
         uses=(),
         baseline="x86-64",
