@@ -5,6 +5,7 @@ needs 32 matching bits in data or in an operand. `mod=00 rm=101` operands are re
 64-bit code; taken without an immediate they name the address that `lea` takes or `mov` reads.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import iced_x86 as iced
@@ -14,7 +15,7 @@ from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.decode import bytes_at, instructions
-from imgcheck.binaries.isa.x86.screen import find_bytes
+from imgcheck.binaries.isa.x86.screen import CHUNK, find_bytes
 
 LEA = 0x8D
 _CALL, _JUMP, _INT3 = 0xE8, 0xE9, 0xCC
@@ -23,6 +24,8 @@ _START_BYTES = 64
 _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
 _PIECE = 1 << 17
 """Addresses looked up at a time: what is worked out for each on the way stays small."""
+_OPERAND = 6
+"""Bytes of a jump or of what stands before and in an operand."""
 _STUB_REACH = 12
 """A PLT stub jumps through its slot within this many bytes: ENDBR64 (4), BND (1), FF 25."""
 
@@ -57,28 +60,18 @@ class Graph:
     @cached_property
     def _branches(self) -> tuple[np.ndarray, np.ndarray]:
         """Sites and targets of everything that looks like a near call or jump with a target in code."""
-        sites, targets = [], []
         first = min((area.address for area in self.layout.spans), default=0)
         last = max((area.end for area in self.layout.spans), default=0)
+        sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for area in self.layout.spans:
-            for at, size in self._branch_bytes(area):
-                if len(at):
-                    target = _word(area.data, at + size) + (at + (size + 4 + area.address))
-                    inside = (target >= first) & (target < last)
-                    sites.append(at[inside] + area.address)
-                    targets.append(target[inside])
-        if not sites:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
+            for offset, data in _pieces(area.data):
+                site, distance = _branches_in(data)
+                site += area.address + offset
+                target = site + distance
+                inside = (target >= first) & (target < last)
+                sites.append(site[inside])
+                targets.append(target[inside])
         return np.concatenate(sites), np.concatenate(targets)
-
-    def _branch_bytes(self, area: Area) -> list[tuple[np.ndarray, int]]:
-        data = area.data
-        limit = len(data) - 6
-        calls = find_bytes(data, 0xFE, 0xE8)
-        escapes = find_bytes(data, 0xFF, 0x0F)
-        escapes = escapes[escapes < limit]
-        conditional = escapes[(data[escapes + 1] & 0xF0) == 0x80]
-        return [(calls[calls < limit], 1), (conditional, 2)]
 
     @cached_property
     def references(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -88,23 +81,25 @@ class Graph:
 
         The target is right for instructions without an immediate. The kind is the byte before the ModRM byte.
         """
-        sites, targets, kinds = [], [], []
+        sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        kinds = [np.empty(0, np.uint8)]
         for area in self.layout.spans:
-            at = find_bytes(area.data, 0xC7, 0x05)
-            at = at[(at < len(area.data) - 5) & (at > 0)]
-            target = _word(area.data, at + 1)
-            target = target + at + 5 + area.address if self.bits == 64 else target & 0xFFFFFFFF
-            sites.append(at + area.address)
-            targets.append(target)
-            kinds.append(area.data[at - 1])
-            if self.layout.elf.type == ET_EXEC:
-                at, target = _immediates(area.data)
-                sites.append(at + area.address)
+            for offset, data in _pieces(area.data):
+                at, target = self._operands_in(data, area.address + offset)
+                sites.append(at + (area.address + offset))
                 targets.append(target)
-                kinds.append(np.full(len(at), LEA, np.uint8))
-        if not sites:
-            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8)
+                kinds.append(np.take(area.data, at + (offset - 1), mode="clip"))
+                if self.layout.elf.type == ET_EXEC:
+                    at, target = _immediates(data)
+                    sites.append(at + (area.address + offset))
+                    targets.append(target)
+                    kinds.append(np.full(len(at), LEA, np.uint8))
         return np.concatenate(sites), np.concatenate(targets), np.concatenate(kinds)
+
+    def _operands_in(self, data: np.ndarray, address: int) -> tuple[np.ndarray, np.ndarray]:
+        at = find_bytes(data[:-_OPERAND], 0xC7, 0x05)
+        target = _word(data, at + 1)
+        return at, target + at + (5 + address) if self.bits == 64 else target & 0xFFFFFFFF
 
     # Calls
 
@@ -256,12 +251,28 @@ def started(layout: Layout, bits: int) -> np.ndarray:
     return named[layout.in_code(named)]
 
 
+def _pieces(data: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The code piece by piece, each with its offset and with the _OPERAND bytes behind what is looked at in it.
+
+    What is worked out for a piece stays in the processor's cache.
+    """
+    for offset in range(0, len(data) - _OPERAND, CHUNK):
+        yield offset, data[offset : offset + CHUNK + _OPERAND]
+
+
+def _branches_in(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of near calls and jumps, and how far from there they lead."""
+    calls = find_bytes(data[:-_OPERAND], 0xFE, 0xE8)
+    escapes = find_bytes(data[:-_OPERAND], 0xFF, 0x0F)
+    conditional = escapes[(data[escapes + 1] & 0xF0) == 0x80]
+    distances = [_word(data, calls + 1) + 5, _word(data, conditional + 2) + 6]
+    return np.concatenate([calls, conditional]), np.concatenate(distances)
+
+
 def _immediates(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Positions and values of the 32-bit immediates of `mov r32, imm32` (B8+r) and `mov r/m, imm32` (C7 C0+r)."""
-    short = find_bytes(data, 0xF8, 0xB8)
-    short = short[short < len(data) - 5]
-    long = find_bytes(data, 0xFF, 0xC7)
-    long = long[long < len(data) - 6]
+    short = find_bytes(data[:-_OPERAND], 0xF8, 0xB8)
+    long = find_bytes(data[:-_OPERAND], 0xFF, 0xC7)
     long = long[(data[long + 1] & 0xF8) == 0xC0] + 1
     at = np.concatenate([short, long])
     return at, _word(data, at + 1)

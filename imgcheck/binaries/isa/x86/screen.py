@@ -14,7 +14,7 @@ from imgcheck.binaries.isa.layout import Area
 from imgcheck.binaries.isa.x86.encodings import Encodings
 
 _LONGEST = 16
-_CHUNK = 1 << 18
+CHUNK = 1 << 18
 """Bytes screened at a time: the comparisons stay in the second-level cache."""
 
 
@@ -47,9 +47,9 @@ def joined(parts: list[Candidates]) -> Candidates:
 
 def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
     """Positions of the bytes that are `value` under `mask`."""
-    if len(data) <= _CHUNK:
+    if len(data) <= CHUNK:
         return np.flatnonzero((data if mask == 0xFF else data & mask) == value)
-    return np.concatenate([find_bytes(data[at : at + _CHUNK], mask, value) + at for at in range(0, len(data), _CHUNK)])
+    return np.concatenate([find_bytes(data[at : at + CHUNK], mask, value) + at for at in range(0, len(data), CHUNK)])
 
 
 def screen(spans: tuple[Area, ...], bits: int, table: Encodings) -> Candidates:
