@@ -24,7 +24,7 @@ _READ = 16 << 20
 """Larger files are images: they are told apart by their times alone."""
 _SETTLED = 10
 """Seconds after which another write gives a file another time, also by the clock of a file server."""
-_BYTES = "sha256:"
+_BYTES = "bytes: "
 _TYPE, _REGULAR = 0o170000, 0o100000
 _OLDEST = 7 * 24 * 3600
 _SWEEP = 24 * 3600
@@ -98,7 +98,7 @@ def fingerprint(path: str) -> str:
     """What changes when the file at `path` does; "absent" where there is none.
 
     That is its identity (node.identity), which spares the tasks of a job the reading; of a smaller file that was
-    written a moment ago, whose times the next write might leave as they are, the SHA-256 of its bytes.
+    written a moment ago, whose times the next write might leave as they are, checksums of its bytes.
     """
     return _told(path, False)
 
@@ -118,9 +118,11 @@ def _told(path: str, by_bytes: bool) -> str:
             status = os.fstat(file.fileno())
             young = status.st_ctime > time.time() - _SETTLED
             if status.st_size <= _READ and (young or by_bytes):
-                import hashlib
+                import zlib
 
-                return _BYTES + hashlib.sha256(file.read()).hexdigest()
+                # Whether another write came is told by checksums as well as by a digest, whose import takes 3 ms.
+                data = file.read()
+                return f"{_BYTES}{len(data)} {zlib.crc32(data)} {zlib.adler32(data)}"
             return node.told(status)
     except (OSError, ValueError):
         return "absent"
