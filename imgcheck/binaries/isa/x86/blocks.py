@@ -6,6 +6,7 @@ edge is on every way to a block where the block dominates whatever else leads to
 dominators (Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm") tells it for all tests at once.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -195,17 +196,22 @@ def _blocks(code: Code) -> list[_Block]:
         blocks.append(block)
         if kind == INDIRECT_JUMP:
             indirect.append(block)
-    _attach_orphans(blocks, indirect)
+    if indirect:
+        orphans = _orphans(code, blocks)
+        for block in indirect:
+            block.successors.extend(orphans)
     return blocks
 
 
-def _attach_orphans(blocks: list[_Block], indirect: list[_Block]) -> None:
-    """Blocks that nothing names are the targets of the function's jump tables."""
-    if indirect:
-        named = {target for block in blocks for target in block.successors} | {0}
-        orphans = [i for i in range(len(blocks)) if i not in named]
-        for block in indirect:
-            block.successors.extend(orphans)
+def _orphans(code: Code, blocks: list[_Block]) -> list[int]:
+    """Blocks that nothing names, which are the targets of the function's jump tables: all but padding."""
+    named = {target for block in blocks for target in block.successors} | {0}
+    bounds = [bisect_left(code.ips, block.first) for block in blocks] + [len(code.ips)]
+    return [
+        i
+        for i in range(len(blocks))
+        if i not in named and not all(fact.idle for fact in code.facts[bounds[i] : bounds[i + 1]])
+    ]
 
 
 def merged(one: list[Guarded], other: list[Guarded]) -> list[Guarded]:

@@ -113,6 +113,11 @@ def understood(condition: Condition) -> bool:
     return any(_of_feature(literal) for term in condition for literal in term)
 
 
+def understood_wholly(condition: Condition) -> bool:
+    """Whether it tells of features, and of nothing else."""
+    return understood(condition) and all(_of_feature(literal) for term in condition for literal in term)
+
+
 def _of_feature(literal: str) -> bool:
     """Whether it is about a feature, and no test whose meaning is not understood."""
     return literal.lstrip("!")[0] != "?"

@@ -147,6 +147,12 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     brings: Options | None
     """The number that a register gets, whatever was known before."""
 
+    @property
+    def idle(self) -> bool:
+        """NOP of any length, and what else changes nothing."""
+        changes = self.written or self.stores or self.writes_flags or self.invalid
+        return self.kind == COMPUTE and not changes and not self.loads
+
 
 class Writes(msgspec.Struct, frozen=True):
     """What some code writes to."""

@@ -1,7 +1,8 @@
 """What the code of one file shows: confirmed instructions per function, and where it asks the CPU."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -49,6 +50,7 @@ class Findings:
     def __init__(self, layout: Layout, bits: int, table: Encodings, candidates: Candidates) -> None:
         self.layout, self.bits, self.table, self.candidates = layout, bits, table, candidates
         self._false_sites: set[int] = set()
+        self._suspecting = False
         self._exposed: dict[tuple, Any] = {}
         self._needing: dict[tuple[str, ...], np.ndarray] = {}
         self.graph = Graph(layout, bits)
@@ -427,12 +429,32 @@ class Findings:
         """
         false = self._false_calls(steps, feature) | self._choice(steps)
         self._false_sites |= false
-        tested = bool(len(self.askers)) and self._spread.retrace(steps)
+        tested = bool(len(self.askers)) and self._spread.retrace(steps, self._suspecting)
         if false or tested:
-            self._exposed.clear()
-            for stale in ("instruction_conditions", "call_conditions", "open_vector", "_true"):
-                self.__dict__.pop(stale, None)
+            self._look_anew()
         return bool(false) or tested
+
+    def _look_anew(self) -> None:
+        self._exposed.clear()
+        for stale in ("instruction_conditions", "call_conditions", "open_vector", "_true"):
+            self.__dict__.pop(stale, None)
+
+    @property
+    def fills_objects(self) -> bool:
+        """Whether knowledge of the CPU is stored where only a pointer leads."""
+        return bool(len(self.askers)) and bool(self._spread.members)
+
+    @contextmanager
+    def suspecting(self) -> Iterator[None]:
+        """Meanwhile a member of any object counts as knowledge where one at the same place is filled with such."""
+        guarded = self.guards.guarded()
+        self._suspecting = True
+        try:
+            yield
+        finally:
+            self._suspecting = False
+            self.guards.restore(guarded)
+            self._look_anew()
 
     def _choice(self, steps: list[int]) -> set[int]:
         """Sites of the last call of a path, where it is one arm of a function that only chooses between two others.

@@ -74,8 +74,6 @@ _ADDRESSES = 1 << 12, 1 << 47
 _STACK_RESULTS = 8
 _FILLED = (0, 4, 8, 12)
 """Distances of the words that a callee fills through a pointer to the stack: those of CPUID."""
-_SMALLEST_FIELD = 64
-"""Smaller displacements occur in every structure, and would take any of them for the one with the knowledge."""
 STRUCT = 64
 """Bytes of a structure that a callee fills through a pointer, as far as they are taken for CPU knowledge."""
 
@@ -108,6 +106,10 @@ class Callee:
 
 
 NOTHING = Callee()
+NO_MEMBER = False, None
+Member = Callable[[int], tuple[bool, Value]]
+Members = dict[tuple[int, int], Value]
+"""Displacement and size of members of structures -> what is known of their value."""
 
 
 @dataclass(slots=True)
@@ -124,8 +126,8 @@ class Context:
     """What is known of the variable at a global address."""
     initial: Callable[[int, int], Value]
     """(global address, bytes) -> what lies there when the file is loaded."""
-    fields: frozenset[int] = frozenset()
-    """Displacements in structures, wherever those lie, that hold knowledge."""
+    member: Member
+    """(displacement in a structure, wherever that lies) -> whether it holds knowledge, and which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +166,8 @@ class Flow:
     """Registers that it changes, but for those that the calling convention lets it save."""
     model: int = 0
     """Where it keeps what the compiler's run-time library found out: the address of __cpu_model."""
-    fields: set[int] = field(default_factory=set)
-    """Displacements at which it stores CPU knowledge in structures that it knows by a pointer alone."""
+    members: Members = field(default_factory=dict)
+    """Where it stores CPU knowledge in structures that it knows by a pointer alone, and what is known of that."""
 
 
 class _Walk:
@@ -398,7 +400,7 @@ class _Walk:
             state.told = None if fact.writes_flags else state.told
         for memory in fact.stores:
             where = self._where(ip + fact.size, memory)
-            self._store(where, marked, memory)
+            self._store(where, marked, memory, value)
             self._keep(where, value, memory.size)
             if isinstance(where, int):
                 self.written.append((ip, where, memory.size))
@@ -468,7 +470,8 @@ class _Walk:
         if isinstance(where, tuple):
             return self.state.values.get(where)
         if where is None:
-            return self._looked_up(self._addresses(ip + fact.size, memory)) if memory.size == _POINTER else None
+            pointer = self._looked_up(self._addresses(ip + fact.size, memory)) if memory.size == _POINTER else None
+            return pointer or self.context.member(memory.displacement)[1]
         known = self._variable_at(where, memory.size)
         if known is None and where & 3:  # a test of one byte of a word
             known = shifted(self._variable_at(where & ~3, 4), -8 * (where & 3), 32)
@@ -577,10 +580,10 @@ class _Walk:
 
     def _marked_memory(self, where: int | tuple[int, int] | None, memory: Memory) -> bool:
         if where is None:
-            return memory.displacement in self.context.fields
+            return self.context.member(memory.displacement)[0]
         return where in self.state.slots if isinstance(where, tuple) else self.context.holds(where)
 
-    def _store(self, where: int | tuple[int, int] | None, marked: bool, memory: Memory) -> None:
+    def _store(self, where: int | tuple[int, int] | None, marked: bool, memory: Memory, value: Value) -> None:
         if isinstance(where, tuple):
             (self.state.slots.add if marked else self.state.slots.discard)(where)
             # Above the return address of a function that moves no stack pointer lies the caller's frame.
@@ -589,8 +592,12 @@ class _Walk:
             self.flow.stores.update(range(where & ~3, where + memory.size, 4))
         elif marked and memory.base:
             self.flow.outputs = True
-            if memory.displacement >= _SMALLEST_FIELD:
-                self.flow.fields.add(memory.displacement)
+            add_member(self.flow.members, (memory.displacement, memory.size), under(value, self.state.path))
+
+
+def add_member(members: Members, place: tuple[int, int], value: Value) -> None:
+    """A store of knowledge to a member, beside those that are known."""
+    members[place] = joined(members[place], ALWAYS, value, ALWAYS) if place in members else value
 
 
 def follow(code: Code, context: Context, given: Given, tells: bool) -> Flow:

@@ -16,12 +16,24 @@ from imgcheck.binaries.elf import PT_LOAD
 from imgcheck.binaries.isa.layout import numbers
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.blocks import Guarded, merged
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded, understood_wholly
 from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.facts import RAX, Code, facts
-from imgcheck.binaries.isa.x86.flow import NOTHING, STRUCT, Callee, Context, Flow, Given, follow
+from imgcheck.binaries.isa.x86.flow import (
+    NO_MEMBER,
+    NOTHING,
+    STRUCT,
+    Callee,
+    Context,
+    Flow,
+    Given,
+    Member,
+    Members,
+    add_member,
+    follow,
+)
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters, takes_result
-from imgcheck.binaries.isa.x86.values import Value, constant, joined, tells, word
+from imgcheck.binaries.isa.x86.values import Value, constant, joined, shifted, tells, word
 
 PF_W = 2
 _ROUNDS = 8
@@ -38,6 +50,8 @@ _BEHIND_CALL = 64
 _NOTHING = Given()
 _FEATURES = 12
 """Where the word of features lies in struct __processor_model of libgcc and compiler-rt."""
+_SMALLEST_FIELD = 64
+"""Smaller displacements occur in every structure: a member there may be any structure's."""
 _ACCESSOR = 256
 _LONGEST_IMMEDIATE = 4
 _READERS = 3000
@@ -93,6 +107,16 @@ class Guards:
             known[feature] = np.array([not shielded(condition, feature) for condition in self.conditions])
         return known[feature]
 
+    def guarded(self) -> dict[int, list[Guarded]]:
+        """What is known of each function, for `restore`."""
+        return {function: flow.guarded for function, flow in self.flows.items()}
+
+    def restore(self, guarded: dict[int, list[Guarded]]) -> None:
+        """Forget what closer looks have shown since."""
+        for function, flow in self.flows.items():
+            flow.guarded = guarded.get(function, [])
+        self.__dict__.pop("_pieces", None)
+
     def narrow(self, function: int, more: list[Guarded]) -> bool:
         """Adds what a closer look at a function shows; whether anything is new."""
         known = self.flows.setdefault(function, Flow())
@@ -128,7 +152,6 @@ class Spread:
         self.stacked: set[int] = set()
         self.given: dict[int, Given] = {}
         self.variables: set[int] = set()
-        self.fields: set[int] = set()
         self.budget = _TOTAL_BYTES
         self.unread = _TOTAL_BYTES
         """Bytes of functions that may still be read for their parameters alone."""
@@ -217,7 +240,6 @@ class Spread:
             if flow.model:
                 self._models.add(flow.model)
             self._remember(flow.stores)
-            self.fields |= flow.fields
             self._remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
             marked |= self._hand_over(index, flow)
         return marked
@@ -294,27 +316,45 @@ class Spread:
         # A call or jump is 5 bytes, a conditional jump or a call through memory 6.
         return {s + size: t for s, t in zip(sites, targets, strict=True) for size in (6, 5)}
 
-    def retrace(self, steps: list[int]) -> bool:
+    def retrace(self, steps: list[int], suspecting: bool) -> bool:
         """Follows a path from its root with what each call hands down; whether tests show that stood unseen before.
 
-        Knowledge that lives in objects on the heap is looked for here alone: to follow it everywhere would take every
-        structure with a member at the same place for one that holds it.
+        Knowledge that lies in objects on the heap is looked for here alone: to follow it everywhere would take every
+        structure with a member at the same place for one that holds it. Members near the beginning of one count where
+        a test of them is understood, and the others where any is suspected.
         """
+        members = self.members
+        far = _member_of({place: value for place, value in members.items() if place[0] >= _SMALLEST_FIELD})
+        near = _member_of(members) if len(members) > sum(at >= _SMALLEST_FIELD for at, _ in members) else None
         handed = _NOTHING
         new = False
         for index, after in zip(steps, [*steps[1:], -1], strict=True):
             if self.functions.end[index] - self.functions.start[index] > _FUNCTION_BYTES:
                 handed = _NOTHING
                 continue
-            flow = self._follow(index, handed, frozenset(self.fields))
+            flow = self._follow(index, handed, far)
             new |= self.guards.narrow(index, flow.guarded)
+            if near:
+                closer = self._follow(index, handed, near)
+                pieces = [piece for piece in closer.guarded if suspecting or understood_wholly(piece[2])]
+                new |= self.guards.narrow(index, pieces)
+                flow = closer if suspecting else flow
             sites = self._sites(index)
             handed = _NOTHING
             for site in (s for s, t in sites.items() if t == after and s in flow.passes):
                 handed = self._together(after, handed, flow.passes[site])
         return new
 
-    def _follow(self, index: int, handed: Given = _NOTHING, fields: frozenset[int] = frozenset()) -> Flow:
+    @property
+    def members(self) -> Members:
+        """Members of objects that are filled with knowledge, and what is known of each."""
+        found: Members = {}
+        for flow in self.guards.flows.values():
+            for place, value in flow.members.items():
+                add_member(found, place, value)
+        return found
+
+    def _follow(self, index: int, handed: Given = _NOTHING, member: Member = lambda _: NO_MEMBER) -> Flow:
         sites = self._sites(index)
         imports = self._imports
 
@@ -328,7 +368,7 @@ class Spread:
                 return Callee(*tells, flow.result, flow.clobbers)
             return NOTHING
 
-        context = Context(callee, self._holds, self._pointee, self._value, self._initial, fields)
+        context = Context(callee, self._holds, self._pointee, self._value, self._initial, member)
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
         tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
         code = self._decoded(index)
@@ -428,3 +468,16 @@ class Spread:
         near |= np.isin(target, pointers.slot[np.isin(pointers.target & ~3, variables)])
         readers = numbers(self.functions.holding(site[near]), len(self.functions))
         return set(readers.tolist()) if len(readers) <= _READERS else set()
+
+
+def _member_of(members: Members) -> Member:
+    """What is known of a member, also of one that begins inside another: compilers test one byte of a word."""
+
+    def member(displacement: int) -> tuple[bool, Value]:
+        holders = [(at, size) for at, size in members if at <= displacement < at + size]
+        if not holders:
+            return NO_MEMBER
+        at, size = max(holders)
+        return True, shifted(members[at, size], -8 * (displacement - at), 8 * size)
+
+    return member

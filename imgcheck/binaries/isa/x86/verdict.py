@@ -8,7 +8,7 @@ import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
-from imgcheck.binaries.isa.x86.conditions import Term, shielded, unshielded
+from imgcheck.binaries.isa.x86.conditions import Term, implied, shielded, unshielded
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.findings import Findings
@@ -37,6 +37,7 @@ _FAR_REASON = (
 )
 _AT_LOAD = "Reached at load or start without a test of the CPU on the way."
 _CONTRADICTED = "Reached at load or start {}: the tests on the way do not ask for this."
+_IN_OBJECTS = "Reached from load or start past tests of members of objects, which may hold what the CPU told."
 _MANY_WAYS = "Reached at load or start behind tests of the CPU, of which too many would have to be told apart."
 _MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
 _INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way find."
@@ -93,6 +94,8 @@ class _Judge:
         self.found = found
         self.given_up: set[str] = set()
         """Features of whose users some may still be reached by calls that are none."""
+        self.doubted: set[str] = set()
+        """Features of which it is open whether tests of members of objects stand before them."""
         self._counted: dict[bytes, tuple[int, int]] = {}
         ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
         ordinary = ordinary & ~found.clones
@@ -103,7 +106,10 @@ class _Judge:
         self.density = Density(int(self.vector.sum()), int(self.legacy.sum()))
 
     def verdicts(self) -> dict[str, Verdict]:
-        return {feature: self.verdict(feature) for feature in self.found.features}
+        features = self.found.features
+        # What others are a precondition of comes first: a doubt about it is one about them, too.
+        found = {feature: self.verdict(feature) for feature in sorted(features, key=lambda f: -len(implied(f)))}
+        return {feature: found[feature] for feature in features}
 
     def verdict(self, feature: str) -> Verdict:
         found = self.found
@@ -111,6 +117,9 @@ class _Judge:
             return Verdict("unknown", "The code holds well-formed encodings that no decoder at hand knows.")
         users = found.using(feature)
         at_load = self._reached("load", feature)
+        if at_load and self._is_tested_in_objects(feature, users):
+            self.doubted |= implied(feature)
+            return Verdict("unknown", _IN_OBJECTS, *at_load)
         if at_load and (not found.asks_cpu or len(at_load[1]) <= _CLOSE or self._is_baseline(feature, users)):
             return self._on_some_cpus(feature, at_load)
         if at_load:
@@ -133,6 +142,16 @@ class _Judge:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
 
+    def _is_tested_in_objects(self, feature: str, users: np.ndarray) -> bool:
+        """Whether each way from a start passes a test of a member that may be one with what the CPU told."""
+        if not self.found.fills_objects:
+            return False
+        self._counted.clear()
+        with self.found.suspecting():
+            tested = self._reached("load", feature) is None and not self._is_baseline(feature, users)
+        self._counted.clear()
+        return tested
+
     def _on_some_cpus(self, feature: str, at_load: tuple[int, tuple[str, ...]]) -> Verdict:
         """The verdict where a start leads to the use, perhaps behind tests for something else alone."""
         found = self.found.circumstances(feature)
@@ -152,7 +171,7 @@ class _Judge:
 
     def _inevitable(self, feature: str) -> Verdict | None:
         """The verdict of a program that uses a feature whichever way its tests go."""
-        if feature in self.given_up or not self._is_program:
+        if feature in self.given_up | self.doubted or not self._is_program:
             return None
         condition = self.found.inevitability(feature)
         if shielded(condition, feature):
