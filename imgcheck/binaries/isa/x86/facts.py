@@ -40,8 +40,9 @@ _ACCESS = iced.OpAccess
 _READS = {_ACCESS.READ, _ACCESS.COND_READ, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
 _WRITES = {_ACCESS.WRITE, _ACCESS.COND_WRITE, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
 _R = iced.Register
-_THREAD = {_R.FS, _R.GS}
-"""Segments whose addresses are distances from the thread's own block."""
+THREAD = 1 << 61
+"""Stands for the address of the thread's own block, below which its variables lie (ELF TLS for x86-64, variant II): FS
+in 64-bit code. What lies there is known by its distance from here."""
 
 
 def _register_bits() -> list[int]:
@@ -173,8 +174,8 @@ class Code(msgspec.Struct, frozen=True):
     """Those from BRANCH on, by number."""
     loops: dict[int, range]
     """Addresses that later code jumps back to -> the instructions from there up to that code, by number."""
-    exits: set[int]
-    """Addresses that later code jumps back to and that do nothing but return."""
+    exits: dict[int, bool]
+    """Addresses that later code jumps back to and that do nothing but return (True), or jump to another function."""
     known: dict[range, Writes]
     """What `written` has told."""
 
@@ -235,27 +236,33 @@ def _redirect_queries(facts: list[Fact]) -> None:
                 facts[i] = replace(fact, written=(fact.written | before.written) & ~RBX)
 
 
-def _loops(code: _Reading) -> tuple[dict[int, range], set[int]]:
-    found, exits = {}, set()
+def _loops(code: _Reading) -> tuple[dict[int, range], dict[int, bool]]:
+    found, exits = {}, {}
     for ip, target in code.targets.items():
         if code.ips[0] <= target <= ip:
             number = bisect_left(code.ips, ip)
             first = bisect_left(code.ips, target)
             if code.facts[number].kind not in (BRANCH, JUMP):
                 continue
-            if _returns(code.facts[first : first + _LONGEST_EXIT]):
-                exits.add(target)
+            end = _end(code, first)
+            if end:
+                exits[target] = end == RETURN
             else:
                 found[target] = range(first, number + 1)
     return found, exits
 
 
-def _returns(facts: list[Fact]) -> bool:
-    """Whether instructions return, and leave the result as it is before them."""
-    for fact in facts:
-        if fact.kind != COMPUTE or fact.written & RAX:
-            return fact.kind == RETURN
-    return False
+def _end(code: _Reading, first: int) -> int:
+    """How the instructions from number `first` on end the function at once: RETURN, JUMP out of it, or 0 for not.
+
+    What returns leaves the result as it is before them.
+    """
+    for ip, fact in zip(code.ips[first : first + _LONGEST_EXIT], code.facts[first:], strict=False):
+        if fact.kind == JUMP and not code.ips[0] <= code.targets.get(ip, 0) <= code.ips[-1]:
+            return JUMP
+        if fact.kind not in (COMPUTE, LEA) or fact.written & RAX:
+            return RETURN if fact.kind == RETURN else 0
+    return 0
 
 
 def _writes(ips: list[int], facts: list[Fact], numbers: range) -> Writes:
@@ -268,6 +275,8 @@ def _writes(ips: list[int], facts: list[Fact], numbers: range) -> Writes:
                 variables.add(ips[i] + fact.size + memory.displacement)
             elif memory.base & STACK:
                 slots.add((memory.base, memory.displacement))
+            elif not memory.base and not memory.index:
+                variables.add(memory.displacement)
     return Writes(registers, slots, variables)
 
 
@@ -323,7 +332,7 @@ def _fact(ins: iced.Instruction) -> Fact:
     kind = _MNEMONICS.get(mnemonic, _KINDS.get(ins.flow_control, COMPUTE))
     if mnemonic == _XCHG and _swaps(ins):
         kind = SWAP
-    memory = [(used.access, _memory(ins, used)) for used in info.used_memory() if used.segment not in _THREAD]
+    memory = [(used.access, _memory(ins, used)) for used in info.used_memory() if _is_followed(ins, used)]
     loads = tuple([m for access, m in memory if access in _READS]) if memory else ()
     moves = mnemonic == _MOV
     source = ins.op1_kind if moves and written and written & (written - 1) == 0 else -1
@@ -414,7 +423,7 @@ def _memory(ins: iced.Instruction, used: iced.UsedMemory) -> Memory:
         _BITS[used.base],
         _BITS[used.index],
         used.scale,
-        ins.ip_rel_memory_address - ins.next_ip if relative else _signed(used.displacement),
+        ins.ip_rel_memory_address - ins.next_ip if relative else _displacement(used),
         max(_memory_size(used.memory_size), 1),
     )
 
@@ -424,6 +433,15 @@ def _address_taken(ins: iced.Instruction) -> Memory:
     displacement = ins.memory_displacement
     displacement = displacement - ins.next_ip if relative else _signed(displacement)
     return Memory(relative, _BITS[ins.memory_base], _BITS[ins.memory_index], ins.memory_index_scale, displacement, 1)
+
+
+def _is_followed(ins: iced.Instruction, used: iced.UsedMemory) -> bool:
+    """Whether it is known where an operand lies: of the segments with addresses of their own in the thread's alone."""
+    return used.segment not in (_R.FS, _R.GS) or (used.segment == _R.FS and ins.code_size == iced.CodeSize.CODE64)
+
+
+def _displacement(used: iced.UsedMemory) -> int:
+    return _signed(used.displacement) + (THREAD if used.segment == _R.FS else 0)
 
 
 def _signed(displacement: int) -> int:

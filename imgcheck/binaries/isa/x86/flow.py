@@ -48,6 +48,8 @@ from imgcheck.binaries.isa.x86.facts import (
 from imgcheck.binaries.isa.x86.operations import flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.state import State, address_of, variable
 from imgcheck.binaries.isa.x86.values import (
+    EQUAL,
+    SETTLED,
     Frame,
     Options,
     Value,
@@ -72,6 +74,8 @@ _POINTER = 8
 _ADDRESSES = 1 << 12, 1 << 47
 """Where a program's code may lie."""
 _STACK_RESULTS = 8
+_LARGEST = 0x7FFFFFFF
+"""Larger numbers, as -1, stand for flags that are not known yet."""
 _FILLED = (0, 4, 8, 12)
 """Distances of the words that a callee fills through a pointer to the stack: those of CPUID."""
 STRUCT = 64
@@ -229,13 +233,15 @@ class _Walk:
                 table = state.copy()
             target = targets.get(ip, 0) if kind in _JUMPS else 0
             if target > ip:
-                self._depart(ip, target, waiting)
+                self._depart(ip, fact, target, waiting)
             elif target in self.code.exits:
-                self._leave(state.values.get(RAX), both(state.path, self.tests.get(ip, (ALWAYS,))[0]))
+                result = state.values.get(RAX) if self.code.exits[target] else None
+                self._leave(result, both(state.path, self.tests.get(ip, (ALWAYS,))[0]))
             if kind == BRANCH and not self.code.inside(target):
                 self._leave(None, state.path)
             if kind == BRANCH and ip in self.tests:
                 state.path = both(state.path, self.tests[ip][1])
+                self._settle(state, fact, taken=False)
 
     def _entered(self, loop: range, waiting: dict[int, State]) -> State | None:
         """The state with which a loop is entered in its middle: compilers let `while` begin with its test, below."""
@@ -243,15 +249,36 @@ class _Walk:
         inside = [ip for ip in waiting if first < ip <= last]
         return waiting[min(inside)] if inside else None
 
-    def _depart(self, ip: int, target: int, waiting: dict[int, State]) -> None:
+    def _depart(self, ip: int, fact: Fact, target: int, waiting: dict[int, State]) -> None:
         """The state goes on at a target of a jump too."""
         leaving = self.state.copy()
         if ip in self.tests:
             leaving.path = both(leaving.path, self.tests[ip][0])
+            self._settle(leaving, fact, taken=True)
         if target in waiting:
             waiting[target].join(leaving, self.context.initial)
         else:
             waiting[target] = leaving
+
+    def _settle(self, state: State, fact: Fact, taken: bool) -> None:
+        """Where a variable is seen not to hold what it held at first, it holds what some run has left."""
+        initial = self._as_at_first(fact)
+        if initial < 0 or taken != bool(fact.condition & 1):
+            return
+        where = state.compared[0]
+        holders = [register for register, origin in state.origins.items() if origin == where]
+        for place in (variable(where), *holders):
+            if state.values.get(place) in (None, constant(initial)):
+                state.values[place] = SETTLED
+
+    def _as_at_first(self, fact: Fact) -> int:
+        """The number that a variable holds at first, where a branch asks whether it still does; else -1."""
+        compared = self.state.compared
+        if not compared or fact.condition >> 1 != EQUAL:
+            return -1
+        initial = self.context.initial(compared[0], 4)
+        number = compared[-1] & 0xFFFFFFFF
+        return number if isinstance(initial, Options) and initial.constant == number else -1
 
     def _enter_loop(self, ip: int, loop: range) -> None:
         """Forget what later code that comes back to here may have changed."""
@@ -295,6 +322,8 @@ class _Walk:
         """What the two directions of a test tell of the CPU."""
         found = outcome(self.state.told, fact.condition >> 1) if fact.condition >= 0 else None
         if found is None or NEVER in found or self._is_lost(found):
+            if self._as_at_first(fact) > _LARGEST:
+                return ALWAYS, ALWAYS  # whether a number that stands for no flags is there still: no test of the CPU
             taken = not_understood(ip)
             return taken, opposite(taken)
         return found[::-1] if fact.condition & 1 else found
@@ -479,8 +508,9 @@ class _Walk:
 
     def _variable_at(self, where: int, size: int) -> Value:
         place = variable(where)
-        if place in self.state.values:
-            return self.state.values[place]
+        known = self.state.values.get(place, SETTLED)
+        if known is not SETTLED:
+            return known
         known = self.context.value(where)
         return self.context.initial(where, size) if known is None and where in self.code.writes.variables else known
 

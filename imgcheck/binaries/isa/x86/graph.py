@@ -15,6 +15,7 @@ from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.decode import bytes_at, instructions
+from imgcheck.binaries.isa.x86.facts import THREAD
 from imgcheck.binaries.isa.x86.screen import CHUNK, find_bytes
 
 LEA = 0x8D
@@ -95,6 +96,20 @@ class Graph:
                     targets.append(target)
                     kinds.append(np.full(len(at), LEA, np.uint8))
         return np.concatenate(sites), np.concatenate(targets), np.concatenate(kinds)
+
+    @cached_property
+    def thread_references(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same for operands in the thread's own block: FS with a displacement alone, ModRM rm=100 and SIB 25."""
+        sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for area in self.layout.spans:
+            for offset, data in _pieces(area.data):
+                at = find_bytes(data[:-_OPERAND], 0xFF, 0x25)
+                at = at[(np.take(area.data, at + (offset - 1), mode="clip") & 0xC7) == 0x04]
+                distance = _word(data, at + 1)
+                below = distance < 0
+                sites.append(at[below] + (area.address + offset))
+                targets.append(distance[below] + THREAD)
+        return np.concatenate(sites), np.concatenate(targets)
 
     def _operands_in(self, data: np.ndarray, address: int) -> tuple[np.ndarray, np.ndarray]:
         at = find_bytes(data[:-_OPERAND], 0xC7, 0x05)

@@ -12,13 +12,13 @@ from weakref import proxy
 
 import numpy as np
 
-from imgcheck.binaries.elf import PT_LOAD
+from imgcheck.binaries.elf import PT_LOAD, PT_TLS, Elf, Segment
 from imgcheck.binaries.isa.layout import numbers
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.blocks import Guarded, merged
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded, understood_wholly
 from imgcheck.binaries.isa.x86.encodings import QUERIES
-from imgcheck.binaries.isa.x86.facts import RAX, Code, facts
+from imgcheck.binaries.isa.x86.facts import RAX, THREAD, Code, facts
 from imgcheck.binaries.isa.x86.flow import (
     NO_MEMBER,
     NOTHING,
@@ -52,6 +52,8 @@ _FEATURES = 12
 """Where the word of features lies in struct __processor_model of libgcc and compiler-rt."""
 _SMALLEST_FIELD = 64
 """Smaller displacements occur in every structure: a member there may be any structure's."""
+_LARGEST_FIELD = 1 << 32
+"""From here on they are those of the thread's block, to which a register adds the variable's place."""
 _ACCESSOR = 256
 _LONGEST_IMMEDIATE = 4
 _READERS = 3000
@@ -162,6 +164,9 @@ class Spread:
             for s in found.layout.elf.segments
             if s.type == PT_LOAD and s.flags & PF_W and s.vaddr + s.memsz < 1 << 62
         ]
+        self._thread = _thread_block(found.layout.elf)
+        if self._thread:
+            self._data.append((self._thread[0], THREAD))
         self._code: dict[int, Code] = {}
         self._parameters: dict[int, Parameters] = {}
         self._called_at: dict[int, dict[int, int]] = {}
@@ -324,8 +329,9 @@ class Spread:
         a test of them is understood, and the others where any is suspected.
         """
         members = self.members
-        far = _member_of({place: value for place, value in members.items() if place[0] >= _SMALLEST_FIELD})
-        near = _member_of(members) if len(members) > sum(at >= _SMALLEST_FIELD for at, _ in members) else None
+        told_apart = {place: value for place, value in members.items() if _SMALLEST_FIELD <= place[0] < _LARGEST_FIELD}
+        far = _member_of(told_apart)
+        near = _member_of(members) if len(members) > len(told_apart) else None
         handed = _NOTHING
         new = False
         for index, after in zip(steps, [*steps[1:], -1], strict=True):
@@ -401,6 +407,9 @@ class Spread:
         return self._initials[key]
 
     def _loaded(self, address: int, size: int) -> Value:
+        if self._thread and self._thread[0] <= address < THREAD:
+            first, segment = self._thread
+            address += segment.vaddr - first
         for segment in self.found.layout.elf.segments:
             if segment.type == PT_LOAD and segment.vaddr <= address and address + size <= segment.vaddr + segment.memsz:
                 at = address - segment.vaddr
@@ -448,6 +457,9 @@ class Spread:
     def _data_references(self) -> tuple[np.ndarray, np.ndarray]:
         """Sites and targets of the references that may be to variables: most are to code and constants."""
         site, target, _ = self.graph.references
+        if self._thread:
+            more = self.graph.thread_references
+            site, target = np.append(site, more[0]), np.append(target, more[1])
         inside = np.zeros(len(target), bool)
         for first, end in self._data:
             inside |= (target >= first - _LONGEST_IMMEDIATE) & (target < end)
@@ -481,3 +493,9 @@ def _member_of(members: Members) -> Member:
         return True, shifted(members[at, size], -8 * (displacement - at), 8 * size)
 
     return member
+
+
+def _thread_block(elf: Elf) -> tuple[int, Segment] | None:
+    """Where a program's thread-local variables begin, and the segment with what they hold at first."""
+    segment = next((s for s in elf.segments if s.type == PT_TLS and 0 < s.memsz < THREAD), None)
+    return (THREAD - -(-segment.memsz // max(segment.align, 1)) * max(segment.align, 1), segment) if segment else None

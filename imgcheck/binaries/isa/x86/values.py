@@ -47,7 +47,13 @@ class Frame:
     """Bit of the base register, and displacement."""
 
 
-Value = Options | Word | Frame | None
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What an earlier run of the code has left in a variable, which does not hold any more what it held at first."""
+
+
+SETTLED = Settled()
+Value = Options | Word | Frame | Settled | None
 Bit = tuple[Condition, Condition]
 """What holds where a bit is set, and where it is clear."""
 
@@ -69,8 +75,10 @@ def word(told: dict[int, Condition]) -> Word:
 
 def joined(one: Value, one_path: Condition, other: Value, other_path: Condition) -> Value:
     """What is known where two paths meet, on each of which the value is known under the condition of that path."""
-    if one == other:
+    if one == other or other is SETTLED:
         return one
+    if one is SETTLED:  # an earlier run has done what the other path does now
+        return other
     if isinstance(one, Options) != isinstance(other, Options):
         one, other = numbered(one) or one, numbered(other) or other
     if isinstance(one, Options) and isinstance(other, Options):
@@ -89,7 +97,7 @@ def joined(one: Value, one_path: Condition, other: Value, other_path: Condition)
 
 def under(value: Value, path: Condition) -> Value:
     """The value where it is known to be on a path with that condition."""
-    if path == ALWAYS or value is None or isinstance(value, Frame):
+    if path == ALWAYS or value is None or isinstance(value, Frame | Settled):
         return value
     if isinstance(value, Options):
         return _options([(number, both(condition, path)) for number, condition in value.numbers])
