@@ -53,15 +53,18 @@ from imgcheck.binaries.isa.x86.values import (
     Frame,
     Options,
     Value,
+    Word,
     added,
     combined,
     constant,
+    halves,
     joined,
     numbered,
     outcome,
     shifted,
     tells,
     under,
+    whole,
     word,
 )
 
@@ -100,6 +103,8 @@ class Callee:
 
     returns: int = 0
     """Registers, as bits."""
+    obeys: bool = False
+    """It runs CPUID for a leaf that its callers say."""
     outputs: bool = False
     stack: bool = False
     """Its results lie on the caller's stack (the calling convention of Go's assembly)."""
@@ -107,9 +112,18 @@ class Callee:
     """What is known of its result."""
     clobbers: int = CLOBBERED
     """Registers that it leaves changed: compilers count on the others of functions that they see (-fipa-ra)."""
+    second: Value = None
+    """What is known of the other register of a result of two."""
+    filled: "Filled" = field(default_factory=dict)
+    """What it has left on the caller's stack."""
 
 
 NOTHING = Callee()
+Filled = dict[tuple[int, int], Value]
+Arguments = dict[int, Value]
+"""By the register: numbers, and addresses on the stack."""
+CALLER = 1 << 200
+"""Added to the base of a place on the stack, it makes that one of the caller's; no register has a bit so high."""
 NO_MEMBER = False, None
 Member = Callable[[int], tuple[bool, Value]]
 Members = dict[tuple[int, int], Value]
@@ -130,6 +144,9 @@ class Context:
     """What is known of the variable at a global address."""
     initial: Callable[[int, int], Value]
     """(global address, bytes) -> what lies there when the file is loaded."""
+    asked: Callable[[int, Arguments], Callee | None]
+    """(call site's next address, arguments) -> what the call brings where the callee runs CPUID for what its callers
+    say."""
     member: Member
     """(displacement in a structure, wherever that lies) -> whether it holds knowledge, and which."""
 
@@ -142,6 +159,8 @@ class Given:
     """Registers that bring knowledge, as bits."""
     pointers: dict[int, int] = field(default_factory=dict)
     """Registers that point to knowledge, and the global address in each."""
+    values: dict[int, Value] = field(default_factory=dict)
+    """What is known of that knowledge, by the register."""
 
 
 @dataclass(slots=True)
@@ -168,6 +187,12 @@ class Flow:
     """Addresses that it returns, stores or calls, each under a condition: those of code are implementations."""
     clobbers: int = CLOBBERED
     """Registers that it changes, but for those that the calling convention lets it save."""
+    obeys: bool = False
+    """It runs CPUID for a leaf that is not known here: its callers say which."""
+    second: Value = None
+    """What is known of RDX when it returns."""
+    filled: Filled = field(default_factory=dict)
+    """What it leaves on the stack of its caller, by the caller's places."""
     model: int = 0
     """Where it keeps what the compiler's run-time library found out: the address of __cpu_model."""
     members: Members = field(default_factory=dict)
@@ -177,9 +202,10 @@ class Flow:
 class _Walk:
     """One pass over the instructions of a function."""
 
-    def __init__(self, code: Code, context: Context, given: Given) -> None:
+    def __init__(self, code: Code, context: Context, given: Given, arguments: Arguments) -> None:
         self.code, self.context, self.flow = code, context, Flow()
         self.state = State(given.knowledge | sum(given.pointers), set(), dict(given.pointers))
+        self.state.values.update(given.values | arguments)
         self.leased: set[tuple[int, int]] = set()
         """Words on the stack that a callee may fill, as their address was taken."""
         self.tests: dict[int, Labels] = {}
@@ -188,8 +214,11 @@ class _Walk:
         self.frameless = not any(fact.moves_stack for fact in code.facts)
         self.written: list[tuple[int, int, int]] = []
         self.returned: list[Value] = []
+        self.seconds: list[Value] = []
         self.left: list[dict[int, Value]] = []
         """For each return the variables written on the way to it."""
+        self.filled: list[Filled] = []
+        """And the places on the caller's stack."""
         self.signatures: set[tuple[int, ...]] = set()
         self.vendors: set[int] = set()
         """Variables that get the number of an unnamed vendor."""
@@ -314,7 +343,7 @@ class _Walk:
             self._query(fact.written)
         elif kind == XGETBV:
             state.mark(RAX | RDX, True)
-            state.values[RAX] = word(bit_conditions("xcr0"))
+            state.values[RAX], state.values[RDX] = word(bit_conditions("xcr0")), word({})
         else:
             self._jump(ip, fact)
 
@@ -338,6 +367,7 @@ class _Walk:
     def _query(self, written: int) -> None:
         state = self.state
         leaf, subleaf = (v.constant if isinstance(v, Options) else None for v in map(state.values.get, (RAX, RCX)))
+        self.flow.obeys |= leaf is None
         state.mark(written, leaf not in featureless())
         if leaf in featureless():
             return
@@ -354,6 +384,9 @@ class _Walk:
     def _leave(self, value: Value, path: Condition) -> None:
         """The function ends here, on the way `path`, and returns `value`."""
         self.returned.append(under(value, path))
+        self.seconds.append(under(self.state.values.get(RDX), path))
+        slots = [place for place in self.state.values if isinstance(place, tuple) and place[0] >= CALLER]
+        self.filled.append({(base - CALLER, at): under(self.state.values[base, at], path) for base, at in slots})
         self._hand_out(value, path)
         variables = ((place, v) for place, v in self.state.values.items() if isinstance(place, int) and place < 0)
         self.left.append({address_of(place): under(v, path) for place, v in variables})
@@ -387,8 +420,16 @@ class _Walk:
         if handed:
             pointing = {r: address for r, address in state.addresses.items() if r & handed}
             handed &= ~sum(pointing)
-            self.flow.passes[after] = Given(handed, pointing)
-        return self.context.callee(after, self.code.targets.get(ip, 0))
+            values = {r: v for r in ARGUMENTS if r & handed and tells(v := state.values.get(r))}
+            self.flow.passes[after] = Given(handed, pointing, values)
+        brings = self.context.callee(after, self.code.targets.get(ip, 0))
+        arguments = {r: v for r in ARGUMENTS if _is_argument(v := state.values.get(r))}
+        fills = brings.outputs and any(isinstance(v, Frame) for v in arguments.values())
+        if not (brings.obeys or fills):
+            return brings
+        asked = self.context.asked(after, arguments)
+        self.flow.obeys |= brings.obeys and asked is None
+        return asked or brings
 
     def _call(self, ip: int, fact: Fact) -> None:
         state = self.state
@@ -406,8 +447,13 @@ class _Walk:
         state.mark(brings.clobbers | RAX, False)
         state.flags, state.told = False, None
         state.marked |= brings.returns
-        if brings.value is not None:
-            state.values[RAX] = brings.value
+        for register, value in ((RAX, brings.value), (RDX, brings.second)):
+            if value is not None:
+                state.values[register] = value
+        for place, value in brings.filled.items():
+            state.values[place] = value
+            if tells(value):
+                state.slots.add(place)
 
     def _compute(self, ip: int, fact: Fact) -> None:
         state = self.state
@@ -497,7 +543,8 @@ class _Walk:
         memory = fact.loads[0]
         where = self._where(ip + fact.size, memory)
         if isinstance(where, tuple):
-            return self.state.values.get(where)
+            known, behind = self.state.values.get(where), self.state.values.get((where[0], where[1] + 4))
+            return whole(known, behind) if memory.size == _POINTER and behind is not None else known
         if where is None:
             pointer = self._looked_up(self._addresses(ip + fact.size, memory)) if memory.size == _POINTER else None
             return pointer or self.context.member(memory.displacement)[1]
@@ -545,7 +592,9 @@ class _Walk:
             for other in range(4, size, 4):
                 values.pop((base, at + other), None)
             values.pop(where, None)
-            if value is not None:
+            if size == _POINTER and isinstance(value, Word):
+                values[where], values[base, at + 4] = halves(value)
+            elif value is not None:
                 values[where] = value
         elif where is not None:
             values[variable(where)] = value
@@ -590,6 +639,8 @@ class _Walk:
             self.state.values[fact.written] = constant(address)
             if self.context.holds(address):
                 self.state.marked |= fact.written
+        elif isinstance(frame := self.state.values.get(memory.base), Frame) and not memory.index:
+            self.state.values[fact.written] = added(frame, memory.displacement, 64)
         elif memory.base & STACK and not memory.index:
             self.leased |= {(memory.base, memory.displacement + i) for i in _FILLED}
             self.state.values[fact.written] = Frame((memory.base, memory.displacement))
@@ -606,6 +657,8 @@ class _Walk:
             return memory.base, memory.displacement
         if memory.base in self.state.addresses and not memory.index:
             return self.state.addresses[memory.base] + memory.displacement
+        if isinstance(frame := self.state.values.get(memory.base), Frame) and not memory.index:
+            return frame.place[0], frame.place[1] + memory.displacement
         return None
 
     def _marked_memory(self, where: int | tuple[int, int] | None, memory: Memory) -> bool:
@@ -630,13 +683,25 @@ def add_member(members: Members, place: tuple[int, int], value: Value) -> None:
     members[place] = joined(members[place], ALWAYS, value, ALWAYS) if place in members else value
 
 
-def follow(code: Code, context: Context, given: Given, tells: bool) -> Flow:
-    """What the function made of `code` does with CPU knowledge.
+def _is_argument(value: Value) -> bool:
+    return isinstance(value, Frame) or (isinstance(value, Options) and value.constant is not None)
+
+
+def for_callee(arguments: Arguments) -> Arguments:
+    """The arguments of a call as the callee sees them: places on the stack become those of its caller."""
+    return {
+        register: Frame((value.place[0] + CALLER, value.place[1])) if isinstance(value, Frame) else value
+        for register, value in arguments.items()
+    }
+
+
+def follow(code: Code, context: Context, given: Given, tells: bool, arguments: Arguments) -> Flow:
+    """What the function made of `code` does with CPU knowledge, where it is called with these arguments.
 
     `tells`: the function leads to no code that a test could protect, so it tests in order to tell: what it returns,
     stores or has stored behind a test is knowledge too, even where it is a constant.
     """
-    walk = _Walk(code, context, given)
+    walk = _Walk(code, context, given, arguments)
     walk.run()
     flow = walk.flow
     if walk.tests:
@@ -659,21 +724,24 @@ def _tell(walk: _Walk) -> None:
             flow.stores.update(range(where & ~3, where + size, 4))
 
 
+def _together(values: list[Value]) -> Value:
+    found = values[0] if values else None
+    for value in values[1:]:
+        found = joined(found, ALWAYS, value, ALWAYS)
+    return found
+
+
 def _summarise(walk: _Walk) -> None:
     """What is known of the result and of the variables when the function has returned, by whichever way."""
     flow, returned = walk.flow, walk.returned
     if all(fact.kind in _LOCAL for fact in walk.code.facts) and all(map(walk.code.inside, walk.code.targets.values())):
         flow.clobbers = CLOBBERED & walk.code.writes.registers
-    flow.result = returned[0] if returned else None
-    for value in returned[1:]:
-        flow.result = joined(flow.result, ALWAYS, value, ALWAYS)
+    flow.result, flow.second = _together(returned), _together(walk.seconds)
+    for place in {place for filled in walk.filled for place in filled}:
+        flow.filled[place] = _together([filled[place] for filled in walk.filled if place in filled])
     for where in {where for _, where, _ in walk.written}:
         initial = walk.context.initial(where, 4)
-        values = [left.get(where, initial) for left in walk.left]
-        known = values[0] if values else None
-        for value in values[1:]:
-            known = joined(known, ALWAYS, value, ALWAYS)
-        flow.assigned[where] = known
+        flow.assigned[where] = _together([left.get(where, initial) for left in walk.left])
     if walk.signatures >= _SIGNATURES:
         written = {where for _, where, _ in walk.written}
         named = [where for where in walk.vendors if any(where + at in written for at in _MODEL_WORDS)]

@@ -23,6 +23,7 @@ from imgcheck.binaries.isa.x86.flow import (
     NO_MEMBER,
     NOTHING,
     STRUCT,
+    Arguments,
     Callee,
     Context,
     Flow,
@@ -31,6 +32,7 @@ from imgcheck.binaries.isa.x86.flow import (
     Members,
     add_member,
     follow,
+    for_callee,
 )
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters, takes_result
 from imgcheck.binaries.isa.x86.values import Value, constant, joined, shifted, tells, word
@@ -54,6 +56,8 @@ _SMALLEST_FIELD = 64
 """Smaller displacements occur in every structure: a member there may be any structure's."""
 _LARGEST_FIELD = 1 << 32
 """From here on they are those of the thread's block, to which a register adds the variable's place."""
+_DEEPEST_QUERY, _MOST_QUERIES, _LONGEST_QUERY = 3, 256, 1024
+"""Calls to a function that runs CPUID for what its callers say, in all such calls of a file, and its bytes."""
 _ACCESSOR = 256
 _LONGEST_IMMEDIATE = 4
 _READERS = 3000
@@ -169,6 +173,8 @@ class Spread:
             self._data.append((self._thread[0], THREAD))
         self._code: dict[int, Code] = {}
         self._parameters: dict[int, Parameters] = {}
+        self._asked: dict[tuple, Callee] = {}
+        """What functions bring that run CPUID for what they are told, by function and arguments."""
         self._called_at: dict[int, dict[int, int]] = {}
         self._models: set[int] = set()
         self._restated: set[int] = set()
@@ -287,7 +293,8 @@ class Spread:
         new = (more.knowledge | changing) & ~known.knowledge
         knowledge = known.knowledge | self._expected(function, new)
         expected = sum(known.pointers) | self._expected(function, sum(pointers) & ~sum(known.pointers))
-        return Given(knowledge, {r: at for r, at in pointers.items() if r & expected & ~knowledge})
+        pointers = {r: at for r, at in pointers.items() if r & expected & ~knowledge}
+        return Given(knowledge, pointers, _values(known, more, knowledge))
 
     def _expected(self, function: int, registers: int, steps: int = _HANDED_ON) -> int:
         """Those of `registers` that the function, or one that it hands them on to, takes for parameters."""
@@ -360,7 +367,14 @@ class Spread:
                 add_member(found, place, value)
         return found
 
-    def _follow(self, index: int, handed: Given = _NOTHING, member: Member = lambda _: NO_MEMBER) -> Flow:
+    def _follow(
+        self,
+        index: int,
+        handed: Given = _NOTHING,
+        member: Member = lambda _: NO_MEMBER,
+        arguments: Arguments | None = None,
+        depth: int = 0,
+    ) -> Flow:
         sites = self._sites(index)
         imports = self._imports
 
@@ -370,16 +384,33 @@ class Spread:
             called = sites.get(after, -1)
             if called in self.returns or called in self.outputs or called in self.stacked:
                 flow = self.guards.flows[called]
-                tells = flow.returns, called in self.outputs, called in self.stacked
-                return Callee(*tells, flow.result, flow.clobbers)
+                told = flow.returns, flow.obeys, called in self.outputs, called in self.stacked
+                return Callee(*told, flow.result, flow.clobbers)
             return NOTHING
 
-        context = Context(callee, self._holds, self._pointee, self._value, self._initial, member)
+        def asked(after: int, given: Arguments) -> Callee | None:
+            return self._ask(sites[after], given, depth + 1) if after in sites else None
+
+        context = Context(callee, self._holds, self._pointee, self._value, self._initial, asked, member)
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
         tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
         code = self._decoded(index)
         given = self._together(index, self.given.get(index, _NOTHING), handed)
-        return follow(code, context, given, tells) if code.ips else Flow()
+        return follow(code, context, given, tells, arguments or {}) if code.ips else Flow()
+
+    def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
+        """What a function brings that runs CPUID for what it is told; None where this call does not say what."""
+        key = function, tuple(sorted(arguments.items(), key=lambda item: item[0]))
+        if key not in self._asked:
+            size = int(self.functions.end[function] - self.functions.start[function])
+            if depth > _DEEPEST_QUERY or len(self._asked) >= _MOST_QUERIES or size > _LONGEST_QUERY:
+                return None
+            flow = self._follow(function, arguments=for_callee(arguments), depth=depth)
+            self._asked[key] = Callee(
+                flow.returns, flow.obeys, flow.outputs, flow.stack, flow.result, flow.clobbers, flow.second, flow.filled
+            )
+        found = self._asked[key]
+        return None if found.obeys else found
 
     def _decoded(self, index: int) -> Code:
         if index not in self._code:
@@ -499,3 +530,14 @@ def _thread_block(elf: Elf) -> tuple[int, Segment] | None:
     """Where a program's thread-local variables begin, and the segment with what they hold at first."""
     segment = next((s for s in elf.segments if s.type == PT_TLS and 0 < s.memsz < THREAD), None)
     return (THREAD - -(-segment.memsz // max(segment.align, 1)) * max(segment.align, 1), segment) if segment else None
+
+
+def _values(one: Given, other: Given, knowledge: int) -> dict[int, Value]:
+    """What is known of the knowledge that two calls hand down: of what both do, what is known of each."""
+    found = {}
+    for register in one.values.keys() | other.values.keys():
+        given = [each.values.get(register) for each in (one, other) if register & each.knowledge]
+        value = joined(given[0], ALWAYS, given[-1], ALWAYS)
+        if register & knowledge and value is not None:
+            found[register] = value
+    return found

@@ -198,9 +198,23 @@ def shifted(value: Value, distance: int, bits: int) -> Value:
 
 def added(value: Value, number: int, bits: int) -> Value:
     """The sum of the value and a constant."""
+    if isinstance(value, Frame):
+        base, at = value.place
+        return Frame((base, at + number))
     if isinstance(value, Options):
         return _options([((n + number) & ((1 << bits) - 1), c) for n, c in value.numbers])
     return None
+
+
+def halves(value: Value) -> tuple[Value, Value]:
+    """The lower and the upper 32 bits of a value of 64."""
+    return combined(lambda a, b: a & b, value, constant(0xFFFFFFFF), 64), shifted(value, -32, 64)
+
+
+def whole(lower: Value, upper: Value) -> Value:
+    """The value of 64 bits that has these halves."""
+    lower = lower if isinstance(lower, Options | Word) else Word((), 0xFFFFFFFF)
+    return combined(lambda a, b: a | b, lower, shifted(upper, 32, 64), 64)
 
 
 def inverted(value: Value, bits: int) -> Value:
