@@ -6,10 +6,11 @@ test. Beside the marks goes what is known of each value, bit by bit or number by
 is of such a value, both its directions say what they tell of the CPU.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from imgcheck.binaries.isa.x86.blocks import Guarded, Labels, guarded
+from imgcheck.binaries.isa.x86.blocks import Guarded, Labels, guarded, merged
 from imgcheck.binaries.isa.x86.conditions import (
     ALWAYS,
     NEVER,
@@ -21,6 +22,7 @@ from imgcheck.binaries.isa.x86.conditions import (
     not_understood,
     opposite,
     understood,
+    understood_wholly,
 )
 from imgcheck.binaries.isa.x86.facts import (
     ARGUMENTS,
@@ -219,6 +221,12 @@ class _Walk:
         """For each return the variables written on the way to it."""
         self.filled: list[Filled] = []
         """And the places on the caller's stack."""
+        self.paths: dict[int, Condition] = {}
+        """What is necessary to arrive where jumps lead to."""
+        self.kept_in_loops: set[int] = set()
+        """Variables to which a loop stores."""
+        self.stored: dict[int, list[Value]] = {}
+        """What is stored to each variable, wherever that happens."""
         self.signatures: set[tuple[int, ...]] = set()
         self.vendors: set[int] = set()
         """Variables that get the number of an unnamed vendor."""
@@ -237,10 +245,14 @@ class _Walk:
                 else:
                     self.state = state = arrived
                 goes_on = True
+                if state.path != ALWAYS:
+                    self.paths[ip] = state.path
             elif not goes_on:
                 entered = self._entered(loops[ip], waiting) if ip in loops else table
                 if entered:
                     self.state = state = entered.copy()
+                else:
+                    state.path = ALWAYS  # nobody knows who comes here
             if ip in loops:
                 self._enter_loop(ip, loops[ip])
                 goes_on = True
@@ -320,7 +332,9 @@ class _Walk:
             state.forget(changed.registers)
             for slot in changed.slots & state.values.keys():
                 del state.values[slot]
-            state.values.update(dict.fromkeys(map(variable, changed.variables)))
+            self.kept_in_loops |= changed.variables
+            for where in changed.variables:
+                state.values[variable(where)] = SETTLED if self.context.value(where) is not None else None
 
     def _special(self, kind: int, ip: int, fact: Fact) -> None:
         state = self.state
@@ -589,15 +603,19 @@ class _Walk:
         values = self.state.values
         if isinstance(where, tuple):
             base, at = where
-            for other in range(4, size, 4):
+            for other in range(size):
                 values.pop((base, at + other), None)
-            values.pop(where, None)
+            if isinstance(value, Options) and value.constant is not None:
+                for other in range(1, min(size, _POINTER)):  # zeros of a structure, of which single bytes are tested
+                    bits = 0xFFFFFFFF if other == 4 else 0xFF
+                    values[base, at + other] = constant(value.constant >> 8 * other & bits)
             if size == _POINTER and isinstance(value, Word):
                 values[where], values[base, at + 4] = halves(value)
             elif value is not None:
                 values[where] = value
         elif where is not None:
             values[variable(where)] = value
+            self.stored.setdefault(where, []).append(under(value, self.state.path))
             if value == _OTHER:
                 self.vendors.add(where)
         if size == _POINTER:
@@ -707,7 +725,7 @@ def follow(code: Code, context: Context, given: Given, tells: bool, arguments: A
     if walk.tests:
         changed = {where & ~3 for _, where, _ in walk.written}
         alike = [ips for key, ips in walk.alike.items() if len(ips) > 1 and key[0] & ~3 not in changed]
-        flow.guarded = guarded(code, walk.tests, alike)
+        flow.guarded = merged(guarded(code, walk.tests, alike), _arrivals(walk))
     _summarise(walk)
     if tells and any(labels != (ALWAYS, ALWAYS) for labels in walk.tests.values()):
         _tell(walk)
@@ -722,6 +740,19 @@ def _tell(walk: _Walk) -> None:
     for ip, where, size in walk.written:
         if ip in inside:
             flow.stores.update(range(where & ~3, where + size, 4))
+
+
+def _arrivals(walk: _Walk) -> list[Guarded]:
+    """Code to which several ways lead, where what the tests on each of them have in common is understood."""
+    code = walk.code
+    # A branch belongs to the code that it ends, what it leads to does not.
+    ends = sorted({*(code.ips[at] + 1 for at in code.controls), *code.targets.values()})
+    found = []
+    for ip, path in sorted(walk.paths.items()):
+        at = bisect_right(ends, ip)
+        if understood_wholly(path) and at < len(ends):
+            found.append((ip, ends[at], path))
+    return found
 
 
 def _together(values: list[Value]) -> Value:
@@ -741,7 +772,12 @@ def _summarise(walk: _Walk) -> None:
         flow.filled[place] = _together([filled[place] for filled in walk.filled if place in filled])
     for where in {where for _, where, _ in walk.written}:
         initial = walk.context.initial(where, 4)
-        flow.assigned[where] = _together([left.get(where, initial) for left in walk.left])
+        known = _together([left.get(where, initial) for left in walk.left])
+        if where in walk.kept_in_loops:  # no order of its stores is known
+            known = None if None in walk.stored[where] else _together([initial, *walk.stored[where]])
+        flow.assigned[where] = known
+        if isinstance(known, Options) and any(understood(condition) for _, condition in known.numbers):
+            flow.stores.add(where & ~3)
     if walk.signatures >= _SIGNATURES:
         written = {where for _, where, _ in walk.written}
         named = [where for where in walk.vendors if any(where + at in written for at in _MODEL_WORDS)]
