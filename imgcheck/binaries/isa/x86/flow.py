@@ -48,10 +48,12 @@ from imgcheck.binaries.isa.x86.facts import (
     Memory,
 )
 from imgcheck.binaries.isa.x86.operations import flags_of, of_flags, result
+from imgcheck.binaries.isa.x86.order import Order, order
 from imgcheck.binaries.isa.x86.state import State, address_of, variable
 from imgcheck.binaries.isa.x86.values import (
-    EQUAL,
+    BORROW,
     SETTLED,
+    Comparison,
     Frame,
     Options,
     Value,
@@ -233,11 +235,13 @@ class _Walk:
 
     def run(self) -> None:
         waiting: dict[int, State] = {}
-        state, targets, loops = self.state, self.code.targets, self.code.loops
-        goes_on = True
+        ips, facts, targets = self.code.ips, self.code.facts, self.code.targets
+        numbers, place, loops = ordered(self.code)
+        state, goes_on = self.state, True
         table: State | None = None
         """Where the last indirect jump leads: to what no direct jump does."""
-        for ip, fact in zip(self.code.ips, self.code.facts, strict=True):
+        for at, number in enumerate(numbers):
+            ip, fact = ips[number], facts[number]
             if ip in waiting:
                 arrived = waiting.pop(ip)
                 if goes_on:
@@ -248,9 +252,8 @@ class _Walk:
                 if state.path != ALWAYS:
                     self.paths[ip] = state.path
             elif not goes_on:
-                entered = self._entered(loops[ip], waiting) if ip in loops else table
-                if entered:
-                    self.state = state = entered.copy()
+                if table:
+                    self.state = state = table.copy()
                 else:
                     state.path = ALWAYS  # nobody knows who comes here
             if ip in loops:
@@ -267,28 +270,23 @@ class _Walk:
                     state.values[fact.written] = state.values[fact.source]
                 elif state.values:
                     state.forget(fact.written)
-                continue
-            self._special(kind, ip, fact)
-            goes_on = goes_on and kind < JUMP
-            if kind == INDIRECT_JUMP:
-                table = state.copy()
-            target = targets.get(ip, 0) if kind in _JUMPS else 0
-            if target > ip:
-                self._depart(ip, fact, target, waiting)
-            elif target in self.code.exits:
-                result = state.values.get(RAX) if self.code.exits[target] else None
-                self._leave(result, both(state.path, self.tests.get(ip, (ALWAYS,))[0]))
-            if kind == BRANCH and not self.code.inside(target):
-                self._leave(None, state.path)
-            if kind == BRANCH and ip in self.tests:
-                state.path = both(state.path, self.tests[ip][1])
-                self._settle(state, fact, taken=False)
-
-    def _entered(self, loop: range, waiting: dict[int, State]) -> State | None:
-        """The state with which a loop is entered in its middle: compilers let `while` begin with its test, below."""
-        first, last = self.code.ips[loop.start], self.code.ips[loop.stop - 1]
-        inside = [ip for ip in waiting if first < ip <= last]
-        return waiting[min(inside)] if inside else None
+            else:
+                self._special(kind, ip, fact)
+                goes_on = goes_on and kind < JUMP
+                if kind == INDIRECT_JUMP:
+                    table = state.copy()
+                target = targets.get(ip, 0) if kind in _JUMPS else 0
+                if place.get(target, -1) > at:
+                    self._depart(ip, fact, target, waiting)
+                if kind == BRANCH and not self.code.inside(target):
+                    self._leave(None, state.path)
+                if kind == BRANCH and ip in self.tests:
+                    state.path = both(state.path, self.tests[ip][1])
+                    self._settle(state, fact, taken=False)
+            if goes_on and numbers[at + 1 : at + 2] != [number + 1] and number + 1 < len(ips):
+                if place[ips[number + 1]] > at:
+                    self._wait(ips[number + 1], state.copy(), waiting)
+                goes_on = False
 
     def _depart(self, ip: int, fact: Fact, target: int, waiting: dict[int, State]) -> None:
         """The state goes on at a target of a jump too."""
@@ -296,6 +294,9 @@ class _Walk:
         if ip in self.tests:
             leaving.path = both(leaving.path, self.tests[ip][0])
             self._settle(leaving, fact, taken=True)
+        self._wait(target, leaving, waiting)
+
+    def _wait(self, target: int, leaving: State, waiting: dict[int, State]) -> None:
         if target in waiting:
             waiting[target].join(leaving, self.context.initial)
         else:
@@ -303,32 +304,32 @@ class _Walk:
 
     def _settle(self, state: State, fact: Fact, taken: bool) -> None:
         """Where a variable is seen not to hold what it held at first, it holds what some run has left."""
-        initial = self._as_at_first(fact)
-        if initial < 0 or taken != bool(fact.condition & 1):
+        first = self._at_first(fact)
+        if first is None or first[1] == (taken != bool(fact.condition & 1)):
             return
         where = state.compared[0]
         holders = [register for register, origin in state.origins.items() if origin == where]
         for place in (variable(where), *holders):
-            if state.values.get(place) in (None, constant(initial)):
+            if state.values.get(place) in (None, constant(first[0])):
                 state.values[place] = SETTLED
 
-    def _as_at_first(self, fact: Fact) -> int:
-        """The number that a variable holds at first, where a branch asks whether it still does; else -1."""
+    def _at_first(self, fact: Fact) -> tuple[int, bool] | None:
+        """The number that the variable which a branch tests holds at first, and whether that meets its condition."""
         compared = self.state.compared
-        if not compared or fact.condition >> 1 != EQUAL:
-            return -1
-        initial = self.context.initial(compared[0], 4)
-        number = compared[-1] & 0xFFFFFFFF
-        return number if isinstance(initial, Options) and initial.constant == number else -1
+        initial = self.context.initial(compared[0], 4) if compared else None
+        if not isinstance(initial, Options) or initial.constant is None:
+            return None
+        found = outcome(Comparison(initial, compared[-1], 32, BORROW), fact.condition >> 1)
+        return (initial.constant, found[0] == ALWAYS) if found else None
 
-    def _enter_loop(self, ip: int, loop: range) -> None:
+    def _enter_loop(self, ip: int, loop: list[range]) -> None:
         """Forget what later code that comes back to here may have changed."""
         state = self.state
         state.told = None
         if state.path != ALWAYS:
             state.path = both(state.path, not_understood(ip))
         if state.values or self.code.writes.variables:
-            changed = self.code.written(loop)
+            changed = self.code.written(ip, loop)
             state.forget(changed.registers)
             for slot in changed.slots & state.values.keys():
                 del state.values[slot]
@@ -365,7 +366,8 @@ class _Walk:
         """What the two directions of a test tell of the CPU."""
         found = outcome(self.state.told, fact.condition >> 1) if fact.condition >= 0 else None
         if found is None or NEVER in found or self._is_lost(found):
-            if self._as_at_first(fact) > _LARGEST:
+            first = self._at_first(fact)
+            if first and first[0] > _LARGEST and first[1]:
                 return ALWAYS, ALWAYS  # whether a number that stands for no flags is there still: no test of the CPU
             taken = not_understood(ip)
             return taken, opposite(taken)
@@ -699,6 +701,12 @@ class _Walk:
 def add_member(members: Members, place: tuple[int, int], value: Value) -> None:
     """A store of knowledge to a member, beside those that are known."""
     members[place] = joined(members[place], ALWAYS, value, ALWAYS) if place in members else value
+
+
+def ordered(code: Code) -> Order:
+    if "order" not in code.known:
+        code.known["order"] = order(code)
+    return code.known["order"]
 
 
 def _is_argument(value: Value) -> bool:

@@ -163,6 +163,7 @@ class Spread:
         """Bytes of functions that may still be read for their parameters alone."""
         self.round = 0
         self.askers: set[int] = set()
+        self.resolvers: set[int] = set()
         self._data = [
             (s.vaddr, s.vaddr + s.memsz)
             for s in found.layout.elf.segments
@@ -191,7 +192,7 @@ class Spread:
     def run(self) -> Guards:
         self.variables |= self._query_slots()
         self.askers = set(self.found.askers.tolist())
-        resolvers = set(self.found.resolvers.tolist())
+        self.resolvers = resolvers = set(self.found.resolvers.tolist())
         pending = self.askers
         for self.round in range(_ROUNDS):
             tellers, variables = self._tellers(), set(self.variables)
@@ -382,6 +383,8 @@ class Spread:
             if after - 5 in imports or after - 6 in imports:
                 return Callee(returns=RAX, outputs=True)
             called = sites.get(after, -1)
+            if called in self.resolvers:  # what is called through a slot that a resolver fills is what it has chosen
+                return NOTHING
             if called in self.returns or called in self.outputs or called in self.stacked:
                 flow = self.guards.flows[called]
                 told = flow.returns, flow.obeys, called in self.outputs, called in self.stacked
