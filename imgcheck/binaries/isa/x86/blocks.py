@@ -220,11 +220,14 @@ def merged(one: list[Guarded], other: list[Guarded]) -> list[Guarded]:
         return other or one
     edges = sorted({edge for first, end, _ in (*one, *other) for edge in (first, end)})
     found = []
+    at = [0, 0]
     for first, end in pairwise(edges):
         condition = ALWAYS
-        for start, stop, told in (*one, *other):
-            if start <= first and end <= stop:
-                condition = both(condition, told)
+        for k, pieces in enumerate((one, other)):
+            while at[k] < len(pieces) and pieces[at[k]][1] <= first:
+                at[k] += 1
+            if at[k] < len(pieces) and pieces[at[k]][0] <= first:
+                condition = both(condition, pieces[at[k]][2])
         if condition != ALWAYS:
             found.append((first, end, condition))
     return found

@@ -439,9 +439,10 @@ class _Walk:
             values = {r: v for r in ARGUMENTS if r & handed and tells(v := state.values.get(r))}
             self.flow.passes[after] = Given(handed, pointing, values)
         brings = self.context.callee(after, self.code.targets.get(ip, 0))
+        if not (brings.obeys or brings.outputs):
+            return brings
         arguments = {r: v for r in ARGUMENTS if _is_argument(v := state.values.get(r))}
-        fills = brings.outputs and any(isinstance(v, Frame) for v in arguments.values())
-        if not (brings.obeys or fills):
+        if not brings.obeys and not any(isinstance(v, Frame) for v in arguments.values()):
             return brings
         asked = self.context.asked(after, arguments)
         self.flow.obeys |= brings.obeys and asked is None

@@ -18,7 +18,7 @@ from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.blocks import Guarded, merged
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded, understood_wholly
 from imgcheck.binaries.isa.x86.encodings import QUERIES
-from imgcheck.binaries.isa.x86.facts import RAX, THREAD, Code, facts
+from imgcheck.binaries.isa.x86.facts import RAX, STACK, THREAD, Code, facts
 from imgcheck.binaries.isa.x86.flow import (
     NO_MEMBER,
     NOTHING,
@@ -284,7 +284,9 @@ class Spread:
             more = self._together(target, known, flow.passes[site]) if site in flow.passes else known
             if more != known:
                 self.given[target] = more
-                marked.add(target)
+                # What exactly is handed down is settled in a few rounds, or changes with each.
+                if self.round < _TELLING_ROUNDS or (more.knowledge, more.pointers) != (known.knowledge, known.pointers):
+                    marked.add(target)
         return marked
 
     def _together(self, function: int, known: Given, more: Given) -> Given:
@@ -348,7 +350,7 @@ class Spread:
                 continue
             flow = self._follow(index, handed, far)
             new |= self.guards.narrow(index, flow.guarded)
-            if near:
+            if near and self._reads(index, near):
                 closer = self._follow(index, handed, near)
                 pieces = [piece for piece in closer.guarded if suspecting or understood_wholly(piece[2])]
                 new |= self.guards.narrow(index, pieces)
@@ -358,6 +360,12 @@ class Spread:
             for site in (s for s, t in sites.items() if t == after and s in flow.passes):
                 handed = self._together(after, handed, flow.passes[site])
         return new
+
+    def _reads(self, function: int, member: Member) -> bool:
+        """Whether a function reads what may be one of those members."""
+        loads = (memory for fact in self._decoded(function).facts for memory in fact.loads)
+        elsewhere = (memory.displacement for memory in loads if not memory.relative and not memory.base & STACK)
+        return any(member(displacement)[0] for displacement in elsewhere)
 
     @property
     def members(self) -> Members:
