@@ -24,7 +24,7 @@ Guarded = tuple[int, int, Condition]
 
 
 @dataclass(slots=True)
-class Block:
+class _Block:
     """A basic block: its range, the address of the branch that ends it (-1 if none does), and where it goes."""
 
     first: int
@@ -39,7 +39,7 @@ def guarded(code: Code, tests: dict[int, Labels], alike: list[list[int]]) -> lis
     `tests` are the branches that test the CPU, by address, indirect jumps among them. Those that are `alike` go the
     same way each time, so they are taken as one.
     """
-    blocks = basic_blocks(code)
+    blocks = _blocks(code)
     if len(blocks) > _MAX_BLOCKS or len(tests) > _MAX_TESTS:
         return [(blocks[0].first, blocks[-1].end, UNTOLD)]
     # In a function with few tests those that are not understood are told apart: its uses may be behind both ways.
@@ -63,7 +63,7 @@ def _as_it_is(condition: Condition) -> Condition:
 
 
 def _pieces(
-    block: Block, condition: Condition, tests: dict[int, Labels], kept: Callable[[Condition], Condition]
+    block: _Block, condition: Condition, tests: dict[int, Labels], kept: Callable[[Condition], Condition]
 ) -> Iterator[Guarded]:
     """The block, and the branch that ends it: a jump out of the function happens behind the test that it is."""
     if block.control in tests:
@@ -74,10 +74,10 @@ def _pieces(
 
 
 def _conditions(
-    code: Code, blocks: list[Block], tests: dict[int, Labels], kept: Callable[[Condition], Condition]
+    code: Code, blocks: list[_Block], tests: dict[int, Labels], kept: Callable[[Condition], Condition]
 ) -> dict[int, Condition]:
     """For each block that can be reached what its way there tells, test by test."""
-    order = reverse_postorder(blocks)
+    order = _order(blocks)
     place = {number: at for at, number in enumerate(order)}
     before: list[list[int]] = [[] for _ in order]
     for at, number in enumerate(order):
@@ -95,7 +95,7 @@ def _conditions(
     return found
 
 
-def _told(code: Code, last: Block, block: Block, labels: Labels, by_one_edge: bool) -> Condition:
+def _told(code: Code, last: _Block, block: _Block, labels: Labels, by_one_edge: bool) -> Condition:
     """What the test at the end of `last`, the immediate dominator, tells on the way to `block`."""
     if last.control not in code.targets:
         return labels[0]  # a jump table indexed by what the CPU told guards all that only it leads to
@@ -104,7 +104,7 @@ def _told(code: Code, last: Block, block: Block, labels: Labels, by_one_edge: bo
     return labels[0] if block.first == code.targets[last.control] else labels[1]
 
 
-def reverse_postorder(blocks: list[Block]) -> list[int]:
+def _order(blocks: list[_Block]) -> list[int]:
     """The blocks that can be reached, each before those that it leads to but for loops (reverse postorder)."""
     order, seen = [], {0}
     stack = [(0, iter(blocks[0].successors))]
@@ -154,7 +154,7 @@ def _by_one_edge(at: int, above: list[int], before: list[list[int]]) -> bool:
 
 
 def _together(
-    code: Code, blocks: list[Block], tests: dict[int, Labels], alike: list[list[int]]
+    code: Code, blocks: list[_Block], tests: dict[int, Labels], alike: list[list[int]]
 ) -> Iterator[tuple[dict[int, int], Condition]]:
     """For each group of tests and each outcome the successor that each of its blocks then never goes to."""
     number = {block.first: i for i, block in enumerate(blocks)}
@@ -168,7 +168,7 @@ def _together(
             yield {ends[ip]: number.get(to, -1) for ip, to in left_out.items()}, condition
 
 
-def _reachable(blocks: list[Block], left_out: dict[int, int]) -> set[int]:
+def _reachable(blocks: list[_Block], left_out: dict[int, int]) -> set[int]:
     """The blocks reached from the first when none goes to the one `left_out` for it."""
     seen, stack = {0}, [0]
     while stack:
@@ -180,7 +180,7 @@ def _reachable(blocks: list[Block], left_out: dict[int, int]) -> set[int]:
     return seen
 
 
-def basic_blocks(code: Code) -> list[Block]:
+def _blocks(code: Code) -> list[_Block]:
     """Basic blocks by address, their successors as places in the list."""
     ips, facts = code.ips, code.facts
     ends = {ips[at] + facts[at].size: at for at in code.controls}
@@ -192,7 +192,7 @@ def basic_blocks(code: Code) -> list[Block]:
         at = ends.get(end, -1)
         kind = facts[at].kind if at >= 0 else -1
         goes = (code.targets.get(ips[at], -1) if at >= 0 else -1, end if kind < JUMP else -1)
-        block = Block(first, end, ips[at] if at >= 0 else -1, [number[to] for to in goes if to in number])
+        block = _Block(first, end, ips[at] if at >= 0 else -1, [number[to] for to in goes if to in number])
         blocks.append(block)
         if kind == INDIRECT_JUMP:
             indirect.append(block)
@@ -203,7 +203,7 @@ def basic_blocks(code: Code) -> list[Block]:
     return blocks
 
 
-def _orphans(code: Code, blocks: list[Block]) -> list[int]:
+def _orphans(code: Code, blocks: list[_Block]) -> list[int]:
     """Blocks that nothing names, which are the targets of the function's jump tables: all but padding."""
     named = {target for block in blocks for target in block.successors} | {0}
     bounds = [bisect_left(code.ips, block.first) for block in blocks] + [len(code.ips)]

@@ -6,8 +6,8 @@ from the next instruction, targets of branches beside the facts. Registers are b
 counting as the whole.
 """
 
-from itertools import chain
-from typing import Any, NamedTuple
+from bisect import bisect_left
+from typing import NamedTuple
 
 import iced_x86 as iced
 import msgspec
@@ -66,6 +66,7 @@ ARGUMENTS = tuple(_BITS[r] for r in (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R
 """Registers of the first six parameters (System V ABI, x86-64)."""
 CLOBBERED = sum(ARGUMENTS) | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
 _ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
+_LONGEST_EXIT = 12
 _LONGEST_LOOP = 500
 """Instructions; longer loops are taken to write to all that their function writes to."""
 _KEPT = 1 << 15
@@ -171,20 +172,24 @@ class Code(msgspec.Struct, frozen=True):
     targets: dict[int, int]
     controls: list[int]
     """Those from BRANCH on, by number."""
-    known: dict[str | int, Any]
-    """What has been worked out of it before, by the address of a loop or by name."""
+    loops: dict[int, range]
+    """Addresses that later code jumps back to -> the instructions from there up to that code, by number."""
+    exits: dict[int, bool]
+    """Addresses that later code jumps back to and that do nothing but return (True), or jump to another function."""
+    known: dict[range, Writes]
+    """What `written` has told."""
 
     @property
     def writes(self) -> Writes:
         """What any of the instructions writes to."""
-        return self.written("whole", [range(len(self.ips))])
+        return self.written(range(len(self.ips)))
 
-    def written(self, name: str | int, parts: list[range]) -> Writes:
-        """What the instructions of a loop write to, under a name for it; of a long one all that its function does."""
-        if name not in self.known:
-            long = sum(map(len, parts)) > _LONGEST_LOOP
-            self.known[name] = _writes(self.ips, self.facts, [range(len(self.ips))] if long else parts)
-        return self.known[name]
+    def written(self, loop: range) -> Writes:
+        """What the instructions of a loop write to; of a long one all that its function writes to."""
+        numbers = loop if len(loop) <= _LONGEST_LOOP else range(len(self.ips))
+        if numbers not in self.known:
+            self.known[numbers] = _writes(self.ips, self.facts, numbers)
+        return self.known[numbers]
 
     def inside(self, address: int) -> bool:
         """Whether the address lies within the function."""
@@ -206,7 +211,7 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     while at < len(code):
         at = _read(found, code, at, start, bits)
     _redirect_queries(found.facts)
-    return Code(*found, {})
+    return Code(*found, *_loops(found), {})
 
 
 class _Reading(NamedTuple):
@@ -231,9 +236,38 @@ def _redirect_queries(facts: list[Fact]) -> None:
                 facts[i] = replace(fact, written=(fact.written | before.written) & ~RBX)
 
 
-def _writes(ips: list[int], facts: list[Fact], parts: list[range]) -> Writes:
+def _loops(code: _Reading) -> tuple[dict[int, range], dict[int, bool]]:
+    found, exits = {}, {}
+    for ip, target in code.targets.items():
+        if code.ips[0] <= target <= ip:
+            number = bisect_left(code.ips, ip)
+            first = bisect_left(code.ips, target)
+            if code.facts[number].kind not in (BRANCH, JUMP):
+                continue
+            end = _end(code, first)
+            if end:
+                exits[target] = end == RETURN
+            else:
+                found[target] = range(first, number + 1)
+    return found, exits
+
+
+def _end(code: _Reading, first: int) -> int:
+    """How the instructions from number `first` on end the function at once: RETURN, JUMP out of it, or 0 for not.
+
+    What returns leaves the result as it is before them.
+    """
+    for ip, fact in zip(code.ips[first : first + _LONGEST_EXIT], code.facts[first:], strict=False):
+        if fact.kind == JUMP and not code.ips[0] <= code.targets.get(ip, 0) <= code.ips[-1]:
+            return JUMP
+        if fact.kind not in (COMPUTE, LEA) or fact.written & RAX:
+            return RETURN if fact.kind == RETURN else 0
+    return 0
+
+
+def _writes(ips: list[int], facts: list[Fact], numbers: range) -> Writes:
     registers, slots, variables = 0, set(), set()
-    for i in chain.from_iterable(parts):
+    for i in numbers:
         fact = facts[i]
         registers |= CLOBBERED if fact.kind in (CALL, INDIRECT_CALL) else fact.written
         for memory in fact.stores:

@@ -48,8 +48,7 @@ from imgcheck.binaries.isa.x86.facts import (
     Memory,
 )
 from imgcheck.binaries.isa.x86.operations import flags_of, of_flags, result
-from imgcheck.binaries.isa.x86.order import Order, order
-from imgcheck.binaries.isa.x86.state import State, address_of, variable
+from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, variable
 from imgcheck.binaries.isa.x86.values import (
     BORROW,
     SETTLED,
@@ -126,8 +125,6 @@ NOTHING = Callee()
 Filled = dict[tuple[int, int], Value]
 Arguments = dict[int, Value]
 """By the register: numbers, and addresses on the stack."""
-CALLER = 1 << 200
-"""Added to the base of a place on the stack, it makes that one of the caller's; no register has a bit so high."""
 NO_MEMBER = False, None
 Member = Callable[[int], tuple[bool, Value]]
 Members = dict[tuple[int, int], Value]
@@ -210,6 +207,8 @@ class _Walk:
         self.code, self.context, self.flow = code, context, Flow()
         self.state = State(given.knowledge | sum(given.pointers), set(), dict(given.pointers))
         self.state.values.update(given.values | arguments)
+        self.exact = bool(arguments)
+        """Whether numbers are worked out that the CPU has no part in: a leaf may be one."""
         self.leased: set[tuple[int, int]] = set()
         """Words on the stack that a callee may fill, as their address was taken."""
         self.tests: dict[int, Labels] = {}
@@ -235,13 +234,11 @@ class _Walk:
 
     def run(self) -> None:
         waiting: dict[int, State] = {}
-        ips, facts, targets = self.code.ips, self.code.facts, self.code.targets
-        numbers, place, loops = ordered(self.code)
-        state, goes_on = self.state, True
+        state, targets, loops = self.state, self.code.targets, self.code.loops
+        goes_on = True
         table: State | None = None
         """Where the last indirect jump leads: to what no direct jump does."""
-        for at, number in enumerate(numbers):
-            ip, fact = ips[number], facts[number]
+        for ip, fact in zip(self.code.ips, self.code.facts, strict=True):
             if ip in waiting:
                 arrived = waiting.pop(ip)
                 if goes_on:
@@ -252,8 +249,9 @@ class _Walk:
                 if state.path != ALWAYS:
                     self.paths[ip] = state.path
             elif not goes_on:
-                if table:
-                    self.state = state = table.copy()
+                entered = self._entered(loops[ip], waiting) if ip in loops else table
+                if entered:
+                    self.state = state = entered.copy()
                 else:
                     state.path = ALWAYS  # nobody knows who comes here
             if ip in loops:
@@ -262,7 +260,7 @@ class _Walk:
             kind = fact.kind
             if kind == COMPUTE:
                 # Most code is far from any knowledge: what then concerns registers alone changes nothing.
-                if not fact.plain or state.marked or state.flags or state.addresses:
+                if not fact.plain or state.marked or state.flags or state.addresses or self.exact:
                     self._compute(ip, fact)
                 elif fact.brings is not None:
                     state.values[fact.written] = fact.brings
@@ -270,23 +268,28 @@ class _Walk:
                     state.values[fact.written] = state.values[fact.source]
                 elif state.values:
                     state.forget(fact.written)
-            else:
-                self._special(kind, ip, fact)
-                goes_on = goes_on and kind < JUMP
-                if kind == INDIRECT_JUMP:
-                    table = state.copy()
-                target = targets.get(ip, 0) if kind in _JUMPS else 0
-                if place.get(target, -1) > at:
-                    self._depart(ip, fact, target, waiting)
-                if kind == BRANCH and not self.code.inside(target):
-                    self._leave(None, state.path)
-                if kind == BRANCH and ip in self.tests:
-                    state.path = both(state.path, self.tests[ip][1])
-                    self._settle(state, fact, taken=False)
-            if goes_on and numbers[at + 1 : at + 2] != [number + 1] and number + 1 < len(ips):
-                if place[ips[number + 1]] > at:
-                    self._wait(ips[number + 1], state.copy(), waiting)
-                goes_on = False
+                continue
+            self._special(kind, ip, fact)
+            goes_on = goes_on and kind < JUMP
+            if kind == INDIRECT_JUMP:
+                table = state.copy()
+            target = targets.get(ip, 0) if kind in _JUMPS else 0
+            if target > ip:
+                self._depart(ip, fact, target, waiting)
+            elif target in self.code.exits:
+                result = state.values.get(RAX) if self.code.exits[target] else None
+                self._leave(result, both(state.path, self.tests.get(ip, (ALWAYS,))[0]))
+            if kind == BRANCH and not self.code.inside(target):
+                self._leave(None, state.path)
+            if kind == BRANCH and ip in self.tests:
+                state.path = both(state.path, self.tests[ip][1])
+                self._settle(state, fact, taken=False)
+
+    def _entered(self, loop: range, waiting: dict[int, State]) -> State | None:
+        """The state with which a loop is entered in its middle: compilers let `while` begin with its test, below."""
+        first, last = self.code.ips[loop.start], self.code.ips[loop.stop - 1]
+        inside = [ip for ip in waiting if first < ip <= last]
+        return waiting[min(inside)] if inside else None
 
     def _depart(self, ip: int, fact: Fact, target: int, waiting: dict[int, State]) -> None:
         """The state goes on at a target of a jump too."""
@@ -294,9 +297,6 @@ class _Walk:
         if ip in self.tests:
             leaving.path = both(leaving.path, self.tests[ip][0])
             self._settle(leaving, fact, taken=True)
-        self._wait(target, leaving, waiting)
-
-    def _wait(self, target: int, leaving: State, waiting: dict[int, State]) -> None:
         if target in waiting:
             waiting[target].join(leaving, self.context.initial)
         else:
@@ -316,20 +316,20 @@ class _Walk:
     def _at_first(self, fact: Fact) -> tuple[int, bool] | None:
         """The number that the variable which a branch tests holds at first, and whether that meets its condition."""
         compared = self.state.compared
-        initial = self.context.initial(compared[0], 4) if compared else None
+        initial = self.context.initial(compared[0], 4) if compared and self.context.holds(compared[0]) else None
         if not isinstance(initial, Options) or initial.constant is None:
             return None
         found = outcome(Comparison(initial, compared[-1], 32, BORROW), fact.condition >> 1)
         return (initial.constant, found[0] == ALWAYS) if found else None
 
-    def _enter_loop(self, ip: int, loop: list[range]) -> None:
+    def _enter_loop(self, ip: int, loop: range) -> None:
         """Forget what later code that comes back to here may have changed."""
         state = self.state
         state.told = None
         if state.path != ALWAYS:
             state.path = both(state.path, not_understood(ip))
         if state.values or self.code.writes.variables:
-            changed = self.code.written(ip, loop)
+            changed = self.code.written(loop)
             state.forget(changed.registers)
             for slot in changed.slots & state.values.keys():
                 del state.values[slot]
@@ -455,7 +455,7 @@ class _Walk:
             self.flow.structures |= state.handed()
             lent = [v.place for v in map(state.values.get, ARGUMENTS) if isinstance(v, Frame)]
             state.slots |= {(base, at + i) for base, at in lent for i in _FILLED}
-        for place in self.leased & state.values.keys():
+        for place in self.leased & state.values.keys() if not brings.filled else ():
             del state.values[place]
         if brings.stack:
             state.slots |= {(RSP, 8 * i) for i in range(_STACK_RESULTS)}
@@ -485,7 +485,8 @@ class _Walk:
             pointee = self.context.pointee(where) if isinstance(where, int) else 0
             marked = marked or (pointee != 0 and self.context.holds(pointee))
         # Of what the CPU did not tell only constants matter, on their way to a variable or a test.
-        if marked or fact.moves or fact.stores or fact.condition >= 0 or fact.comparison[-1:] in _SIGNATURES:
+        wanted = fact.moves or fact.stores or fact.condition >= 0 or fact.comparison[-1:] in _SIGNATURES
+        if marked or wanted or self.exact:
             value = self._evaluate(ip, fact)
         else:
             value = fact.brings
@@ -702,12 +703,6 @@ class _Walk:
 def add_member(members: Members, place: tuple[int, int], value: Value) -> None:
     """A store of knowledge to a member, beside those that are known."""
     members[place] = joined(members[place], ALWAYS, value, ALWAYS) if place in members else value
-
-
-def ordered(code: Code) -> Order:
-    if "order" not in code.known:
-        code.known["order"] = order(code)
-    return code.known["order"]
 
 
 def _is_argument(value: Value) -> bool:

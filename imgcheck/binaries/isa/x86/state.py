@@ -11,6 +11,10 @@ Place = int | tuple[int, int]
 """Where a value is: a register's bit, a stack slot, or below zero a variable."""
 
 
+CALLER = 1 << 200
+"""Added to the base of a place on the stack, it makes that one of the caller's; no register has a bit so high."""
+
+
 def variable(address: int) -> int:
     """The place of the variable at an address."""
     return -1 - address
@@ -82,6 +86,8 @@ class State:
                 one, two = mine[place], theirs[place]
             elif isinstance(place, int) and place < 0:  # a variable that the one path has not written
                 one, two = (v[place] if place in v else initial(address_of(place), 4) for v in (mine, theirs))
+            elif isinstance(place, tuple) and place[0] >= CALLER:  # of what is left there at all
+                one = two = mine.get(place, theirs.get(place))
             else:
                 continue
             if one is two or one is None or two is None:

@@ -1,0 +1,64 @@
+"""Where programs keep what the CPU told: each shape right on every CPU, and with a test for too little as it dies.
+
+QEMU's CPU models say what happens.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.isa.programs import MODELS, analyse, observed, predicted
+from tests.tools import compile_c
+
+_HERE = Path(__file__).parent / "dispatch"
+_THREAD = "static __thread unsigned"
+_FLAGS = {"if (flags & F_AVX2) return k2": "if (flags & F_SSSE3) return k2"}
+SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "a member of an object on the heap": (
+        "heap_object",
+        {},
+        {"if (c->cpu & 2) return k2": "if (c->cpu & 4) return k2", "if (c->cpu & 2) c->fn = k2": "(void)0"},
+    ),
+    "a thread's variable": ("thread_local", {}, _FLAGS),
+    "a variable that is -1 before": ("thread_local", {_THREAD: "static unsigned"}, _FLAGS),
+    "results of a function that is told the leaf": (
+        "query_function",
+        {},
+        {"int a = has_avx2(), p": "int a = has_avx(), p"},
+    ),
+    "a level that a loop looks up": (
+        "lazy_level",
+        {},
+        {"case ISA_POPCNT: return and_card_popcnt": "case ISA_POPCNT: return and_card_avx2"},
+    ),
+    "a structure that functions fill": ("filled_array", {}, {}),
+}
+"""Shape -> file, what to replace in it, and what makes it wrong."""
+STYLES = {"O0": ("-O0",), "O2, stripped": ("-O2", "-s"), "O3": ("-O3",), "static": ("-O2", "-static", "-s")}
+
+
+def built(shape: str, style: str, wrong: bool) -> Path:
+    name, changes, errors = SHAPES[shape]
+    source = (_HERE / f"{name}.c").read_text()
+    for old, new in (changes | errors if wrong else changes).items():
+        assert old in source
+        source = source.replace(old, new)
+    return compile_c(source, *STYLES[style])
+
+
+def as_it_ends(path: Path) -> None:
+    found = analyse(path)
+    said = {model: predicted(found, features) for model, features in MODELS.items()}
+    assert said == {model: observed(path, "qemu-x86_64", model) for model in MODELS}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_flags_are_followed_to_where_they_are_tested(shape: str, style: str) -> None:
+    as_it_ends(built(shape, style, wrong=False))
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("shape", [shape for shape, (_, _, errors) in SHAPES.items() if errors])
+def test_a_test_for_too_little_is_told(shape: str, style: str) -> None:
+    as_it_ends(built(shape, style, wrong=True))
