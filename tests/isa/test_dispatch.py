@@ -26,11 +26,7 @@ SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
         {},
         {"int a = has_avx2(), p": "int a = has_avx(), p"},
     ),
-    "a level that a loop looks up": (
-        "lazy_level",
-        {},
-        {"case ISA_POPCNT: return and_card_popcnt": "case ISA_POPCNT: return and_card_avx2"},
-    ),
+    "a level that a loop looks up": ("lazy_level", {}, {}),
     "a structure that functions fill": ("filled_array", {}, {}),
 }
 """Shape -> file, what to replace in it, and what makes it wrong."""
