@@ -58,3 +58,33 @@ def test_flags_are_followed_to_where_they_are_tested(shape: str, style: str) -> 
 @pytest.mark.parametrize("shape", [shape for shape, (_, _, errors) in SHAPES.items() if errors])
 def test_a_test_for_too_little_is_told(shape: str, style: str) -> None:
     as_it_ends(built(shape, style, wrong=True))
+
+
+SHARED_EXIT = """
+#include <cpuid.h>
+#include <stdio.h>
+int flags;
+float x[8];
+void fast(void) {{ __asm__ volatile("vmovups %%ymm0, (%0); vpaddd %%ymm1, %%ymm1, %%ymm1; vzeroupper"
+                                    : : "r"(x) : "memory"); }}
+void slow(void) {{ x[0]++; }}
+void pick(int how);
+__asm__(".text; .globl pick; .type pick, @function; pick: .cfi_startproc; cmpl $0, flags(%rip); jne 1f; jmp 2f; 1: {{disp32}} jmp fast;"
+        "2: cmpl $5, %edi; {back} call slow; ret; .cfi_endproc; .size pick, . - pick");
+int main(void) {{
+    unsigned a, b, c, d;
+    __cpuid_count(7, 0, a, b, c, d);
+    flags = b >> 5 & 1;
+    pick(5);
+    printf("%f\\n", x[0]);
+    return 0;
+}}
+"""
+
+
+@pytest.mark.parametrize("back", ["", "je 1b;"], ids=["behind the test alone", "from elsewhere, too"])
+def test_a_jump_out_of_a_function_that_later_code_goes_back_to(back: str) -> None:
+    path = compile_c(SHARED_EXIT.format(back=back), "-O2")
+    ends = {model: observed(path, "qemu-x86_64", model) for model in MODELS}
+    assert ("dies" in ends.values()) == bool(back)
+    assert {model: predicted(analyse(path), features) for model, features in MODELS.items()} == ends

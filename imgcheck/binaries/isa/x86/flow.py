@@ -246,7 +246,7 @@ class _Walk:
                 else:
                     self.state = state = arrived
                 goes_on = True
-                if state.path != ALWAYS:
+                if state.path != ALWAYS and ip not in self.code.exits:  # later code comes there, too
                     self.paths[ip] = state.path
             elif not goes_on:
                 entered = self._entered(loops[ip], waiting) if ip in loops else table
