@@ -222,7 +222,8 @@ class Elf:
         """File offset of the byte loaded at `vaddr`; None where no PT_LOAD brings it from the file."""
         for segment in self.segments:
             if segment.type == PT_LOAD and segment.vaddr <= vaddr < segment.vaddr + segment.filesz:
-                return vaddr - segment.vaddr + segment.offset
+                offset = vaddr - segment.vaddr + segment.offset
+                return offset if offset < len(self.data) else None
         return None
 
     @cached_property

@@ -122,3 +122,12 @@ def test_a_branch_cut_short_by_the_end_of_a_function_is_told_from_whole_ones(opc
         code = facts(whole, 0x1000, 64)
         assert not code.facts[0].invalid
         assert code.targets == {0x1000: 0x1000 + len(whole)}
+
+
+@pytest.mark.parametrize("march", ["x86-64", "haswell"])
+def test_segments_that_begin_behind_any_file(march: str) -> None:
+    program = bytearray(compile_c(SOURCES["table"], "-O2", f"-march={march}").read_bytes())
+    headers, size, count = (int.from_bytes(program[at : at + 2], "little") for at in (32, 54, 56))
+    for header in range(headers, headers + size * count, size):
+        program[header + 15] = 0x80  # the highest byte of p_offset
+    analyse_isa(Elf(bytes(program)))

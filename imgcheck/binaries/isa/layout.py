@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from imgcheck.binaries.elf import ET_EXEC, ET_REL, PT_GNU_EH_FRAME, SHT_DYNSYM, SHT_SYMTAB, Elf
+from imgcheck.binaries.elf import ET_EXEC, ET_REL, PT_GNU_EH_FRAME, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, Elf
 
 _ADDRESS_LIMIT = 1 << 62
 _STT_FUNC, _STT_NOTYPE, _STT_IFUNC = 2, 0, 10
@@ -506,10 +506,11 @@ class Layout:
         values = np.zeros(len(addresses), np.int64)
         width = self.elf.bits // 8
         for segment in self.elf.segments:
-            if segment.type != 1 or segment.vaddr >= _ADDRESS_LIMIT:
+            last = min(segment.filesz, len(self.elf.array) - segment.offset) - width
+            if segment.type != PT_LOAD or segment.vaddr >= _ADDRESS_LIMIT or last < 0:
                 continue
             at = addresses - segment.vaddr
-            inside = (at >= 0) & (at <= segment.filesz - width) & (at + segment.offset + width <= len(self.elf.array))
+            inside = (at >= 0) & (at <= last)
             offsets = at[inside] + segment.offset
             raw = self.elf.array[offsets[:, None] + np.arange(width)]
             words = np.ascontiguousarray(raw).view(f"{self.elf.order}u{width}")[:, 0]
