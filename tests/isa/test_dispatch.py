@@ -69,7 +69,8 @@ void fast(void) {{ __asm__ volatile("vmovups %%ymm0, (%0); vpaddd %%ymm1, %%ymm1
                                     : : "r"(x) : "memory"); }}
 void slow(void) {{ x[0]++; }}
 void pick(int how);
-__asm__(".text; .globl pick; .type pick, @function; pick: .cfi_startproc; cmpl $0, flags(%rip); jne 1f; jmp 2f; 1: {{disp32}} jmp fast;"
+__asm__(".text; .globl pick; .type pick, @function; pick: .cfi_startproc;"
+        "cmpl $0, flags(%rip); jne 1f; jmp 2f; 1: {{disp32}} jmp fast;"
         "2: cmpl $5, %edi; {back} call slow; ret; .cfi_endproc; .size pick, . - pick");
 int main(void) {{
     unsigned a, b, c, d;
