@@ -82,10 +82,10 @@ class Payloads:
         follow(self._kept(self._read_at - self._header, self._header))
 
     def _container(self, header: bytes) -> None:
-        magic, version, header_size, size = CONTAINER.unpack(header)
+        _, version, header_size, size = CONTAINER.unpack(header)
         begin = self._header + header_size
         end = begin + size
-        if magic != int.from_bytes(MAGIC, "little") or version != 1 or header_size < CONTAINER.size or end > self._size:
+        if header[: len(MAGIC)] != MAGIC or version != 1 or header_size < CONTAINER.size or end > self._size:
             self._lose()
         else:
             self._expect_entry(begin, end)

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from imgcheck.binaries.elf import Elf
-from imgcheck.binaries.isa.layout import Layout, distinct
+from imgcheck.binaries.isa.layout import Layout, distinct, numbers
 from imgcheck.binaries.isa.names import is_clone, queries
 from imgcheck.binaries.isa.queries import foreign
 from imgcheck.binaries.isa.reach import Edges, path_to, reach
@@ -123,7 +123,7 @@ class _Words:
         relocations, symbols = self.layout.relocations, self.layout.code_symbols
         addresses = relocations["addend"][relocations["type"] == _IRELATIVE[self.machine]]
         index = self._index(np.concatenate([addresses, symbols.value[symbols.type == 10]]))
-        return distinct(index[index >= 0])
+        return numbers(index, len(self.functions))
 
     @cached_property
     def query_names(self) -> dict[str, np.ndarray]:
@@ -261,7 +261,7 @@ class _Words:
     @cached_property
     def _exported(self) -> tuple[np.ndarray, np.ndarray]:
         roots = self._index(self.layout.exports)
-        roots = distinct(roots[(roots >= 0) & ~np.isin(roots, self.resolvers)])
+        roots = numbers(roots[~np.isin(roots, self.resolvers)], len(self.functions))
         return reach(self.calls, roots, self._open_calls)
 
     def judge(self) -> Isa:

@@ -442,7 +442,7 @@ class Findings:
     @property
     def fills_objects(self) -> bool:
         """Whether knowledge of the CPU is stored where only a pointer leads."""
-        return bool(len(self.askers)) and bool(self._spread.members)
+        return any(flow.members for flow in self.guards.flows.values())
 
     @contextmanager
     def suspecting(self) -> Iterator[None]:
@@ -544,8 +544,8 @@ class Findings:
     def load_roots(self) -> np.ndarray:
         """Functions that run when the file is loaded or started."""
         roots = self.graph.starting_at(self.layout.certain)
-        roots = distinct(np.append(roots, self.graph.starting_at(self.layout.named_starts())))
-        return roots[roots >= 0]
+        roots = np.append(roots, self.graph.starting_at(self.layout.named_starts()))
+        return numbers(roots, len(self.functions))
 
     @cached_property
     def export_roots(self) -> np.ndarray:

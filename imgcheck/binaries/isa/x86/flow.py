@@ -146,8 +146,8 @@ class Context:
     initial: Callable[[int, int], Value]
     """(global address, bytes) -> what lies there when the file is loaded."""
     asked: Callable[[int, Arguments], Callee | None]
-    """(call site's next address, arguments) -> what the call brings where the callee runs CPUID for what its callers
-    say."""
+    """(call site's next address, arguments) -> what this very call brings, where the callee runs CPUID for what its
+    callers say or fills what they point to; None where it cannot be told."""
     member: Member
     """(displacement in a structure, wherever that lies) -> whether it holds knowledge, and which."""
 
@@ -759,7 +759,8 @@ def _arrivals(walk: _Walk) -> list[Guarded]:
     return found
 
 
-def _together(values: list[Value]) -> Value:
+def _joined(values: list[Value]) -> Value:
+    """What is known where any of some paths was taken."""
     found = values[0] if values else None
     for value in values[1:]:
         found = joined(found, ALWAYS, value, ALWAYS)
@@ -771,14 +772,14 @@ def _summarise(walk: _Walk) -> None:
     flow, returned = walk.flow, walk.returned
     if all(fact.kind in _LOCAL for fact in walk.code.facts) and all(map(walk.code.inside, walk.code.targets.values())):
         flow.clobbers = CLOBBERED & walk.code.writes.registers
-    flow.result, flow.second = _together(returned), _together(walk.seconds)
+    flow.result, flow.second = _joined(returned), _joined(walk.seconds)
     for place in {place for filled in walk.filled for place in filled}:
-        flow.filled[place] = _together([filled[place] for filled in walk.filled if place in filled])
+        flow.filled[place] = _joined([filled[place] for filled in walk.filled if place in filled])
     for where in {where for _, where, _ in walk.written}:
         initial = walk.context.initial(where, 4)
-        known = _together([left.get(where, initial) for left in walk.left])
+        known = _joined([left.get(where, initial) for left in walk.left])
         if where in walk.kept_in_loops:  # no order of its stores is known
-            known = None if None in walk.stored[where] else _together([initial, *walk.stored[where]])
+            known = None if None in walk.stored[where] else _joined([initial, *walk.stored[where]])
         flow.assigned[where] = known
         if isinstance(known, Options) and any(understood(condition) for _, condition in known.numbers):
             flow.stores.add(where & ~3)

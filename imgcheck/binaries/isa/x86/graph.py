@@ -64,14 +64,13 @@ class Graph:
         first = min((area.address for area in self.layout.spans), default=0)
         last = max((area.end for area in self.layout.spans), default=0)
         sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for area in self.layout.spans:
-            for offset, data in _pieces(area.data):
-                site, distance = _branches_in(data)
-                site += area.address + offset
-                target = site + distance
-                inside = (target >= first) & (target < last)
-                sites.append(site[inside])
-                targets.append(target[inside])
+        for _, address, data in self._pieces():
+            site, distance = _branches_in(data)
+            site += address
+            target = site + distance
+            inside = (target >= first) & (target < last)
+            sites.append(site[inside])
+            targets.append(target[inside])
         return np.concatenate(sites), np.concatenate(targets)
 
     @cached_property
@@ -84,32 +83,39 @@ class Graph:
         """
         sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         kinds = [np.empty(0, np.uint8)]
-        for area in self.layout.spans:
-            for offset, data in _pieces(area.data):
-                at, target = self._operands_in(data, area.address + offset)
-                sites.append(at + (area.address + offset))
+        for area, address, data in self._pieces():
+            at, target = self._operands_in(data, address)
+            sites.append(at + address)
+            targets.append(target)
+            kinds.append(_before(area, at + address))
+            if self.layout.elf.type == ET_EXEC:
+                at, target = _immediates(data)
+                sites.append(at + address)
                 targets.append(target)
-                kinds.append(np.take(area.data, at + (offset - 1), mode="clip"))
-                if self.layout.elf.type == ET_EXEC:
-                    at, target = _immediates(data)
-                    sites.append(at + (area.address + offset))
-                    targets.append(target)
-                    kinds.append(np.full(len(at), LEA, np.uint8))
+                kinds.append(np.full(len(at), LEA, np.uint8))
         return np.concatenate(sites), np.concatenate(targets), np.concatenate(kinds)
 
     @cached_property
     def thread_references(self) -> tuple[np.ndarray, np.ndarray]:
         """The same for operands in the thread's own block: FS with a displacement alone, ModRM rm=100 and SIB 25."""
         sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for area in self.layout.spans:
-            for offset, data in _pieces(area.data):
-                at = find_bytes(data[:-_OPERAND], 0xFF, 0x25)
-                at = at[(np.take(area.data, at + (offset - 1), mode="clip") & 0xC7) == 0x04]
-                distance = _word(data, at + 1)
-                below = distance < 0
-                sites.append(at[below] + (area.address + offset))
-                targets.append(distance[below] + THREAD)
+        for area, address, data in self._pieces():
+            at = find_bytes(data[:-_OPERAND], 0xFF, 0x25)
+            at = at[(_before(area, at + address) & 0xC7) == 0x04]
+            distance = _word(data, at + 1)
+            below = distance < 0
+            sites.append(at[below] + address)
+            targets.append(distance[below] + THREAD)
         return np.concatenate(sites), np.concatenate(targets)
+
+    def _pieces(self) -> Iterator[tuple[Area, int, np.ndarray]]:
+        """The code piece by piece, each with its span, its address and the _OPERAND bytes behind what is looked at.
+
+        What is worked out for a piece stays in the processor's cache.
+        """
+        for area in self.layout.spans:
+            for offset in range(0, len(area.data) - _OPERAND, CHUNK):
+                yield area, area.address + offset, area.data[offset : offset + CHUNK + _OPERAND]
 
     def _operands_in(self, data: np.ndarray, address: int) -> tuple[np.ndarray, np.ndarray]:
         at = find_bytes(data[:-_OPERAND], 0xC7, 0x05)
@@ -266,13 +272,9 @@ def started(layout: Layout, bits: int) -> np.ndarray:
     return named[layout.in_code(named)]
 
 
-def _pieces(data: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """The code piece by piece, each with its offset and with the _OPERAND bytes behind what is looked at in it.
-
-    What is worked out for a piece stays in the processor's cache.
-    """
-    for offset in range(0, len(data) - _OPERAND, CHUNK):
-        yield offset, data[offset : offset + CHUNK + _OPERAND]
+def _before(area: Area, addresses: np.ndarray) -> np.ndarray:
+    """The byte before each address of a span; of its first address that one itself."""
+    return np.take(area.data, addresses - (area.address + 1), mode="clip")
 
 
 def _branches_in(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

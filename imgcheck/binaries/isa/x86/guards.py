@@ -175,7 +175,7 @@ class Spread:
         self._code: dict[int, Code] = {}
         self._parameters: dict[int, Parameters] = {}
         self._asked: dict[tuple, Callee] = {}
-        """What functions bring that run CPUID for what they are told, by function and arguments."""
+        """What calls bring that were followed by themselves, by function and arguments."""
         self._called_at: dict[int, dict[int, int]] = {}
         self._models: set[int] = set()
         self._restated: set[int] = set()
@@ -192,11 +192,11 @@ class Spread:
     def run(self) -> Guards:
         self.variables |= self._query_slots()
         self.askers = set(self.found.askers.tolist())
-        self.resolvers = resolvers = set(self.found.resolvers.tolist())
+        self.resolvers = set(self.found.resolvers.tolist())
         pending = self.askers
         for self.round in range(_ROUNDS):
             tellers, variables = self._tellers(), set(self.variables)
-            changed = self._follow_all(pending - resolvers)
+            changed = self._follow_all(pending - self.resolvers)
             pending = changed | self._callers(self._tellers() - tellers)
             pending |= self._worth_following(self._readers((self.variables - variables) | self._restated))
             self._restated.clear()
@@ -204,7 +204,8 @@ class Spread:
                 break
         # Resolvers of IFUNCs only hand out addresses: nothing for other functions follows from them.
         asking = set(np.flatnonzero(self.found.using(*QUERIES)).tolist())
-        self._follow_all((resolvers if self._understands else resolvers & asking) - self.guards.flows.keys())
+        last = self.resolvers if self._understands else self.resolvers & asking
+        self._follow_all(last - self.guards.flows.keys())
         return self.guards
 
     @property
@@ -410,7 +411,7 @@ class Spread:
         return follow(code, context, given, tells, arguments or {}) if code.ips else Flow()
 
     def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
-        """What a function brings that runs CPUID for what it is told; None where this call does not say what."""
+        """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""
         key = function, tuple(sorted(arguments.items(), key=lambda item: item[0]))
         if key not in self._asked:
             size = int(self.functions.end[function] - self.functions.start[function])
@@ -540,7 +541,10 @@ def _member_of(members: Members) -> Member:
 def _thread_block(elf: Elf) -> tuple[int, Segment] | None:
     """Where a program's thread-local variables begin, and the segment with what they hold at first."""
     segment = next((s for s in elf.segments if s.type == PT_TLS and 0 < s.memsz < THREAD), None)
-    return (THREAD - -(-segment.memsz // max(segment.align, 1)) * max(segment.align, 1), segment) if segment else None
+    if segment is None:
+        return None
+    align = max(segment.align, 1)
+    return THREAD - -(-segment.memsz // align) * align, segment
 
 
 def _values(one: Given, other: Given, knowledge: int) -> dict[int, Value]:
