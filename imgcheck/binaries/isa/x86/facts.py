@@ -6,7 +6,6 @@ from the next instruction, targets of branches beside the facts. Registers are b
 counting as the whole.
 """
 
-from bisect import bisect_left
 from typing import NamedTuple
 
 import iced_x86 as iced
@@ -66,9 +65,6 @@ ARGUMENTS = tuple(_BITS[r] for r in (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R
 """Registers of the first six parameters (System V ABI, x86-64)."""
 CLOBBERED = sum(ARGUMENTS) | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
 _ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
-_LONGEST_EXIT = 12
-_LONGEST_LOOP = 500
-"""Instructions; longer loops are taken to write to all that their function writes to."""
 _KEPT = 1 << 15
 """Encodings remembered, at some 400 bytes each."""
 _DIRECT = {0xE8: 5, 0xE9: 5, 0xEB: 2, **dict.fromkeys(range(0x70, 0x80), 2)}
@@ -155,15 +151,6 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
         return self.kind == COMPUTE and not changes and not self.loads
 
 
-class Writes(msgspec.Struct, frozen=True):
-    """What some code writes to."""
-
-    registers: int
-    slots: set[tuple[int, int]]
-    """Places on the stack, by the base register and the displacement."""
-    variables: set[int]
-
-
 class Code(msgspec.Struct, frozen=True):
     """The instructions of a function: addresses, facts, and the targets of direct branches and calls by address."""
 
@@ -172,24 +159,6 @@ class Code(msgspec.Struct, frozen=True):
     targets: dict[int, int]
     controls: list[int]
     """Those from BRANCH on, by number."""
-    loops: dict[int, range]
-    """Addresses that later code jumps back to -> the instructions from there up to that code, by number."""
-    exits: dict[int, bool]
-    """Addresses that later code jumps back to and that do nothing but return (True), or jump to another function."""
-    known: dict[range, Writes]
-    """What `written` has told."""
-
-    @property
-    def writes(self) -> Writes:
-        """What any of the instructions writes to."""
-        return self.written(range(len(self.ips)))
-
-    def written(self, loop: range) -> Writes:
-        """What the instructions of a loop write to; of a long one all that its function writes to."""
-        numbers = loop if len(loop) <= _LONGEST_LOOP else range(len(self.ips))
-        if numbers not in self.known:
-            self.known[numbers] = _writes(self.ips, self.facts, numbers)
-        return self.known[numbers]
 
     def inside(self, address: int) -> bool:
         """Whether the address lies within the function."""
@@ -211,7 +180,7 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     while at < len(code):
         at = _read(found, code, at, start, bits)
     _redirect_queries(found.facts)
-    return Code(*found, *_loops(found), {})
+    return Code(*found)
 
 
 class _Reading(NamedTuple):
@@ -234,50 +203,6 @@ def _redirect_queries(facts: list[Fact]) -> None:
             if before.kind == SWAP and before == behind and before.written & RBX:
                 facts[i - 1] = facts[i + 1] = replace(before, kind=COMPUTE, read=0, written=0, plain=True)
                 facts[i] = replace(fact, written=(fact.written | before.written) & ~RBX)
-
-
-def _loops(code: _Reading) -> tuple[dict[int, range], dict[int, bool]]:
-    found, exits = {}, {}
-    for ip, target in code.targets.items():
-        if code.ips[0] <= target <= ip:
-            number = bisect_left(code.ips, ip)
-            first = bisect_left(code.ips, target)
-            if code.facts[number].kind not in (BRANCH, JUMP):
-                continue
-            end = _end(code, first)
-            if end:
-                exits[target] = end == RETURN
-            else:
-                found[target] = range(first, number + 1)
-    return found, exits
-
-
-def _end(code: _Reading, first: int) -> int:
-    """How the instructions from number `first` on end the function at once: RETURN, JUMP out of it, or 0 for not.
-
-    What returns leaves the result as it is before them.
-    """
-    for ip, fact in zip(code.ips[first : first + _LONGEST_EXIT], code.facts[first:], strict=False):
-        if fact.kind == JUMP and not code.ips[0] <= code.targets.get(ip, 0) <= code.ips[-1]:
-            return JUMP
-        if fact.kind not in (COMPUTE, LEA) or fact.written & RAX:
-            return RETURN if fact.kind == RETURN else 0
-    return 0
-
-
-def _writes(ips: list[int], facts: list[Fact], numbers: range) -> Writes:
-    registers, slots, variables = 0, set(), set()
-    for i in numbers:
-        fact = facts[i]
-        registers |= CLOBBERED if fact.kind in (CALL, INDIRECT_CALL) else fact.written
-        for memory in fact.stores:
-            if memory.relative:
-                variables.add(ips[i] + fact.size + memory.displacement)
-            elif memory.base & STACK:
-                slots.add((memory.base, memory.displacement))
-            elif not memory.base and not memory.index:
-                variables.add(memory.displacement)
-    return Writes(registers, slots, variables)
 
 
 def _read(found: _Reading, code: bytes, at: int, start: int, bits: int) -> int:

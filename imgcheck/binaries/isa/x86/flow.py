@@ -6,11 +6,9 @@ test. Beside the marks goes what is known of each value, bit by bit or number by
 is of such a value, both its directions say what they tell of the CPU.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from imgcheck.binaries.isa.x86.blocks import Guarded, Labels, guarded, merged
 from imgcheck.binaries.isa.x86.conditions import (
     ALWAYS,
     NEVER,
@@ -24,6 +22,8 @@ from imgcheck.binaries.isa.x86.conditions import (
     understood,
     understood_wholly,
 )
+from imgcheck.binaries.isa.x86.control import Block, ControlFlow, Loop
+from imgcheck.binaries.isa.x86.dominance import Guarded, Labels, guarded, merged
 from imgcheck.binaries.isa.x86.facts import (
     ARGUMENTS,
     BRANCH,
@@ -43,12 +43,11 @@ from imgcheck.binaries.isa.x86.facts import (
     STACK,
     SWAP,
     XGETBV,
-    Code,
     Fact,
     Memory,
 )
 from imgcheck.binaries.isa.x86.operations import flags_of, of_flags, result
-from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, variable
+from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, is_pointer, variable
 from imgcheck.binaries.isa.x86.values import (
     BORROW,
     SETTLED,
@@ -73,7 +72,6 @@ from imgcheck.binaries.isa.x86.values import (
 
 _PARAMETERS = sum(ARGUMENTS)
 _RESULTS = RAX | RDX
-_JUMPS = (BRANCH, JUMP)
 _LOCAL = (COMPUTE, LEA, SWAP, CPUID, XGETBV, BRANCH, JUMP, RETURN)
 """Instructions that lead to no code that is not seen here."""
 _POINTER = 8
@@ -203,8 +201,8 @@ class Flow:
 class _Walk:
     """One pass over the instructions of a function."""
 
-    def __init__(self, code: Code, context: Context, given: Given, arguments: Arguments) -> None:
-        self.code, self.context, self.flow = code, context, Flow()
+    def __init__(self, graph: ControlFlow, context: Context, given: Given, arguments: Arguments) -> None:
+        self.graph, self.code, self.context, self.flow = graph, graph.code, context, Flow()
         self.state = State(given.knowledge | sum(given.pointers), set(), dict(given.pointers))
         self.state.values.update(given.values | arguments)
         self.exact = bool(arguments)
@@ -214,7 +212,7 @@ class _Walk:
         self.tests: dict[int, Labels] = {}
         self.alike: dict[tuple, list[int]] = {}
         """What is compared -> the tests of it."""
-        self.frameless = not any(fact.moves_stack for fact in code.facts)
+        self.frameless = not any(fact.moves_stack for fact in graph.code.facts)
         self.written: list[tuple[int, int, int]] = []
         self.returned: list[Value] = []
         self.seconds: list[Value] = []
@@ -223,7 +221,7 @@ class _Walk:
         self.filled: list[Filled] = []
         """And the places on the caller's stack."""
         self.paths: dict[int, Condition] = {}
-        """What is necessary to arrive where jumps lead to."""
+        """What is necessary to arrive at a block, by its number."""
         self.kept_in_loops: set[int] = set()
         """Variables to which a loop stores."""
         self.stored: dict[int, list[Value]] = {}
@@ -233,74 +231,56 @@ class _Walk:
         """Variables that get the number of an unnamed vendor."""
 
     def run(self) -> None:
-        waiting: dict[int, State] = {}
-        state, targets, loops = self.state, self.code.targets, self.code.loops
-        goes_on = True
-        table: State | None = None
-        """Where the last indirect jump leads: to what no direct jump does."""
-        for ip, fact in zip(self.code.ips, self.code.facts, strict=True):
-            if ip in waiting:
-                arrived = waiting.pop(ip)
-                if goes_on:
-                    state.join(arrived, self.context.initial)
-                else:
-                    self.state = state = arrived
-                goes_on = True
-                if state.path != ALWAYS and ip not in self.code.exits:  # later code comes there, too
-                    self.paths[ip] = state.path
-            elif not goes_on:
-                entered = self._entered(loops[ip], waiting) if ip in loops else table
-                if entered:
-                    self.state = state = entered.copy()
-                else:
-                    state.path = ALWAYS  # nobody knows who comes here
-            if ip in loops:
-                self._enter_loop(ip, loops[ip])
-                goes_on = True
-            kind = fact.kind
-            if kind == COMPUTE:
-                # Most code is far from any knowledge: what then concerns registers alone changes nothing.
-                if not fact.plain or state.marked or state.flags or state.addresses or self.exact:
-                    self._compute(ip, fact)
-                elif fact.brings is not None:
-                    state.values[fact.written] = fact.brings
-                elif fact.source in state.values:
-                    state.values[fact.written] = state.values[fact.source]
-                elif state.values:
-                    state.forget(fact.written)
+        graph = self.graph
+        arriving = {0: self.state}
+        for number in graph.order:
+            self.state = state = arriving.pop(number, None) or State(0, set(), {})
+            state.keep(graph.live[number])
+            block = graph.blocks[number]
+            if number in graph.loops:
+                self._enter_loop(graph.loops[number])
+            if state.path != ALWAYS and len(graph.before[number]) > 1:
+                met = graph.met(number)
+                state.path = self.paths.get(met, ALWAYS) if met >= 0 else state.path
+            if state.path != ALWAYS:
+                self.paths[number] = state.path
+            self._pass_through(block)
+            self._go_on(number, block, arriving)
+
+    def _pass_through(self, block: Block) -> None:
+        state, numbers = self.state, slice(block.numbers.start, block.numbers.stop)
+        for ip, fact in zip(self.code.ips[numbers], self.code.facts[numbers], strict=True):
+            if fact.kind != COMPUTE:
+                self._special(fact.kind, ip, fact)
+            # Most code is far from any knowledge: what then concerns registers alone changes nothing.
+            elif not fact.plain or state.marked or state.flags or state.addresses or self.exact:
+                self._compute(ip, fact)
+            elif fact.brings is not None:
+                state.values[fact.written] = fact.brings
+            elif fact.source in state.values:
+                state.values[fact.written] = state.values[fact.source]
+            elif state.values:
+                state.forget(fact.written)
+
+    def _go_on(self, number: int, block: Block, arriving: dict[int, State]) -> None:
+        """The state at the end of a block goes on at those that it leads to."""
+        ip, place, blocks = block.control, self.graph.place, self.graph.blocks
+        fact = self.code.facts[block.numbers.stop - 1]
+        target = self.code.targets.get(ip, -1)
+        if fact.kind == BRANCH and not self.code.inside(target):
+            self._leave(None, self.state.path)
+        for successor in block.successors:
+            if place.get(successor, 0) <= place[number]:  # it closes a loop, or is padding
                 continue
-            self._special(kind, ip, fact)
-            goes_on = goes_on and kind < JUMP
-            if kind == INDIRECT_JUMP:
-                table = state.copy()
-            target = targets.get(ip, 0) if kind in _JUMPS else 0
-            if target > ip:
-                self._depart(ip, fact, target, waiting)
-            elif target in self.code.exits:
-                result = state.values.get(RAX) if self.code.exits[target] else None
-                self._leave(result, both(state.path, self.tests.get(ip, (ALWAYS,))[0]))
-            if kind == BRANCH and not self.code.inside(target):
-                self._leave(None, state.path)
-            if kind == BRANCH and ip in self.tests:
-                state.path = both(state.path, self.tests[ip][1])
-                self._settle(state, fact, taken=False)
-
-    def _entered(self, loop: range, waiting: dict[int, State]) -> State | None:
-        """The state with which a loop is entered in its middle: compilers let `while` begin with its test, below."""
-        first, last = self.code.ips[loop.start], self.code.ips[loop.stop - 1]
-        inside = [ip for ip in waiting if first < ip <= last]
-        return waiting[min(inside)] if inside else None
-
-    def _depart(self, ip: int, fact: Fact, target: int, waiting: dict[int, State]) -> None:
-        """The state goes on at a target of a jump too."""
-        leaving = self.state.copy()
-        if ip in self.tests:
-            leaving.path = both(leaving.path, self.tests[ip][0])
-            self._settle(leaving, fact, taken=True)
-        if target in waiting:
-            waiting[target].join(leaving, self.context.initial)
-        else:
-            waiting[target] = leaving
+            leaving = self.state.copy()
+            if fact.kind == BRANCH and ip in self.tests and target != block.end:
+                taken = blocks[successor].first == target
+                leaving.path = both(leaving.path, self.tests[ip][0 if taken else 1])
+                self._settle(leaving, fact, taken)
+            if successor in arriving:
+                arriving[successor].join(leaving, self.context.initial)
+            else:
+                arriving[successor] = leaving
 
     def _settle(self, state: State, fact: Fact, taken: bool) -> None:
         """Where a variable is seen not to hold what it held at first, it holds what some run has left."""
@@ -322,14 +302,13 @@ class _Walk:
         found = outcome(Comparison(initial, compared[-1], 32, BORROW), fact.condition >> 1)
         return (initial.constant, found[0] == ALWAYS) if found else None
 
-    def _enter_loop(self, ip: int, loop: range) -> None:
+    def _enter_loop(self, loop: Loop) -> None:
         """Forget what later code that comes back to here may have changed."""
-        state = self.state
+        state, changed = self.state, loop.writes
         state.told = None
-        if state.path != ALWAYS:
-            state.path = both(state.path, not_understood(ip))
-        if state.values or self.code.writes.variables:
-            changed = self.code.written(loop)
+        if not loop.natural:
+            state.path = ALWAYS  # nobody knows who comes here
+        if state.values or self.graph.writes.variables:
             state.forget(changed.registers)
             for slot in changed.slots & state.values.keys():
                 del state.values[slot]
@@ -577,7 +556,7 @@ class _Walk:
         if known is not SETTLED:
             return known
         known = self.context.value(where)
-        return self.context.initial(where, size) if known is None and where in self.code.writes.variables else known
+        return self.context.initial(where, size) if known is None and where in self.graph.writes.variables else known
 
     def _addresses(self, after: int, memory: Memory) -> Options | None:
         """The addresses that an operand in memory may have, where they are numbered by what the CPU told."""
@@ -717,19 +696,19 @@ def for_callee(arguments: Arguments) -> Arguments:
     }
 
 
-def follow(code: Code, context: Context, given: Given, tells: bool, arguments: Arguments) -> Flow:
-    """What the function made of `code` does with CPU knowledge, where it is called with these arguments.
+def follow(graph: ControlFlow, context: Context, given: Given, tells: bool, arguments: Arguments) -> Flow:
+    """What a function does with CPU knowledge, where it is called with these arguments.
 
     `tells`: the function leads to no code that a test could protect, so it tests in order to tell: what it returns,
     stores or has stored behind a test is knowledge too, even where it is a constant.
     """
-    walk = _Walk(code, context, given, arguments)
+    walk = _Walk(graph, context, given, arguments)
     walk.run()
     flow = walk.flow
     if walk.tests:
         changed = {where & ~3 for _, where, _ in walk.written}
         alike = [ips for key, ips in walk.alike.items() if len(ips) > 1 and key[0] & ~3 not in changed]
-        flow.guarded = merged(guarded(code, walk.tests, alike), _arrivals(walk))
+        flow.guarded = merged(guarded(graph, walk.tests, alike), _arrivals(walk))
     _summarise(walk)
     if tells and any(labels != (ALWAYS, ALWAYS) for labels in walk.tests.values()):
         _tell(walk)
@@ -742,21 +721,15 @@ def _tell(walk: _Walk) -> None:
     if not (isinstance(flow.result, Options) and flow.result.constant is not None):  # a status that is always the same
         flow.returns |= RAX
     for ip, where, size in walk.written:
-        if ip in inside:
+        # Which address is kept tells of a version at most: those of code are chosen (see Flow), and no data is a test.
+        if ip in inside and not all(is_pointer(value, walk.context.initial) for value in walk.stored[where]):
             flow.stores.update(range(where & ~3, where + size, 4))
 
 
 def _arrivals(walk: _Walk) -> list[Guarded]:
     """Code to which several ways lead, where what the tests on each of them have in common is understood."""
-    code = walk.code
-    # A branch belongs to the code that it ends, what it leads to does not.
-    ends = sorted({*(code.ips[at] + 1 for at in code.controls), *code.targets.values()})
-    found = []
-    for ip, path in sorted(walk.paths.items()):
-        at = bisect_right(ends, ip)
-        if understood_wholly(path) and at < len(ends):
-            found.append((ip, ends[at], path))
-    return found
+    arrived = ((walk.graph.blocks[number], path) for number, path in sorted(walk.paths.items()))
+    return [(block.first, block.end, path) for block, path in arrived if understood_wholly(path)]
 
 
 def _joined(values: list[Value]) -> Value:
@@ -771,7 +744,7 @@ def _summarise(walk: _Walk) -> None:
     """What is known of the result and of the variables when the function has returned, by whichever way."""
     flow, returned = walk.flow, walk.returned
     if all(fact.kind in _LOCAL for fact in walk.code.facts) and all(map(walk.code.inside, walk.code.targets.values())):
-        flow.clobbers = CLOBBERED & walk.code.writes.registers
+        flow.clobbers = CLOBBERED & walk.graph.writes.registers
     flow.result, flow.second = _joined(returned), _joined(walk.seconds)
     for place in {place for filled in walk.filled for place in filled}:
         flow.filled[place] = _joined([filled[place] for filled in walk.filled if place in filled])
@@ -781,7 +754,8 @@ def _summarise(walk: _Walk) -> None:
         if where in walk.kept_in_loops:  # no order of its stores is known
             known = None if None in walk.stored[where] else _joined([initial, *walk.stored[where]])
         flow.assigned[where] = known
-        if isinstance(known, Options) and any(understood(condition) for _, condition in known.numbers):
+        is_told = isinstance(known, Options) and any(understood(condition) for _, condition in known.numbers)
+        if is_told and not is_pointer(known, walk.context.initial):
             flow.stores.add(where & ~3)
     if walk.signatures >= _SIGNATURES:
         written = {where for _, where, _ in walk.written}

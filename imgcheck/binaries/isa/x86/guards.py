@@ -15,10 +15,11 @@ import numpy as np
 from imgcheck.binaries.elf import PT_LOAD, PT_TLS, Elf, Segment
 from imgcheck.binaries.isa.layout import numbers
 from imgcheck.binaries.isa.reach import Edges
-from imgcheck.binaries.isa.x86.blocks import Guarded, merged
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded, understood_wholly
+from imgcheck.binaries.isa.x86.control import ControlFlow
+from imgcheck.binaries.isa.x86.dominance import Guarded, merged
 from imgcheck.binaries.isa.x86.encodings import QUERIES
-from imgcheck.binaries.isa.x86.facts import RAX, STACK, THREAD, Code, facts
+from imgcheck.binaries.isa.x86.facts import RAX, STACK, THREAD, facts
 from imgcheck.binaries.isa.x86.flow import (
     NO_MEMBER,
     NOTHING,
@@ -172,7 +173,7 @@ class Spread:
         self._thread = _thread_block(found.layout.elf)
         if self._thread:
             self._data.append((self._thread[0], THREAD))
-        self._code: dict[int, Code] = {}
+        self._charted: dict[int, ControlFlow] = {}
         self._parameters: dict[int, Parameters] = {}
         self._asked: dict[tuple, Callee] = {}
         """What calls bring that were followed by themselves, by function and arguments."""
@@ -317,7 +318,7 @@ class Spread:
             size = int(self.functions.end[function] - self.functions.start[function])
             read = size <= min(_FUNCTION_BYTES, self.unread)
             self.unread -= size if read else 0
-            self._parameters[function] = parameters(self._decoded(function)) if read else ANY
+            self._parameters[function] = parameters(self._chart(function).code) if read else ANY
         return self._parameters[function]
 
     def _sites(self, index: int) -> dict[int, int]:
@@ -364,7 +365,7 @@ class Spread:
 
     def _reads(self, function: int, member: Member) -> bool:
         """Whether a function reads what may be one of those members."""
-        loads = (memory for fact in self._decoded(function).facts for memory in fact.loads)
+        loads = (memory for fact in self._chart(function).code.facts for memory in fact.loads)
         elsewhere = (memory.displacement for memory in loads if not memory.relative and not memory.base & STACK)
         return any(member(displacement)[0] for displacement in elsewhere)
 
@@ -406,9 +407,9 @@ class Spread:
         context = Context(callee, self._holds, self._pointee, self._value, self._initial, asked, member)
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
         tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
-        code = self._decoded(index)
+        graph = self._chart(index)
         given = self._together(index, self.given.get(index, _NOTHING), handed)
-        return follow(code, context, given, tells, arguments or {}) if code.ips else Flow()
+        return follow(graph, context, given, tells, arguments or {}) if graph.blocks else Flow()
 
     def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
         """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""
@@ -424,11 +425,11 @@ class Spread:
         found = self._asked[key]
         return None if found.obeys else found
 
-    def _decoded(self, index: int) -> Code:
-        if index not in self._code:
+    def _chart(self, index: int) -> ControlFlow:
+        if index not in self._charted:
             start, end = int(self.functions.start[index]), int(self.functions.end[index])
-            self._code[index] = facts(self.found.layout.bytes_at(start, end), start, self.found.bits)
-        return self._code[index]
+            self._charted[index] = ControlFlow(facts(self.found.layout.bytes_at(start, end), start, self.found.bits))
+        return self._charted[index]
 
     def _value(self, address: int) -> Value:
         """What is known of a variable once those functions that write to it have run."""

@@ -4,9 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition, either
+from imgcheck.binaries.isa.x86.control import FLAGS
 from imgcheck.binaries.isa.x86.facts import ARGUMENTS
-from imgcheck.binaries.isa.x86.values import Comparison, Value, joined, tells
+from imgcheck.binaries.isa.x86.values import Comparison, Options, Value, joined, tells
 
+_LOWEST_ADDRESS = 1 << 12
+Initial = Callable[[int, int], Value]
+"""(address, bytes) -> what lies there when the file is loaded; None outside of it."""
 Place = int | tuple[int, int]
 """Where a value is: a register's bit, a stack slot, or below zero a variable."""
 
@@ -30,6 +34,12 @@ def _apart(one: Condition, other: Condition) -> tuple[Condition, Condition]:
         return ALWAYS, ALWAYS
     shared = frozenset.intersection(*one, *other) if one and other else frozenset()
     return frozenset(term - shared for term in one), frozenset(term - shared for term in other)
+
+
+def is_pointer(value: Value, initial: Initial) -> bool:
+    """Whether all that it may be are addresses of the file, or 0."""
+    numbers = [number for number, _ in value.numbers if number] if isinstance(value, Options) else []
+    return bool(numbers) and min(numbers) >= _LOWEST_ADDRESS and all(initial(n, 1) is not None for n in numbers)
 
 
 @dataclass(slots=True)
@@ -62,7 +72,7 @@ class State:
             dict(self.origins), dict(self.values), self.told, self.path,
         )  # fmt: skip
 
-    def join(self, other: "State", initial: Callable[[int, int], Value]) -> None:
+    def join(self, other: "State", initial: Initial) -> None:
         """The state where another path arrives too; `initial` tells what lies at an address when the file is loaded."""
         if self.values or other.values:
             self._join_values(other, initial)
@@ -77,7 +87,7 @@ class State:
         self.compared = self.compared if self.compared == other.compared else ()
         self.origins = {k: v for k, v in self.origins.items() if other.origins.get(k) == v}
 
-    def _join_values(self, other: "State", initial: Callable[[int, int], Value]) -> None:
+    def _join_values(self, other: "State", initial: Initial) -> None:
         mine, theirs = self.values, other.values
         self.values = {}
         here, there = _apart(self.path, other.path)
@@ -94,7 +104,8 @@ class State:
                 value = one if one is two else None
             else:
                 value = joined(one, here, two, there)
-                if value is not one and tells(value):  # which of the two it is tells of the test
+                # Which of the two it is tells of the test; but which address it is nobody asks.
+                if value is not one and tells(value) and not is_pointer(value, initial):
                     self._note(place)
             if value is not None or (isinstance(place, int) and place < 0):
                 self.values[place] = value
@@ -111,6 +122,19 @@ class State:
             self.values.pop(places, None)
             return
         for register in [p for p in self.values if isinstance(p, int) and p > 0 and p & places]:
+            del self.values[register]
+
+    def keep(self, live: int) -> None:
+        """Only these registers, and the flags if FLAGS is among them, matter from here on."""
+        if not live & FLAGS:
+            self.flags, self.told, self.compared = False, None, ()
+        self.marked &= live
+        self.members &= live
+        for known in (self.addresses, self.origins):
+            if known:
+                for register in [r for r in known if not r & live]:
+                    del known[register]
+        for register in [p for p in self.values if isinstance(p, int) and p > 0 and not p & live]:
             del self.values[register]
 
     def mark(self, registers: int, marked: bool) -> None:

@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imgcheck.binaries.isa.x86.blocks import Guarded, guarded
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition, having, opposite
+from imgcheck.binaries.isa.x86.dominance import Guarded, guarded
+from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.facts import BRANCH, Code, facts
 
 NOP, RETURN = b"\x90", b"\xc3"
@@ -61,7 +62,7 @@ def test_code_is_behind_the_direction_of_a_test_without_which_nothing_leads_to_i
     test = branches[chosen % len(branches)]
     target, behind = code.targets[test], code.ips[code.ips.index(test) + 1]
     has = having("avx2")
-    told = guarded(code, {test: (has, opposite(has))}, [])
+    told = guarded(ControlFlow(code), {test: (has, opposite(has))}, [])
     everything = reached(code, (-1, -1))
     for ip in everything - {test}:  # the branch itself counts as behind where it jumps out of the function to
         found = at(told, ip)
@@ -76,6 +77,6 @@ def test_tests_in_a_row_are_told_together() -> None:
     """Block 0 tests to 3, block 1 tests to 3, block 2 runs behind the failure of both, block 3 behind nothing."""
     code = assembled([("tests", 3), ("tests", 3), ("returns", 0), ("returns", 0)])
     one, two = having("avx"), having("fma")
-    told = guarded(code, {1: (one, opposite(one)), SIZE + 1: (two, opposite(two))}, [])
+    told = guarded(ControlFlow(code), {1: (one, opposite(one)), SIZE + 1: (two, opposite(two))}, [])
     assert at(told, 2 * SIZE) == frozenset({frozenset({"!avx", "!fma"})})
     assert at(told, 3 * SIZE) == ALWAYS

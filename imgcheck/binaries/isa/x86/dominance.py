@@ -6,13 +6,13 @@ edge is on every way to a block where the block dominates whatever else leads to
 dominators (Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm") tells it for all tests at once.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, blurred, both
-from imgcheck.binaries.isa.x86.facts import INDIRECT_JUMP, JUMP, Code
+from imgcheck.binaries.isa.x86.control import Block, ControlFlow
+from imgcheck.binaries.isa.x86.dominators import Tree
+from imgcheck.binaries.isa.x86.facts import Code
 
 _FEW_TESTS = 8
 _MAX_TESTS, _MAX_BLOCKS = 256, 4000
@@ -23,29 +23,19 @@ Guarded = tuple[int, int, Condition]
 """A range of addresses, and what is necessary for it to run."""
 
 
-@dataclass(slots=True)
-class _Block:
-    """A basic block: its range, the address of the branch that ends it (-1 if none does), and where it goes."""
-
-    first: int
-    end: int
-    control: int
-    successors: list[int]
-
-
-def guarded(code: Code, tests: dict[int, Labels], alike: list[list[int]]) -> list[Guarded]:
+def guarded(graph: ControlFlow, tests: dict[int, Labels], alike: list[list[int]]) -> list[Guarded]:
     """What runs under a condition, sorted; ranges do not overlap.
 
     `tests` are the branches that test the CPU, by address, indirect jumps among them. Those that are `alike` go the
     same way each time, so they are taken as one.
     """
-    blocks = _blocks(code)
+    blocks = graph.blocks
     if len(blocks) > _MAX_BLOCKS or len(tests) > _MAX_TESTS:
         return [(blocks[0].first, blocks[-1].end, UNTOLD)]
     # In a function with few tests those that are not understood are told apart: its uses may be behind both ways.
     kept = blurred if len(tests) > _FEW_TESTS else _as_it_is
-    found = _conditions(code, blocks, tests, kept)
-    for left_out, condition in _together(code, blocks, tests, alike) if alike else ():
+    found = _conditions(graph, tests, kept)
+    for left_out, condition in _together(graph, tests, alike) if alike else ():
         if condition != ALWAYS:
             reached = _reachable(blocks, left_out)
             for number in found.keys() - reached:
@@ -63,7 +53,7 @@ def _as_it_is(condition: Condition) -> Condition:
 
 
 def _pieces(
-    block: _Block, condition: Condition, tests: dict[int, Labels], kept: Callable[[Condition], Condition]
+    block: Block, condition: Condition, tests: dict[int, Labels], kept: Callable[[Condition], Condition]
 ) -> Iterator[Guarded]:
     """The block, and the branch that ends it: a jump out of the function happens behind the test that it is."""
     if block.control in tests:
@@ -74,28 +64,22 @@ def _pieces(
 
 
 def _conditions(
-    code: Code, blocks: list[_Block], tests: dict[int, Labels], kept: Callable[[Condition], Condition]
+    graph: ControlFlow, tests: dict[int, Labels], kept: Callable[[Condition], Condition]
 ) -> dict[int, Condition]:
     """For each block that can be reached what its way there tells, test by test."""
-    order = _order(blocks)
-    place = {number: at for at, number in enumerate(order)}
-    before: list[list[int]] = [[] for _ in order]
-    for at, number in enumerate(order):
-        for successor in blocks[number].successors:
-            before[place[successor]].append(at)
-    above = _dominators(before)
+    blocks, tree = graph.blocks, graph.dominators
     found = {0: ALWAYS}
-    for at, number in enumerate(order[1:], 1):
-        last = blocks[order[above[at]]]
-        condition = found[order[above[at]]]
+    for at, number in enumerate(tree.order[1:], 1):
+        above = tree.order[tree.above[at]]
+        last, condition = blocks[above], found[above]
         if last.control in tests and condition != UNTOLD:
-            told = _told(code, last, blocks[number], tests[last.control], _by_one_edge(at, above, before))
+            told = _told(graph.code, last, blocks[number], tests[last.control], _by_one_edge(at, tree))
             condition = kept(both(condition, kept(told)))
         found[number] = condition
     return found
 
 
-def _told(code: Code, last: _Block, block: _Block, labels: Labels, by_one_edge: bool) -> Condition:
+def _told(code: Code, last: Block, block: Block, labels: Labels, by_one_edge: bool) -> Condition:
     """What the test at the end of `last`, the immediate dominator, tells on the way to `block`."""
     if last.control not in code.targets:
         return labels[0]  # a jump table indexed by what the CPU told guards all that only it leads to
@@ -104,59 +88,17 @@ def _told(code: Code, last: _Block, block: _Block, labels: Labels, by_one_edge: 
     return labels[0] if block.first == code.targets[last.control] else labels[1]
 
 
-def _order(blocks: list[_Block]) -> list[int]:
-    """The blocks that can be reached, each before those that it leads to but for loops (reverse postorder)."""
-    order, seen = [], {0}
-    stack = [(0, iter(blocks[0].successors))]
-    while stack:
-        number, successors = stack[-1]
-        for successor in successors:
-            if successor not in seen:
-                seen.add(successor)
-                stack.append((successor, iter(blocks[successor].successors)))
-                break
-        else:
-            order.append(number)
-            stack.pop()
-    return order[::-1]
-
-
-def _dominators(before: list[list[int]]) -> list[int]:
-    """The immediate dominator of each block, from the blocks before it, all as places in reverse postorder."""
-    above = [0] + [-1] * (len(before) - 1)
-    changed = True
-    while changed:
-        changed = False
-        for at in range(1, len(before)):
-            found = -1
-            for one in before[at]:
-                if above[one] >= 0:
-                    found = one if found < 0 else _shared(one, found, above)
-            if found != above[at]:
-                above[at], changed = found, True
-    return above
-
-
-def _shared(one: int, other: int, above: list[int]) -> int:
-    """The lowest block that dominates both."""
-    while one != other:
-        if one > other:
-            one = above[one]
-        else:
-            other = above[other]
-    return one
-
-
-def _by_one_edge(at: int, above: list[int], before: list[list[int]]) -> bool:
+def _by_one_edge(at: int, tree: Tree) -> bool:
     """Whether every way to a block comes over one edge from its immediate dominator: all others come back to it."""
-    others = [one for one in before[at] if one != above[at]]
-    return len(before[at]) - len(others) == 1 and all(_shared(one, at, above) == at for one in others)
+    others = [one for one in tree.before[at] if one != tree.above[at]]
+    return len(tree.before[at]) - len(others) == 1 and all(tree.dominates(at, one) for one in others)
 
 
 def _together(
-    code: Code, blocks: list[_Block], tests: dict[int, Labels], alike: list[list[int]]
+    graph: ControlFlow, tests: dict[int, Labels], alike: list[list[int]]
 ) -> Iterator[tuple[dict[int, int], Condition]]:
     """For each group of tests and each outcome the successor that each of its blocks then never goes to."""
+    code, blocks = graph.code, graph.blocks
     number = {block.first: i for i, block in enumerate(blocks)}
     ends = {block.control: i for i, block in enumerate(blocks)}
     facts = dict(zip(code.ips, code.facts, strict=True))
@@ -168,7 +110,7 @@ def _together(
             yield {ends[ip]: number.get(to, -1) for ip, to in left_out.items()}, condition
 
 
-def _reachable(blocks: list[_Block], left_out: dict[int, int]) -> set[int]:
+def _reachable(blocks: list[Block], left_out: dict[int, int]) -> set[int]:
     """The blocks reached from the first when none goes to the one `left_out` for it."""
     seen, stack = {0}, [0]
     while stack:
@@ -178,40 +120,6 @@ def _reachable(blocks: list[_Block], left_out: dict[int, int]) -> set[int]:
                 seen.add(target)
                 stack.append(target)
     return seen
-
-
-def _blocks(code: Code) -> list[_Block]:
-    """Basic blocks by address, their successors as places in the list."""
-    ips, facts = code.ips, code.facts
-    ends = {ips[at] + facts[at].size: at for at in code.controls}
-    named = {ips[0], *ends, *(code.targets[ips[at]] for at in code.controls if ips[at] in code.targets)}
-    leaders = sorted(named.intersection(ips))
-    number = {first: i for i, first in enumerate(leaders)}
-    blocks, indirect = [], []
-    for first, end in pairwise([*leaders, ips[-1] + facts[-1].size]):
-        at = ends.get(end, -1)
-        kind = facts[at].kind if at >= 0 else -1
-        goes = (code.targets.get(ips[at], -1) if at >= 0 else -1, end if kind < JUMP else -1)
-        block = _Block(first, end, ips[at] if at >= 0 else -1, [number[to] for to in goes if to in number])
-        blocks.append(block)
-        if kind == INDIRECT_JUMP:
-            indirect.append(block)
-    if indirect:
-        orphans = _orphans(code, blocks)
-        for block in indirect:
-            block.successors.extend(orphans)
-    return blocks
-
-
-def _orphans(code: Code, blocks: list[_Block]) -> list[int]:
-    """Blocks that nothing names, which are the targets of the function's jump tables: all but padding."""
-    named = {target for block in blocks for target in block.successors} | {0}
-    bounds = [bisect_left(code.ips, block.first) for block in blocks] + [len(code.ips)]
-    return [
-        i
-        for i in range(len(blocks))
-        if i not in named and not all(fact.idle for fact in code.facts[bounds[i] : bounds[i + 1]])
-    ]
 
 
 def merged(one: list[Guarded], other: list[Guarded]) -> list[Guarded]:

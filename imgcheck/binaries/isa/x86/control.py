@@ -1,0 +1,279 @@
+"""The control-flow graph of a function: its basic blocks, the order to follow them in, its loops, and live registers.
+
+Compilers lay out blocks by how likely they run, so that code at the end of a function often jumps back to what is no
+loop. Blocks are followed in reverse postorder, where only the edges that close a loop lead back. What belongs to a loop
+is found backwards from such an edge (its natural loop). A register is live where some way on reads it before it is
+written: what other registers hold there is left over from something else (Aho, Lam, Sethi, Ullman, "Compilers", 9.2
+and 9.6).
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from imgcheck.binaries.isa.x86.dominators import Tree, tree
+from imgcheck.binaries.isa.x86.facts import (
+    ARGUMENTS,
+    CALL,
+    CLOBBERED,
+    INDIRECT_CALL,
+    INDIRECT_JUMP,
+    JUMP,
+    RAX,
+    RDX,
+    RETURN,
+    STACK,
+    Code,
+    Fact,
+)
+
+_EXIT = -1
+"""Where all ways out of a function end."""
+FLAGS = 1 << 199
+"""Stands for the flags among live registers; no register has a bit so high."""
+_ALL = (1 << 200) - 1
+_PARAMETERS = sum(ARGUMENTS)
+_ROUNDS = 12
+"""Passes after which all registers count as live: real functions need as many as loops are nested, and two more."""
+_LONGEST_LOOP = 500
+"""Instructions; longer loops are taken to write to all that their function writes to."""
+_LOOP_STEPS = 100_000
+"""Blocks looked at for all loops of a function; what is found later counts as long."""
+
+
+@dataclass(slots=True)
+class Block:
+    """A basic block: its instructions by number, its range of addresses, the address of the branch that ends it (-1 if
+    none does), and the blocks it leads to.
+    """
+
+    numbers: range
+    first: int
+    end: int
+    control: int
+    successors: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What some code writes to."""
+
+    registers: int
+    slots: set[tuple[int, int]]
+    """Places on the stack, by the base register and the displacement."""
+    variables: set[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Where later code comes back to."""
+
+    writes: Writes
+    """What code that comes back may have written to."""
+    natural: bool
+    """It is entered by its first block alone."""
+
+
+class ControlFlow:
+    """The graph of the function that `code` makes up."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.blocks = _blocks(code) if code.ips else []
+
+    @cached_property
+    def dominators(self) -> Tree:
+        """Of the blocks that are reached from the first."""
+        return tree(0, {number: block.successors for number, block in enumerate(self.blocks)})
+
+    @cached_property
+    def _postdominators(self) -> Tree:
+        """Which blocks lie on every way out of the function: the dominators of the graph with its edges reversed."""
+        reached = self.dominators.order
+        places = self.dominators.before
+        behind = {number: [reached[at] for at in before] for number, before in zip(reached, places, strict=True)}
+        behind[_EXIT] = [number for number in reached if self._leaves(self.blocks[number])]
+        return tree(_EXIT, behind)
+
+    def _leaves(self, block: Block) -> bool:
+        """Whether a way out of the function begins at the end of the block."""
+        target = self.code.targets.get(block.control, -1)
+        return not block.successors or (target >= 0 and not self.code.inside(target))
+
+    def met(self, number: int) -> int:
+        """The immediate dominator of a block, where each way on from it leads to the block; else -1.
+
+        Whatever the tests between the two have told, here it is as it was there.
+        """
+        tree, back = self.dominators, self._postdominators
+        above = tree.order[tree.above[tree.place[number]]] if number in tree.place else _EXIT
+        if above not in back.place or number not in back.place:
+            return -1
+        return above if back.dominates(back.place[number], back.place[above]) else -1
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The blocks as they are followed: behind those that are reached others, such as exception handlers, but for
+        padding.
+        """
+        reached = self.dominators
+        others = (number for number in range(len(self.blocks)) if number not in reached.place)
+        return reached.order + [number for number in others if not _is_idle(self.code, self.blocks[number])]
+
+    @cached_property
+    def place(self) -> dict[int, int]:
+        """Where each block comes in `order`."""
+        return {number: at for at, number in enumerate(self.order)}
+
+    @cached_property
+    def before(self) -> dict[int, list[int]]:
+        """For each block those that lead to it."""
+        found: dict[int, list[int]] = {number: [] for number in self.order}
+        for number in self.order:
+            for successor in self.blocks[number].successors:
+                if successor in found:  # else padding
+                    found[successor].append(number)
+        return found
+
+    @cached_property
+    def writes(self) -> Writes:
+        """What any of the instructions writes to."""
+        return _writes(self.code, [range(len(self.code.ips))])
+
+    @cached_property
+    def loops(self) -> dict[int, Loop]:
+        """The first block of each loop -> the loop."""
+        closing: dict[int, list[int]] = {}
+        for number, ends in self.before.items():
+            back = [end for end in ends if self.place[number] <= self.place[end]]
+            if back:
+                closing[number] = back
+        budget = _LOOP_STEPS
+        found = {}
+        for head, ends in closing.items():
+            body = _body(head, ends, self.before, budget)
+            budget -= len(body)
+            parts = [self.blocks[number].numbers for number in body]
+            natural = budget > 0 and (head == 0 or 0 not in body)
+            short = natural and sum(map(len, parts)) <= _LONGEST_LOOP
+            found[head] = Loop(_writes(self.code, parts) if short else self.writes, natural)
+        return found
+
+    @cached_property
+    def live(self) -> list[int]:
+        """For each block the registers that matter where it begins, as bits, FLAGS among them."""
+        used = [_used(self.code, block.numbers) for block in self.blocks]
+        live = [0] * len(self.blocks)
+        for _ in range(_ROUNDS):
+            changed = False
+            for number in reversed(self.order):
+                read, kept = used[number]
+                behind = 0
+                for successor in self.blocks[number].successors:
+                    behind |= live[successor]
+                here = read | behind & kept
+                if here != live[number]:
+                    live[number], changed = here, True
+            if not changed:
+                return [registers | STACK for registers in live]
+        return [_ALL] * len(self.blocks)
+
+
+def _blocks(code: Code) -> list[Block]:
+    """Basic blocks by address, their successors as places in the list."""
+    ips, facts = code.ips, code.facts
+    count = len(ips)
+    leaders = {0}
+    goes = {}
+    """By the number of a branch: the number of the instruction it goes to, if that is one of the function."""
+    for at in code.controls:
+        leaders.add(at + 1)
+        target = code.targets.get(ips[at], -1)
+        to = bisect_left(ips, target)
+        if to < count and ips[to] == target:
+            leaders.add(to)
+            goes[at] = to
+    starts = sorted(leaders - {count})
+    place = {first: i for i, first in enumerate(starts)}
+    controls = set(code.controls)
+    blocks, indirect = [], []
+    for first, stop in pairwise([*starts, count]):
+        last = stop - 1
+        ends = last in controls
+        kind = facts[last].kind if ends else -1
+        leads = ([goes[last]] if last in goes else []) + ([stop] if kind < JUMP and stop < count else [])
+        successors = [place[to] for to in dict.fromkeys(leads)]
+        end = ips[last] + facts[last].size
+        blocks.append(Block(range(first, stop), ips[first], end, ips[last] if ends else -1, successors))
+        if kind == INDIRECT_JUMP:
+            indirect.append(blocks[-1])
+    if indirect:
+        orphans = _orphans(code, blocks)
+        for block in indirect:
+            block.successors.extend(orphans)
+    return blocks
+
+
+def _orphans(code: Code, blocks: list[Block]) -> list[int]:
+    """Blocks that nothing names, which are the targets of the function's jump tables: all but padding."""
+    named = {target for block in blocks for target in block.successors} | {0}
+    return [i for i, block in enumerate(blocks) if i not in named and not _is_idle(code, block)]
+
+
+def _is_idle(code: Code, block: Block) -> bool:
+    """Whether it is padding."""
+    return all(code.facts[number].idle for number in block.numbers)
+
+
+def _body(head: int, ends: list[int], before: dict[int, list[int]], budget: int) -> set[int]:
+    """The blocks from which one of `ends` is reached without coming through `head`, and this; stops beyond `budget`."""
+    body, waiting = {head}, list(ends)
+    while waiting and len(body) <= budget:
+        one = waiting.pop()
+        if one not in body:
+            body.add(one)
+            waiting += before[one]
+    return body
+
+
+def _writes(code: Code, parts: list[range]) -> Writes:
+    registers, slots, variables = 0, set(), set()
+    for numbers in parts:
+        for i in numbers:
+            fact = code.facts[i]
+            registers |= CLOBBERED if fact.kind in (CALL, INDIRECT_CALL) else fact.written
+            for memory in fact.stores:
+                if memory.relative:
+                    variables.add(code.ips[i] + fact.size + memory.displacement)
+                elif memory.base & STACK:
+                    slots.add((memory.base, memory.displacement))
+                elif not memory.base and not memory.index:
+                    variables.add(memory.displacement)
+    return Writes(registers, slots, variables)
+
+
+def _used(code: Code, numbers: range) -> tuple[int, int]:
+    """Registers that instructions read before they write to them, and those that they leave as they are."""
+    read = written = 0
+    for fact, number in zip(code.facts[numbers.start : numbers.stop], numbers, strict=True):
+        needs, makes = fact.read if fact.brings is None else 0, fact.written
+        if fact.kind >= CALL:
+            needs |= _hands_on(code, fact, code.ips[number])
+            # Of a function that they see compilers know which registers it leaves as they are (-fipa-ra).
+            makes = RAX | FLAGS if fact.kind in (CALL, INDIRECT_CALL) else 0
+        elif fact.condition >= 0:
+            makes = 0
+        elif fact.writes_flags:
+            makes |= FLAGS
+        read |= (needs | FLAGS if fact.reads_flags else needs) & ~written
+        written |= makes
+    return read, ~written
+
+
+def _hands_on(code: Code, fact: Fact, ip: int) -> int:
+    """What whoever comes next may read after a call, a jump or a return."""
+    if fact.kind == RETURN:
+        return RAX | RDX
+    leaves = fact.kind in (CALL, INDIRECT_CALL, INDIRECT_JUMP) or not code.inside(code.targets.get(ip, -1))
+    return _PARAMETERS if leaves else 0
