@@ -23,7 +23,6 @@ from imgcheck.binaries.isa.x86.facts import (
     RAX,
     RDX,
     RETURN,
-    STACK,
     Code,
     Fact,
 )
@@ -176,7 +175,7 @@ class ControlFlow:
                 if here != live[number]:
                     live[number], changed = here, True
             if not changed:
-                return [registers | STACK for registers in live]
+                return [registers | self.code.stack for registers in live]
         return [_ALL] * len(self.blocks)
 
 
@@ -246,7 +245,7 @@ def _writes(code: Code, parts: list[range]) -> Writes:
             for memory in fact.stores:
                 if memory.relative:
                     variables.add(code.ips[i] + fact.size + memory.displacement)
-                elif memory.base & STACK:
+                elif memory.base & code.stack:
                     slots.add((memory.base, memory.displacement))
                 elif not memory.base and not memory.index:
                     variables.add(memory.displacement)

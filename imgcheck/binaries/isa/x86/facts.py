@@ -60,7 +60,7 @@ def _register_bits() -> list[int]:
 
 _BITS = _register_bits()
 RAX, RBX, RCX, RDX, RSP = (_BITS[r] for r in (_R.RAX, _R.RBX, _R.RCX, _R.RDX, _R.RSP))
-STACK = RSP | _BITS[_R.RBP]
+RBP = _BITS[_R.RBP]
 ARGUMENTS = tuple(_BITS[r] for r in (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R9))
 """Registers of the first six parameters (System V ABI, x86-64)."""
 CLOBBERED = sum(ARGUMENTS) | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
@@ -117,7 +117,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     size: int
     read: int
     written: int
-    """Without the stack and frame pointers."""
+    """Without the stack pointer, and the frame pointer where the function has one."""
     loads: tuple[Memory, ...]
     """Of LEA the operand whose address it takes."""
     stores: tuple[Memory, ...]
@@ -159,6 +159,8 @@ class Code(msgspec.Struct, frozen=True):
     targets: dict[int, int]
     controls: list[int]
     """Those from BRANCH on, by number."""
+    stack: int
+    """Registers that point to the stack: RSP, and RBP where it is the frame pointer."""
 
     def inside(self, address: int) -> bool:
         """Whether the address lies within the function."""
@@ -166,21 +168,27 @@ class Code(msgspec.Struct, frozen=True):
 
 
 _factory = iced.InstructionInfoFactory()
-_cache: dict[int, dict[bytes | int, Fact]] = {32: {}, 64: {}}
+_FRAMES = {64: (b"\x48\x89\xe5", b"\x48\x8b\xec"), 32: (b"\x89\xe5", b"\x8b\xec")}
+"""MOV RBP, RSP in both of its encodings: what functions with a frame pointer begin with. In others RBP is a register
+like the rest."""
+_Mode = tuple[int, int]
+"""Bits of the mode, and the registers that point to the stack."""
+_cache: dict[_Mode, dict[bytes | int, Fact]] = {(bits, stack): {} for bits in (32, 64) for stack in (RSP, RSP | RBP)}
 """By the mode, then by the encoding, or for a direct branch by its opcode alone: all of one opcode do the same."""
 
 
 def facts(code: bytes, start: int, bits: int) -> Code:
     """The instructions of `code`, which begins at address `start`."""
-    known = _cache[bits]
+    mode = bits, RSP | RBP if any(frame in code for frame in _FRAMES[bits]) else RSP
+    known = _cache[mode]
     if len(known) > _KEPT:
         known.clear()
     found = _Reading([], [], {}, [])
     at = 0
     while at < len(code):
-        at = _read(found, code, at, start, bits)
+        at = _read(found, code, at, start, mode)
     _redirect_queries(found.facts)
-    return Code(*found)
+    return Code(*found, mode[1])
 
 
 class _Reading(NamedTuple):
@@ -205,14 +213,14 @@ def _redirect_queries(facts: list[Fact]) -> None:
                 facts[i] = replace(fact, written=(fact.written | before.written) & ~RBX)
 
 
-def _read(found: _Reading, code: bytes, at: int, start: int, bits: int) -> int:
+def _read(found: _Reading, code: bytes, at: int, start: int, mode: _Mode) -> int:
     """Append the instructions from `at` on up to one that is none; where to go on."""
-    known = _cache[bits]
+    known, bits = _cache[mode], mode[0]
     ips, facts, targets, controls = found
     for size in map(len, iced.Decoder(bits, code[at:])):  # one by one: what follows may have to be read again
         ip = start + at
         encoding = code[at : at + size]
-        fact = known.get(encoding) or _known(encoding, ip, bits)
+        fact = known.get(encoding) or _known(encoding, ip, mode)
         ips.append(ip)
         facts.append(fact)
         if fact.invalid:
@@ -227,9 +235,9 @@ def _read(found: _Reading, code: bytes, at: int, start: int, bits: int) -> int:
     return at
 
 
-def _known(encoding: bytes, ip: int, bits: int) -> Fact:
+def _known(encoding: bytes, ip: int, mode: _Mode) -> Fact:
     """The fact of an instruction at `ip`, remembered by its encoding, or where it has a distance by its opcode."""
-    known = _cache[bits]
+    known, (bits, stack) = _cache[mode], mode
     # One that the end of the code cuts short is no instruction, and must not pass for the whole one or the reverse.
     key: bytes | int = encoding
     if _DIRECT.get(encoding[0]) == len(encoding):
@@ -239,20 +247,20 @@ def _known(encoding: bytes, ip: int, bits: int) -> Fact:
     fact = known.get(key)
     if fact is None:
         instruction = next(iter(iced.Decoder(bits, encoding, ip=ip)))
-        fact = _fact(instruction)
+        fact = _fact(instruction, stack)
         if instruction.memory_base != _R.EIP:  # an address that is cut short, which no distance describes
             known[key] = fact
     return fact
 
 
-def _fact(ins: iced.Instruction) -> Fact:
+def _fact(ins: iced.Instruction, stack: int) -> Fact:
     info = _factory.info(ins)
     read = written = 0
     for used in info.used_registers():
         bit, access = _BITS[used.register], used.access
         read |= bit if access in _READS else 0
         written |= bit if access in _WRITES else 0
-    written &= ~STACK
+    written &= ~stack
     mnemonic, condition = ins.mnemonic, ins.condition_code
     kind = _MNEMONICS.get(mnemonic, _KINDS.get(ins.flow_control, COMPUTE))
     if mnemonic == _XCHG and _swaps(ins):

@@ -40,7 +40,6 @@ from imgcheck.binaries.isa.x86.facts import (
     RDX,
     RETURN,
     RSP,
-    STACK,
     SWAP,
     XGETBV,
     Fact,
@@ -560,7 +559,7 @@ class _Walk:
 
     def _addresses(self, after: int, memory: Memory) -> Options | None:
         """The addresses that an operand in memory may have, where they are numbered by what the CPU told."""
-        if memory.relative or memory.base & STACK:
+        if memory.relative or memory.base & self.code.stack:
             return None
         values = self.state.values
         base = numbered(values.get(memory.base)) if memory.base else constant(0)
@@ -642,7 +641,7 @@ class _Walk:
                 self.state.marked |= fact.written
         elif isinstance(frame := self.state.values.get(memory.base), Frame) and not memory.index:
             self.state.values[fact.written] = added(frame, memory.displacement, 64)
-        elif memory.base & STACK and not memory.index:
+        elif memory.base & self.code.stack and not memory.index:
             self.leased |= {(memory.base, memory.displacement + i) for i in _FILLED}
             self.state.values[fact.written] = Frame((memory.base, memory.displacement))
         elif known is not None:
@@ -654,7 +653,7 @@ class _Walk:
             return after + memory.displacement
         if not memory.base and not memory.index:
             return memory.displacement
-        if memory.base & STACK:
+        if memory.base & self.code.stack:
             return memory.base, memory.displacement
         if memory.base in self.state.addresses and not memory.index:
             return self.state.addresses[memory.base] + memory.displacement

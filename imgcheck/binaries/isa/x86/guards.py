@@ -19,7 +19,7 @@ from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.dominance import Guarded, merged
 from imgcheck.binaries.isa.x86.encodings import QUERIES
-from imgcheck.binaries.isa.x86.facts import RAX, STACK, THREAD, facts
+from imgcheck.binaries.isa.x86.facts import RAX, THREAD, facts
 from imgcheck.binaries.isa.x86.flow import (
     NO_MEMBER,
     NOTHING,
@@ -365,8 +365,9 @@ class Spread:
 
     def _reads(self, function: int, member: Member) -> bool:
         """Whether a function reads what may be one of those members."""
-        loads = (memory for fact in self._chart(function).code.facts for memory in fact.loads)
-        elsewhere = (memory.displacement for memory in loads if not memory.relative and not memory.base & STACK)
+        code = self._chart(function).code
+        loads = (memory for fact in code.facts for memory in fact.loads)
+        elsewhere = (memory.displacement for memory in loads if not memory.relative and not memory.base & code.stack)
         return any(member(displacement)[0] for displacement in elsewhere)
 
     @property
