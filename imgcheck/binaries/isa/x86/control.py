@@ -246,7 +246,7 @@ def _writes(code: Code, parts: list[range]) -> Writes:
                 if memory.relative:
                     variables.add(code.ips[i] + fact.size + memory.displacement)
                 elif memory.base & code.stack:
-                    slots.add((memory.base, memory.displacement))
+                    slots.update((memory.base, memory.displacement + at) for at in range(memory.size))
                 elif not memory.base and not memory.index:
                     variables.add(memory.displacement)
     return Writes(registers, slots, variables)

@@ -60,8 +60,10 @@ from imgcheck.binaries.isa.x86.values import (
     constant,
     halves,
     joined,
+    low,
     numbered,
     outcome,
+    replaced,
     shifted,
     tells,
     under,
@@ -76,11 +78,14 @@ _LOCAL = (COMPUTE, LEA, SWAP, CPUID, XGETBV, BRANCH, JUMP, RETURN)
 _POINTER = 8
 _ADDRESSES = 1 << 12, 1 << 47
 """Where a program's code may lie."""
-_STACK_RESULTS = 8
+_STACK_RESULTS = 64
+"""Bytes."""
 _LARGEST = 0x7FFFFFFF
 """Larger numbers, as -1, stand for flags that are not known yet."""
-_FILLED = (0, 4, 8, 12)
-"""Distances of the words that a callee fills through a pointer to the stack: those of CPUID."""
+_STORED = 16
+"""Bytes that a callee fills through a pointer to the stack: the words of CPUID."""
+_WHOLE = 32
+"""Bits of an operand that leaves nothing of its register as it was."""
 STRUCT = 64
 """Bytes of a structure that a callee fills through a pointer, as far as they are taken for CPU knowledge."""
 
@@ -432,11 +437,11 @@ class _Walk:
         if brings.outputs:
             self.flow.structures |= state.handed()
             lent = [v.place for v in map(state.values.get, ARGUMENTS) if isinstance(v, Frame)]
-            state.slots |= {(base, at + i) for base, at in lent for i in _FILLED}
+            state.slots |= {(base, at + i) for base, at in lent for i in range(_STORED)}
         for place in self.leased & state.values.keys() if not brings.filled else ():
             del state.values[place]
         if brings.stack:
-            state.slots |= {(RSP, 8 * i) for i in range(_STACK_RESULTS)}
+            state.slots |= {(RSP, i) for i in range(_STACK_RESULTS)}
         if fact.kind == INDIRECT_CALL:
             self._hand_out(self._called(ip, fact), state.path)
         state.mark(brings.clobbers | RAX, False)
@@ -516,21 +521,22 @@ class _Walk:
             state.told = None if fact.writes_flags else state.told
             return None
         memory = self._read(ip, fact) if fact.loads else None
-        first = state.values.get(operation.target) if operation.target else memory
+        held = first = state.values.get(operation.target) if operation.target else memory
         if operation.high:
             first = shifted(first, -8, 64)
         second = state.values.get(operation.source) if operation.source else memory
         if operation.number is not None:
             second = constant(operation.number)
         if fact.condition >= 0 or operation.borrows:
-            if operation.high:
-                return None
-            return of_flags(operation, state.told, fact.condition, state.flags, ip, first, second)
-        value = result(operation, first, second, state.values.get(operation.third) if operation.third else memory)
-        if fact.writes_flags:
-            state.told = flags_of(operation, first, second, value)
-            self.signatures |= _SIGNATURES & {fact.comparison[-1:]}
-        return None if operation.high else value
+            value = of_flags(operation, state.told, fact.condition, state.flags, ip, first, second)
+        else:
+            value = result(operation, first, second, state.values.get(operation.third) if operation.third else memory)
+            if fact.writes_flags:
+                state.told = flags_of(operation, first, second, value)
+                self.signatures |= _SIGNATURES & {fact.comparison[-1:]}
+        if operation.bits < _WHOLE and held is not None and value is not None and operation.target:
+            value = replaced(held, value, 8 if operation.high else 0, operation.bits)
+        return value
 
     def _read(self, ip: int, fact: Fact) -> Value:
         """What is known of the operand in memory."""
@@ -540,7 +546,10 @@ class _Walk:
         where = self._where(ip + fact.size, memory)
         if isinstance(where, tuple):
             known, behind = self.state.values.get(where), self.state.values.get((where[0], where[1] + 4))
-            return whole(known, behind) if memory.size == _POINTER and behind is not None else known
+            if memory.size == _POINTER:
+                return known if behind is None else whole(known, behind)
+            # What was stored may have been longer.
+            return known if known is None or memory.size > _POINTER else low(known, 8 * memory.size)
         if where is None:
             pointer = self._looked_up(self._addresses(ip + fact.size, memory)) if memory.size == _POINTER else None
             return pointer or self.context.member(memory.displacement)[1]
@@ -587,10 +596,10 @@ class _Walk:
             base, at = where
             for other in range(size):
                 values.pop((base, at + other), None)
-            if isinstance(value, Options) and value.constant is not None:
-                for other in range(1, min(size, _POINTER)):  # zeros of a structure, of which single bytes are tested
-                    bits = 0xFFFFFFFF if other == 4 else 0xFF
-                    values[base, at + other] = constant(value.constant >> 8 * other & bits)
+            parts = size < _POINTER and isinstance(value, Options | Word)
+            if parts or (isinstance(value, Options) and value.constant is not None and size == _POINTER):
+                for other in range(1, size):  # single bytes of a structure may be tested
+                    values[base, at + other] = shifted(value, -8 * other, 8 * size)
             if size == _POINTER and isinstance(value, Word):
                 values[where], values[base, at + 4] = halves(value)
             elif value is not None:
@@ -642,7 +651,7 @@ class _Walk:
         elif isinstance(frame := self.state.values.get(memory.base), Frame) and not memory.index:
             self.state.values[fact.written] = added(frame, memory.displacement, 64)
         elif memory.base & self.code.stack and not memory.index:
-            self.leased |= {(memory.base, memory.displacement + i) for i in _FILLED}
+            self.leased |= {(memory.base, memory.displacement + i) for i in range(0, _STORED, 4)}
             self.state.values[fact.written] = Frame((memory.base, memory.displacement))
         elif known is not None:
             self.state.values[fact.written] = known
@@ -664,11 +673,16 @@ class _Walk:
     def _marked_memory(self, where: int | tuple[int, int] | None, memory: Memory) -> bool:
         if where is None:
             return self.context.member(memory.displacement)[0]
-        return where in self.state.slots if isinstance(where, tuple) else self.context.holds(where)
+        if isinstance(where, int):
+            return self.context.holds(where)
+        slots, (base, at) = self.state.slots, where
+        return bool(slots) and any((base, at + i) in slots for i in range(memory.size))
 
     def _store(self, where: int | tuple[int, int] | None, marked: bool, memory: Memory, value: Value) -> None:
         if isinstance(where, tuple):
-            (self.state.slots.add if marked else self.state.slots.discard)(where)
+            if marked or self.state.slots:
+                held = {(where[0], where[1] + i) for i in range(memory.size)}
+                (self.state.slots.update if marked else self.state.slots.difference_update)(held)
             # Above the return address of a function that moves no stack pointer lies the caller's frame.
             self.flow.stack |= marked and where[0] == RSP and where[1] >= 8 and self.frameless
         elif marked and where is not None:

@@ -7,6 +7,7 @@ condition holds. The reverse need not: other branches may decide too. None stand
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from operator import and_, or_, xor
 
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, Condition, both, either, opposite
 
@@ -206,20 +207,34 @@ def added(value: Value, number: int, bits: int) -> Value:
     return None
 
 
+def low(value: Value, bits: int) -> Value:
+    """The lowest bits of a value."""
+    mask = (1 << bits) - 1
+    if isinstance(value, Options) and all(number <= mask for number, _ in value.numbers):
+        return value
+    return combined(and_, value, constant(mask), 64) if isinstance(value, Options | Word) else value
+
+
+def replaced(value: Value, part: Value, at: int, bits: int) -> Value:
+    """The value of 64 bits with `part` in place of the bits from `at` on."""
+    around = constant(~(((1 << bits) - 1) << at) & (1 << 64) - 1)
+    return combined(or_, combined(and_, value, around, 64), shifted(low(part, bits), at, 64), 64)
+
+
 def halves(value: Value) -> tuple[Value, Value]:
     """The lower and the upper 32 bits of a value of 64."""
-    return combined(lambda a, b: a & b, value, constant(0xFFFFFFFF), 64), shifted(value, -32, 64)
+    return low(value, 32), shifted(value, -32, 64)
 
 
 def whole(lower: Value, upper: Value) -> Value:
     """The value of 64 bits that has these halves."""
     lower = lower if isinstance(lower, Options | Word) else Word((), 0xFFFFFFFF)
-    return combined(lambda a, b: a | b, lower, shifted(upper, 32, 64), 64)
+    return combined(or_, lower, shifted(upper, 32, 64), 64)
 
 
 def inverted(value: Value, bits: int) -> Value:
     """The value with each bit changed."""
-    return combined(lambda a, b: a ^ b, value, constant((1 << bits) - 1), bits)
+    return combined(xor, value, constant((1 << bits) - 1), bits)
 
 
 def chosen(value: Value, other: Value, test: tuple[Condition, Condition]) -> Value:
