@@ -25,12 +25,19 @@ _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CAL
 _MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: CPUID, iced.Mnemonic.XGETBV: XGETBV}
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _M = iced.Mnemonic
-_MOV, _PUSH, _SBB, _SUB, _XCHG, _XOR = _M.MOV, _M.PUSH, _M.SBB, _M.SUB, _M.XCHG, _M.XOR
+_MOV, _PUSH, _SBB, _SUB, _XCHG = _M.MOV, _M.PUSH, _M.SBB, _M.SUB, _M.XCHG
 _register_size, _memory_size = iced.RegisterExt.size, iced.MemorySizeExt.size
 _OPERATIONS = {
     _M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.AND, _M.OR, _M.XOR, _M.NOT, _M.SHL, _M.SHR, _M.SAR, _M.ANDN,
     _M.ADD, _M.SUB, _M.INC, _M.DEC, _M.TEST, _M.CMP, _M.BT, _M.BTS, _M.BTR, _M.SBB,
 }  # fmt: skip
+VECTOR_COPIES = {
+    _M.MOVD, _M.MOVQ, _M.MOVAPS, _M.MOVUPS, _M.MOVDQA, _M.MOVDQU,
+    _M.VMOVD, _M.VMOVQ, _M.VMOVAPS, _M.VMOVUPS, _M.VMOVDQA, _M.VMOVDQU,
+}  # fmt: skip
+_OPERATIONS |= VECTOR_COPIES
+_CLEARING = {_M.XOR, _M.PXOR, _M.XORPS, _M.XORPD, _M.VPXOR, _M.VXORPS, _M.VXORPD}
+"""What makes nought of a register that is both of its sources."""
 _NOUGHT = constant(0)
 _HIGH = {iced.Register.AH, iced.Register.BH, iced.Register.CH, iced.Register.DH}
 _REGISTER = iced.OpKind.REGISTER
@@ -289,8 +296,16 @@ def _fact(ins: iced.Instruction, stack: int) -> Fact:
         comparison=_comparison(ins) if writes_flags and not written and len(memory) < 2 else (),
         condition=condition - 1,
         operation=_operation(ins, mnemonic) if mnemonic in _OPERATIONS or condition else None,
-        brings=_NOUGHT if mnemonic == _XOR and ins.op0_register and ins.op0_register == ins.op1_register else None,
+        brings=_NOUGHT if mnemonic in _CLEARING and _clears(ins) else None,
     )
+
+
+def _clears(ins: iced.Instruction) -> bool:
+    """Whether both sources are one register: the last two operands of two or three."""
+    last = ins.op_count - 1
+    if ins.op_kind(last) != _REGISTER or ins.op_kind(last - 1) != _REGISTER:
+        return False
+    return ins.op_register(last) == ins.op_register(last - 1)
 
 
 def _pointers(ins: iced.Instruction, info: iced.InstructionInfo, memory: list[Memory]) -> int:

@@ -45,7 +45,7 @@ from imgcheck.binaries.isa.x86.facts import (
     Fact,
     Memory,
 )
-from imgcheck.binaries.isa.x86.operations import flags_of, of_flags, result
+from imgcheck.binaries.isa.x86.operations import SELECTING, flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, is_pointer, variable
 from imgcheck.binaries.isa.x86.values import (
     BORROW,
@@ -84,6 +84,8 @@ _LARGEST = 0x7FFFFFFF
 """Larger numbers, as -1, stand for flags that are not known yet."""
 _STORED = 16
 """Bytes that a callee fills through a pointer to the stack: the words of CPUID."""
+_ARRAY = 64
+"""Bytes of an array as far as they are taken to be meant by an index that is not known."""
 _WHOLE = 32
 """Bits of an operand that leaves nothing of its register as it was."""
 STRUCT = 64
@@ -109,7 +111,7 @@ class Callee:
     returns: int = 0
     """Registers, as bits."""
     obeys: bool = False
-    """It runs CPUID for a leaf that its callers say."""
+    """What it tells depends on what its callers say: it runs CPUID for a leaf, or looks for a bit or an element."""
     outputs: bool = False
     stack: bool = False
     """Its results lie on the caller's stack (the calling convention of Go's assembly)."""
@@ -191,7 +193,7 @@ class Flow:
     clobbers: int = CLOBBERED
     """Registers that it changes, but for those that the calling convention lets it save."""
     obeys: bool = False
-    """It runs CPUID for a leaf that is not known here: its callers say which."""
+    """It runs CPUID for a leaf, or picks a bit or an element, that is not known here: its callers say which."""
     second: Value = None
     """What is known of RDX when it returns."""
     filled: Filled = field(default_factory=dict)
@@ -465,6 +467,8 @@ class _Walk:
         for memory in fact.loads:
             where = self._where(ip + fact.size, memory)
             marked = marked or self._marked_memory(where, memory)
+            if where is None and not marked and self._is_of_array(ip + fact.size, memory):
+                marked = self.flow.obeys = True
             pointee = self.context.pointee(where) if isinstance(where, int) else 0
             marked = marked or (pointee != 0 and self.context.holds(pointee))
         # Of what the CPU did not tell only constants matter, on their way to a variable or a test.
@@ -476,10 +480,14 @@ class _Walk:
             state.told = None if fact.writes_flags else state.told
         for memory in fact.stores:
             where = self._where(ip + fact.size, memory)
+            if where is None and memory.index:
+                self._store_somewhere(self._array(ip + fact.size, memory), marked)
             self._store(where, marked, memory, value)
             self._keep(where, value, memory.size)
             if isinstance(where, int):
                 self.written.append((ip, where, memory.size))
+        if told and fact.operation and fact.operation.source and fact.operation.mnemonic in SELECTING:
+            self.flow.obeys |= not isinstance(state.values.get(fact.operation.source), Options)
         if fact.writes_flags:
             state.compared = self._compared(ip, fact) if marked else ()
         if fact.written:
@@ -519,7 +527,7 @@ class _Walk:
         state, operation = self.state, fact.operation
         if operation is None:
             state.told = None if fact.writes_flags else state.told
-            return None
+            return fact.brings
         memory = self._read(ip, fact) if fact.loads else None
         held = first = state.values.get(operation.target) if operation.target else memory
         if operation.high:
@@ -540,7 +548,7 @@ class _Walk:
 
     def _read(self, ip: int, fact: Fact) -> Value:
         """What is known of the operand in memory."""
-        if len(fact.loads) != 1:
+        if len(fact.loads) != 1 or fact.loads[0].size > _POINTER:
             return None
         memory = fact.loads[0]
         where = self._where(ip + fact.size, memory)
@@ -549,7 +557,7 @@ class _Walk:
             if memory.size == _POINTER:
                 return known if behind is None else whole(known, behind)
             # What was stored may have been longer.
-            return known if known is None or memory.size > _POINTER else low(known, 8 * memory.size)
+            return known if known is None else low(known, 8 * memory.size)
         if where is None:
             pointer = self._looked_up(self._addresses(ip + fact.size, memory)) if memory.size == _POINTER else None
             return pointer or self.context.member(memory.displacement)[1]
@@ -597,7 +605,7 @@ class _Walk:
             for other in range(size):
                 values.pop((base, at + other), None)
             parts = size < _POINTER and isinstance(value, Options | Word)
-            if parts or (isinstance(value, Options) and value.constant is not None and size == _POINTER):
+            if parts or (isinstance(value, Options) and value.constant is not None):
                 for other in range(1, size):  # single bytes of a structure may be tested
                     values[base, at + other] = shifted(value, -8 * other, 8 * size)
             if size == _POINTER and isinstance(value, Word):
@@ -629,11 +637,14 @@ class _Walk:
             state.addresses[fact.written] = pointee
         if fact.source and fact.source in state.addresses:
             state.addresses[fact.written] = state.addresses[fact.source]
-        known = state.values.get(fact.written)
+        self._point(fact.written, state.values.get(fact.written))
+
+    def _point(self, register: int, known: Value) -> None:
+        """What is known of a register may be an address."""
         if isinstance(known, Options) and _ADDRESSES[0] <= (known.constant or 0) < _ADDRESSES[1]:
-            state.addresses[fact.written] = known.constant
+            self.state.addresses[register] = known.constant
             if self.context.holds(known.constant):
-                state.marked |= fact.written
+                self.state.marked |= register
 
     def _lea(self, ip: int, fact: Fact) -> None:
         (memory,) = fact.loads
@@ -655,20 +666,57 @@ class _Walk:
             self.state.values[fact.written] = Frame((memory.base, memory.displacement))
         elif known is not None:
             self.state.values[fact.written] = known
+            self._point(fact.written, known)
+        elif fact.written and self._is_of_array(ip + fact.size, memory):
+            self.state.marked |= fact.written
+            self.flow.obeys = True
 
     def _where(self, after: int, memory: Memory) -> int | tuple[int, int] | None:
         """A global address, a stack slot, or None."""
+        if not memory.index:
+            return self._array(after, memory)
+        index = self.state.values.get(memory.index)
+        if not isinstance(index, Options) or index.constant is None:
+            return None
+        return moved(self._array(after, memory), index.constant * memory.scale)
+
+    def _array(self, after: int, memory: Memory) -> int | tuple[int, int] | None:
+        """The place of what an operand has before its index is added."""
         if memory.relative:
             return after + memory.displacement
-        if not memory.base and not memory.index:
+        if not memory.base:
             return memory.displacement
         if memory.base & self.code.stack:
             return memory.base, memory.displacement
-        if memory.base in self.state.addresses and not memory.index:
+        if memory.base in self.state.addresses:
             return self.state.addresses[memory.base] + memory.displacement
-        if isinstance(frame := self.state.values.get(memory.base), Frame) and not memory.index:
+        if isinstance(frame := self.state.values.get(memory.base), Frame):
             return frame.place[0], frame.place[1] + memory.displacement
         return None
+
+    def _is_of_array(self, after: int, memory: Memory) -> bool:
+        """Whether an operand is one element, nobody knows which, of an array with knowledge of the CPU."""
+        first = self._array(after, memory) if memory.index else None
+        if isinstance(first, tuple):
+            return bool(self.state.slots) and any(moved(first, i) in self.state.slots for i in range(_ARRAY))
+        return first is not None and any(self.context.holds(first + i) for i in range(0, _ARRAY, 4))
+
+    def _store_somewhere(self, first: int | tuple[int, int] | None, marked: bool) -> None:
+        """Something is stored to one element of an array: to which is not known."""
+        values = self.state.values
+        if first is None:
+            return
+        if isinstance(first, int):
+            held = {variable(first + i) for i in range(_ARRAY)} & values.keys()
+            values.update(dict.fromkeys(held))
+            if marked:
+                self.flow.stores.update(range(first & ~3, first + _ARRAY, 4))
+            return
+        held = {moved(first, i) for i in range(_ARRAY)} & values.keys()
+        for place in held:
+            del values[place]
+        if marked or self.state.path != ALWAYS:
+            self.state.slots |= held
 
     def _marked_memory(self, where: int | tuple[int, int] | None, memory: Memory) -> bool:
         if where is None:
@@ -695,6 +743,10 @@ class _Walk:
 def add_member(members: Members, place: tuple[int, int], value: Value) -> None:
     """A store of knowledge to a member, beside those that are known."""
     members[place] = joined(members[place], ALWAYS, value, ALWAYS) if place in members else value
+
+
+def moved(place: int | tuple[int, int] | None, distance: int) -> int | tuple[int, int] | None:
+    return (place[0], place[1] + distance) if isinstance(place, tuple) else place and place + distance
 
 
 def _is_argument(value: Value) -> bool:

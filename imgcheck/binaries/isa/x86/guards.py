@@ -57,8 +57,9 @@ _SMALLEST_FIELD = 64
 """Smaller displacements occur in every structure: a member there may be any structure's."""
 _LARGEST_FIELD = 1 << 32
 """From here on they are those of the thread's block, to which a register adds the variable's place."""
-_DEEPEST_QUERY, _MOST_QUERIES, _LONGEST_QUERY = 3, 256, 1024
-"""Calls to a function that runs CPUID for what its callers say, in all such calls of a file, and its bytes."""
+_DEEPEST_QUERY, _MOST_QUERIES, _LONGEST_QUERY = 3, 512, 1024
+"""Calls from one to the next of functions whose answers depend on what callers say, such calls that are followed in a
+file, and bytes of such a function."""
 _ACCESSOR = 256
 _LONGEST_IMMEDIATE = 4
 _READERS = 3000
@@ -177,6 +178,7 @@ class Spread:
         self._parameters: dict[int, Parameters] = {}
         self._asked: dict[tuple, Callee] = {}
         """What calls bring that were followed by themselves, by function and arguments."""
+        self._questions = _MOST_QUERIES
         self._called_at: dict[int, dict[int, int]] = {}
         self._models: set[int] = set()
         self._restated: set[int] = set()
@@ -197,6 +199,7 @@ class Spread:
         pending = self.askers
         for self.round in range(_ROUNDS):
             tellers, variables = self._tellers(), set(self.variables)
+            self._asked.clear()  # what was asked may rest on what is known of variables
             changed = self._follow_all(pending - self.resolvers)
             pending = changed | self._callers(self._tellers() - tellers)
             pending |= self._worth_following(self._readers((self.variables - variables) | self._restated))
@@ -414,11 +417,14 @@ class Spread:
 
     def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
         """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""
+        expected = self._expected(function, sum(arguments))
+        arguments = {register: value for register, value in arguments.items() if register & expected}
         key = function, tuple(sorted(arguments.items(), key=lambda item: item[0]))
         if key not in self._asked:
             size = int(self.functions.end[function] - self.functions.start[function])
-            if depth > _DEEPEST_QUERY or len(self._asked) >= _MOST_QUERIES or size > _LONGEST_QUERY:
+            if depth > _DEEPEST_QUERY or not self._questions or size > _LONGEST_QUERY:
                 return None
+            self._questions -= 1
             flow = self._follow(function, arguments=for_callee(arguments), depth=depth)
             self._asked[key] = Callee(
                 flow.returns, flow.obeys, flow.outputs, flow.stack, flow.result, flow.clobbers, flow.second, flow.filled

@@ -5,7 +5,7 @@ from operator import and_, or_, xor
 import iced_x86 as iced
 
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, not_understood, opposite
-from imgcheck.binaries.isa.x86.facts import Operation
+from imgcheck.binaries.isa.x86.facts import VECTOR_COPIES, Operation
 from imgcheck.binaries.isa.x86.values import (
     BELOW,
     BORROW,
@@ -24,10 +24,12 @@ from imgcheck.binaries.isa.x86.values import (
 )
 
 _M = iced.Mnemonic
-_COPIES = {_M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD}
+_COPIES = {_M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD} | VECTOR_COPIES
 _BITWISE = {_M.AND: and_, _M.OR: or_, _M.XOR: xor}
 _LOGICAL = {*_BITWISE, _M.ANDN}
 _SHIFTS = {_M.SHL, _M.SHR, _M.SAR}
+SELECTING = {*_SHIFTS, _M.BT}
+"""Their second operand says which bit of the first is asked for."""
 _STEPS = {_M.INC: 1, _M.DEC: -1}
 _SETS_BIT = {_M.BTS: or_, _M.BTR: lambda a, b: a & ~b}
 
@@ -50,8 +52,9 @@ def result(operation: Operation, first: Value, second: Value, third: Value) -> V
         return combined(and_, inverted(second, bits), third, bits)
     if name == _M.NOT:
         return inverted(first, bits)
-    if name in _SHIFTS and number is not None:
-        return shifted(first, number if name == _M.SHL else -number, bits)
+    if name in _SHIFTS and isinstance(second, Options) and second.constant is not None:
+        distance = second.constant & (63 if bits == 64 else 31)
+        return shifted(first, distance if name == _M.SHL else -distance, bits)
     if name in _SETS_BIT and number is not None:
         return combined(_SETS_BIT[name], first, constant(1 << number % bits), bits)
     if name in (_M.ADD, _M.SUB) and isinstance(second, Options) and second.constant is not None:
@@ -90,8 +93,8 @@ def flags_of(operation: Operation, first: Value, second: Value, made: Value) -> 
     if name == _M.TEST:
         value = first if same(operation) else combined(and_, first, second, bits)
         return Comparison(value, 0, bits, CLEAR)
-    if name in (_M.BT, _M.BTS, _M.BTR) and number is not None:
-        return Comparison(None, 0, bits, _bit(first, number % bits, bits))
+    if name in (_M.BT, _M.BTS, _M.BTR) and isinstance(second, Options) and second.constant is not None:
+        return Comparison(None, 0, bits, _bit(first, second.constant % bits, bits))
     if name in _LOGICAL:
         return Comparison(made, 0, bits, CLEAR)
     if name == _M.SUB and isinstance(second, Options) and second.constant is not None:

@@ -84,7 +84,9 @@ def joined(one: Value, one_path: Condition, other: Value, other_path: Condition)
         one, other = numbered(one) or one, numbered(other) or other
     if isinstance(one, Options) and isinstance(other, Options):
         pairs = [(n, both(c, one_path)) for n, c in one.numbers] + [(n, both(c, other_path)) for n, c in other.numbers]
-        return _options(pairs)
+        found = _options(pairs)
+        if found is not None:
+            return found
     first, second = _as_word(one), _as_word(other)
     if first is None or second is None:
         return None
