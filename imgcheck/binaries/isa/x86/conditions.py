@@ -84,9 +84,22 @@ def _simplified(terms: Iterable[Term]) -> Condition:
         if merged is None:
             break
         left = merged
-    minimal = frozenset(term for term in left if not any(other < term for other in left))
+    minimal = frozenset(_shortened(term) for term in left if not any(other < term for other in left))
     too_much = len(minimal) > _MOST_TERMS or any(len(term) > _MOST_LITERALS for term in minimal)
     return UNTOLD if too_much else minimal
+
+
+def _shortened(term: Term) -> Term:
+    """The term, where it is long without what it says of features that the CPU lacks, and without what follows from
+    other features: no feature that it shields shows without it.
+    """
+    if len(term) <= _MOST_LITERALS:
+        return term
+    kept = {literal for literal in term if literal[0] != "!" or not _of_feature(literal)}
+    for literal in sorted(kept):  # one by one: some have each other for a precondition
+        if any(literal in implied(other) for other in kept - {literal}):
+            kept.remove(literal)
+    return frozenset(kept)
 
 
 def _merged(terms: set[Term]) -> set[Term] | None:

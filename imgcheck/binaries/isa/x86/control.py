@@ -8,6 +8,7 @@ and 9.6).
 """
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -32,6 +33,7 @@ _EXIT = -1
 FLAGS = 1 << 199
 """Stands for the flags among live registers; no register has a bit so high."""
 _ALL = (1 << 200) - 1
+_CALLS = CALL, INDIRECT_CALL
 _PARAMETERS = sum(ARGUMENTS)
 _ROUNDS = 12
 """Passes after which all registers count as live: real functions need as many as loops are nested, and two more."""
@@ -162,7 +164,36 @@ class ControlFlow:
     @cached_property
     def live(self) -> list[int]:
         """For each block the registers that matter where it begins, as bits, FLAGS among them."""
-        used = [_used(self.code, block.numbers) for block in self.blocks]
+        found = self._live(_at_worst)
+        return [_ALL if registers < 0 else registers | self.code.stack for registers in found]
+
+    def kept(self, call: int) -> int:
+        """The registers that code behind a call, by number, reads before anything writes to them.
+
+        Of a function that they see compilers know which registers it leaves as they are (-fipa-ra).
+        """
+        block = self.blocks[self._holding[call]]
+        live = 0
+        for successor in block.successors:
+            live |= max(self._read_later[successor], 0)
+        for number in range(block.numbers.stop - 1, call, -1):
+            fact = self.code.facts[number]
+            read, written = _for_sure(self.code, fact, self.code.ips[number])
+            live = read | live & ~written
+        return live
+
+    @cached_property
+    def _holding(self) -> dict[int, int]:
+        """The block of each instruction."""
+        return {number: at for at, block in enumerate(self.blocks) for number in block.numbers}
+
+    @cached_property
+    def _read_later(self) -> list[int]:
+        return self._live(_for_sure)
+
+    def _live(self, uses: "_Uses") -> list[int]:
+        """The registers that are live where each block begins; -1 where that takes too long to tell."""
+        used = [_used(self.code, block.numbers, uses) for block in self.blocks]
         live = [0] * len(self.blocks)
         for _ in range(_ROUNDS):
             changed = False
@@ -175,8 +206,8 @@ class ControlFlow:
                 if here != live[number]:
                     live[number], changed = here, True
             if not changed:
-                return [registers | self.code.stack for registers in live]
-        return [_ALL] * len(self.blocks)
+                return live
+        return [-1] * len(self.blocks)
 
 
 def _blocks(code: Code) -> list[Block]:
@@ -241,7 +272,7 @@ def _writes(code: Code, parts: list[range]) -> Writes:
     for numbers in parts:
         for i in numbers:
             fact = code.facts[i]
-            registers |= CLOBBERED if fact.kind in (CALL, INDIRECT_CALL) else fact.written
+            registers |= CLOBBERED if fact.kind in _CALLS else fact.written
             for memory in fact.stores:
                 if memory.relative:
                     variables.add(code.ips[i] + fact.size + memory.displacement)
@@ -252,27 +283,41 @@ def _writes(code: Code, parts: list[range]) -> Writes:
     return Writes(registers, slots, variables)
 
 
-def _used(code: Code, numbers: range) -> tuple[int, int]:
+_Uses = Callable[[Code, Fact, int], tuple[int, int]]
+"""What an instruction at an address reads, and what it writes to."""
+
+
+def _used(code: Code, numbers: range, uses: _Uses) -> tuple[int, int]:
     """Registers that instructions read before they write to them, and those that they leave as they are."""
     read = written = 0
-    for fact, number in zip(code.facts[numbers.start : numbers.stop], numbers, strict=True):
-        needs, makes = fact.read if fact.brings is None else 0, fact.written
-        if fact.kind >= CALL:
-            needs |= _hands_on(code, fact, code.ips[number])
-            # Of a function that they see compilers know which registers it leaves as they are (-fipa-ra).
-            makes = RAX | FLAGS if fact.kind in (CALL, INDIRECT_CALL) else 0
-        elif fact.condition >= 0:
-            makes = 0
-        elif fact.writes_flags:
-            makes |= FLAGS
-        read |= (needs | FLAGS if fact.reads_flags else needs) & ~written
+    for number in numbers:
+        needs, makes = uses(code, code.facts[number], code.ips[number])
+        read |= needs & ~written
         written |= makes
     return read, ~written
+
+
+def _at_worst(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
+    """All that may be read: callees may read each register of a parameter, and may leave others as they are."""
+    if fact.kind >= CALL:
+        return fact.read | _hands_on(code, fact, ip), RAX | FLAGS if fact.kind in _CALLS else 0
+    return _in_passing(fact)
+
+
+def _for_sure(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
+    """What the instruction itself reads."""
+    return (fact.read, CLOBBERED) if fact.kind in _CALLS else _in_passing(fact)
+
+
+def _in_passing(fact: Fact) -> tuple[int, int]:
+    read = 0 if fact.brings is not None else fact.read
+    written = 0 if fact.condition >= 0 else fact.written
+    return read | FLAGS if fact.reads_flags else read, written | FLAGS if fact.writes_flags else written
 
 
 def _hands_on(code: Code, fact: Fact, ip: int) -> int:
     """What whoever comes next may read after a call, a jump or a return."""
     if fact.kind == RETURN:
         return RAX | RDX
-    leaves = fact.kind in (CALL, INDIRECT_CALL, INDIRECT_JUMP) or not code.inside(code.targets.get(ip, -1))
-    return _PARAMETERS if leaves else 0
+    leaves = fact.kind in (*_CALLS, INDIRECT_JUMP) or not code.inside(code.targets.get(ip, -1))
+    return (_PARAMETERS if leaves else 0) | (FLAGS if fact.reads_flags else 0)

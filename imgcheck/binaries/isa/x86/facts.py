@@ -30,6 +30,7 @@ _register_size, _memory_size = iced.RegisterExt.size, iced.MemorySizeExt.size
 _OPERATIONS = {
     _M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.AND, _M.OR, _M.XOR, _M.NOT, _M.SHL, _M.SHR, _M.SAR, _M.ANDN,
     _M.ADD, _M.SUB, _M.INC, _M.DEC, _M.TEST, _M.CMP, _M.BT, _M.BTS, _M.BTR, _M.SBB,
+    _M.BSF, _M.TZCNT, _M.CDQE,
 }  # fmt: skip
 VECTOR_COPIES = {
     _M.MOVD, _M.MOVQ, _M.MOVAPS, _M.MOVUPS, _M.MOVDQA, _M.MOVDQU,
@@ -327,6 +328,8 @@ def _swaps(ins: iced.Instruction) -> bool:
 
 def _operation(ins: iced.Instruction, mnemonic: int) -> Operation | None:
     """None where a part of a register other than its low end is a source, or the flags choose a target."""
+    if mnemonic == _M.CDQE:
+        return Operation(mnemonic, 64, RAX, RAX, None, 0, 32, False, False)
     count = ins.op_count
     if not count or ins.is_jcc_short_or_near:
         return None

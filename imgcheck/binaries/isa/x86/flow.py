@@ -6,6 +6,7 @@ test. Beside the marks goes what is known of each value, bit by bit or number by
 is of such a value, both its directions say what they tell of the CPU.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -33,7 +34,6 @@ from imgcheck.binaries.isa.x86.facts import (
     CPUID,
     INDIRECT_CALL,
     INDIRECT_JUMP,
-    JUMP,
     LEA,
     RAX,
     RCX,
@@ -73,9 +73,7 @@ from imgcheck.binaries.isa.x86.values import (
 
 _PARAMETERS = sum(ARGUMENTS)
 _RESULTS = RAX | RDX
-_LOCAL = (COMPUTE, LEA, SWAP, CPUID, XGETBV, BRANCH, JUMP, RETURN)
-"""Instructions that lead to no code that is not seen here."""
-_POINTER = 8
+_POINTER, _WORD = 8, 4
 _ADDRESSES = 1 << 12, 1 << 47
 """Where a program's code may lie."""
 _STACK_RESULTS = 64
@@ -117,12 +115,12 @@ class Callee:
     """Its results lie on the caller's stack (the calling convention of Go's assembly)."""
     value: Value = None
     """What is known of its result."""
-    clobbers: int = CLOBBERED
-    """Registers that it leaves changed: compilers count on the others of functions that they see (-fipa-ra)."""
     second: Value = None
     """What is known of the other register of a result of two."""
     filled: "Filled" = field(default_factory=dict)
     """What it has left on the caller's stack."""
+    assigned: dict[int, Value] = field(default_factory=dict)
+    """What this call leaves in variables whose addresses it got."""
 
 
 NOTHING = Callee()
@@ -190,8 +188,6 @@ class Flow:
     """Global address -> what is known of the value that it leaves there."""
     chosen: dict[int, Condition] = field(default_factory=dict)
     """Addresses that it returns, stores or calls, each under a condition: those of code are implementations."""
-    clobbers: int = CLOBBERED
-    """Registers that it changes, but for those that the calling convention lets it save."""
     obeys: bool = False
     """It runs CPUID for a leaf, or picks a bit or an element, that is not known here: its callers say which."""
     second: Value = None
@@ -352,8 +348,9 @@ class _Walk:
         found = outcome(self.state.told, fact.condition >> 1) if fact.condition >= 0 else None
         if found is None or NEVER in found or self._is_lost(found):
             first = self._at_first(fact)
-            if first and first[0] > _LARGEST and first[1]:
-                return ALWAYS, ALWAYS  # whether a number that stands for no flags is there still: no test of the CPU
+            # Whether a number is there still that stands for no flags: that is no test of the CPU.
+            if first and (found[0 if first[1] else 1] == NEVER if found else first[1] and first[0] > _LARGEST):
+                return ALWAYS, ALWAYS
             taken = not_understood(ip)
             return taken, opposite(taken)
         return found[::-1] if fact.condition & 1 else found
@@ -427,11 +424,14 @@ class _Walk:
         if not (brings.obeys or brings.outputs):
             return brings
         arguments = {r: v for r in ARGUMENTS if _is_argument(v := state.values.get(r))}
-        if not brings.obeys and not any(isinstance(v, Frame) for v in arguments.values()):
+        if not brings.obeys and not any(map(self._is_address, arguments.values())):
             return brings
         asked = self.context.asked(after, arguments)
         self.flow.obeys |= brings.obeys and asked is None
         return asked or brings
+
+    def _is_address(self, value: Value) -> bool:
+        return isinstance(value, Frame) or is_pointer(value, self.context.initial)
 
     def _call(self, ip: int, fact: Fact) -> None:
         state = self.state
@@ -446,7 +446,9 @@ class _Walk:
             state.slots |= {(RSP, i) for i in range(_STACK_RESULTS)}
         if fact.kind == INDIRECT_CALL:
             self._hand_out(self._called(ip, fact), state.path)
-        state.mark(brings.clobbers | RAX, False)
+        held = state.marked | sum(place for place in state.values if isinstance(place, int) and place > 0)
+        kept = self.graph.kept(bisect_left(self.code.ips, ip)) if held & CLOBBERED & ~RAX else 0
+        state.mark(RAX | CLOBBERED & ~kept, False)
         state.flags, state.told = False, None
         state.marked |= brings.returns
         for register, value in ((RAX, brings.value), (RDX, brings.second)):
@@ -456,6 +458,11 @@ class _Walk:
             state.values[place] = value
             if tells(value):
                 state.slots.add(place)
+        for where, value in brings.assigned.items():
+            self._keep(where, value, _WORD)
+            self.written.append((ip, where, _WORD))
+            if tells(value):
+                self.flow.stores.add(where & ~3)
 
     def _compute(self, ip: int, fact: Fact) -> None:
         state = self.state
@@ -808,8 +815,6 @@ def _joined(values: list[Value]) -> Value:
 def _summarise(walk: _Walk) -> None:
     """What is known of the result and of the variables when the function has returned, by whichever way."""
     flow, returned = walk.flow, walk.returned
-    if all(fact.kind in _LOCAL for fact in walk.code.facts) and all(map(walk.code.inside, walk.code.targets.values())):
-        flow.clobbers = CLOBBERED & walk.graph.writes.registers
     flow.result, flow.second = _joined(returned), _joined(walk.seconds)
     for place in {place for filled in walk.filled for place in filled}:
         flow.filled[place] = _joined([filled[place] for filled in walk.filled if place in filled])

@@ -402,7 +402,7 @@ class Spread:
             if called in self.returns or called in self.outputs or called in self.stacked:
                 flow = self.guards.flows[called]
                 told = flow.returns, flow.obeys, called in self.outputs, called in self.stacked
-                return Callee(*told, flow.result, flow.clobbers)
+                return Callee(*told, flow.result)
             return NOTHING
 
         def asked(after: int, given: Arguments) -> Callee | None:
@@ -427,7 +427,14 @@ class Spread:
             self._questions -= 1
             flow = self._follow(function, arguments=for_callee(arguments), depth=depth)
             self._asked[key] = Callee(
-                flow.returns, flow.obeys, flow.outputs, flow.stack, flow.result, flow.clobbers, flow.second, flow.filled
+                flow.returns,
+                flow.obeys,
+                flow.outputs,
+                flow.stack,
+                flow.result,
+                flow.second,
+                flow.filled,
+                flow.assigned,
             )
         found = self._asked[key]
         return None if found.obeys else found

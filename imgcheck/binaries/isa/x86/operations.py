@@ -18,18 +18,20 @@ from imgcheck.binaries.isa.x86.values import (
     combined,
     constant,
     inverted,
+    lowest,
     outcome,
     shifted,
     truth,
 )
 
 _M = iced.Mnemonic
-_COPIES = {_M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD} | VECTOR_COPIES
+_COPIES = {_M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.CDQE} | VECTOR_COPIES
 _BITWISE = {_M.AND: and_, _M.OR: or_, _M.XOR: xor}
 _LOGICAL = {*_BITWISE, _M.ANDN}
 _SHIFTS = {_M.SHL, _M.SHR, _M.SAR}
 SELECTING = {*_SHIFTS, _M.BT}
 """Their second operand says which bit of the first is asked for."""
+_COUNTS = {_M.BSF, _M.TZCNT}
 _STEPS = {_M.INC: 1, _M.DEC: -1}
 _SETS_BIT = {_M.BTS: or_, _M.BTR: lambda a, b: a & ~b}
 
@@ -59,6 +61,8 @@ def result(operation: Operation, first: Value, second: Value, third: Value) -> V
         return combined(_SETS_BIT[name], first, constant(1 << number % bits), bits)
     if name in (_M.ADD, _M.SUB) and isinstance(second, Options) and second.constant is not None:
         return added(first, second.constant if name == _M.ADD else -second.constant, bits)
+    if name in _COUNTS:
+        return lowest(second)
     if name in _STEPS:
         return added(first, _STEPS[name], bits)
     return None

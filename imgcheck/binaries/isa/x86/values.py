@@ -95,7 +95,7 @@ def joined(one: Value, one_path: Condition, other: Value, other_path: Condition)
         held, clear = (either(both(x, one_path), both(y, other_path)) for x, y in zip(a, b, strict=True))
         return held, clear
 
-    return _bitwise(first, second, merged, first.unknown | second.unknown)
+    return _known(_bitwise(first, second, merged, (1 << 64) - 1), 64)
 
 
 def under(value: Value, path: Condition) -> Value:
@@ -134,39 +134,44 @@ def _as_word(value: Value) -> Word | None:
     return Word(tuple(bits), 0)
 
 
-_ZERO = (NEVER, ALWAYS)
+_ZERO, _UNKNOWN = (NEVER, ALWAYS), (ALWAYS, ALWAYS)
+_NOTHING = Word((), -1)
+"""Of no bit is anything known."""
 
 
-def _bitwise(one: Word, other: Word, work: Callable[[Bit, Bit], Bit], unknown: int) -> Word:
-    """`work` done to what is known of each bit of two words; a zero bit is never set."""
+def _bitwise(one: Word, other: Word, work: Callable[[Bit, Bit], Bit], mask: int) -> Word:
+    """`work` done to what is known of each bit of two words."""
     ones = {at: (held, clear) for at, held, clear in one.bits}
     others = {at: (held, clear) for at, held, clear in other.bits}
+    told = ones.keys() | others.keys()
+    # Where neither tells anything a bit is unknown or zero, and there are only four cases.
+    zeros, unknown = (~one.unknown, ~other.unknown), (one.unknown, other.unknown)
+    left = 0
+    for a, x in ((_ZERO, zeros[0]), (_UNKNOWN, unknown[0])):
+        for b, y in ((_ZERO, zeros[1]), (_UNKNOWN, unknown[1])):
+            left |= x & y if work(a, b)[0] else 0
+    left &= mask & ~sum(1 << at for at in told)
     found = []
-    for at in sorted(ones.keys() | others.keys()):
-        if not unknown >> at & 1:
-            held, clear = work(ones.get(at, _ZERO), others.get(at, _ZERO))
-            if held:
+    for at in sorted(told):
+        if mask >> at & 1:
+            held, clear = work(_bit_of(ones, one, at), _bit_of(others, other, at))
+            if held == clear == ALWAYS:
+                left |= 1 << at
+            elif held:
                 found.append((at, held, clear))
-    return Word(tuple(found), unknown)
+    return Word(tuple(found), left)
+
+
+def _bit_of(told: dict[int, Bit], word: Word, at: int) -> Bit:
+    return told.get(at) or (_UNKNOWN if word.unknown >> at & 1 else _ZERO)
 
 
 def combined(work: Callable[[int, int], int], one: Value, other: Value, bits: int) -> Value:
     """The result of AND, OR or XOR (`work` does it to integers) of two values with `bits` bits."""
+    mask = (1 << bits) - 1
     if isinstance(one, Options) and isinstance(other, Options):
-        mask = (1 << bits) - 1
         return _options([(work(a, b) & mask, both(c, d)) for (a, c), (b, d) in product(one.numbers, other.numbers)])
-    first, second = _as_word(one), _as_word(other)
-    unknown = (first.unknown if first else -1) | (second.unknown if second else -1)
-    if not work(1, 0):  # AND: a zero bit in either makes the other's known
-        unknown = _possible(first) & _possible(second) & unknown
-    unknown &= (1 << bits) - 1
-    first, second = first or Word((), unknown), second or Word((), unknown)
-    return _known(_bitwise(first, second, _table(work), unknown), bits)
-
-
-def _possible(value: Word | None) -> int:
-    """Bits that may be set."""
-    return -1 if value is None else value.unknown | sum(1 << at for at, _, _ in value.bits)
+    return _known(_bitwise(_as_word(one) or _NOTHING, _as_word(other) or _NOTHING, _table(work), mask), bits)
 
 
 def _known(value: Word, bits: int) -> Word | None:
@@ -184,6 +189,21 @@ def _table(work: Callable[[int, int], int]) -> Callable[[Bit, Bit], Bit]:
         return found[0], found[1]
 
     return conditions
+
+
+def lowest(value: Value) -> Value:
+    """The place of the lowest bit that is set; of a word where that is one of those that tell something."""
+    if isinstance(value, Options):
+        return _options([((n & -n).bit_length() - 1, c) for n, c in value.numbers if n])
+    if not isinstance(value, Word):
+        return None
+    found, before = [], ALWAYS
+    for at, held, clear in value.bits:
+        if value.unknown & (1 << at) - 1:
+            return None
+        found.append((at, both(held, before)))
+        before = both(before, clear)
+    return _options(found)
 
 
 def shifted(value: Value, distance: int, bits: int) -> Value:
@@ -276,7 +296,7 @@ def _reversed(found: tuple[Condition, Condition] | None) -> tuple[Condition, Con
 
 
 def _equal(value: Word, number: int, bits: int) -> tuple[Condition, Condition] | None:
-    if value.unknown & ((1 << bits) - 1) or number & ~_possible(value):
+    if value.unknown & ((1 << bits) - 1) or number & ~sum(1 << at for at, _, _ in value.bits):
         return None
     same, differs = ALWAYS, NEVER
     for at, held, clear in value.bits:
@@ -349,4 +369,4 @@ def tells(value: Value) -> bool:
     """Whether something about the CPU follows from what the value is."""
     if isinstance(value, Options):
         return any(condition != ALWAYS for _, condition in value.numbers)
-    return isinstance(value, Word)
+    return isinstance(value, Word) and any((held, clear) != (ALWAYS, NEVER) for _, held, clear in value.bits)
