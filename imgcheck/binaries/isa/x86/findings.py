@@ -346,12 +346,13 @@ class Findings:
     def _tables(self, addresses: np.ndarray) -> dict[int, set[int]]:
         """The functions in the table of pointers at each address, as virtual classes have them.
 
-        A table ends where the next thing begins that code refers to.
+        A table ends where the next thing begins that code or another pointer refers to.
         """
         if not len(addresses):
             return {}
         pointers, (_, referred, _) = self.layout.pointers, self.graph.references
-        near = referred[(referred > addresses[0]) & (referred < addresses[-1] + _LARGEST_TABLE)]
+        meant = (at[(at > addresses[0]) & (at < addresses[-1] + _LARGEST_TABLE)] for at in (referred, pointers.target))
+        near = np.concatenate(list(meant))
         bounds = np.append(distinct(near), np.iinfo(np.int64).max)
         ends = np.minimum(bounds[np.searchsorted(bounds, addresses, side="right")], addresses + _LARGEST_TABLE)
         first, last = np.searchsorted(pointers.slot, addresses), np.searchsorted(pointers.slot, ends)
