@@ -164,6 +164,9 @@ class Given:
     """Registers that point to knowledge, and the global address in each."""
     values: dict[int, Value] = field(default_factory=dict)
     """What is known of that knowledge, by the register."""
+    objects: dict[tuple[int, int], Value] = field(default_factory=dict)
+    """What is known of knowledge in objects on the caller's stack, by the register that points to one and the distance
+    from there."""
 
 
 @dataclass(slots=True)
@@ -207,6 +210,11 @@ class _Walk:
         self.graph, self.code, self.context, self.flow = graph, graph.code, context, Flow()
         self.state = State(given.knowledge | sum(given.pointers), set(), dict(given.pointers))
         self.state.values.update(given.values | arguments)
+        for (register, at), value in given.objects.items():
+            place = CALLER + register, at
+            self.state.values.setdefault(register, Frame((CALLER + register, 0)))
+            self.state.values[place] = value
+            self.state.slots.add(place)
         self.exact = bool(arguments)
         """Whether numbers are worked out that the CPU has no part in: a leaf may be one."""
         self.leased: set[tuple[int, int]] = set()
@@ -383,7 +391,8 @@ class _Walk:
         """The function ends here, on the way `path`, and returns `value`."""
         self.returned.append(under(value, path))
         self.seconds.append(under(self.state.values.get(RDX), path))
-        slots = [place for place in self.state.values if isinstance(place, tuple) and place[0] >= CALLER]
+        left = (place for place in self.state.values if isinstance(place, tuple) and place[0] >= CALLER)
+        slots = [place for place in left if place[0] - CALLER not in ARGUMENTS]
         self.filled.append({(base - CALLER, at): under(self.state.values[base, at], path) for base, at in slots})
         self._hand_out(value, path)
         variables = ((place, v) for place, v in self.state.values.items() if isinstance(place, int) and place < 0)
@@ -415,11 +424,12 @@ class _Walk:
         after = ip + fact.size
         state = self.state
         handed = state.marked & _PARAMETERS & ~state.members
-        if handed:
+        objects = self._objects() if state.slots else {}
+        if handed or objects:
             pointing = {r: address for r, address in state.addresses.items() if r & handed}
             handed &= ~sum(pointing)
             values = {r: v for r in ARGUMENTS if r & handed and tells(v := state.values.get(r))}
-            self.flow.passes[after] = Given(handed, pointing, values)
+            self.flow.passes[after] = Given(handed, pointing, values, objects)
         brings = self.context.callee(after, self.code.targets.get(ip, 0))
         if not (brings.obeys or brings.outputs):
             return brings
@@ -429,6 +439,17 @@ class _Walk:
         asked = self.context.asked(after, arguments)
         self.flow.obeys |= brings.obeys and asked is None
         return asked or brings
+
+    def _objects(self) -> dict[tuple[int, int], Value]:
+        """Knowledge in objects on the stack that a call gets by pointer, as in Given."""
+        found = {}
+        for register in ARGUMENTS:
+            frame = self.state.values.get(register)
+            for at in range(STRUCT) if isinstance(frame, Frame) else ():
+                place = moved(frame.place, at)
+                if place in self.state.slots:
+                    found[register, at] = self.state.values.get(place)
+        return found
 
     def _is_address(self, value: Value) -> bool:
         return isinstance(value, Frame) or is_pointer(value, self.context.initial)
@@ -644,6 +665,8 @@ class _Walk:
             state.addresses[fact.written] = pointee
         if fact.source and fact.source in state.addresses:
             state.addresses[fact.written] = state.addresses[fact.source]
+        if fact.source & self.code.stack:
+            state.values[fact.written] = Frame((fact.source, 0))
         self._point(fact.written, state.values.get(fact.written))
 
     def _point(self, register: int, known: Value) -> None:

@@ -290,7 +290,7 @@ class Spread:
             if more != known:
                 self.given[target] = more
                 # What exactly is handed down is settled in a few rounds, or changes with each.
-                if self.round < _TELLING_ROUNDS or (more.knowledge, more.pointers) != (known.knowledge, known.pointers):
+                if self.round < _TELLING_ROUNDS or _what(more) != _what(known):
                     marked.add(target)
         return marked
 
@@ -302,7 +302,10 @@ class Spread:
         knowledge = known.knowledge | self._expected(function, new)
         expected = sum(known.pointers) | self._expected(function, sum(pointers) & ~sum(known.pointers))
         pointers = {r: at for r, at in pointers.items() if r & expected & ~knowledge}
-        return Given(knowledge, pointers, _values(known, more, knowledge))
+        registers = {register for register, _ in more.objects}
+        wanted = self._expected(function, sum(registers)) if registers else 0
+        objects = {key: value for key, value in more.objects.items() if key[0] & wanted}
+        return Given(knowledge, pointers, _values(known, more, knowledge), _objects(known, objects))
 
     def _expected(self, function: int, registers: int, steps: int = _HANDED_ON) -> int:
         """Those of `registers` that the function, or one that it hands them on to, takes for parameters."""
@@ -560,6 +563,19 @@ def _thread_block(elf: Elf) -> tuple[int, Segment] | None:
         return None
     align = max(segment.align, 1)
     return THREAD - -(-segment.memsz // align) * align, segment
+
+
+def _what(given: Given) -> tuple:
+    """Where knowledge is handed down, apart from what it is."""
+    return given.knowledge, given.pointers, given.objects.keys()
+
+
+def _objects(known: Given, more: dict[tuple[int, int], Value]) -> dict[tuple[int, int], Value]:
+    """What is known of objects that calls hand down: where not all hand one down, that it may hold knowledge."""
+    if known == _NOTHING or not (known.objects or more):
+        return more
+    keys = known.objects.keys() | more.keys()
+    return {key: joined(known.objects.get(key), ALWAYS, more.get(key), ALWAYS) for key in keys}
 
 
 def _values(one: Given, other: Given, knowledge: int) -> dict[int, Value]:
