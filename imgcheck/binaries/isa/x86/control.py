@@ -18,6 +18,7 @@ from imgcheck.binaries.isa.x86.facts import (
     ARGUMENTS,
     CALL,
     CLOBBERED,
+    FLAGS,
     INDIRECT_CALL,
     INDIRECT_JUMP,
     JUMP,
@@ -30,8 +31,6 @@ from imgcheck.binaries.isa.x86.facts import (
 
 _EXIT = -1
 """Where all ways out of a function end."""
-FLAGS = 1 << 199
-"""Stands for the flags among live registers; no register has a bit so high."""
 _ALL = (1 << 200) - 1
 _CALLS = CALL, INDIRECT_CALL
 _PARAMETERS = sum(ARGUMENTS)
@@ -164,8 +163,8 @@ class ControlFlow:
     @cached_property
     def live(self) -> list[int]:
         """For each block the registers that matter where it begins, as bits, FLAGS among them."""
-        found = self._live(_at_worst)
-        return [_ALL if registers < 0 else registers | self.code.stack for registers in found]
+        used = [_used(self.code, block.numbers, _at_worst) for block in self.blocks]
+        return [_ALL if registers < 0 else registers | self.code.stack for registers in self._live(used)]
 
     def kept(self, call: int) -> int:
         """The registers that code behind a call, by number, reads before anything writes to them.
@@ -173,14 +172,11 @@ class ControlFlow:
         Of a function that they see compilers know which registers it leaves as they are (-fipa-ra).
         """
         block = self.blocks[self._holding[call]]
-        live = 0
+        later = 0
         for successor in block.successors:
-            live |= max(self._read_later[successor], 0)
-        for number in range(block.numbers.stop - 1, call, -1):
-            fact = self.code.facts[number]
-            read, written = _for_sure(self.code, fact, self.code.ips[number])
-            live = read | live & ~written
-        return live
+            later |= max(self._read_later[successor], 0)
+        read, left = _used(self.code, range(call + 1, block.numbers.stop), _for_sure)
+        return read | later & left
 
     @cached_property
     def _holding(self) -> dict[int, int]:
@@ -189,20 +185,20 @@ class ControlFlow:
 
     @cached_property
     def _read_later(self) -> list[int]:
-        return self._live(_for_sure)
+        """For each block the registers that are read behind its beginning, whatever callees may read."""
+        return self._live([_used(self.code, block.numbers, _for_sure) for block in self.blocks])
 
-    def _live(self, uses: "_Uses") -> list[int]:
+    def _live(self, used: list[tuple[int, int]]) -> list[int]:
         """The registers that are live where each block begins; -1 where that takes too long to tell."""
-        used = [_used(self.code, block.numbers, uses) for block in self.blocks]
         live = [0] * len(self.blocks)
         for _ in range(_ROUNDS):
             changed = False
             for number in reversed(self.order):
-                read, kept = used[number]
+                read, left = used[number]
                 behind = 0
                 for successor in self.blocks[number].successors:
                     behind |= live[successor]
-                here = read | behind & kept
+                here = read | behind & left
                 if here != live[number]:
                     live[number], changed = here, True
             if not changed:
@@ -283,41 +279,28 @@ def _writes(code: Code, parts: list[range]) -> Writes:
     return Writes(registers, slots, variables)
 
 
-_Uses = Callable[[Code, Fact, int], tuple[int, int]]
-"""What an instruction at an address reads, and what it writes to."""
+_Leading = Callable[[Code, Fact, int], tuple[int, int]]
+"""What a call, a branch or a return at an address reads, and what it writes to."""
 
 
-def _used(code: Code, numbers: range, uses: _Uses) -> tuple[int, int]:
+def _used(code: Code, numbers: range, leading: _Leading) -> tuple[int, int]:
     """Registers that instructions read before they write to them, and those that they leave as they are."""
     read = written = 0
-    for number in numbers:
-        needs, makes = uses(code, code.facts[number], code.ips[number])
+    for fact, number in zip(code.facts[numbers.start : numbers.stop], numbers, strict=True):
+        needs, makes = (fact.uses, fact.makes) if fact.kind < CALL else leading(code, fact, code.ips[number])
         read |= needs & ~written
         written |= makes
     return read, ~written
 
 
 def _at_worst(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
-    """All that may be read: callees may read each register of a parameter, and may leave others as they are."""
-    if fact.kind >= CALL:
-        return fact.read | _hands_on(code, fact, ip), RAX | FLAGS if fact.kind in _CALLS else 0
-    return _in_passing(fact)
+    """Callees may read each register of a parameter, and may leave the others as they are."""
+    if fact.kind == RETURN:
+        return RAX | RDX, 0
+    leaves = fact.kind in (*_CALLS, INDIRECT_JUMP) or not code.inside(code.targets.get(ip, -1))
+    return fact.uses | (_PARAMETERS if leaves else 0), RAX | FLAGS if fact.kind in _CALLS else 0
 
 
 def _for_sure(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
-    """What the instruction itself reads."""
-    return (fact.read, CLOBBERED) if fact.kind in _CALLS else _in_passing(fact)
-
-
-def _in_passing(fact: Fact) -> tuple[int, int]:
-    read = 0 if fact.brings is not None else fact.read
-    written = 0 if fact.condition >= 0 else fact.written
-    return read | FLAGS if fact.reads_flags else read, written | FLAGS if fact.writes_flags else written
-
-
-def _hands_on(code: Code, fact: Fact, ip: int) -> int:
-    """What whoever comes next may read after a call, a jump or a return."""
-    if fact.kind == RETURN:
-        return RAX | RDX
-    leaves = fact.kind in (*_CALLS, INDIRECT_JUMP) or not code.inside(code.targets.get(ip, -1))
-    return (_PARAMETERS if leaves else 0) | (FLAGS if fact.reads_flags else 0)
+    """What is read here and now."""
+    return fact.uses, CLOBBERED if fact.kind in _CALLS else 0

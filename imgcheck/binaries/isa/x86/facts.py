@@ -47,6 +47,8 @@ _ACCESS = iced.OpAccess
 _READS = {_ACCESS.READ, _ACCESS.COND_READ, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
 _WRITES = {_ACCESS.WRITE, _ACCESS.COND_WRITE, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
 _R = iced.Register
+FLAGS = 1 << 199
+"""Stands for the flags among registers; none of these has a bit so high."""
 THREAD = 1 << 61
 """Stands for the address of the thread's own block, below which its variables lie (ELF TLS for x86-64, variant II): FS
 in 64-bit code. What lies there is known by its distance from here."""
@@ -151,6 +153,10 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     operation: Operation | None
     brings: Options | None
     """The number that a register gets, whatever was known before."""
+    uses: int
+    """What the result rests on: registers, and FLAGS."""
+    makes: int
+    """What is new in any case: registers, and FLAGS."""
 
     @property
     def idle(self) -> bool:
@@ -179,24 +185,24 @@ _factory = iced.InstructionInfoFactory()
 _FRAMES = {64: (b"\x48\x89\xe5", b"\x48\x8b\xec"), 32: (b"\x89\xe5", b"\x8b\xec")}
 """MOV RBP, RSP in both of its encodings: what functions with a frame pointer begin with. In others RBP is a register
 like the rest."""
-_Mode = tuple[int, int]
-"""Bits of the mode, and the registers that point to the stack."""
-_cache: dict[_Mode, dict[bytes | int, Fact]] = {(bits, stack): {} for bits in (32, 64) for stack in (RSP, RSP | RBP)}
+_cache: dict[int, dict[bytes | int, Fact]] = {32: {}, 64: {}}
 """By the mode, then by the encoding, or for a direct branch by its opcode alone: all of one opcode do the same."""
 
 
 def facts(code: bytes, start: int, bits: int) -> Code:
     """The instructions of `code`, which begins at address `start`."""
-    mode = bits, RSP | RBP if any(frame in code for frame in _FRAMES[bits]) else RSP
-    known = _cache[mode]
+    known = _cache[bits]
     if len(known) > _KEPT:
         known.clear()
     found = _Reading([], [], {}, [])
     at = 0
     while at < len(code):
-        at = _read(found, code, at, start, mode)
+        at = _read(found, code, at, start, bits)
     _redirect_queries(found.facts)
-    return Code(*found, mode[1])
+    framed = any(frame in code for frame in _FRAMES[bits])
+    if framed:
+        _leave_frame(found.facts)
+    return Code(*found, RSP | RBP if framed else RSP)
 
 
 class _Reading(NamedTuple):
@@ -206,6 +212,13 @@ class _Reading(NamedTuple):
     facts: list[Fact]
     targets: dict[int, int]
     controls: list[int]
+
+
+def _leave_frame(facts: list[Fact]) -> None:
+    """Let nothing write to the frame pointer, which is set once and for all."""
+    for i, fact in enumerate(facts):
+        if fact.written & RBP:
+            facts[i] = replace(fact, written=fact.written & ~RBP, makes=fact.makes & ~RBP)
 
 
 def _redirect_queries(facts: list[Fact]) -> None:
@@ -221,14 +234,14 @@ def _redirect_queries(facts: list[Fact]) -> None:
                 facts[i] = replace(fact, written=(fact.written | before.written) & ~RBX)
 
 
-def _read(found: _Reading, code: bytes, at: int, start: int, mode: _Mode) -> int:
+def _read(found: _Reading, code: bytes, at: int, start: int, bits: int) -> int:
     """Append the instructions from `at` on up to one that is none; where to go on."""
-    known, bits = _cache[mode], mode[0]
+    known = _cache[bits]
     ips, facts, targets, controls = found
     for size in map(len, iced.Decoder(bits, code[at:])):  # one by one: what follows may have to be read again
         ip = start + at
         encoding = code[at : at + size]
-        fact = known.get(encoding) or _known(encoding, ip, mode)
+        fact = known.get(encoding) or _known(encoding, ip, bits)
         ips.append(ip)
         facts.append(fact)
         if fact.invalid:
@@ -243,9 +256,9 @@ def _read(found: _Reading, code: bytes, at: int, start: int, mode: _Mode) -> int
     return at
 
 
-def _known(encoding: bytes, ip: int, mode: _Mode) -> Fact:
+def _known(encoding: bytes, ip: int, bits: int) -> Fact:
     """The fact of an instruction at `ip`, remembered by its encoding, or where it has a distance by its opcode."""
-    known, (bits, stack) = _cache[mode], mode
+    known = _cache[bits]
     # One that the end of the code cuts short is no instruction, and must not pass for the whole one or the reverse.
     key: bytes | int = encoding
     if _DIRECT.get(encoding[0]) == len(encoding):
@@ -255,20 +268,20 @@ def _known(encoding: bytes, ip: int, mode: _Mode) -> Fact:
     fact = known.get(key)
     if fact is None:
         instruction = next(iter(iced.Decoder(bits, encoding, ip=ip)))
-        fact = _fact(instruction, stack)
+        fact = _fact(instruction)
         if instruction.memory_base != _R.EIP:  # an address that is cut short, which no distance describes
             known[key] = fact
     return fact
 
 
-def _fact(ins: iced.Instruction, stack: int) -> Fact:
+def _fact(ins: iced.Instruction) -> Fact:
     info = _factory.info(ins)
     read = written = 0
     for used in info.used_registers():
         bit, access = _BITS[used.register], used.access
         read |= bit if access in _READS else 0
         written |= bit if access in _WRITES else 0
-    written &= ~stack
+    written &= ~RSP
     mnemonic, condition = ins.mnemonic, ins.condition_code
     kind = _MNEMONICS.get(mnemonic, _KINDS.get(ins.flow_control, COMPUTE))
     if mnemonic == _XCHG and _swaps(ins):
@@ -277,7 +290,8 @@ def _fact(ins: iced.Instruction, stack: int) -> Fact:
     loads = tuple([m for access, m in memory if access in _READS]) if memory else ()
     moves = mnemonic == _MOV
     source = ins.op1_kind if moves and written and written & (written - 1) == 0 else -1
-    writes_flags = ins.rflags_modified != 0
+    reads_flags, writes_flags = ins.rflags_read != 0, ins.rflags_modified != 0
+    brings = _NOUGHT if mnemonic in _CLEARING and _clears(ins) else None
     return Fact(
         kind=kind,
         size=len(ins),
@@ -285,7 +299,7 @@ def _fact(ins: iced.Instruction, stack: int) -> Fact:
         written=written,
         loads=(_address_taken(ins),) if kind == LEA else loads,
         stores=tuple([m for access, m in memory if access in _WRITES]) if memory else (),
-        reads_flags=ins.rflags_read != 0,
+        reads_flags=reads_flags,
         writes_flags=writes_flags,
         moves=moves,
         source=_BITS[ins.op1_register] if source == _REGISTER else 0,
@@ -297,7 +311,9 @@ def _fact(ins: iced.Instruction, stack: int) -> Fact:
         comparison=_comparison(ins) if writes_flags and not written and len(memory) < 2 else (),
         condition=condition - 1,
         operation=_operation(ins, mnemonic) if mnemonic in _OPERATIONS or condition else None,
-        brings=_NOUGHT if mnemonic in _CLEARING and _clears(ins) else None,
+        brings=brings,
+        uses=(0 if brings else read) | (FLAGS if reads_flags else 0),
+        makes=(0 if condition else written) | (FLAGS if writes_flags else 0),
     )
 
 

@@ -279,10 +279,9 @@ class _Walk:
         target = self.code.targets.get(ip, -1)
         if fact.kind == BRANCH and not self.code.inside(target):
             self._leave(None, self.state.path)
-        for successor in block.successors:
-            if place.get(successor, 0) <= place[number]:  # it closes a loop, or is padding
-                continue
-            leaving = self.state.copy()
+        onward = [one for one in block.successors if place.get(one, 0) > place[number]]  # no loop closed, no padding
+        for successor in onward:
+            leaving = self.state if successor == onward[-1] else self.state.copy()
             if fact.kind == BRANCH and ip in self.tests and target != block.end:
                 taken = blocks[successor].first == target
                 leaving.path = both(leaving.path, self.tests[ip][0 if taken else 1])
@@ -467,8 +466,7 @@ class _Walk:
             state.slots |= {(RSP, i) for i in range(_STACK_RESULTS)}
         if fact.kind == INDIRECT_CALL:
             self._hand_out(self._called(ip, fact), state.path)
-        held = state.marked | sum(place for place in state.values if isinstance(place, int) and place > 0)
-        kept = self.graph.kept(bisect_left(self.code.ips, ip)) if held & CLOBBERED & ~RAX else 0
+        kept = self.graph.kept(bisect_left(self.code.ips, ip)) if state.marked & CLOBBERED & ~RAX else 0
         state.mark(RAX | CLOBBERED & ~kept, False)
         state.flags, state.told = False, None
         state.marked |= brings.returns

@@ -199,7 +199,6 @@ class Spread:
         pending = self.askers
         for self.round in range(_ROUNDS):
             tellers, variables = self._tellers(), set(self.variables)
-            self._asked.clear()  # what was asked may rest on what is known of variables
             changed = self._follow_all(pending - self.resolvers)
             pending = changed | self._callers(self._tellers() - tellers)
             pending |= self._worth_following(self._readers((self.variables - variables) | self._restated))
@@ -264,7 +263,10 @@ class Spread:
     def _assign(self, index: int, flow: Flow) -> None:
         for address, value in flow.assigned.items():
             before = self._value(address) if self._holds(address) else None
-            self._assigned.setdefault(address, {})[index] = value
+            known = self._assigned.setdefault(address, {})
+            if known.get(index) != value:
+                known[index] = value
+                self._asked.clear()  # what was told may rest on what was known of it
             if before is not None and before != self._value(address):
                 self._restated.add(address & ~3)
 

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition, either
-from imgcheck.binaries.isa.x86.control import FLAGS
-from imgcheck.binaries.isa.x86.facts import ARGUMENTS
+from imgcheck.binaries.isa.x86.facts import ARGUMENTS, FLAGS
 from imgcheck.binaries.isa.x86.values import Comparison, Options, Value, joined, tells
 
 _LOWEST_ADDRESS = 1 << 12

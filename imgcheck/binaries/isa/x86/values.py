@@ -92,6 +92,8 @@ def joined(one: Value, one_path: Condition, other: Value, other_path: Condition)
         return None
 
     def merged(a: Bit, b: Bit) -> Bit:
+        if a == b:  # whichever way one came
+            return a
         held, clear = (either(both(x, one_path), both(y, other_path)) for x, y in zip(a, b, strict=True))
         return held, clear
 
@@ -171,7 +173,30 @@ def combined(work: Callable[[int, int], int], one: Value, other: Value, bits: in
     mask = (1 << bits) - 1
     if isinstance(one, Options) and isinstance(other, Options):
         return _options([(work(a, b) & mask, both(c, d)) for (a, c), (b, d) in product(one.numbers, other.numbers)])
+    for value, number in ((one, other), (other, one)):
+        if isinstance(number, Options) and number.constant is not None:
+            return _known(_masked(work, value if isinstance(value, Word) else _NOTHING, number.constant, mask), bits)
     return _known(_bitwise(_as_word(one) or _NOTHING, _as_word(other) or _NOTHING, _table(work), mask), bits)
+
+
+def _masked(work: Callable[[int, int], int], word: Word, number: int, mask: int) -> Word:
+    """AND, OR or XOR of a word and a number: each bit of the number leaves that of the word, turns or settles it."""
+    known = {at: (held, clear) for at, held, clear in word.bits if mask >> at & 1}
+    number &= mask
+    unknown = word.unknown & mask & (-1 if work(1, 0) else number)  # AND: where the number has none there is none
+    unknown &= ~number if work(0, 1) and work(1, 1) else -1  # OR: where the number has one there is one
+    ones = (at for at in range(number.bit_length()) if number >> at & 1 and not unknown >> at & 1)
+    found = []
+    for at in sorted({*known, *ones}):
+        bit = number >> at & 1
+        held, clear = known.get(at, _ZERO)
+        if work(0, bit) & 1 == work(1, bit) & 1:
+            held, clear = (ALWAYS, NEVER) if work(0, bit) & 1 else _ZERO
+        elif work(0, bit) & 1:
+            held, clear = clear, held
+        if held:
+            found.append((at, held, clear))
+    return Word(tuple(found), unknown)
 
 
 def _known(value: Word, bits: int) -> Word | None:
