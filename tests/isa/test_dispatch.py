@@ -28,14 +28,50 @@ SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     ),
     "a level that a loop looks up": ("lazy_level", {}, {}),
     "a structure that functions fill": ("filled_array", {}, {}),
+    "a global structure that a function is pointed to": (
+        "filled_by_pointer",
+        {},
+        {"if (f->avx2) sum =": "if (f->ssse3) sum ="},
+    ),
+    "an index of a table": ("table_by_lowest_bit", {}, {"sum_avx2, sum_ssse3, sum_c}": "sum_avx2, sum_avx2, sum_c}"}),
+    "a bit whose number is a parameter": ("asked_by_number", {}, {}),
+    "booleans side by side": ("packed_bools", {}, {"if (f.avx2)": "if (f.avx)"}),
+    "an object on the caller's stack": ("object_on_stack", {}, {"level >= AVX2)": "level >= AVX)"}),
+    "registers, over blocks out of order": (
+        "in_registers",
+        {},
+        {"if (w->cpu & F_AVX2) w": "if (w->cpu & F_AVX) w"},
+    ),
 }
 """Shape -> file, what to replace in it, and what makes it wrong."""
-STYLES = {"O0": ("-O0",), "O2, stripped": ("-O2", "-s"), "O3": ("-O3",), "static": ("-O2", "-static", "-s")}
+STYLES = {
+    "O0": ("-O0",),
+    "O2, stripped": ("-O2", "-s"),
+    "O2, for another pipeline": ("-O2", "-mtune=nehalem"),
+    "O3": ("-O3",),
+    "static": ("-O2", "-static", "-s"),
+}
+
+
+MISSED = {
+    ("a global structure that a function is pointed to", "O0"),
+    ("registers, over blocks out of order", "O0"),
+    ("registers, over blocks out of order", "static"),
+}
+"""Where a test for too little is taken for one for enough: see docs/cpu.md."""
+TOLD = [
+    pytest.param(shape, style, marks=pytest.mark.xfail(reason="not seen", strict=True))
+    if (shape, style) in MISSED
+    else (shape, style)
+    for shape, (_, _, errors) in SHAPES.items()
+    if errors
+    for style in STYLES
+]
 
 
 def built(shape: str, style: str, wrong: bool) -> Path:
     name, changes, errors = SHAPES[shape]
-    source = (_HERE / f"{name}.c").read_text()
+    source = (_HERE / f"{name}.c").read_text().replace('#include "kernels.h"', (_HERE / "kernels.h").read_text())
     for old, new in (changes | errors if wrong else changes).items():
         assert old in source
         source = source.replace(old, new)
@@ -54,8 +90,7 @@ def test_flags_are_followed_to_where_they_are_tested(shape: str, style: str) -> 
     as_it_ends(built(shape, style, wrong=False))
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("shape", [shape for shape, (_, _, errors) in SHAPES.items() if errors])
+@pytest.mark.parametrize(("shape", "style"), TOLD)
 def test_a_test_for_too_little_is_told(shape: str, style: str) -> None:
     as_it_ends(built(shape, style, wrong=True))
 

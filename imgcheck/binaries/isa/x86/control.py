@@ -60,6 +60,9 @@ class Writes:
     """What some code writes to."""
 
     registers: int
+    """Without what callees write to."""
+    calls: tuple[int, ...]
+    """The calls, by number."""
     slots: set[tuple[int, int]]
     """Places on the stack, by the base register and the displacement."""
     variables: set[int]
@@ -139,7 +142,33 @@ class ControlFlow:
     @cached_property
     def writes(self) -> Writes:
         """What any of the instructions writes to."""
-        return _writes(self.code, [range(len(self.code.ips))])
+        return self._writes([range(len(self.code.ips))])
+
+    def changed(self, writes: Writes, registers: int) -> int:
+        """Which of some registers code may leave changed, callees and all."""
+        changed = registers & writes.registers
+        for call in writes.calls:
+            left = registers & CLOBBERED & ~changed
+            changed |= left & ~self.kept(call) if left else 0
+        return changed
+
+    def _writes(self, parts: list[range]) -> Writes:
+        code = self.code
+        registers, calls, slots, variables = 0, [], set(), set()
+        for numbers in parts:
+            for i in numbers:
+                fact = code.facts[i]
+                registers |= fact.written
+                if fact.kind in _CALLS:
+                    calls.append(i)
+                for memory in fact.stores:
+                    if memory.relative:
+                        variables.add(code.ips[i] + fact.size + memory.displacement)
+                    elif memory.base & code.stack:
+                        slots.update((memory.base, memory.displacement + at) for at in range(memory.size))
+                    elif not memory.base and not memory.index:
+                        variables.add(memory.displacement)
+        return Writes(registers, tuple(calls), slots, variables)
 
     @cached_property
     def loops(self) -> dict[int, Loop]:
@@ -157,7 +186,7 @@ class ControlFlow:
             parts = [self.blocks[number].numbers for number in body]
             natural = budget > 0 and (head == 0 or 0 not in body)
             short = natural and sum(map(len, parts)) <= _LONGEST_LOOP
-            found[head] = Loop(_writes(self.code, parts) if short else self.writes, natural)
+            found[head] = Loop(self._writes(parts) if short else self.writes, natural)
         return found
 
     @cached_property
@@ -261,22 +290,6 @@ def _body(head: int, ends: list[int], before: dict[int, list[int]], budget: int)
             body.add(one)
             waiting += before[one]
     return body
-
-
-def _writes(code: Code, parts: list[range]) -> Writes:
-    registers, slots, variables = 0, set(), set()
-    for numbers in parts:
-        for i in numbers:
-            fact = code.facts[i]
-            registers |= CLOBBERED if fact.kind in _CALLS else fact.written
-            for memory in fact.stores:
-                if memory.relative:
-                    variables.add(code.ips[i] + fact.size + memory.displacement)
-                elif memory.base & code.stack:
-                    slots.update((memory.base, memory.displacement + at) for at in range(memory.size))
-                elif not memory.base and not memory.index:
-                    variables.add(memory.displacement)
-    return Writes(registers, slots, variables)
 
 
 _Leading = Callable[[Code, Fact, int], tuple[int, int]]

@@ -143,7 +143,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     direct: int
     """Bytes of the distance, at its end, to where it branches or calls; 0 for all else."""
     plain: bool
-    """Nothing but registers and flags are concerned."""
+    """Nothing but registers and flags are concerned, and none of them gets an address."""
     invalid: bool
     comparison: tuple[int, ...]
     """What a comparison compares, apart from what lies in memory; empty for all else."""
@@ -292,6 +292,7 @@ def _fact(ins: iced.Instruction) -> Fact:
     source = ins.op1_kind if moves and written and written & (written - 1) == 0 else -1
     reads_flags, writes_flags = ins.rflags_read != 0, ins.rflags_modified != 0
     brings = _NOUGHT if mnemonic in _CLEARING and _clears(ins) else None
+    points = source in _ADDRESS_IMMEDIATES or (source == _REGISTER and _BITS[ins.op1_register] in (RSP, RBP))
     return Fact(
         kind=kind,
         size=len(ins),
@@ -306,7 +307,7 @@ def _fact(ins: iced.Instruction) -> Fact:
         pointers=_pointers(ins, info, [m for _, m in memory]) if memory else 0,
         moves_stack=mnemonic == _PUSH or (mnemonic == _SUB and ins.op0_register == _R.RSP),
         direct=_distance_bytes(ins) if kind >= CALL else 0,
-        plain=kind == COMPUTE and not memory and source not in _ADDRESS_IMMEDIATES,
+        plain=kind == COMPUTE and not memory and not points,
         invalid=ins.is_invalid,
         comparison=_comparison(ins) if writes_flags and not written and len(memory) < 2 else (),
         condition=condition - 1,

@@ -13,7 +13,17 @@ from imgcheck.binaries.isa import queries
 from imgcheck.binaries.isa.layout import Layout, distinct, numbers
 from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.reach import Edges, reach
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, UNTOLD, Condition, both, either, implied, shielded
+from imgcheck.binaries.isa.x86.conditions import (
+    ALWAYS,
+    NEVER,
+    UNTOLD,
+    Condition,
+    both,
+    either,
+    implied,
+    shielded,
+    understood_wholly,
+)
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.graph import Graph
@@ -389,11 +399,18 @@ class Findings:
 
     def _outside_clones(self, feature: str) -> np.ndarray:
         """Instructions that need `feature`, without those of versions by name that some test unseen may pick."""
+        at = self.instructions_of(feature)
+        return at[~self.excused[self.confirmed_function[at]]]
+
+    @cached_property
+    def excused(self) -> np.ndarray:
+        """Versions by name that some test unseen may pick: none is seen to, nor to stand before a call of them."""
         unseen = self.clones.copy()
         for _, functions in self.choices:
             unseen[functions] = False
-        at = self.instructions_of(feature)
-        return at[~unseen[self.confirmed_function[at]]]
+        told = np.array([understood_wholly(condition) for condition in self.guards.conditions])
+        unseen[self.graph.calls.target[told[self.call_conditions]]] = False
+        return unseen
 
     def _arriving(self, at: np.ndarray, over: np.ndarray, starts: list[Start]) -> Condition | None:
         """What is necessary to arrive at one of the instructions `at`, by number, over those calls that `over` marks.
@@ -437,7 +454,7 @@ class Findings:
 
     def _look_anew(self) -> None:
         self._exposed.clear()
-        for stale in ("instruction_conditions", "call_conditions", "open_vector", "_true"):
+        for stale in ("instruction_conditions", "call_conditions", "open_vector", "excused", "_true"):
             self.__dict__.pop(stale, None)
 
     @property

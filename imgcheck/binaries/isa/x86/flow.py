@@ -73,6 +73,7 @@ from imgcheck.binaries.isa.x86.values import (
 
 _PARAMETERS = sum(ARGUMENTS)
 _RESULTS = RAX | RDX
+_SCRATCH = [1 << at for at in range(CLOBBERED.bit_length()) if CLOBBERED >> at & 1]
 _POINTER, _WORD = 8, 4
 _ADDRESSES = 1 << 12, 1 << 47
 """Where a program's code may lie."""
@@ -318,7 +319,8 @@ class _Walk:
         if not loop.natural:
             state.path = ALWAYS  # nobody knows who comes here
         if state.values or self.graph.writes.variables:
-            state.forget(changed.registers)
+            held = sum(place for place in state.values if isinstance(place, int) and place > 0)
+            state.forget(self.graph.changed(changed, held))
             for slot in changed.slots & state.values.keys():
                 del state.values[slot]
             self.kept_in_loops |= changed.variables
@@ -466,7 +468,9 @@ class _Walk:
             state.slots |= {(RSP, i) for i in range(_STACK_RESULTS)}
         if fact.kind == INDIRECT_CALL:
             self._hand_out(self._called(ip, fact), state.path)
-        kept = self.graph.kept(bisect_left(self.code.ips, ip)) if state.marked & CLOBBERED & ~RAX else 0
+        pointing = [r for r in _SCRATCH if isinstance(state.values.get(r), Frame)]
+        matters = pointing or state.marked & CLOBBERED & ~RAX
+        kept = self.graph.kept(bisect_left(self.code.ips, ip)) if matters else 0
         state.mark(RAX | CLOBBERED & ~kept, False)
         state.flags, state.told = False, None
         state.marked |= brings.returns
@@ -499,6 +503,7 @@ class _Walk:
             marked = marked or (pointee != 0 and self.context.holds(pointee))
         # Of what the CPU did not tell only constants matter, on their way to a variable or a test.
         wanted = fact.moves or fact.stores or fact.condition >= 0 or fact.comparison[-1:] in _SIGNATURES
+        wanted = wanted or (fact.operation is not None and fact.operation.target in state.values)
         if marked or wanted or self.exact:
             value = self._evaluate(ip, fact)
         else:

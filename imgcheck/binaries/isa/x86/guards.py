@@ -574,10 +574,14 @@ def _what(given: Given) -> tuple:
 
 def _objects(known: Given, more: dict[tuple[int, int], Value]) -> dict[tuple[int, int], Value]:
     """What is known of objects that calls hand down: where not all hand one down, that it may hold knowledge."""
-    if known == _NOTHING or not (known.objects or more):
-        return more
-    keys = known.objects.keys() | more.keys()
-    return {key: joined(known.objects.get(key), ALWAYS, more.get(key), ALWAYS) for key in keys}
+    if not (known.objects and more):
+        return known.objects or more
+    found = {**known.objects, **more}
+    for key in known.objects.keys() & more.keys():
+        one, other = known.objects[key], more[key]
+        # What a callee leaves of an object is not known; hardly one changes what the CPU told.
+        found[key] = (one or other) if one is None or other is None else joined(one, ALWAYS, other, ALWAYS)
+    return {key: value if key in known.objects and key in more else None for key, value in found.items()}
 
 
 def _values(one: Given, other: Given, knowledge: int) -> dict[int, Value]:

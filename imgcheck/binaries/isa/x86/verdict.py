@@ -200,7 +200,7 @@ class _Judge:
         found = self.found
         for _ in range(_PATH_TRIES):
             seen, parent = found.reached(start, feature)
-            hit = np.flatnonzero(found.open_users(feature) & seen & ~found.clones)
+            hit = np.flatnonzero(found.open_users(feature) & seen & ~found.excused)
             if not len(hit):
                 return None
             if not found.refutes(steps_to(parent, int(hit[0])), feature):
