@@ -73,7 +73,7 @@ from imgcheck.binaries.isa.x86.values import (
 
 _PARAMETERS = sum(ARGUMENTS)
 _RESULTS = RAX | RDX
-_SCRATCH = [1 << at for at in range(CLOBBERED.bit_length()) if CLOBBERED >> at & 1]
+_SCRATCH = CLOBBERED & ~RAX
 _POINTER, _WORD = 8, 4
 _ADDRESSES = 1 << 12, 1 << 47
 """Where a program's code may lie."""
@@ -468,8 +468,7 @@ class _Walk:
             state.slots |= {(RSP, i) for i in range(_STACK_RESULTS)}
         if fact.kind == INDIRECT_CALL:
             self._hand_out(self._called(ip, fact), state.path)
-        pointing = [r for r in _SCRATCH if isinstance(state.values.get(r), Frame)]
-        matters = pointing or state.marked & CLOBBERED & ~RAX
+        matters = state.marked & _SCRATCH or any(r & _SCRATCH for r in state.values if isinstance(r, int) and r > 0)
         kept = self.graph.kept(bisect_left(self.code.ips, ip)) if matters else 0
         state.mark(RAX | CLOBBERED & ~kept, False)
         state.flags, state.told = False, None
