@@ -80,3 +80,33 @@ def test_tests_in_a_row_are_told_together() -> None:
     told = guarded(ControlFlow(code), {1: (one, opposite(one)), SIZE + 1: (two, opposite(two))}, [])
     assert at(told, 2 * SIZE) == frozenset({frozenset({"!avx", "!fma"})})
     assert at(told, 3 * SIZE) == ALWAYS
+
+
+@given(st.lists(BLOCK, min_size=1, max_size=12))
+def test_ways_meet_where_each_way_on_from_what_dominates_leads(blocks: list[tuple[str, int]]) -> None:
+    graph = ControlFlow(assembled(blocks))
+    behind = {number: graph.blocks[number].successors for number in graph.dominators.order}
+    ends = {number for number, successors in behind.items() if not successors}
+
+    def reached_without(first: int, left_out: int) -> set[int]:
+        seen, waiting = set(), [first]
+        while waiting:
+            one = waiting.pop()
+            if one not in seen and one != left_out:
+                seen.add(one)
+                waiting += behind[one]
+        return seen
+
+    for number in graph.dominators.order[1:]:
+        dominators = [one for one in behind if one != number and number not in reached_without(0, one)]
+        above = max(dominators, key=lambda one: graph.dominators.place[one])
+        leads_on = ends & reached_without(above, -1) and not ends & reached_without(above, number)
+        assert graph.met(number) == (above if leads_on else -1)
+
+
+@given(st.lists(BLOCK, min_size=1, max_size=12))
+def test_a_loop_holds_what_comes_back_to_its_first_block(blocks: list[tuple[str, int]]) -> None:
+    graph = ControlFlow(assembled(blocks))
+    for number in graph.order:
+        back = [one for one in graph.before[number] if graph.place[one] >= graph.place[number]]
+        assert (number in graph.loops) == bool(back)

@@ -1,0 +1,102 @@
+"""What is known of a value's bits and numbers stays true of each number that it may be, whatever is done to it."""
+
+from operator import and_, or_, xor
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition, having, opposite
+from imgcheck.binaries.isa.x86.values import (
+    Options,
+    Value,
+    Word,
+    added,
+    combined,
+    inverted,
+    joined,
+    low,
+    lowest,
+    replaced,
+    shifted,
+)
+
+BITS = 12
+FEATURES = ("avx", "avx2", "sse4_1", "fma")
+NUMBERS = st.integers(0, (1 << BITS) - 1)
+CPUS = st.frozensets(st.sampled_from(FEATURES))
+CONDITIONS = st.one_of(
+    st.just(ALWAYS), st.sampled_from([c for f in FEATURES for c in (having(f), opposite(having(f)))])
+)
+
+
+def holds(condition: Condition, cpu: frozenset[str]) -> bool:
+    return any(all((literal.lstrip("!") in cpu) != literal.startswith("!") for literal in term) for term in condition)
+
+
+def true_of(value: Value, number: int, cpu: frozenset[str]) -> bool:
+    """Whether the value may be that number on that CPU."""
+    if isinstance(value, Options):
+        return any(n == number and holds(condition, cpu) for n, condition in value.numbers)
+    if isinstance(value, Word):
+        told = {at for at, _, _ in value.bits}
+        zeros = ~value.unknown & ~sum(1 << at for at in told)
+        bits = (held if number >> at & 1 else clear for at, held, clear in value.bits)
+        return not number & zeros & (1 << 64) - 1 and all(holds(condition, cpu) for condition in bits)
+    return value is None
+
+
+@st.composite
+def values(draw: st.DrawFn, number: int, cpu: frozenset[str]) -> Value:
+    """Something true of the number on the CPU."""
+    fitting = CONDITIONS.filter(lambda condition: holds(condition, cpu))
+    if draw(st.booleans()):
+        others = draw(st.dictionaries(NUMBERS, CONDITIONS, max_size=3))
+        return Options(tuple(sorted({**others, number: draw(fitting)}.items(), key=lambda pair: pair[0])))
+    bits, unknown = [], 0
+    for at in range(BITS):
+        known = draw(st.sampled_from(["told", "unknown", "zero"]))
+        if known == "told":
+            here, other = draw(fitting), draw(CONDITIONS)
+            bits.append((at, here, other) if number >> at & 1 else (at, other, here))
+        elif known == "unknown" or number >> at & 1:
+            unknown |= 1 << at
+    return Word(tuple(bits), unknown)
+
+
+@st.composite
+def known_numbers(draw: st.DrawFn) -> tuple[frozenset[str], list[tuple[int, Value]]]:
+    cpu = draw(CPUS)
+    numbers = [draw(NUMBERS), draw(NUMBERS)]
+    return cpu, [(number, draw(st.one_of(st.none(), values(number, cpu)))) for number in numbers]
+
+
+@given(known_numbers(), st.sampled_from([and_, or_, xor]), st.sampled_from([8, BITS, 64]))
+def test_bitwise_operations(drawn, work, bits: int) -> None:
+    cpu, ((one, known), (other, of_other)) = drawn
+    assert true_of(combined(work, known, of_other, bits), work(one, other) & (1 << bits) - 1, cpu)
+
+
+@given(known_numbers(), st.integers(-BITS, BITS), st.sampled_from([8, 16]))
+def test_shifts_sums_and_parts(drawn, distance: int, bits: int) -> None:
+    cpu, ((one, known), (other, of_other)) = drawn
+    moved = one << distance if distance >= 0 else one >> -distance
+    assert true_of(shifted(known, distance, 64), moved & (1 << 64) - 1, cpu)
+    assert true_of(added(known, distance, 64), one + distance & (1 << 64) - 1, cpu)
+    assert true_of(inverted(known, 64), ~one & (1 << 64) - 1, cpu)
+    assert true_of(low(known, bits), one & (1 << bits) - 1, cpu)
+    part = (1 << bits) - 1
+    assert true_of(replaced(known, of_other, 0, bits), one & ~part | other & part, cpu)
+
+
+@given(known_numbers())
+def test_the_lowest_bit(drawn) -> None:
+    cpu, ((one, known), _) = drawn
+    assume(one)
+    assert true_of(lowest(known), (one & -one).bit_length() - 1, cpu)
+
+
+@given(known_numbers(), CONDITIONS, CONDITIONS)
+def test_paths_that_meet(drawn, path: Condition, other_path: Condition) -> None:
+    cpu, ((one, known), (_, of_other)) = drawn
+    assume(holds(path, cpu))
+    assert true_of(joined(known, path, of_other, other_path), one, cpu)
