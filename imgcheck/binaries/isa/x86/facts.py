@@ -23,6 +23,8 @@ _FLOW = iced.FlowControl
 _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CALL: INDIRECT_CALL,
           _FLOW.UNCONDITIONAL_BRANCH: JUMP, _FLOW.INDIRECT_BRANCH: INDIRECT_JUMP, _FLOW.RETURN: RETURN}  # fmt: skip
 _MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: CPUID, iced.Mnemonic.XGETBV: XGETBV}
+OF_BITS = "bits"
+"""What is compared is no number but some of its bits."""
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _M = iced.Mnemonic
 _MOV, _PUSH, _SBB, _SUB, _XCHG = _M.MOV, _M.PUSH, _M.SBB, _M.SUB, _M.XCHG
@@ -145,8 +147,8 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     plain: bool
     """Nothing but registers and flags are concerned, and none of them gets an address."""
     invalid: bool
-    comparison: tuple[int, ...]
-    """What a comparison compares, apart from what lies in memory; empty for all else."""
+    comparison: tuple[int | str, ...]
+    """What a comparison compares, apart from what lies in memory, a number or OF_BITS last; empty for all else."""
     condition: int
     """Of all that depends on the flags' conditions: twice the number of the condition, and one more where it is
     reversed."""
@@ -369,11 +371,13 @@ def _operation(ins: iced.Instruction, mnemonic: int) -> Operation | None:
     )
 
 
-def _comparison(ins: iced.Instruction) -> tuple[int, ...]:
+def _comparison(ins: iced.Instruction) -> tuple[int | str, ...]:
     if ins.op_count != 2 or ins.mnemonic not in _COMPARISONS:
         return ()
     constant = ins.immediate(1) if ins.op1_kind not in (_REGISTER, iced.OpKind.MEMORY) else 0
-    return ins.code, ins.op0_register, ins.op1_register, constant
+    operands = ins.code, ins.op0_register, ins.op1_register
+    is_whole = ins.mnemonic == _M.CMP or (ins.mnemonic == _M.TEST and ins.op0_register == ins.op1_register)
+    return (*operands, constant) if is_whole else (*operands, constant, OF_BITS)
 
 
 def _distance_bytes(ins: iced.Instruction) -> int:

@@ -35,6 +35,7 @@ from imgcheck.binaries.isa.x86.facts import (
     INDIRECT_CALL,
     INDIRECT_JUMP,
     LEA,
+    OF_BITS,
     RAX,
     RCX,
     RDX,
@@ -306,6 +307,8 @@ class _Walk:
     def _at_first(self, fact: Fact) -> tuple[int, bool] | None:
         """The number that the variable which a branch tests holds at first, and whether that meets its condition."""
         compared = self.state.compared
+        if compared[-1:] == (OF_BITS,):
+            return None
         initial = self.context.initial(compared[0], 4) if compared and self.context.holds(compared[0]) else None
         if not isinstance(initial, Options) or initial.constant is None:
             return None
@@ -592,6 +595,8 @@ class _Walk:
             pointer = self._looked_up(self._addresses(ip + fact.size, memory)) if memory.size == _POINTER else None
             return pointer or self.context.member(memory.displacement)[1]
         known = self._variable_at(where, memory.size)
+        if memory.size == _POINTER and isinstance(known, Word):
+            known = whole(low(known, _WHOLE), self._variable_at(where + _WORD, _WORD))
         if known is None and where & 3:  # a test of one byte of a word
             known = shifted(self._variable_at(where & ~3, 4), -8 * (where & 3), 32)
         return known
@@ -643,12 +648,18 @@ class _Walk:
             elif value is not None:
                 values[where] = value
         elif where is not None:
-            values[variable(where)] = value
-            self.stored.setdefault(where, []).append(under(value, self.state.path))
+            self._assign(where, value)
+            if size == _POINTER and isinstance(value, Word):
+                self._assign(where + _WORD, shifted(value, -_WHOLE, 64))
             if value == _OTHER:
                 self.vendors.add(where)
         if size == _POINTER:
             self._hand_out(value, self.state.path)
+
+    def _assign(self, where: int, value: Value) -> None:
+        """A variable gets a value."""
+        self.state.values[variable(where)] = value
+        self.stored.setdefault(where, []).append(under(value, self.state.path))
 
     def _compared(self, ip: int, fact: Fact) -> tuple:
         """What a comparison of one variable, or of one register with knowledge, with a constant compares."""
@@ -843,7 +854,7 @@ def _summarise(walk: _Walk) -> None:
     flow.result, flow.second = _joined(returned), _joined(walk.seconds)
     for place in {place for filled in walk.filled for place in filled}:
         flow.filled[place] = _joined([filled[place] for filled in walk.filled if place in filled])
-    for where in {where for _, where, _ in walk.written}:
+    for where in walk.stored:
         initial = walk.context.initial(where, 4)
         known = _joined([left.get(where, initial) for left in walk.left])
         if where in walk.kept_in_loops:  # no order of its stores is known

@@ -275,7 +275,7 @@ def halves(value: Value) -> tuple[Value, Value]:
 
 def whole(lower: Value, upper: Value) -> Value:
     """The value of 64 bits that has these halves."""
-    lower = lower if isinstance(lower, Options | Word) else Word((), 0xFFFFFFFF)
+    lower, upper = (half if isinstance(half, Options | Word) else Word((), 0xFFFFFFFF) for half in (lower, upper))
     return combined(or_, lower, shifted(upper, 32, 64), 64)
 
 
