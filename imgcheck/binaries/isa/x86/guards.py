@@ -20,7 +20,8 @@ from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.dominance import Guarded, merged
 from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.facts import RAX, THREAD, facts
-from imgcheck.binaries.isa.x86.flow import (
+from imgcheck.binaries.isa.x86.flow import follow
+from imgcheck.binaries.isa.x86.handed import (
     NO_MEMBER,
     NOTHING,
     STRUCT,
@@ -32,7 +33,6 @@ from imgcheck.binaries.isa.x86.flow import (
     Member,
     Members,
     add_member,
-    follow,
     for_callee,
 )
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters, takes_result

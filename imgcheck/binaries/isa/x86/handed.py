@@ -1,0 +1,126 @@
+"""What functions hand each other of what the CPU told: as parameters, results and variables, and behind pointers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition
+from imgcheck.binaries.isa.x86.dominance import Guarded
+from imgcheck.binaries.isa.x86.state import CALLER
+from imgcheck.binaries.isa.x86.values import Frame, Value, joined
+
+STRUCT = 64
+"""Bytes of a structure that a callee fills through a pointer, as far as they are taken for CPU knowledge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """What a call brings: knowledge of the CPU as its result, or through pointers that it gets."""
+
+    returns: int = 0
+    """Registers, as bits."""
+    obeys: bool = False
+    """What it tells depends on what its callers say: it runs CPUID for a leaf, or looks for a bit or an element."""
+    outputs: bool = False
+    stack: bool = False
+    """Its results lie on the caller's stack (the calling convention of Go's assembly)."""
+    value: Value = None
+    """What is known of its result."""
+    second: Value = None
+    """What is known of the other register of a result of two."""
+    filled: "Filled" = field(default_factory=dict)
+    """What it has left on the caller's stack."""
+    assigned: dict[int, Value] = field(default_factory=dict)
+    """What this call leaves in variables whose addresses it got."""
+
+
+NOTHING = Callee()
+Filled = dict[tuple[int, int], Value]
+Arguments = dict[int, Value]
+"""By the register: numbers, and addresses on the stack."""
+NO_MEMBER = False, None
+Member = Callable[[int], tuple[bool, Value]]
+Members = dict[tuple[int, int], Value]
+"""Displacement and size of members of structures -> what is known of their value."""
+
+
+@dataclass(slots=True)
+class Context:
+    """What the file knows about its surroundings when a function is looked at."""
+
+    callee: Callable[[int, int], Callee]
+    """(call site's next address, direct target or 0) -> what the call brings."""
+    holds: Callable[[int], bool]
+    """Whether a global address holds knowledge of the CPU."""
+    pointee: Callable[[int], int]
+    """What the pointer at an address points to, 0 where it is none."""
+    value: Callable[[int], Value]
+    """What is known of the variable at a global address."""
+    initial: Callable[[int, int], Value]
+    """(global address, bytes) -> what lies there when the file is loaded."""
+    asked: Callable[[int, Arguments], Callee | None]
+    """(call site's next address, arguments) -> what this very call brings, where the callee runs CPUID for what its
+    callers say or fills what they point to; None where it cannot be told."""
+    member: Member
+    """(displacement in a structure, wherever that lies) -> whether it holds knowledge, and which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What callers hand to a function."""
+
+    knowledge: int = 0
+    """Registers that bring knowledge, as bits."""
+    pointers: dict[int, int] = field(default_factory=dict)
+    """Registers that point to knowledge, and the global address in each."""
+    values: dict[int, Value] = field(default_factory=dict)
+    """What is known of that knowledge, by the register."""
+    objects: dict[tuple[int, int], Value] = field(default_factory=dict)
+    """What is known of knowledge in objects on the caller's stack, by the register that points to one and the distance
+    from there."""
+
+
+@dataclass(slots=True)
+class Flow:
+    """What one function does with what the CPU told."""
+
+    returns: int = 0
+    """Registers in which it returns knowledge, as bits."""
+    outputs: bool = False
+    stack: bool = False
+    stores: set[int] = field(default_factory=set)
+    """Global addresses that it fills with CPU knowledge."""
+    structures: set[int] = field(default_factory=set)
+    """Global addresses that it hands to a callee which fills them."""
+    passes: dict[int, Given] = field(default_factory=dict)
+    """Next address of a call -> what it hands to the callee."""
+    guarded: list[Guarded] = field(default_factory=list)
+    """Address ranges that run only behind a test, and what it tells."""
+    result: Value = None
+    """What is known of what it returns."""
+    assigned: dict[int, Value] = field(default_factory=dict)
+    """Global address -> what is known of the value that it leaves there."""
+    chosen: dict[int, Condition] = field(default_factory=dict)
+    """Addresses that it returns, stores or calls, each under a condition: those of code are implementations."""
+    obeys: bool = False
+    """It runs CPUID for a leaf, or picks a bit or an element, that is not known here: its callers say which."""
+    second: Value = None
+    """What is known of RDX when it returns."""
+    filled: Filled = field(default_factory=dict)
+    """What it leaves on the stack of its caller, by the caller's places."""
+    model: int = 0
+    """Where it keeps what the compiler's run-time library found out: the address of __cpu_model."""
+    members: Members = field(default_factory=dict)
+    """Where it stores CPU knowledge in structures that it knows by a pointer alone, and what is known of that."""
+
+
+def add_member(members: Members, place: tuple[int, int], value: Value) -> None:
+    """A store of knowledge to a member, beside those that are known."""
+    members[place] = joined(members[place], ALWAYS, value, ALWAYS) if place in members else value
+
+
+def for_callee(arguments: Arguments) -> Arguments:
+    """The arguments of a call as the callee sees them: places on the stack become those of its caller."""
+    return {
+        register: Frame((value.place[0] + CALLER, value.place[1])) if isinstance(value, Frame) else value
+        for register, value in arguments.items()
+    }
