@@ -104,6 +104,26 @@ def test_code_of_nothing_but_queries_ends() -> None:
     assert time.process_time() - began < 10
 
 
+@pytest.mark.parametrize(
+    "piece",
+    [
+        pytest.param(b"\xff\xe0", id="jumps of which each may lead anywhere"),
+        pytest.param(b"\xa8\x01\x74\x02\xeb\xf8", id="loops in each other"),
+        pytest.param(b"\x0f\xa2\x85\xc9\x0f\x84\xff\xff\x00\x00", id="tests that leave"),
+        pytest.param(b"\xa8\x01\x75\x00\x0f\xa2\xa8\x01\x75\x01\x90", id="tests that meet again"),
+        pytest.param(b"\xe8\x00\x00\x00\x00\x89\xf9\x75\xf7", id="calls in loops"),
+    ],
+)
+def test_a_function_is_followed_in_a_time_that_its_length_bounds(piece: bytes) -> None:
+    def seconds(size: int) -> float:
+        began = time.process_time()
+        analyse_isa(Elf(around(b"\x0f\xa2" + piece * (size // len(piece)) + AVX + RETURN, entry=BASE)))
+        return time.process_time() - began
+
+    seconds(1 << 10)
+    assert seconds(60_000) < 20 * max(seconds(7_500), 0.02)
+
+
 def test_a_function_of_bytes_that_are_no_instructions_is_read_in_linear_time() -> None:
     def seconds(size: int) -> float:
         start = time.process_time()

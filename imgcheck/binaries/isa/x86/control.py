@@ -38,6 +38,8 @@ _ROUNDS = 12
 """Passes after which all registers count as live: real functions need as many as loops are nested, and two more."""
 _LONGEST_LOOP = 500
 """Instructions; longer loops are taken to write to all that their function writes to."""
+_MOST_CASES = 100_000
+"""Ways from all jump tables of a function to what they may lead to; where there are more, nothing is known of these."""
 _LOOP_STEPS = 100_000
 """Blocks looked at for all loops of a function; what is found later counts as long."""
 
@@ -263,8 +265,8 @@ def _blocks(code: Code) -> list[Block]:
         blocks.append(Block(range(first, stop), ips[first], end, ips[last] if ends else -1, successors))
         if kind == INDIRECT_JUMP:
             indirect.append(blocks[-1])
-    if indirect:
-        orphans = _orphans(code, blocks)
+    orphans = _orphans(code, blocks) if indirect else []
+    if len(indirect) * len(orphans) <= _MOST_CASES:
         for block in indirect:
             block.successors.extend(orphans)
     return blocks
