@@ -7,6 +7,7 @@ is of such a value, both its directions say what they tell of the CPU.
 """
 
 from bisect import bisect_left
+from functools import reduce
 
 from imgcheck.binaries.isa.x86.conditions import (
     ALWAYS,
@@ -120,6 +121,7 @@ class _Walk:
         self.tests: dict[int, Labels] = {}
         self.alike: dict[tuple, list[int]] = {}
         """What is compared -> the tests of it."""
+        self.asks = any(fact.kind == CPUID for fact in graph.code.facts)
         self.frameless = not any(fact.moves_stack for fact in graph.code.facts)
         self.written: list[tuple[int, int, int]] = []
         self.returned: list[Value] = []
@@ -161,7 +163,7 @@ class _Walk:
             if fact.kind != COMPUTE:
                 self._special(fact.kind, ip, fact)
             # Most code is far from any knowledge: what then concerns registers alone changes nothing.
-            elif not fact.plain or state.marked or state.flags or state.addresses or self.exact:
+            elif not fact.plain or state.marked or state.flags or state.addresses or state.bases or self.exact:
                 self._compute(ip, fact)
             elif fact.brings is not None:
                 state.values[fact.written] = fact.brings
@@ -218,10 +220,12 @@ class _Walk:
         if not loop.natural:
             state.path = ALWAYS  # nobody knows who comes here
         if state.values or self.graph.writes.variables:
-            held = sum(place for place in state.values if isinstance(place, int) and place > 0)
-            state.forget(self.graph.changed(changed, held))
-            for slot in changed.slots & state.values.keys():
-                del state.values[slot]
+            held = state.bases | sum(place for place in state.values if isinstance(place, int) and place > 0)
+            lost = self.graph.changed(changed, held)
+            state.forget(lost)
+            state.lose(lost)
+            for slot in (changed.slots & state.values.keys()).union(state.members_of(state.bases)):
+                state.values.pop(slot, None)
             self.kept_in_loops |= changed.variables
             for where in changed.variables:
                 state.values[variable(where)] = SETTLED if self.context.value(where) is not None else None
@@ -300,11 +304,10 @@ class _Walk:
 
     def _hand_out(self, value: Value, path: Condition) -> None:
         """Addresses of code that somebody may call from now on."""
-        if isinstance(value, Options):
-            for number, condition in value.numbers:
-                if _ADDRESSES[0] <= number < _ADDRESSES[1]:
-                    known = self.flow.chosen.get(number, NEVER)
-                    self.flow.chosen[number] = either(known, both(condition, path))
+        for number, condition in value.numbers if isinstance(value, Options) else ():
+            if _ADDRESSES[0] <= number < _ADDRESSES[1]:
+                told = _by_default(value, number) if condition == ALWAYS else condition
+                self.flow.chosen[number] = either(self.flow.chosen.get(number, NEVER), both(told, path))
 
     def _jump(self, ip: int, fact: Fact) -> None:
         state = self.state
@@ -349,6 +352,9 @@ class _Walk:
                 place = moved(frame.place, at)
                 if place in self.state.slots:
                     found[register, at] = self.state.values.get(place)
+            for place in self.state.members_of(register & self.state.bases):
+                if place in self.state.slots:
+                    found[place] = self.state.values.get(place)
         return found
 
     def _is_address(self, value: Value) -> bool:
@@ -363,6 +369,8 @@ class _Walk:
             state.slots |= {(base, at + i) for base, at in lent for i in range(_STORED)}
         for place in self.leased & state.values.keys() if not brings.filled else ():
             del state.values[place]
+        for place in state.members_of(state.bases) if state.bases else ():
+            state.values.pop(place, None)
         if brings.stack:
             state.slots |= {(RSP, i) for i in range(_STACK_RESULTS)}
         if fact.kind == INDIRECT_CALL:
@@ -412,6 +420,10 @@ class _Walk:
             if where is None and memory.index:
                 self._store_somewhere(self._array(ip + fact.size, memory), marked)
             self._store(where, marked, memory, value)
+            if where is None and self._is_member(marked, memory, value):
+                state.bases |= memory.base
+                where = memory.base, memory.displacement
+                state.slots |= {moved(where, i) for i in range(memory.size)} if marked else set()
             self._keep(where, value, memory.size)
             if isinstance(where, int):
                 self.written.append((ip, where, memory.size))
@@ -432,6 +444,12 @@ class _Walk:
                 self._move(fact, pointee)
         if fact.writes_flags:
             state.flags = marked
+
+    def _is_member(self, marked: bool, memory: Memory, value: Value) -> bool:
+        """Whether a store to an object that only a register points to tells something of it."""
+        if memory.index or not memory.base:
+            return False
+        return marked or bool(memory.base & self.state.bases) or (self.asks and isinstance(value, Options))
 
     def _told_by(self, fact: Fact) -> int:
         """Registers whose knowledge is knowledge of what an instruction makes, too.
@@ -482,11 +500,9 @@ class _Walk:
         memory = fact.loads[0]
         where = self._where(ip + fact.size, memory)
         if isinstance(where, tuple):
-            known, behind = self.state.values.get(where), self.state.values.get((where[0], where[1] + 4))
-            if memory.size == _POINTER:
-                return known if behind is None else whole(known, behind)
-            # What was stored may have been longer.
-            return known if known is None else low(known, 8 * memory.size)
+            return self._read_place(where, memory)
+        if where is None and memory.base & self.state.bases and not memory.index:
+            return self._read_place((memory.base, memory.displacement), memory)
         if where is None:
             pointer = self._looked_up(self._addresses(ip + fact.size, memory)) if memory.size == _POINTER else None
             return pointer or self.context.member(memory.displacement)[1]
@@ -496,6 +512,13 @@ class _Walk:
         if known is None and where & 3:  # a test of one byte of a word
             known = shifted(self._variable_at(where & ~3, 4), -8 * (where & 3), 32)
         return known
+
+    def _read_place(self, place: tuple[int, int], memory: Memory) -> Value:
+        known, behind = self.state.values.get(place), self.state.values.get(moved(place, _WORD))
+        if memory.size == _POINTER:
+            return known if behind is None else whole(known, behind)
+        # What was stored may have been longer.
+        return known if known is None else low(known, 8 * memory.size)
 
     def _variable_at(self, where: int, size: int) -> Value:
         place = variable(where)
@@ -576,6 +599,8 @@ class _Walk:
             state.addresses[fact.written] = state.addresses[fact.source]
         if fact.source & self.code.stack:
             state.values[fact.written] = Frame((fact.source, 0))
+        if fact.source & state.bases:
+            state.share(fact.source, fact.written)
         self._point(fact.written, state.values.get(fact.written))
 
     def _point(self, register: int, known: Value) -> None:
@@ -658,11 +683,13 @@ class _Walk:
             self.state.slots |= held
 
     def _marked_memory(self, where: int | tuple[int, int] | None, memory: Memory) -> bool:
-        if where is None:
-            return self.context.member(memory.displacement)[0]
         if isinstance(where, int):
             return self.context.holds(where)
-        slots, (base, at) = self.state.slots, where
+        if where is None and self.context.member(memory.displacement)[0]:
+            return True
+        if where is None and (memory.index or not memory.base & self.state.bases):
+            return False
+        slots, (base, at) = self.state.slots, where or (memory.base, memory.displacement)
         return bool(slots) and any((base, at + i) in slots for i in range(memory.size))
 
     def _store(self, where: int | tuple[int, int] | None, marked: bool, memory: Memory, value: Value) -> None:
@@ -681,6 +708,14 @@ class _Walk:
 
 def moved(place: int | tuple[int, int] | None, distance: int) -> int | tuple[int, int] | None:
     return (place[0], place[1] + distance) if isinstance(place, tuple) else place and place + distance
+
+
+def _by_default(value: Options, number: int) -> Condition:
+    """When it is that number for certain: where nothing that is necessary for another one holds."""
+    others = [condition for other, condition in value.numbers if other != number]
+    if not others or not all(map(understood_wholly, others)):
+        return ALWAYS
+    return reduce(both, map(opposite, others))
 
 
 def _is_argument(value: Value) -> bool:

@@ -63,12 +63,14 @@ class State:
     """What the flags tell."""
     path: Condition = ALWAYS
     """What is necessary to arrive here."""
+    bases: int = 0
+    """Registers that point to objects of which something is known, in `slots` and `values` by the register's bit."""
 
     def copy(self) -> "State":
         """A state that may go on elsewhere."""
         return State(
             self.marked, set(self.slots), dict(self.addresses), self.members, self.flags, self.compared,
-            dict(self.origins), dict(self.values), self.told, self.path,
+            dict(self.origins), dict(self.values), self.told, self.path, self.bases,
         )  # fmt: skip
 
     def join(self, other: "State", initial: Initial) -> None:
@@ -81,6 +83,7 @@ class State:
         self.marked |= other.marked
         self.members &= self.marked
         self.slots |= other.slots
+        self.bases |= other.bases
         self.addresses = {k: v for k, v in self.addresses.items() if other.addresses.get(k) == v}
         self.flags |= other.flags
         self.compared = self.compared if self.compared == other.compared else ()
@@ -136,8 +139,34 @@ class State:
         for register in [p for p in self.values if isinstance(p, int) and p > 0 and not p & live]:
             del self.values[register]
 
+    def members_of(self, registers: int) -> list[tuple[int, int]]:
+        """The places in objects that these registers point to."""
+        return [
+            place
+            for place in {*self.slots, *self.values}
+            if isinstance(place, tuple) and place[0] < CALLER and place[0] & registers
+        ]
+
+    def lose(self, registers: int) -> None:
+        """Nothing is known of the objects that these registers pointed to."""
+        for place in self.members_of(registers & self.bases):
+            self.slots.discard(place)
+            self.values.pop(place, None)
+        self.bases &= ~registers
+
+    def share(self, source: int, target: int) -> None:
+        """A register points to the object of another one, too."""
+        for place in self.members_of(source):
+            if place in self.slots:
+                self.slots.add((target, place[1]))
+            if place in self.values:
+                self.values[target, place[1]] = self.values[place]
+        self.bases |= target
+
     def mark(self, registers: int, marked: bool) -> None:
         """Registers get a new value, which is knowledge or not, and no address that is known."""
+        if registers & self.bases:
+            self.lose(registers)
         self.marked = self.marked | registers if marked else self.marked & ~registers
         self.members &= ~registers
         for known in (self.addresses, self.origins):
@@ -149,6 +178,7 @@ class State:
 
     def swap(self, registers: int) -> None:
         """Two registers exchange all that is known of them."""
+        self.lose(registers)
         one = registers & -registers
         other = registers - one
         self.marked, self.members = (
