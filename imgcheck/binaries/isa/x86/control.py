@@ -151,7 +151,9 @@ class ControlFlow:
         changed = registers & writes.registers
         for call in writes.calls:
             left = registers & CLOBBERED & ~changed
-            changed |= left & ~self.kept(call) if left else 0
+            if not left:
+                break
+            changed |= left & ~self.kept(call)
         return changed
 
     def _writes(self, parts: list[range]) -> Writes:

@@ -11,7 +11,8 @@ _LOWEST_ADDRESS = 1 << 12
 Initial = Callable[[int, int], Value]
 """(address, bytes) -> what lies there when the file is loaded; None outside of it."""
 Place = int | tuple[int, int]
-"""Where a value is: a register's bit, a stack slot, or below zero a variable."""
+"""Where a value is: a register's bit, a place on the stack or in an object (a register's bit and a distance), or below
+zero a variable."""
 
 
 CALLER = 1 << 200
