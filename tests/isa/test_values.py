@@ -7,6 +7,10 @@ from hypothesis import strategies as st
 
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition, having, opposite
 from imgcheck.binaries.isa.x86.values import (
+    CLEAR,
+    EQUAL,
+    SIGN,
+    Comparison,
     Options,
     Value,
     Word,
@@ -16,6 +20,7 @@ from imgcheck.binaries.isa.x86.values import (
     joined,
     low,
     lowest,
+    outcome,
     replaced,
     shifted,
 )
@@ -100,3 +105,11 @@ def test_paths_that_meet(drawn, path: Condition, other_path: Condition) -> None:
     cpu, ((one, known), (_, of_other)) = drawn
     assume(holds(path, cpu))
     assert true_of(joined(known, path, of_other, other_path), one, cpu)
+
+
+@given(known_numbers(), st.sampled_from([8, BITS]), st.sampled_from([EQUAL, SIGN]))
+def test_what_flags_tell(drawn, bits: int, test: int) -> None:
+    cpu, ((one, known), _) = drawn
+    found = outcome(Comparison(known, 0, bits, CLEAR), test)
+    met = not one & (1 << bits) - 1 if test == EQUAL else one >> bits - 1 & 1
+    assert found is None or holds(found[0 if met else 1], cpu)

@@ -121,6 +121,12 @@ def blurred(condition: Condition) -> Condition:
     return frozenset(term if all(map(_of_feature, term)) else _UNTOLD for term in condition)
 
 
+def told_for_sure(condition: Condition) -> Condition:
+    """What it tells of features, whatever the tests mean that are not understood."""
+    terms = {frozenset(filter(_of_feature, term)) for term in condition}
+    return frozenset(term for term in terms if not any(other < term for other in terms))
+
+
 def understood(condition: Condition) -> bool:
     """Whether it tells of some feature."""
     return any(_of_feature(literal) for term in condition for literal in term)

@@ -23,8 +23,8 @@ _FLOW = iced.FlowControl
 _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CALL: INDIRECT_CALL,
           _FLOW.UNCONDITIONAL_BRANCH: JUMP, _FLOW.INDIRECT_BRANCH: INDIRECT_JUMP, _FLOW.RETURN: RETURN}  # fmt: skip
 _MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: CPUID, iced.Mnemonic.XGETBV: XGETBV}
-OF_BITS = "bits"
-"""What is compared is no number but some of its bits."""
+OF_BITS, OF_ONE_BIT = "bits", "bit"
+"""What is compared is no number but those of its bits that the number before has, or one by its place or register."""
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _M = iced.Mnemonic
 _MOV, _PUSH, _SBB, _SUB, _XCHG = _M.MOV, _M.PUSH, _M.SBB, _M.SUB, _M.XCHG
@@ -148,7 +148,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     """Nothing but registers and flags are concerned, and none of them gets an address."""
     invalid: bool
     comparison: tuple[int | str, ...]
-    """What a comparison compares, apart from what lies in memory, a number or OF_BITS last; empty for all else."""
+    """What a comparison compares, apart from what lies in memory; a number, OF_BITS or OF_ONE_BIT last."""
     condition: int
     """Of all that depends on the flags' conditions: twice the number of the condition, and one more where it is
     reversed."""
@@ -294,6 +294,8 @@ def _fact(ins: iced.Instruction) -> Fact:
     source = ins.op1_kind if moves and written and written & (written - 1) == 0 else -1
     reads_flags, writes_flags = ins.rflags_read != 0, ins.rflags_modified != 0
     brings = _NOUGHT if mnemonic in _CLEARING and _clears(ins) else None
+    if source in _IMMEDIATES and source not in _ADDRESS_IMMEDIATES and ins.op0_kind == _REGISTER:
+        brings = _number(ins)
     points = source in _ADDRESS_IMMEDIATES or (source == _REGISTER and _BITS[ins.op1_register] in (RSP, RBP))
     return Fact(
         kind=kind,
@@ -318,6 +320,12 @@ def _fact(ins: iced.Instruction) -> Fact:
         uses=(0 if brings else read) | (FLAGS if reads_flags else 0),
         makes=(0 if condition else written) | (FLAGS if writes_flags else 0),
     )
+
+
+def _number(ins: iced.Instruction) -> Options | None:
+    """The number that MOV brings into a whole register."""
+    size = _register_size(ins.op0_register)
+    return constant(ins.immediate(1) & (1 << 8 * size) - 1) if size >= 4 else None
 
 
 def _clears(ins: iced.Instruction) -> bool:
@@ -376,8 +384,9 @@ def _comparison(ins: iced.Instruction) -> tuple[int | str, ...]:
         return ()
     constant = ins.immediate(1) if ins.op1_kind not in (_REGISTER, iced.OpKind.MEMORY) else 0
     operands = ins.code, ins.op0_register, ins.op1_register
-    is_whole = ins.mnemonic == _M.CMP or (ins.mnemonic == _M.TEST and ins.op0_register == ins.op1_register)
-    return (*operands, constant) if is_whole else (*operands, constant, OF_BITS)
+    if ins.mnemonic == _M.CMP or (ins.mnemonic == _M.TEST and ins.op0_register == ins.op1_register):
+        return *operands, constant
+    return *operands, constant, OF_BITS if ins.mnemonic == _M.TEST and constant else OF_ONE_BIT
 
 
 def _distance_bytes(ins: iced.Instruction) -> int:

@@ -19,6 +19,7 @@ from imgcheck.binaries.isa.x86.conditions import (
     featureless,
     not_understood,
     opposite,
+    told_for_sure,
     understood,
     understood_wholly,
 )
@@ -35,6 +36,7 @@ from imgcheck.binaries.isa.x86.facts import (
     INDIRECT_JUMP,
     LEA,
     OF_BITS,
+    OF_ONE_BIT,
     RAX,
     RCX,
     RDX,
@@ -50,6 +52,7 @@ from imgcheck.binaries.isa.x86.operations import SELECTING, flags_of, of_flags, 
 from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, is_pointer, variable
 from imgcheck.binaries.isa.x86.values import (
     BORROW,
+    CLEAR,
     SETTLED,
     Comparison,
     Frame,
@@ -205,12 +208,15 @@ class _Walk:
     def _at_first(self, fact: Fact) -> tuple[int, bool] | None:
         """The number that the variable which a branch tests holds at first, and whether that meets its condition."""
         compared = self.state.compared
-        if compared[-1:] == (OF_BITS,):
+        if compared[-1:] == (OF_ONE_BIT,):
             return None
         initial = self.context.initial(compared[0], 4) if compared and self.context.holds(compared[0]) else None
         if not isinstance(initial, Options) or initial.constant is None:
             return None
-        found = outcome(Comparison(initial, compared[-1], 32, BORROW), fact.condition >> 1)
+        told = Comparison(initial, compared[-1], 32, BORROW)
+        if compared[-1] == OF_BITS:
+            told = Comparison(constant(initial.constant & compared[-2]), 0, 32, CLEAR)
+        found = outcome(told, fact.condition >> 1)
         return (initial.constant, found[0] == ALWAYS) if found else None
 
     def _enter_loop(self, loop: Loop) -> None:
@@ -375,7 +381,8 @@ class _Walk:
             state.slots |= {(RSP, i) for i in range(_STACK_RESULTS)}
         if fact.kind == INDIRECT_CALL:
             self._hand_out(self._called(ip, fact), state.path)
-        matters = state.marked & _SCRATCH or any(r & _SCRATCH for r in state.values if isinstance(r, int) and r > 0)
+        held = any(place & _SCRATCH for place in state.values if isinstance(place, int) and place > 0)
+        matters = state.marked & _SCRATCH or (held and (state.marked or state.slots or self.exact))
         kept = self.graph.kept(bisect_left(self.code.ips, ip)) if matters else 0
         state.mark(RAX | CLOBBERED & ~kept, False)
         state.flags, state.told = False, None
@@ -754,8 +761,8 @@ def _tell(walk: _Walk) -> None:
 
 def _arrivals(walk: _Walk) -> list[Guarded]:
     """Code to which several ways lead, where what the tests on each of them have in common is understood."""
-    arrived = ((walk.graph.blocks[number], path) for number, path in sorted(walk.paths.items()))
-    return [(block.first, block.end, path) for block, path in arrived if understood_wholly(path)]
+    arrived = ((walk.graph.blocks[number], told_for_sure(path)) for number, path in sorted(walk.paths.items()))
+    return [(block.first, block.end, path) for block, path in arrived if path != ALWAYS]
 
 
 def _joined(values: list[Value]) -> Value:

@@ -311,6 +311,9 @@ def outcome(told: Comparison | None, test: int) -> tuple[Condition, Condition] |
         return _reversed(outcome(Comparison(told.carry, 0, 1, CLEAR), EQUAL))
     if told.value is None:
         return None
+    if test == SIGN and isinstance(told.value, Word) and told.carry == CLEAR:
+        sign = shifted(low(told.value, told.bits), 1 - told.bits, told.bits)
+        return _reversed(outcome(Comparison(sign, 0, 1, CLEAR), EQUAL))
     if test == EQUAL and isinstance(told.value, Word):
         return _equal(told.value, told.number & ((1 << told.bits) - 1), told.bits)
     return _counted(told, test)
