@@ -84,9 +84,14 @@ def _simplified(terms: Iterable[Term]) -> Condition:
         if merged is None:
             break
         left = merged
-    minimal = frozenset(_shortened(term) for term in left if not any(other < term for other in left))
+    minimal = frozenset(map(_shortened, _minimal(left)))
     too_much = len(minimal) > _MOST_TERMS or any(len(term) > _MOST_LITERALS for term in minimal)
     return UNTOLD if too_much else minimal
+
+
+def _minimal(terms: set[Term]) -> list[Term]:
+    """The terms without those that follow from another one."""
+    return [term for term in terms if not any(other < term for other in terms)]
 
 
 def _shortened(term: Term) -> Term:
@@ -123,8 +128,7 @@ def blurred(condition: Condition) -> Condition:
 
 def told_for_sure(condition: Condition) -> Condition:
     """What it tells of features, whatever the tests mean that are not understood."""
-    terms = {frozenset(filter(_of_feature, term)) for term in condition}
-    return frozenset(term for term in terms if not any(other < term for other in terms))
+    return frozenset(_minimal({frozenset(filter(_of_feature, term)) for term in condition}))
 
 
 def understood(condition: Condition) -> bool:
@@ -160,7 +164,7 @@ def implied(literal: str) -> frozenset[str]:
 def unshielded(condition: Condition, feature: str) -> tuple[Term, ...]:
     """The literals about features, for each term under which code is not safe to use `feature`."""
     known = {frozenset(filter(_of_feature, term)) for term in condition if not _shields(term, feature)}
-    return tuple(sorted((t for t in known if not any(other < t for other in known)), key=sorted))
+    return tuple(sorted(_minimal(known), key=sorted))
 
 
 @cache

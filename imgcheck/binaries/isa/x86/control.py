@@ -15,13 +15,13 @@ from itertools import pairwise
 
 from imgcheck.binaries.isa.x86.dominators import Tree, tree
 from imgcheck.binaries.isa.x86.facts import (
-    ARGUMENTS,
     CALL,
     CLOBBERED,
     FLAGS,
     INDIRECT_CALL,
     INDIRECT_JUMP,
     JUMP,
+    PARAMETERS,
     RAX,
     RDX,
     RETURN,
@@ -31,9 +31,8 @@ from imgcheck.binaries.isa.x86.facts import (
 
 _EXIT = -1
 """Where all ways out of a function end."""
-_ALL = (1 << 200) - 1
+_ALL = 2 * FLAGS - 1
 _CALLS = CALL, INDIRECT_CALL
-_PARAMETERS = sum(ARGUMENTS)
 _ROUNDS = 12
 """Passes after which all registers count as live: real functions need as many as loops are nested, and two more."""
 _LONGEST_LOOP = 500
@@ -315,7 +314,7 @@ def _at_worst(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
     if fact.kind == RETURN:
         return RAX | RDX, 0
     leaves = fact.kind in (*_CALLS, INDIRECT_JUMP) or not code.inside(code.targets.get(ip, -1))
-    return fact.uses | (_PARAMETERS if leaves else 0), RAX | FLAGS if fact.kind in _CALLS else 0
+    return fact.uses | (PARAMETERS if leaves else 0), RAX | FLAGS if fact.kind in _CALLS else 0
 
 
 def _for_sure(code: Code, fact: Fact, ip: int) -> tuple[int, int]:

@@ -20,10 +20,6 @@ class Tree:
     above: list[int]
     """The immediate dominator of each; of the first itself."""
 
-    def shared(self, one: int, other: int) -> int:
-        """The lowest node that dominates both."""
-        return _shared(one, other, self.above)
-
     def dominates(self, one: int, other: int) -> bool:
         """Whether every way from the first node to `other` leads over `one`."""
         while other > one:
@@ -74,6 +70,7 @@ def _dominators(before: list[list[int]]) -> list[int]:
 
 
 def _shared(one: int, other: int, above: list[int]) -> int:
+    """The lowest node that dominates both."""
     while one != other:
         if one > other:
             one = above[one]

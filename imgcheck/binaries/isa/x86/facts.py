@@ -75,7 +75,8 @@ RAX, RBX, RCX, RDX, RSP = (_BITS[r] for r in (_R.RAX, _R.RBX, _R.RCX, _R.RDX, _R
 RBP = _BITS[_R.RBP]
 ARGUMENTS = tuple(_BITS[r] for r in (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R9))
 """Registers of the first six parameters (System V ABI, x86-64)."""
-CLOBBERED = sum(ARGUMENTS) | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
+PARAMETERS = sum(ARGUMENTS)
+CLOBBERED = PARAMETERS | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
 _ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
 _KEPT = 1 << 15
 """Encodings remembered, at some 400 bytes each."""

@@ -534,18 +534,16 @@ class Findings:
         marks[taken.target[asking[taken.source]]] = True
         for _, functions in self.choices:
             marks[functions] = True
-        marks[self.set_anyway] = False
+        marks[self._set_anyway] = False
         return marks
 
-    @cached_property
-    def set_anyway(self) -> np.ndarray:
+    @property
+    def _set_anyway(self) -> np.ndarray:
         """Functions that code which asks the CPU makes the version to call whatever it is told, or before that."""
         flows = {i: flow for i, flow in self.guards.flows.items() if i not in self.resolvers}
         handed_out = [a for flow in flows.values() for a, condition in flow.chosen.items() if condition == ALWAYS]
         index = self.graph.starting_at(np.array(handed_out, np.int64))
-        marks = np.zeros(len(self.functions), bool)
-        marks[index[index >= 0]] = True
-        return marks
+        return index[index >= 0]
 
     @cached_property
     def called(self) -> np.ndarray:

@@ -37,6 +37,7 @@ from imgcheck.binaries.isa.x86.facts import (
     LEA,
     OF_BITS,
     OF_ONE_BIT,
+    PARAMETERS,
     RAX,
     RCX,
     RDX,
@@ -75,7 +76,6 @@ from imgcheck.binaries.isa.x86.values import (
     word,
 )
 
-_PARAMETERS = sum(ARGUMENTS)
 _RESULTS = RAX | RDX
 _SCRATCH = CLOBBERED & ~RAX
 _POINTER, _WORD = 8, 4
@@ -332,7 +332,7 @@ class _Walk:
         """What the code at the end of a call or jump brings; notes what it is given."""
         after = ip + fact.size
         state = self.state
-        handed = state.marked & _PARAMETERS & ~state.members
+        handed = state.marked & PARAMETERS & ~state.members
         objects = self._objects() if state.slots else {}
         if handed or objects:
             pointing = {r: address for r, address in state.addresses.items() if r & handed}
@@ -372,7 +372,7 @@ class _Walk:
         if brings.outputs:
             self.flow.structures |= state.handed()
             lent = [v.place for v in map(state.values.get, ARGUMENTS) if isinstance(v, Frame)]
-            state.slots |= {(base, at + i) for base, at in lent for i in range(_STORED)}
+            state.slots |= {moved(place, i) for place in lent for i in range(_STORED)}
         for place in self.leased & state.values.keys() if not brings.filled else ():
             del state.values[place]
         for place in state.members_of(state.bases) if state.bases else ():
@@ -508,8 +508,8 @@ class _Walk:
         where = self._where(ip + fact.size, memory)
         if isinstance(where, tuple):
             return self._read_place(where, memory)
-        if where is None and memory.base & self.state.bases and not memory.index:
-            return self._read_place((memory.base, memory.displacement), memory)
+        if where is None and (place := self._in_object(memory)):
+            return self._read_place(place, memory)
         if where is None:
             pointer = self._looked_up(self._addresses(ip + fact.size, memory)) if memory.size == _POINTER else None
             return pointer or self.context.member(memory.displacement)[1]
@@ -564,13 +564,13 @@ class _Walk:
         if isinstance(where, tuple):
             base, at = where
             for other in range(size):
-                values.pop((base, at + other), None)
+                values.pop(moved(where, other), None)
             parts = size < _POINTER and isinstance(value, Options | Word)
             if parts or (isinstance(value, Options) and value.constant is not None):
                 for other in range(1, size):  # single bytes of a structure may be tested
                     values[base, at + other] = shifted(value, -8 * other, 8 * size)
             if size == _POINTER and isinstance(value, Word):
-                values[where], values[base, at + 4] = halves(value)
+                values[where], values[base, at + _WORD] = halves(value)
             elif value is not None:
                 values[where] = value
         elif where is not None:
@@ -694,15 +694,17 @@ class _Walk:
             return self.context.holds(where)
         if where is None and self.context.member(memory.displacement)[0]:
             return True
-        if where is None and (memory.index or not memory.base & self.state.bases):
-            return False
-        slots, (base, at) = self.state.slots, where or (memory.base, memory.displacement)
-        return bool(slots) and any((base, at + i) in slots for i in range(memory.size))
+        place, slots = where or self._in_object(memory), self.state.slots
+        return place is not None and bool(slots) and any(moved(place, i) in slots for i in range(memory.size))
+
+    def _in_object(self, memory: Memory) -> tuple[int, int] | None:
+        """The place of an operand in an object of which something is known."""
+        return None if memory.index or not memory.base & self.state.bases else (memory.base, memory.displacement)
 
     def _store(self, where: int | tuple[int, int] | None, marked: bool, memory: Memory, value: Value) -> None:
         if isinstance(where, tuple):
             if marked or self.state.slots:
-                held = {(where[0], where[1] + i) for i in range(memory.size)}
+                held = {moved(where, i) for i in range(memory.size)}
                 (self.state.slots.update if marked else self.state.slots.difference_update)(held)
             # Above the return address of a function that moves no stack pointer lies the caller's frame.
             self.flow.stack |= marked and where[0] == RSP and where[1] >= 8 and self.frameless

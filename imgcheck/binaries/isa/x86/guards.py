@@ -576,12 +576,12 @@ def _objects(known: Given, more: dict[tuple[int, int], Value]) -> dict[tuple[int
     """What is known of objects that calls hand down: where not all hand one down, that it may hold knowledge."""
     if not (known.objects and more):
         return known.objects or more
-    found = {**known.objects, **more}
+    found = dict.fromkeys(known.objects.keys() | more.keys())
     for key in known.objects.keys() & more.keys():
         one, other = known.objects[key], more[key]
         # What a callee leaves of an object is not known; hardly one changes what the CPU told.
         found[key] = (one or other) if one is None or other is None else joined(one, ALWAYS, other, ALWAYS)
-    return {key: value if key in known.objects and key in more else None for key, value in found.items()}
+    return found
 
 
 def _values(one: Given, other: Given, knowledge: int) -> dict[int, Value]:

@@ -58,8 +58,8 @@ class Context:
     initial: Callable[[int, int], Value]
     """(global address, bytes) -> what lies there when the file is loaded."""
     asked: Callable[[int, Arguments], Callee | None]
-    """(call site's next address, arguments) -> what this very call brings, where the callee runs CPUID for what its
-    callers say or fills what they point to; None where it cannot be told."""
+    """(call site's next address, arguments) -> what this very call brings, where that depends on what callers say or point
+    to; None where it cannot be told."""
     member: Member
     """(displacement in a structure, wherever that lies) -> whether it holds knowledge, and which."""
 
@@ -75,8 +75,8 @@ class Given:
     values: dict[int, Value] = field(default_factory=dict)
     """What is known of that knowledge, by the register."""
     objects: dict[tuple[int, int], Value] = field(default_factory=dict)
-    """What is known of knowledge in objects on the caller's stack, by the register that points to one and the distance
-    from there."""
+    """What is known of knowledge in objects of the caller's, on the stack or elsewhere, by the register that points to
+    one and the distance from there."""
 
 
 @dataclass(slots=True)

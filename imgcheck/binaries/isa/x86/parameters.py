@@ -6,7 +6,6 @@ Much is left in these registers that is meant for nobody: only what is read befo
 from typing import NamedTuple
 
 from imgcheck.binaries.isa.x86.facts import (
-    ARGUMENTS,
     BRANCH,
     CALL,
     CLOBBERED,
@@ -14,11 +13,10 @@ from imgcheck.binaries.isa.x86.facts import (
     INDIRECT_CALL,
     JUMP,
     LEA,
+    PARAMETERS,
     RAX,
     Code,
 )
-
-_ALL = sum(ARGUMENTS)
 
 
 class Parameters(NamedTuple):
@@ -30,19 +28,19 @@ class Parameters(NamedTuple):
     left in them."""
 
 
-ANY = Parameters(_ALL, {})
+ANY = Parameters(PARAMETERS, {})
 """What is taken for the parameters of a function that is not read."""
 
 
 def parameters(code: Code) -> Parameters:
     """The parameters of a function, seen in one pass by address."""
     read, passed = 0, {}
-    fresh, goes_on = _ALL, True
+    fresh, goes_on = PARAMETERS, True
     waiting: dict[int, int] = {}
     for ip, fact in zip(code.ips, code.facts, strict=True):
         arriving = waiting.pop(ip, None)
         if not goes_on:  # what later code alone leads to may be entered with all of them
-            fresh = _ALL if arriving is None else arriving
+            fresh = PARAMETERS if arriving is None else arriving
         elif arriving:
             fresh |= arriving
         kind = fact.kind

@@ -132,13 +132,7 @@ class State:
         if not live & FLAGS:
             self.flags, self.told, self.compared = False, None, ()
         self.marked &= live
-        self.members &= live
-        for known in (self.addresses, self.origins):
-            if known:
-                for register in [r for r in known if not r & live]:
-                    del known[register]
-        for register in [p for p in self.values if isinstance(p, int) and p > 0 and not p & live]:
-            del self.values[register]
+        self._renew(~live)
 
     def members_of(self, registers: int) -> list[tuple[int, int]]:
         """The places in objects that these registers point to."""
@@ -169,6 +163,10 @@ class State:
         if registers & self.bases:
             self.lose(registers)
         self.marked = self.marked | registers if marked else self.marked & ~registers
+        self._renew(registers)
+
+    def _renew(self, registers: int) -> None:
+        """Nothing holds any more of what was known of these registers besides the marks."""
         self.members &= ~registers
         for known in (self.addresses, self.origins):
             if known:
