@@ -58,8 +58,8 @@ class Context:
     initial: Callable[[int, int], Value]
     """(global address, bytes) -> what lies there when the file is loaded."""
     asked: Callable[[int, Arguments], Callee | None]
-    """(call site's next address, arguments) -> what this very call brings, where that depends on what callers say or point
-    to; None where it cannot be told."""
+    """(call site's next address, arguments) -> what this very call brings, where that depends on what callers say
+    or point to; None where it cannot be told."""
     member: Member
     """(displacement in a structure, wherever that lies) -> whether it holds knowledge, and which."""
 
