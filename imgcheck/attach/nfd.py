@@ -80,6 +80,8 @@ def _required(profile: ImageProfile, reached: list[FileRecord], machine: str, kn
         found |= {use.feature for use in uses if use.answer == "required" and not use.given}
         if facts.linkage and facts.linkage.isa_level:
             found.add(facts.linkage.isa_level)
+        if facts.isa and facts.isa.refusal:
+            found.add(facts.isa.refusal.level)
     levels = found.intersection(LEVELS)
     spelled_out = {feature for level in levels for feature in level_features(knowledge, level)}
     return (found - levels) | (spelled_out - baseline(knowledge, machine))

@@ -22,6 +22,13 @@ _OBEYS_NOTE = "2.33"
 """First glibc whose loader compares GNU_PROPERTY_X86_ISA_1_NEEDED with the CPU."""
 _LOADED = ("executable", "shared")
 _REACHES = ("entry", "import", "path", "unreached")
+_BY_GLIBC = "the image's glibc {glibc} compares that mark with the CPU before it runs anything"
+_REFUSERS = {
+    "glibc": ("The C library", "its note", _BY_GLIBC),
+    "": ("The loader", "its note", _BY_GLIBC),
+    "itself": ("The program itself", "its start code", "its start code tests for it before it does anything else"),
+}
+"""Who refuses a CPU, the worst first: by the variant of the predicted error, the name, what asks, and how."""
 _BASELINE = "nothing beyond the baseline is used"
 
 
@@ -88,7 +95,7 @@ def check(context: Context) -> Answers:
     answers = Answers()
     host = _Host(context)
     code = list(_code(context, host))
-    using = [each for each in code if each[2].uses]
+    using = [each for each in code if each[2].uses and not _ends_before(host, each[2])]
     unread = _unread(context)
     trapping = _illegal(context, host, using, unread, answers)
     # A file that ends in SIGILL anyway need not be doubted for its newer extensions too.
@@ -97,6 +104,11 @@ def check(context: Context) -> Answers:
     _refused(context, host, answers)
     _unused(context, host, code, answers)
     return answers
+
+
+def _ends_before(host: _Host, isa: Isa) -> bool:
+    """Whether the program refuses the CPU by itself (CPU003), so that none of its code traps."""
+    return isa.refusal is not None and bool(_lacking(host, isa.refusal.level))
 
 
 def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, Isa]]:
@@ -320,35 +332,55 @@ def _runs(context: Context, record: FileRecord) -> bool:
     return context.closure.reach(record.path) in ("entry", "import")
 
 
+class _Refused(Struct, frozen=True):
+    """A file that is ended on a CPU below a level before it runs, and by whom."""
+
+    record: FileRecord
+    level: str
+    by: str
+    """A key of _REFUSERS."""
+    words: str = ""
+    """What is printed, where the file tells."""
+
+
 def _refused(context: Context, host: _Host, answers: Answers) -> None:
     """CPU003."""
     glibc = _image_glibc(context)
-    marked = [(record, linkage) for record, linkage in _marked(context, host) if _obeyed(record, linkage, glibc)]
-    if host.features is None and (marked or _power_floor(context, host)):
-        levels = sorted({linkage.isa_level for _, linkage in marked}) or ["more than the baseline"]
+    refusing = [*_marked(context, host, glibc), *_refusing_themselves(context)]
+    if host.features is None and (refusing or _power_floor(context, host)):
+        levels = sorted({each.level for each in refusing}) or ["more than the baseline"]
         answers.answer(
             "CPU003", "unknown", f"the image demands {levels[-1]}, and the host's CPU features are not known"
         )
         return
-    findings = [*_level_findings(context, host, marked, glibc), *_power_findings(context, host)]
-    reaches = "the CPU reaches the levels that the image's files are marked with"
-    baseline = "no file of the image is marked with a level above the baseline"
-    answers.conclude("CPU003", findings, reaches if marked else baseline)
+    findings = [*_level_findings(context, host, refusing, glibc), *_power_findings(context, host)]
+    reaches = "the CPU reaches the levels that the image's files demand"
+    baseline = "no file of the image demands a level above the baseline"
+    answers.conclude("CPU003", findings, reaches if refusing else baseline)
 
 
-def _marked(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage]]:
+def _marked(context: Context, host: _Host, glibc: str) -> Iterator[_Refused]:
+    """Files whose note the loader obeys, and the C library, which obeys its own."""
     for record, linkage in context.linked:
-        if not linkage.isa_level or linkage.isa_level not in cpus.LEVELS[1:]:
+        level = linkage.isa_level
+        if level not in cpus.LEVELS[1:] or not _obeyed(linkage, glibc):
             continue
         if cpus.guarded_by(context.knowledge, linkage.machine, record.path) is None:
-            yield record, linkage
+            yield _Refused(record, level, "glibc" if _is_libc(linkage) else "")
+
+
+def _refusing_themselves(context: Context) -> Iterator[_Refused]:
+    for record, _ in context.linked:
+        isa = context.image.facts(record).isa
+        if isa and isa.refusal and isa.refusal.level in cpus.LEVELS:
+            yield _Refused(record, isa.refusal.level, "itself", isa.refusal.words)
 
 
 def _is_libc(linkage: Linkage) -> bool:
     return linkage.soname == "libc.so.6" or linkage.soname.startswith(("ld-linux", "ld64.so"))
 
 
-def _obeyed(record: FileRecord, linkage: Linkage, glibc: str) -> bool:
+def _obeyed(linkage: Linkage, glibc: str) -> bool:
     return _is_libc(linkage) or (bool(glibc) and versions.at_least(glibc, _OBEYS_NOTE))
 
 
@@ -363,35 +395,37 @@ def _image_glibc(context: Context) -> str:
     return max(releases, key=versions.parse, default="")
 
 
-def _level_findings(
-    context: Context, host: _Host, marked: list[tuple[FileRecord, Linkage]], glibc: str
-) -> Iterator[Finding]:
-    """One finding per level and refuser: the C library stops every program, the loader those with the file."""
-    groups: dict[tuple[bool, str], list[tuple[FileRecord, Linkage]]] = defaultdict(list)
-    for record, linkage in marked:
-        if not cpus.level_features(host.knowledge, linkage.isa_level) <= (host.features or frozenset()):
-            groups[_is_libc(linkage), linkage.isa_level].append((record, linkage))
-    for (is_libc, level), members in sorted(groups.items(), key=lambda item: (not item[0][0], item[0][1])):
-        members.sort(key=lambda each: (_REACHES.index(context.closure.reach(each[0].path)), each[0].path))
-        lacking = cpus.level_features(host.knowledge, level) - (host.features or frozenset())
+def _level_findings(context: Context, host: _Host, refusing: list[_Refused], glibc: str) -> Iterator[Finding]:
+    """One finding per level and refuser: the C library stops every program, the others those with the file."""
+    groups: dict[tuple[str, str], list[_Refused]] = defaultdict(list)
+    for each in refusing:
+        if _lacking(host, each.level):
+            groups[each.by, each.level].append(each)
+    for (by, level), members in sorted(groups.items(), key=lambda item: ([*_REFUSERS].index(item[0][0]), item[0][1])):
+        members.sort(key=lambda each: (_REACHES.index(context.closure.reach(each.record.path)), each.record.path))
+        refuser, asks, how = _REFUSERS[by]
         yield context.finding(
             "CPU003",
             "fail",
-            subject=f"glibc {level}" if is_libc else level,
-            evidence=tuple(
-                context.evidence(record, f"its note asks for {level}", level=level) for record, _ in members
-            ),
-            variant="glibc" if is_libc else "",
-            refuser="The C library" if is_libc else "The loader",
+            subject=f"{by} {level}" if by else level,
+            evidence=tuple(context.evidence(each.record, f"{asks} asks for {level}", level=level) for each in members),
+            variant=by,
+            refuser=refuser,
             level=level,
-            path=members[0][0].path,
-            glibc=glibc or "(version unknown)",
+            path=members[0].record.path,
+            words=members[0].words,
+            how=how.replace("{glibc}", glibc or "(version unknown)"),
             host_cpu=host.name,
             host_level=cpus.level_of(host.knowledge, host.features or ()),
-            features=cpus.display(host.knowledge, "x86_64", lacking),
+            features=cpus.display(host.knowledge, "x86_64", _lacking(host, level)),
             example=_example(host, cpus.level_features(host.knowledge, level)),
             build=_build(host),
         )
+
+
+def _lacking(host: _Host, level: str) -> frozenset[str]:
+    """What the CPU lacks of a level; nothing where its features are not known."""
+    return frozenset() if host.features is None else cpus.level_features(host.knowledge, level) - host.features
 
 
 _POWER_FLOORS = (("arch_3_1", "3.1", "POWER10"), ("arch_3_00", "3.00", "POWER9"))
@@ -427,7 +461,7 @@ def _power_findings(context: Context, host: _Host) -> Iterator[Finding]:
             path=record.path,
             isa=isa,
             generation=generation,
-            glibc=_image_glibc(context) or "(version unknown)",
+            how="it tests for it before it runs anything",
             host_cpu=host.name,
             host_level="an older ISA",
             features=cpus.display(host.knowledge, "ppc64le", [feature]),

@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from imgcheck import versions
 from imgcheck.check.gpu_minimum import minimum
-from imgcheck.documents.facts import IsaUse
 from imgcheck.documents.image import FileRecord, ImageProfile, Statement
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.closure import Closure
@@ -47,15 +46,15 @@ def _reached(image: ImageProfile, closure: Closure) -> Iterator[FileRecord]:
 
 
 def _cpu(image: ImageProfile, closure: Closure, answer: str) -> Need:
-    found: dict[str, tuple[FileRecord, IsaUse]] = {}
+    found: dict[str, str] = {}
     for record in _reached(image, closure):
         isa = image.facts(record).isa
         for use in isa.uses if isa else ():
             if use.answer == answer and not use.given:
-                found.setdefault(use.feature, (record, use))
-    because = tuple(
-        f"{feature}: {record.path}: {use.text or use.reason}" for feature, (record, use) in sorted(found.items())
-    )
+                found.setdefault(use.feature, f"{record.path}: {use.text or use.reason}")
+        if isa and isa.refusal and answer == "required":
+            found.setdefault(isa.refusal.level, f"{record.path}: {isa.refusal.words}")
+    because = tuple(f"{name}: {why}" for name, why in sorted(found.items()))
     if answer == "unknown":
         return Need("CPU, undecided", " ".join(sorted(found)), because)
     return Need("CPU", " ".join(sorted(found)) or "the architecture's baseline", because)

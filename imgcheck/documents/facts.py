@@ -81,6 +81,15 @@ class IsaUse(Document, frozen=True):
     them those that it lacks. Empty: on every CPU."""
 
 
+class Refusal(Document, frozen=True):
+    """A program's own test of the CPU, with which it ends before it does anything else."""
+
+    level: str
+    """Microarchitecture level below which it ends: x86-64-v2, x86-64-v3 or x86-64-v4."""
+    words: str
+    """What it prints."""
+
+
 class Isa(Document, frozen=True):
     """The instruction sets of one file's code."""
 
@@ -95,6 +104,7 @@ class Isa(Document, frozen=True):
     """How the file finds out what the CPU has (cpuid, __cpu_model, IFUNC, getauxval, ...)."""
     limits: tuple[str, ...] = ()
     """What could not be decided or decoded, one sentence each."""
+    refusal: Refusal | None = None
 
 
 class GpuModule(Document, frozen=True):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from imgcheck.check.context import Answers, Context
-from imgcheck.documents.facts import CodeFacts, GpuCode, GpuModule, Isa, IsaUse, Linkage
+from imgcheck.documents.facts import CodeFacts, GpuCode, GpuModule, Isa, IsaUse, Linkage, Refusal
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import Component, FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, TreeIndex
 from imgcheck.documents.report import Finding
@@ -31,10 +31,11 @@ def code(
     verdef: Sequence[str] = (),
     vector_functions: int = 0,
     baseline: str = "",
+    refusal: Refusal | None = None,
     error: str = "",
 ) -> CodeFacts:
     linkage = Linkage(64, machine, type=type, isa_level=isa_level, soname=soname, verdef=tuple(verdef))
-    isa = None if error else Isa(uses, baseline, vector_functions=vector_functions)
+    isa = None if error else Isa(uses, baseline, vector_functions=vector_functions, refusal=refusal)
     return CodeFacts(1000, linkage, isa, error=error)
 
 

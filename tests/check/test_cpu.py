@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from imgcheck.check.cpu import check
-from imgcheck.documents.facts import CodeFacts, Linkage
+from imgcheck.documents.facts import CodeFacts, Linkage, Refusal
 from imgcheck.documents.image import Component
 from imgcheck.host.describe import describe_host
 from tests.check.contexts import KNOWLEDGE, code, context, cpu, findings, outcome, use
@@ -226,6 +226,35 @@ def test_c_library_built_for_power9_on_power8() -> None:
 def test_note_is_unknown_where_the_cpu_is() -> None:
     files = {"/lib64/libc.so.6": code(soname="libc.so.6", verdef=GLIBC, isa_level="x86-64-v2")}
     assert outcome(check(context(files, describe_host(KNOWLEDGE, arch="x86_64"))), "CPU003") == "unknown"
+
+
+GO_V3 = Refusal("x86-64-v3", "This program can only be run on AMD64 processors with v3 microarchitecture support.")
+
+
+def test_program_that_refuses_the_cpu_by_itself_prints_its_own_words_and_meets_no_trap() -> None:
+    files = {"/usr/bin/caddy": code(use("avx2"), use("sha_ni", "unknown"), refusal=GO_V3)}
+    answers = check(context(files, cpu("nehalem")))
+    (finding,) = findings(answers, "CPU003")
+    assert finding.predicted_error == GO_V3.words
+    assert finding.title == "The program itself refuses a CPU below x86-64-v3"
+    assert "/usr/bin/caddy was made for x86-64-v3: its start code tests for it" in finding.why
+    assert not findings(answers, "CPU001") and not findings(answers, "CPU002")
+
+
+def test_program_that_asks_for_a_level_runs_where_the_cpu_has_it() -> None:
+    answers = check(context({"/usr/bin/caddy": code(use("avx2"), refusal=GO_V3)}, cpu("haswell")))
+    assert outcome(answers, "CPU003") == outcome(answers, "CPU001") == "ok"
+
+
+def test_program_that_may_refuse_an_unknown_cpu_is_unknown() -> None:
+    files = {"/usr/bin/caddy": code(refusal=GO_V3)}
+    assert outcome(check(context(files, describe_host(KNOWLEDGE, arch="x86_64"))), "CPU003") == "unknown"
+
+
+def test_program_that_refuses_the_cpu_but_is_not_run_is_no_failure() -> None:
+    files = {"/usr/bin/caddy": code(refusal=GO_V3)}
+    answers = check(context(files, cpu("nehalem"), reaches={"/usr/bin/caddy": "path"}))
+    assert outcome(answers, "CPU003") == "risk"
 
 
 TENSORFLOW = "/usr/lib/python3/site-packages/tensorflow/python/_pywrap_tensorflow_internal.so"

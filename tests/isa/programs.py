@@ -9,12 +9,14 @@ from pathlib import Path
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.engine import analyse_isa
 from imgcheck.documents.facts import Isa, IsaUse
+from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.cpus import baseline, level_features
 from tests.tools import need
 
-_CONROE = {"sse3", "ssse3"}
+_CONROE = {"sse3", "ssse3", "lahf_lm"}
 _NEHALEM = _CONROE | {"cx16", "sse4_1", "sse4_2", "popcnt"}
 _SANDYBRIDGE = _NEHALEM | {"aes", "pclmulqdq", "avx", "xsave", "xsaveopt"}
-_HASWELL = _SANDYBRIDGE | {"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe", "rdrand", "fsgsbase"}
+_HASWELL = _SANDYBRIDGE | {"avx2", "fma", "f16c", "bmi1", "bmi2", "lzcnt", "movbe", "rdrand", "fsgsbase"}
 _SKYLAKE = _HASWELL | {"adx", "clflushopt", "clwb", "xsavec"}
 MODELS = {
     "Conroe": _CONROE,
@@ -37,9 +39,15 @@ def answers(path: Path) -> dict[str, str]:
 
 
 def predicted(found: Isa, features: set[str]) -> str:
-    """dies, runs or unknown on a CPU with `features`."""
+    """`dies` (or refuses to start), `runs` or `unknown` on a CPU with `features`."""
+    if found.refusal and not _demanded(found.refusal.level) <= features:
+        return "dies"
     lacking = {use.answer for use in found.uses if use.feature not in features and applies(use, features)}
     return "dies" if "required" in lacking else "unknown" if "unknown" in lacking else "runs"
+
+
+def _demanded(level: str) -> frozenset[str]:
+    return level_features(Knowledge(), level) - baseline(Knowledge(), "x86_64")
 
 
 def applies(use: IsaUse, features: set[str]) -> bool:

@@ -1,6 +1,9 @@
 """One file's code -> the instruction sets it needs, and whether it needs them without asking the CPU first."""
 
+import msgspec
+
 from imgcheck.binaries.elf import ET_CORE, Elf
+from imgcheck.binaries.isa.refusals import refusal
 from imgcheck.documents.facts import Isa
 
 
@@ -14,7 +17,8 @@ def analyse_isa(elf: Elf) -> Isa | None:
     if elf.machine in ("x86_64", "i386"):
         from imgcheck.binaries.isa.x86.engine import analyse
 
-        return analyse(elf, 64 if elf.machine == "x86_64" else 32)
+        found = analyse(elf, 64 if elf.machine == "x86_64" else 32)
+        return msgspec.structs.replace(found, refusal=refusal(elf)) if found else None
     if elf.machine in ("aarch64", "ppc64le"):
         from imgcheck.binaries.isa.words import analyse as analyse_words
 
