@@ -40,8 +40,8 @@ def engine_versions() -> dict[str, str]:
     Taken from the files themselves, so that no change of an engine can be kept under the old name.
     """
     package = Path(__file__).resolve().parent
-    shared = [package / "elf.py", package / "analyse.py"]
-    analysis = sorted((rules_directory() / "analysis").glob("*.toml"))
+    shared = [package / "elf.py", package / "analyse.py", package.parent / "knowledge" / "cpus.py"]
+    analysis = [path for folder in ("analysis", "cpus") for path in sorted((rules_directory() / folder).glob("*.toml"))]
     return {
         engine: _digest([*shared, *sorted((package / engine).rglob("*.py")), *analysis])
         for engine in ("gpu", "isa", "linkage")

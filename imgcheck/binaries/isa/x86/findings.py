@@ -28,6 +28,7 @@ from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, inst
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.graph import Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
+from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
 from imgcheck.binaries.isa.x86.screen import Candidates
 
 _SAMPLE = 4_000
@@ -544,6 +545,10 @@ class Findings:
         handed_out = [a for flow in flows.values() for a, condition in flow.chosen.items() if condition == ALWAYS]
         index = self.graph.starting_at(np.array(handed_out, np.int64))
         return index[index >= 0]
+
+    @cached_property
+    def recorded(self) -> Recorded | None:
+        return recorded(self.layout.elf)
 
     @cached_property
     def called(self) -> np.ndarray:

@@ -42,6 +42,7 @@ _MANY_WAYS = "Reached at load or start behind tests of the CPU, of which too man
 _MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
 _INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way find."
 _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
+_RECORDED = "The compiler recorded that it was free to use this everywhere, and nothing in the file asks the CPU."
 _CLOSE = 5
 """Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
 objects and parameters that are not followed."""
@@ -211,6 +212,8 @@ class _Judge:
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
         by_export = self._reached("exports", feature) or ()
+        if self.found.recorded and feature in self.found.recorded.everywhere and self._in_ordinary_code(feature):
+            return Verdict("required", _RECORDED, *by_export)
         whole = self.found.layout.elf.interpreter or self.density.share <= 0.25 or feature not in _WIDE
         if feature in _LEGACY and "avx" in self.found.features:
             # The versions for SSE4 beside those for AVX are as little the library's baseline as these.
@@ -227,6 +230,20 @@ class _Judge:
 
     def _is_baseline(self, feature: str, users: np.ndarray) -> bool:
         """Whether the whole file was compiled for it."""
+        told = self.found.recorded
+        if told and feature not in told.somewhere:
+            return False
+        if told and feature in told.everywhere and self._in_ordinary_code(feature):
+            return True
+        return self._seems_baseline(feature, users)
+
+    def _in_ordinary_code(self, feature: str) -> bool:
+        """Whether a function uses it that no test, no name and no choice tells from the rest of the code."""
+        found = self.found
+        return bool((found.open_users(feature) & found.functions.unwind & ~found.clones & ~found.chosen).any())
+
+    def _seems_baseline(self, feature: str, users: np.ndarray) -> bool:
+        """Whether the code looks as if the whole file was compiled for it."""
         found, density = self.found, self.density
         load, exports = found.reached("load", feature)[0], found.reached("exports", feature)[0]
         if feature == "avx":
