@@ -122,13 +122,20 @@ def describe(code: GpuCode) -> str:
     """The targets of a file in one line: "SASS 3.5 3.7, PTX 7.0 (ISA 6.0)"."""
     sass = _capabilities({target for module in code.modules for target in module.sass})
     ptx = {entry for module in code.modules for entry in module.ptx}
+    relocatable = {entry for module in code.modules for entry in module.relocatable} if not ptx else set()
     lto = _capabilities({target for module in code.modules for target in module.lto})
-    listed = sorted((entry.partition("@") for entry in ptx), key=lambda part: (parse(part[0]), part))
     parts = [f"SASS for {sass}"] if sass else ["no SASS"]
-    parts.append("PTX for " + " ".join(f"{_named(t)} (ISA {isa})" for t, _, isa in listed) if listed else "no PTX")
+    parts.append(f"PTX for {_versioned(ptx)}" if ptx else "no PTX")
+    if relocatable:
+        parts.append(f"relocatable PTX for {_versioned(relocatable)}")
     if lto and not sass and not ptx:
         parts.append(f"LTO code for {lto}, which the driver does not load")
     return ", ".join(parts)
+
+
+def _versioned(ptx: set[str]) -> str:
+    listed = sorted((entry.partition("@") for entry in ptx), key=lambda part: (parse(part[0]), part))
+    return " ".join(f"{_named(target)} (ISA {isa})" for target, _, isa in listed)
 
 
 def _capabilities(targets: set[str]) -> str:

@@ -86,6 +86,12 @@ def _gpu(gpu: GpuCode) -> Iterator[RenderableType]:
     )
     yield from (line(f"  {label:<12}  ", value) for label, value in rows if value)
     for module in gpu.modules:
-        kinds = (("SASS", module.sass), ("PTX", module.ptx), ("LTO", module.lto), ("other", module.other))
+        kinds = (
+            ("SASS", module.sass),
+            ("PTX", module.ptx),
+            ("LTO", module.lto),
+            ("other", module.other),
+            ("relocatable PTX", module.relocatable),
+        )
         words = "; ".join(f"{name} {' '.join(targets)}" for name, targets in kinds if targets)
         yield line(f"  {module.count:>5} modules  ", words)

@@ -168,3 +168,12 @@ def _without_suffix(counts: Counter[str]) -> Counter[str]:
     for name, count in counts.items():
         folded[name.rstrip("a")] += count
     return folded
+
+
+def test_ptx_of_relocatable_code_is_no_code_for_every_gpu() -> None:
+    """Nvcc links no machine code for it; that of its device runtime, which is there for every GPU, runs nothing."""
+    program = gpu_toolchain.nvcc("-rdc=true", *gencode(ptx="80"), out="app")
+    found = engine.read_gpu(memoryview(program.read_bytes()), Elf(program.read_bytes()))
+    assert found is not None
+    assert [(module.count, module.sass, module.ptx) for module in found.modules] == [(1, (), ())]
+    assert [entry.partition("@")[0] for entry in found.modules[0].relocatable] == ["80"]

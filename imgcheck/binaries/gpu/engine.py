@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from imgcheck.binaries.elf import MAGIC, SHT_NOBITS, Elf
+from imgcheck.binaries.elf import ET_DYN, ET_EXEC, MAGIC, SHT_NOBITS, Elf
 from imgcheck.binaries.gpu import archive, cubin, fatbin, hip, runtime, strings, unpack
 from imgcheck.binaries.gpu.payloads import WHOLE
 from imgcheck.documents.facts import GpuCode, GpuModule
@@ -35,7 +35,7 @@ def read_gpu(data: memoryview, elf: Elf | None) -> GpuCode | None:
 
 def _read_plain(data: memoryview) -> GpuCode | None:
     if data[:4] == fatbin.MAGIC:
-        modules, toolkit = _modules(data, [data], [])
+        modules, toolkit = _modules([data], [], linked=False)
         return GpuCode(modules=modules, toolkit=toolkit) if modules else None
     if data[:8] == archive.MAGIC:
         return merge(read_gpu(member, _elf(member)) for member in archive.members(data))
@@ -60,7 +60,7 @@ def _of_cubin(elf: Elf) -> GpuCode | None:
 
 def _read_elf(elf: Elf) -> GpuCode | None:
     loaded, relocatable = areas(elf)
-    modules, toolkit = _modules(elf.data, loaded, relocatable)
+    modules, toolkit = _modules(loaded, relocatable, elf.type in (ET_EXEC, ET_DYN))
     name = runtime.soname(elf)
     is_driver = name == runtime.LIBCUDA
     driver_cuda = runtime.driver_cuda_version(elf) if is_driver else ""
@@ -93,20 +93,36 @@ def areas(elf: Elf) -> tuple[list[memoryview], list[memoryview]]:
 
 
 def _modules(
-    data: memoryview, loaded: list[memoryview], relocatable: list[memoryview]
+    loaded: list[memoryview], relocatable: list[memoryview], linked: bool
 ) -> tuple[tuple[GpuModule, ...], str]:
-    """The modules with code, equal ones counted together, and the newest toolkit of their cubins."""
+    """The modules with code, equal ones counted together, and the newest toolkit of their cubins.
+
+    `linked`: the file is a program or library, whose relocatable code is no module by itself.
+    """
     empty = _Emptiness()
     pairs = [(area, container) for area in loaded for container in fatbin.containers(area)]
     pairs = [(area, container) for area, container in pairs if not _is_stub(area, container, empty)]
-    linked = [(area, container) for area in relocatable for container in fatbin.containers(area)]
-    parts = sorted({ptx for _, container in linked for ptx in _named(container.entries, (fatbin.PTX,), True)})
+    objects = [(area, container) for area in relocatable for container in fatbin.containers(area)]
     if pairs:
-        counts = Counter(_module(container.entries, tuple(parts)) for _, container in pairs)
+        parts = _parts(container for _, container in objects)
+        counts = Counter(_module(container.entries, parts) for _, container in pairs)
+    elif objects and linked:
+        counts = Counter([GpuModule(0, relocatable=_parts(_uncompiled(container for _, container in objects)))])
     else:
-        counts = Counter(_module(container.entries, ()) for _, container in linked)
+        counts = Counter(_module(container.entries, ()) for _, container in objects)
     modules = tuple(_counted(module, count) for module, count in counts.items())
-    return tuple(sorted(modules, key=_order)), _toolkit([*pairs, *linked])
+    return tuple(sorted(modules, key=_order)), _toolkit([*pairs, *objects])
+
+
+def _parts(objects: Iterable[fatbin.Container]) -> tuple[str, ...]:
+    """The PTX of relocatable code, from which the driver may make what a module lacks."""
+    return tuple(sorted({ptx for each in objects for ptx in _named(each.entries, (fatbin.PTX,), True)}))
+
+
+def _uncompiled(objects: Iterable[fatbin.Container]) -> list[fatbin.Container]:
+    """Those that are PTX alone: nvcc links no machine code then, although its device runtime has some for every GPU."""
+    every = list(objects)
+    return [each for each in every if all(entry.kind != fatbin.CUBIN for entry in each.entries)] or every
 
 
 def _module(entries: tuple[fatbin.Entry, ...], parts: tuple[str, ...]) -> GpuModule:
