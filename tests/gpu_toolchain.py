@@ -62,28 +62,28 @@ def cubin(target: str, release: str, isa: str) -> Path:
 
 
 @cache
-def toolkit() -> Path:
+def toolkit(release: str = _RELEASE) -> Path:
     """A directory with nvcc, fatbinary and all that they need, put together from wheels and kept."""
-    directory = cache_directory("cuda") / _RELEASE
+    directory = cache_directory("cuda") / release
     if not directory.exists():
-        work = directory.with_name(f".{os.getpid()}.{_RELEASE}")
+        work = directory.with_name(f".{os.getpid()}.{release}")
         for name in ("nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-runtime"):
-            shutil.copytree(pypi_directory(f"{name}=={_RELEASE}") / "nvidia" / "cu13", work, dirs_exist_ok=True)
+            shutil.copytree(pypi_directory(f"{name}=={release}") / "nvidia" / "cu13", work, dirs_exist_ok=True)
         for program in (*(work / "bin").iterdir(), *(work / "nvvm" / "bin").iterdir()):
             program.chmod(0o755)
         work.rename(directory)
     return directory
 
 
-def nvcc(*flags: str, out: str, source: str = CUDA_SOURCE) -> Path:
+def nvcc(*flags: str, out: str, source: str = CUDA_SOURCE, release: str = _RELEASE) -> Path:
     """What nvcc makes of `source` with `flags`, kept by the hash of both."""
     need("gcc")
-    key = hashlib.sha256("\0".join((_RELEASE, out, *flags, source)).encode()).hexdigest()[:24]
+    key = hashlib.sha256("\0".join((release, out, *flags, source)).encode()).hexdigest()[:24]
     directory = cache_directory("gpu-code", key)
     path = directory / out
     if not path.exists():
         (directory / "source.cu").write_text(source)
-        root = toolkit()
+        root = toolkit(release)
         paths = ("-I", root / "include", "-L", root / "lib")
         run(
             root / "bin" / "nvcc",
