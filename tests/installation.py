@@ -11,9 +11,19 @@ from tests.tools import CHECKOUT, cache_directory, download, need, run
 @cache
 def installed_tree() -> Path:
     """A tree made from this checkout; /usr/bin/python3 runs it, since the tests' Python may be root's alone."""
-    tree = cache_directory("tree")
+    return _install("tree")
+
+
+@cache
+def tree_with_python() -> Path:
+    """The same with a copy of that interpreter, for nodes without one."""
+    return _install("tree-with-python", OWN_PYTHON="1", PATCHELF=need("patchelf"))
+
+
+def _install(name: str, **more: str) -> Path:
+    tree = cache_directory(name)
     run("rm", "-rf", tree)
     install = CHECKOUT / "integrations" / "install" / "install.sh"
     settings = {"PYTHON": need("python3"), "PIP": f"{sys.executable} -m pip", "IMGCHECK_SOURCE": str(CHECKOUT)}
-    download(install, tree, env=os.environ | settings)
+    download(install, tree, env=os.environ | settings | more)
     return tree

@@ -48,6 +48,7 @@ PACKAGES = {
     "musl-gcc": "musl-tools",
     "objdump": "binutils",
     "openssl": "openssl",
+    "patchelf": "patchelf",
     "powerpc64le-linux-gnu-gcc": "gcc-powerpc64le-linux-gnu",
     "proot": "proot",
     "ps": "procps",

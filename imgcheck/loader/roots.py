@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from imgcheck.documents.image import ImageProfile, Script
 from imgcheck.loader.closure import Roots
@@ -50,6 +50,8 @@ class _Search:
         self._environment = environment_of(image)
         self._scripts: dict[str, Script] = {script.path: script for script in image.tree.scripts}
         self._python_paths = image.tree.python_paths
+        self._programs = self._tree.linkage.keys() | self._scripts.keys()
+        self._unreadable = image.unreadable
         self._called: dict[str, None] = {}
         self._seen: set[tuple[str, ...]] = set()
         self.found: dict[str, None] = {}
@@ -64,7 +66,8 @@ class _Search:
         self._seen.add(words)
         path = self._which(words[0])
         if not path:
-            self.missing[words[0]] = None
+            if not self._find(words[0], self._unreadable):
+                self.missing[words[0]] = None
             return
         if path in self._scripts:
             self._script(self._scripts[path], words[1:], depth)
@@ -129,14 +132,12 @@ class _Search:
 
     def _which(self, word: str) -> str:
         """Canonical path of the program or script that `word` starts; empty where there is none."""
-        if "/" in word:
-            path = self._tree.canonical(posixpath.join(self._environment.working_directory, word))
-            return path if path in self._tree.linkage or path in self._scripts else ""
-        for directory in self._environment.path:
-            path = self._tree.canonical(f"{directory}/{word}")
-            if path in self._tree.linkage or path in self._scripts:
-                return path
-        return ""
+        return self._find(word, self._programs)
+
+    def _find(self, word: str, known: Container[str]) -> str:
+        places = (self._environment.working_directory,) if "/" in word else self._environment.path
+        paths = (self._tree.canonical(posixpath.join(place, word)) for place in places)
+        return next((path for path in paths if path in known), "")
 
     def imports(self) -> Iterator[str]:
         """Shared libraries below the module directories of the Pythons that were found."""

@@ -73,6 +73,14 @@ def test_a_command_that_is_there_is_fine():
     assert outcome(check(msgspec.structs.replace(before, roots=find_roots(before.image))), "IMG002") == "ok"
 
 
+@pytest.mark.parametrize("command", ["/opt/app", "app"])
+def test_a_command_that_could_not_be_read_is_not_said_to_be_missing(command: str):
+    config = ImageConfig(command=(command,), environment=("PATH=/usr/bin:/opt",))
+    answers = check(with_unreadable(context({"/opt/app": DAMAGED, "/bin/p": PROGRAM}, config=config), True, "/opt/app"))
+    assert outcome(answers, "IMG002") == "ok"
+    assert outcome(answers, "IMG001") == "unknown"
+
+
 def test_with_a_command_from_outside_every_file_counts_as_reached():
     image = context({"/bin/p": PROGRAM}, config=ImageConfig(command=("/mounted/app",))).image
     assert find_roots(image).everything

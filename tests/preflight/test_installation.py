@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from imgcheck.loader import code
-from tests.installation import installed_tree
+from tests.installation import installed_tree, tree_with_python
 from tests.peers import as_unprivileged
 from tests.tools import CHECKOUT, cache_directory, need, run
 
@@ -68,6 +68,50 @@ def test_the_users_own_python_settings_do_not_matter(moved_tree, public_tmp):
 def test_the_tree_believes_what_a_checkout_of_its_version_has_worked_out():
     recorded = installed_tree() / "lib/packages/imgcheck/loader" / code.RECORD
     assert recorded.read_text() == code.of_files()
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Path]:
+    """A root with a C library, a shell and the tree that brings its own interpreter, and nothing else."""
+    root = Path(tempfile.mkdtemp(prefix="node-", dir=cache_directory("tmp")))
+    for place in ("bin", "dev", "lib64", "lib/x86_64-linux-gnu", "proc"):
+        (root / place).mkdir(parents=True)
+    (root / "dev/null").touch()
+    shutil.copy("/bin/dash", root / "bin/sh")
+    shutil.copy("/lib64/ld-linux-x86-64.so.2", root / "lib64")
+    for name in ("c.so.6", "m.so.6", "pthread.so.0", "dl.so.2", "rt.so.1", "util.so.1", "resolv.so.2"):
+        shutil.copy(f"/lib/x86_64-linux-gnu/lib{name}", root / "lib/x86_64-linux-gnu")
+    shutil.copytree(tree_with_python(), root / "software with spaces", symlinks=True)
+    shutil.copytree(CHECKOUT / "demo/skylake512", root / "layout")
+    yield root
+    shutil.rmtree(root)
+
+
+def _on(node: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # The loader asks /proc for the place of the program.
+    enter = 'mount --bind /proc "$1/proc" && exec chroot "$@"'
+    program = "/software with spaces/bin/imgcheck"
+    command = [need("unshare"), "--mount", "sh", "-c", enter, "sh", node, program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={"PATH": "/usr/sbin:/usr/bin"})
+
+
+def test_a_node_without_any_python_reads_an_image_and_stops_it(node):
+    described = ("probe", "--cpu", "haswell", "--gpu", "none", "--driver", "none", "-o", "/haswell.json")
+    assert _on(node, *described).returncode == 0
+    done = _on(node, "preflight", "oci:/layout", "--no-store", "--host", "/haswell.json", "--runtime", "apptainer")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "CPU001" in done.stdout
+
+
+def test_the_tree_with_an_interpreter_leaves_the_c_library_to_the_node(node):
+    libraries = {path.name for path in (node / "software with spaces/lib/python/lib").glob("*.so*")}
+    assert "libz.so.1" in libraries
+    assert not {name for name in libraries if name.startswith(("libc.so", "libm.so", "libpthread", "ld-linux"))}
+    (node / "lib/x86_64-linux-gnu/libm.so.6").rename(node / "away")
+    try:
+        assert "libm.so.6" in _on(node, "--version").stderr
+    finally:
+        (node / "away").rename(node / "lib/x86_64-linux-gnu/libm.so.6")
 
 
 def test_it_installs_from_a_wheelhouse_without_a_network(tmp_path):
