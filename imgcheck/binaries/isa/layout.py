@@ -337,7 +337,7 @@ class Layout:
         padded = -(-gaps // _ALIGNMENT) * _ALIGNMENT
         # A size of 0 on an untyped symbol marks a label inside a function; typed ones are functions.
         named = symbols.value[(symbols.type != _STT_NOTYPE) | (symbols.size > 0) | (symbols.bind == 1)]
-        parts = [unwind_start, named, padded, areas, self._uncovered(), self.certain]
+        parts = [unwind_start, named, padded, areas, self._uncovered(), self.certain, self._behind_initialisers()]
         start = distinct(np.concatenate(parts), in_runs=True)
         start = start[self.in_code(start)]
         limits = np.array(sorted([area.address for area in self.areas] + [area.end for area in self.areas]), np.int64)
@@ -360,6 +360,17 @@ class Layout:
         return Functions(
             start, np.minimum(end, np.append(start[1:], _ADDRESS_LIMIT)[: len(start)]), np.ones(len(start), bool)
         )
+
+    def _behind_initialisers(self) -> np.ndarray:
+        """Aligned labels next to code that surely runs first, which has no unwind entry where the compiler brings it.
+
+        What an assembler file puts behind it would else seem to run with it (frame_dummy before kernels of gemm).
+        """
+        labels = distinct(self.code_symbols.value)
+        first = self.certain[~np.isin(self.certain, self.unwind[0])]
+        at = np.searchsorted(labels, first, side="right")
+        behind = labels[at[at < len(labels)]]
+        return behind[behind % _ALIGNMENT == 0]
 
     def _uncovered(self) -> np.ndarray:
         """Aligned targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""

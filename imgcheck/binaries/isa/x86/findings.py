@@ -55,6 +55,10 @@ _BUDGET_SHARE = 12
 """Code decoded for what is above the baseline: all that may hold it up to 6 MiB, of larger files a twelfth."""
 
 
+_CHANCE = 128 << 10
+"""Bytes of data that show no more than one instruction of an extension when they are read as code."""
+
+
 class Findings:
     """Confirmed instructions and CPU queries of one file, with its call graph."""
 
@@ -173,7 +177,31 @@ class Findings:
         """Features with at least one confirmed instruction, queries and baseline left out."""
         present = self.table.member[distinct(self.confirmed.set)].any(axis=0)
         skipped = set(QUERIES) | (set(BASELINE) if self.bits == 64 else set()) | self._implausible()
-        return tuple(f for f, there in zip(self.table.features, present, strict=True) if there and f not in skipped)
+        found = (f for f, there in zip(self.table.features, present, strict=True) if there and f not in skipped)
+        return tuple(feature for feature in found if not self._is_chance(feature))
+
+    def _is_chance(self, feature: str) -> bool:
+        """Whether it shows only here and there in code and data that no unwind entry bounds, and nothing asks for it.
+
+        Some compilers put tables between functions (GHC: info tables); one instruction in 128 KiB of such is chance.
+        """
+        held = self.confirmed_function[self.instructions_of(feature)]
+        if self.asks_cpu or len(held) * _CHANCE > self._unbounded:
+            return False
+        if (held < 0).any() or self.functions.unwind[held].any():
+            return False
+        return all(map(self._is_mixed_with_data, set(held.tolist())))
+
+    @cached_property
+    def _unbounded(self) -> int:
+        """Bytes of code that no unwind entry bounds."""
+        size = self.functions.end - self.functions.start
+        return int(size[~self.functions.unwind].sum())
+
+    def _is_mixed_with_data(self, function: int) -> bool:
+        start = int(self.functions.start[function])
+        end = min(int(self.functions.end[function]), start + _CHANCE)
+        return any(instruction.is_invalid for instruction in instructions(self.layout, start, end, self.bits))
 
     def _implausible(self) -> set[str]:
         """Undecoded features that show only in data read as code: never twice in a function that decodes cleanly."""
@@ -357,13 +385,13 @@ class Findings:
     def _tables(self, addresses: np.ndarray) -> dict[int, set[int]]:
         """The functions in the table of pointers at each address, as virtual classes have them.
 
-        A table ends where the next thing begins that code or another pointer refers to.
+        A table ends where the next thing begins: another of them, or what code or another pointer refers to.
         """
         if not len(addresses):
             return {}
         pointers, (_, referred, _) = self.layout.pointers, self.graph.references
         meant = (at[(at > addresses[0]) & (at < addresses[-1] + _LARGEST_TABLE)] for at in (referred, pointers.target))
-        near = np.concatenate(list(meant))
+        near = np.concatenate([addresses, *meant])
         bounds = np.append(distinct(near), np.iinfo(np.int64).max)
         ends = np.minimum(bounds[np.searchsorted(bounds, addresses, side="right")], addresses + _LARGEST_TABLE)
         first, last = np.searchsorted(pointers.slot, addresses), np.searchsorted(pointers.slot, ends)

@@ -183,6 +183,8 @@ class Spread:
         self._models: set[int] = set()
         self._restated: set[int] = set()
         """Variables of which something else is known than when their readers were looked at."""
+        self._retold: set[int] = set()
+        """Functions that bring something else than when their callers were looked at."""
         self._initials: dict[tuple[int, int], Value] = {}
         self._assigned: dict[int, dict[int, Value]] = {}
         """Address of a variable -> what each function that writes to it leaves there."""
@@ -200,7 +202,8 @@ class Spread:
         for self.round in range(_ROUNDS):
             tellers, variables = self._tellers(), set(self.variables)
             changed = self._follow_all(pending - self.resolvers)
-            pending = changed | self._callers(self._tellers() - tellers)
+            pending = changed | self._callers((self._tellers() - tellers) | self._retold)
+            self._retold.clear()
             pending |= self._worth_following(self._readers((self.variables - variables) | self._restated))
             self._restated.clear()
             if not pending:
@@ -245,6 +248,9 @@ class Spread:
                 continue
             self.budget -= size
             flow = self._follow(index)
+            before = self.guards.flows.get(index)
+            if before and (before.result, before.second) != (flow.result, flow.second):
+                self._retold.add(index)
             self.guards.flows[index] = flow
             if flow.returns:
                 self.returns.add(index)

@@ -7,6 +7,7 @@ import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
+from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
 from imgcheck.binaries.isa.x86.conditions import Term, implied, shielded, understood_wholly, unshielded
 from imgcheck.binaries.isa.x86.decode import decode_at
@@ -46,6 +47,8 @@ _RECORDED = "The compiler recorded that it was free to use this everywhere, and 
 _CLOSE = 5
 """Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
 objects and parameters that are not followed."""
+_PART = 5
+"""Exported functions of a kind, and callers of them, that are no accident."""
 _SCALAR = ("bmi1", "bmi2", "movbe")
 _PATH_TRIES = 20
 """Paths that may turn out to hold a false call before reach is given up."""
@@ -183,9 +186,22 @@ class _Judge:
     def _unguarded(self, feature: str, users: np.ndarray) -> bool:
         """Whether too much of what uses a feature is called without a test to call it dispatched."""
         if feature in _WIDE:
-            return self.density.share < 0.25 and self.density.vector >= 8
+            return (self.density.share < 0.25 and self.density.vector >= 8) or self._is_wide_in_part(feature, users)
         free, guarded = self._callers(feature, users)
         return free > guarded
+
+    def _is_wide_in_part(self, feature: str, users: np.ndarray) -> bool:
+        """Whether much of what is exported was compiled for more than the rest, and is called as any code is.
+
+        So it is where one library of several that are linked into a file has wider options, and where the linker keeps
+        that copy of a function of a header which a wide part brought.
+        """
+        found, calls = self.found, self.found.graph.calls
+        exported = found.reached("exports", feature)[0]
+        vector, legacy = int((self.vector & exported).sum()), int((self.legacy & exported).sum())
+        ordinary = users & ~found.clones & ~found.chosen
+        into = found.open_calls(feature) & (exported & ~users)[calls.source] & ordinary[calls.target]
+        return vector >= _PART and 3 * vector >= legacy and len(distinct(calls.source[into])) >= _PART
 
     @property
     def _is_program(self) -> bool:
