@@ -37,6 +37,12 @@ SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "a bit whose number is a parameter": ("asked_by_number", {}, {}),
     "booleans side by side": ("packed_bools", {}, {"if (f.avx2)": "if (f.avx)"}),
     "an object on the caller's stack": ("object_on_stack", {}, {"level >= AVX2)": "level >= AVX)"}),
+    "rows of one table": ("table_of_rows", {}, {"|| !(b >> 5 & 1)) return 1": ") return 1"}),
+    "what an initialiser is told by a function that asks another one": (
+        "chosen_at_load",
+        {},
+        {"return b >> 5 & 1": "return b >> 3 & 1"},
+    ),
     "registers, over blocks out of order": (
         "in_registers",
         {},
@@ -57,6 +63,7 @@ MISSED = {
     ("a global structure that a function is pointed to", "O0"),
     ("registers, over blocks out of order", "O0"),
     ("registers, over blocks out of order", "static"),
+    *(("rows of one table", style) for style in STYLES),
 }
 """Where a test for too little is taken for one for enough: see docs/cpu.md."""
 TOLD = [

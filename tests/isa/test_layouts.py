@@ -169,3 +169,48 @@ def test_a_query_is_seen_in_a_large_file() -> None:
     found = analyse(path)
     assert {use.answer for use in found.uses} == {"dispatched"}, [(u.feature, u.answer, u.reason) for u in found.uses]
     assert not found.limits
+
+
+KERNELS_BEHIND_START_CODE = """
+#include <cpuid.h>
+#include <stdio.h>
+__asm__(".text; .p2align 6; never_called: vmovups (%rdi), %ymm0; vzeroupper; ret; .p2align 6;"
+        "kernel: vmovups (%rdi), %ymm0; vaddps %ymm0, %ymm0, %ymm0; vmovups %ymm0, (%rdi);"
+        "vzeroupper; ret; .p2align 6");
+extern void kernel(float *);
+void (*volatile chosen)(float *);
+int main(void) {
+  unsigned a, b = 0, c = 0, d;
+  float x[8] = {1};
+  __get_cpuid(1, &a, &b, &c, &d);
+  if (c >> 28 & 1) { chosen = kernel; chosen(x); }
+  printf("%f\\n", x[0]);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_assembler_labels_behind_start_code_do_not_run_with_it(shape: str) -> None:
+    agrees(compile_c(KERNELS_BEHIND_START_CODE, "-O2", *SHAPES[shape]))
+
+
+TABLES_BETWEEN_FUNCTIONS = """
+__asm__(".text\\n"
+        ".rept 6000\\n .p2align 3\\n .quad 0\\n .quad 0x0e\\n .long 0x18, 0x06\\n"
+        " lea -24(%rbp), %rax\\n cmp %r15, %rax\\n jmp *-16(%r13)\\n .endr\\n"
+        ".p2align 3\\n .quad 0x00380f1800000015\\n"  // read as code: pshufb mm1, [rax-73h]
+        " lea -24(%rbp), %rax\\n cmp %r15, %rax\\n jmp *-16(%r13)\\n");
+int main(void) { MAIN return 0; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("main", "features"),
+    [("", set()), ('__asm__ volatile("pshufb %xmm0, %xmm0; pshufb %xmm1, %xmm1");', {"ssse3"})],
+    ids=["tables alone", "and real code"],
+)
+def test_tables_between_functions_are_not_read_as_code(main: str, features: set[str]) -> None:
+    """As GHC makes them: code without unwind entries, with a table before each function."""
+    found = analyse(compile_c(TABLES_BETWEEN_FUNCTIONS.replace("MAIN", main), "-O2", "-s"))
+    assert {use.feature for use in found.uses} == features
