@@ -55,6 +55,8 @@ _BUDGET_SHARE = 12
 """Code decoded for what is above the baseline: all that may hold it up to 6 MiB, of larger files a twelfth."""
 
 
+_START_SHARE = 4
+"""Of that budget, for what the start of the file leads to."""
 _CHANCE = 128 << 10
 """Bytes of data that show no more than one instruction of an extension when they are read as code."""
 
@@ -94,6 +96,7 @@ class Findings:
         left = self._budget
         if self.sampled:
             left = max(left - int(size[chosen].sum()), left // 2)
+            chosen[self._near_the_start] = True
         chosen[self._askers_at_first_sight] = True
         for holders in self._holders_by_rarity():
             holders = holders[~chosen[holders]]
@@ -108,6 +111,16 @@ class Findings:
         """Functions that seem to hold a query: one of them overlooked would make the file one that never asks."""
         held = self.candidate_function[self.table.holding(*QUERIES)[self.candidates.set]]
         return held[held >= 0]
+
+    @property
+    def _near_the_start(self) -> np.ndarray:
+        """Functions that loading or starting the file leads to, the smallest first, for a part of the budget."""
+        held = numbers(self.candidate_function[self.interesting[self.candidates.set]], len(self.functions))
+        calls = self.graph.calls
+        held = held[reach(calls, self.load_roots, np.ones(len(calls.site), bool))[0][held]]
+        size = (self.functions.end - self.functions.start)[held]
+        order = np.argsort(size, kind="stable")
+        return held[order][np.cumsum(size[order]) <= self._budget // _START_SHARE]
 
     @cached_property
     def population(self) -> np.ndarray:
