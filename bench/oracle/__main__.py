@@ -19,7 +19,7 @@ from bench.oracle.runs import End, end, models
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.engine import analyse_isa
 from imgcheck.documents.facts import Isa
-from tests.isa.programs import predicted
+from tests.isa.programs import applies, predicted
 
 _RANK = ("runs", "unknown", "dies")
 _KINDS = ("right", "of them dead", "miss", "false alarm", "undecided", "own refusal", "no verdict")
@@ -36,8 +36,10 @@ def said(case: Case, features: set[str]) -> tuple[str, str]:
         answer = predicted(found, features) if found else "runs"
         if _RANK.index(answer) > _RANK.index(worst):
             wanted = "required" if answer == "dies" else "unknown"
-            use = next(use for use in found.uses if use.feature not in features and use.answer == wanted)
-            worst, why = answer, f"{path.name}: {use.feature} in {use.function}: {use.reason}"
+            lacking = (use for use in found.uses if use.feature not in features and applies(use, features))
+            use = next((use for use in lacking if use.answer == wanted), None)
+            said_by = f"{use.feature} in {use.function}: {use.reason}" if use else "its own start code refuses the CPU"
+            worst, why = answer, f"{path.name}: {said_by}"
     return worst, why
 
 
