@@ -95,10 +95,9 @@ def image(result: Result) -> str:
     floor = result.seconds(GZIP)
     for row in result.rows:
         stopped = f", stopped after {row.stopped} s" if row.stopped else ""
-        lines.append(
-            f"| {row.name}{stopped} | {row.seconds:.2f} | {row.seconds / floor:.2f} | {row.processor:.2f} | "
-            f"{row.megabytes:.0f} |"
-        )
+        peak = f"{row.megabytes:.0f}" if row.megabytes else "too short"
+        costs = f"{row.seconds:.2f} | {row.seconds / floor:.2f} | {row.processor:.2f} | {peak}"
+        lines.append(f"| {row.name}{stopped} | {costs} |")
     return "\n".join(lines) + "\n"
 
 
