@@ -72,7 +72,7 @@ int main() {
 
 
 def _for(*targets: str) -> tuple[str, ...]:
-    """Options of nvcc for targets as "sm_80" (machine code), "compute_80" (PTX) or "lto_80"."""
+    """Options of nvcc for targets as "sm_80" (machine code) or "compute_80" (PTX)."""
     options: list[str] = []
     for target in targets:
         number = target.partition("_")[2]

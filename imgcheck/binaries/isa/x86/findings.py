@@ -115,8 +115,7 @@ class Findings:
     @property
     def _near_the_start(self) -> np.ndarray:
         """Functions that loading or starting the file leads to, the smallest first, for a part of the budget."""
-        held = numbers(self.candidate_function[self.interesting[self.candidates.set]], len(self.functions))
-        calls = self.graph.calls
+        held, calls = self._interesting_holders, self.graph.calls
         held = held[reach(calls, self.load_roots, np.ones(len(calls.site), bool))[0][held]]
         size = (self.functions.end - self.functions.start)[held]
         order = np.argsort(size, kind="stable")
@@ -144,9 +143,13 @@ class Findings:
     def sampled(self) -> bool:
         """Not every function with a candidate of interest can be decoded."""
         size = self.functions.end - self.functions.start
+        return int(size[self._interesting_holders].sum()) > self._budget
+
+    @cached_property
+    def _interesting_holders(self) -> np.ndarray:
+        """Functions with a candidate of interest."""
         held = self.candidate_function[self.interesting[self.candidates.set]]
-        cost = int(size[numbers(held, len(self.functions))].sum())
-        return cost > self._budget
+        return numbers(held, len(self.functions))
 
     @property
     def _budget(self) -> int:

@@ -228,7 +228,7 @@ class _Judge:
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
         by_export = self._reached("exports", feature) or ()
-        if self.found.recorded and feature in self.found.recorded.everywhere and self._in_ordinary_code(feature):
+        if self._is_recorded(feature):
             return Verdict("required", _RECORDED, *by_export)
         whole = self.found.layout.elf.interpreter or self.density.share <= 0.25 or feature not in _WIDE
         if feature in _LEGACY and "avx" in self.found.features:
@@ -246,16 +246,15 @@ class _Judge:
 
     def _is_baseline(self, feature: str, users: np.ndarray) -> bool:
         """Whether the whole file was compiled for it."""
-        told = self.found.recorded
-        if told and feature not in told.somewhere:
+        if self.found.recorded and feature not in self.found.recorded.somewhere:
             return False
-        if told and feature in told.everywhere and self._in_ordinary_code(feature):
-            return True
-        return self._seems_baseline(feature, users)
+        return self._is_recorded(feature) or self._seems_baseline(feature, users)
 
-    def _in_ordinary_code(self, feature: str) -> bool:
-        """Whether a function uses it that no test, no name and no choice tells from the rest of the code."""
+    def _is_recorded(self, feature: str) -> bool:
+        """Whether all of the file was compiled for it, and code uses it that no test, name or choice tells apart."""
         found = self.found
+        if not found.recorded or feature not in found.recorded.everywhere:
+            return False
         return bool((found.open_users(feature) & found.functions.unwind & ~found.clones & ~found.chosen).any())
 
     def _seems_baseline(self, feature: str, users: np.ndarray) -> bool:
