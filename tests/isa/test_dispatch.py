@@ -36,7 +36,13 @@ SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "an index of a table": ("table_by_lowest_bit", {}, {"sum_avx2, sum_ssse3, sum_c}": "sum_avx2, sum_avx2, sum_c}"}),
     "a bit whose number is a parameter": ("asked_by_number", {}, {}),
     "booleans side by side": ("packed_bools", {}, {"if (f.avx2)": "if (f.avx)"}),
+    "a static object of C++": ("static_object", {}, {}),
     "an object on the caller's stack": ("object_on_stack", {}, {"level >= AVX2)": "level >= AVX)"}),
+    "a switch over a level": (
+        "switch_by_level",
+        {},
+        {"case AVX: return sum_ssse3(p, n / 2) + sum_ssse3(p + n / 2, n / 2);": "case AVX: return sum_avx2(p, n);"},
+    ),
     "rows of one table": ("table_of_rows", {}, {"|| !(b >> 5 & 1)) return 1": ") return 1"}),
     "what an initialiser is told by a function that asks another one": (
         "chosen_at_load",
@@ -63,7 +69,6 @@ MISSED = {
     ("a global structure that a function is pointed to", "O0"),
     ("registers, over blocks out of order", "O0"),
     ("registers, over blocks out of order", "static"),
-    *(("rows of one table", style) for style in STYLES),
 }
 """Where a test for too little is taken for one for enough: see docs/cpu.md."""
 TOLD = [
@@ -78,11 +83,13 @@ TOLD = [
 
 def built(shape: str, style: str, wrong: bool) -> Path:
     name, changes, errors = SHAPES[shape]
-    source = (_HERE / f"{name}.c").read_text().replace('#include "kernels.h"', (_HERE / "kernels.h").read_text())
+    (path,) = _HERE.glob(f"{name}.c*")
+    source = path.read_text().replace('#include "kernels.h"', (_HERE / "kernels.h").read_text())
     for old, new in (changes | errors if wrong else changes).items():
         assert old in source
         source = source.replace(old, new)
-    return compile_c(source, *STYLES[style])
+    tool = {"compiler": "g++", "language": "c++"} if path.suffix == ".cpp" else {}
+    return compile_c(source, *STYLES[style], **tool)
 
 
 def as_it_ends(path: Path) -> None:

@@ -127,7 +127,9 @@ def blurred(condition: Condition) -> Condition:
 
 
 def told_for_sure(condition: Condition) -> Condition:
-    """What it tells of features, whatever the tests mean that are not understood."""
+    """What it tells, or where that was too much to keep what it tells of features."""
+    if not any("?" in term for term in condition):
+        return condition
     return frozenset(_minimal({frozenset(filter(_of_feature, term)) for term in condition}))
 
 

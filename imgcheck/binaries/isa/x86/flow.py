@@ -119,9 +119,13 @@ class _Walk:
             self.state.slots.add(place)
         self.exact = bool(arguments)
         """Whether numbers are worked out that the CPU has no part in: a leaf may be one."""
+        self.block = graph.blocks[0]
+        """The one that is looked at."""
         self.leased: set[tuple[int, int]] = set()
         """Words on the stack that a callee may fill, as their address was taken."""
         self.tests: dict[int, Labels] = {}
+        self.cases: dict[int, dict[int, Condition]] = {}
+        """Address of a jump by a table -> where it leads to, and under what condition."""
         self.alike: dict[tuple, list[int]] = {}
         """What is compared -> the tests of it."""
         self.asks = any(fact.kind == CPUID for fact in graph.code.facts)
@@ -149,7 +153,7 @@ class _Walk:
         for number in graph.order:
             self.state = state = arriving.pop(number, None) or State(0, set(), {})
             state.keep(graph.live[number])
-            block = graph.blocks[number]
+            self.block = block = graph.blocks[number]
             if number in graph.loops:
                 self._enter_loop(graph.loops[number])
             if state.path != ALWAYS and len(graph.before[number]) > 1:
@@ -183,8 +187,13 @@ class _Walk:
         if fact.kind == BRANCH and not self.code.inside(target):
             self._leave(None, self.state.path)
         onward = [one for one in block.successors if place.get(one, 0) > place[number]]  # no loop closed, no padding
+        cases = self.cases.get(ip)
+        if cases:
+            onward = [one for one in onward if blocks[one].first in cases]
         for successor in onward:
             leaving = self.state if successor == onward[-1] else self.state.copy()
+            if cases:
+                leaving.path = both(leaving.path, cases[blocks[successor].first])
             if fact.kind == BRANCH and ip in self.tests and target != block.end:
                 taken = blocks[successor].first == target
                 leaving.path = both(leaving.path, self.tests[ip][0 if taken else 1])
@@ -270,8 +279,15 @@ class _Walk:
             if first and (found[0 if first[1] else 1] == NEVER if found else first[1] and first[0] > _LARGEST):
                 return ALWAYS, ALWAYS
             taken = not_understood(ip)
+            if found and NEVER in found and self._is_range_check():
+                return (taken, ALWAYS) if found[fact.condition & 1] == NEVER else (ALWAYS, taken)
             return taken, opposite(taken)
         return found[::-1] if fact.condition & 1 else found
+
+    def _is_range_check(self) -> bool:
+        """Whether the branch that is looked at stands before a jump by a table: what passes it says nothing more."""
+        onward = (self.graph.blocks[number].numbers for number in self.block.successors)
+        return any(self.code.facts[numbers.stop - 1].kind == INDIRECT_JUMP for numbers in onward)
 
     def _is_lost(self, found: Labels) -> bool:
         """Whether knowledge was lost on the way: one answer goes with any CPU, and the other is not understood."""
@@ -318,15 +334,22 @@ class _Walk:
     def _jump(self, ip: int, fact: Fact) -> None:
         state = self.state
         if fact.kind == INDIRECT_JUMP:
-            if fact.read & state.marked:
-                taken = not_understood(ip)
-                self.tests[ip] = taken, taken
-            self._hand_out(self._called(ip, fact), state.path)
+            self._jump_by_table(ip, fact)
         brings = self._brings(ip, fact)
         self.flow.returns |= brings.returns
         self.flow.outputs |= brings.outputs
         if not self.code.inside(self.code.targets.get(ip, 0)):
             self._leave(brings.value, state.path)
+
+    def _jump_by_table(self, ip: int, fact: Fact) -> None:
+        called = self._called(ip, fact)
+        if isinstance(called, Options) and all(self.code.inside(number) for number, _ in called.numbers):
+            self.cases[ip] = dict(called.numbers)
+            return
+        if fact.read & self.state.marked:
+            taken = not_understood(ip)
+            self.tests[ip] = taken, taken
+        self._hand_out(called, self.state.path)
 
     def _brings(self, ip: int, fact: Fact) -> Callee:
         """What the code at the end of a call or jump brings; notes what it is given."""
@@ -397,8 +420,7 @@ class _Walk:
         for where, value in brings.assigned.items():
             self._keep(where, value, _WORD)
             self.written.append((ip, where, _WORD))
-            if tells(value):
-                self.flow.stores.add(where & ~3)
+        self.flow.stores |= brings.stores
 
     def _compute(self, ip: int, fact: Fact) -> None:
         state = self.state
@@ -511,9 +533,11 @@ class _Walk:
         if where is None and (place := self._in_object(memory)):
             return self._read_place(place, memory)
         if where is None:
-            pointer = self._looked_up(self._addresses(ip + fact.size, memory)) if memory.size == _POINTER else None
-            return pointer or self.context.member(memory.displacement)[1]
+            looked_up = self._looked_up(self._addresses(ip + fact.size, memory), memory.size)
+            return looked_up or self.context.member(memory.displacement)[1]
         known = self._variable_at(where, memory.size)
+        if known is None and memory.size == _POINTER and self.context.pointee(where):
+            return self.context.fixed(where, _POINTER)
         if memory.size == _POINTER and isinstance(known, Word):
             known = whole(low(known, _WHOLE), self._variable_at(where + _WORD, _WORD))
         if known is None and where & 3:  # a test of one byte of a word
@@ -547,12 +571,13 @@ class _Walk:
         index = shifted(index, memory.scale.bit_length() - 1, 64)
         return added(combined(int.__add__, base, index, 64), memory.displacement, 64)
 
-    def _looked_up(self, addresses: Options | None) -> Value:
-        """The pointers that lie at addresses."""
+    def _looked_up(self, addresses: Options | None, size: int) -> Value:
+        """The pointers or numbers that lie at addresses."""
         found = []
+        lying = self.context.initial if size == _POINTER else self.context.fixed
         for address, condition in addresses.numbers if addresses else ():
-            pointer = self.context.pointee(address)
-            at = constant(pointer) if pointer else self.context.initial(address, _POINTER)
+            pointer = self.context.pointee(address) if size == _POINTER else 0
+            at = constant(pointer) if pointer else lying(address, size)
             if not isinstance(at, Options):
                 return None
             found.append((*at.numbers[0][:1], condition))
@@ -762,7 +787,7 @@ def _tell(walk: _Walk) -> None:
 
 
 def _arrivals(walk: _Walk) -> list[Guarded]:
-    """Code to which several ways lead, where what the tests on each of them have in common is understood."""
+    """Code to which several ways lead, each over a test: what these have in common, or that there is one on each."""
     arrived = ((walk.graph.blocks[number], told_for_sure(path)) for number, path in sorted(walk.paths.items()))
     return [(block.first, block.end, path) for block, path in arrived if path != ALWAYS]
 

@@ -1,8 +1,9 @@
 """Who calls whom, read from raw bytes: near calls and jumps whose target is a known function, PLT stubs, pointers.
 
 `E8`, `E9` and `0F 8x` with a 32-bit displacement to the first byte of a function are calls or tail calls; a false hit
-needs 32 matching bits in data or in an operand. `mod=00 rm=101` operands are relative to the next instruction in
-64-bit code; taken without an immediate they name the address that `lea` takes or `mov` reads.
+needs 32 matching bits in data or in an operand. So is `EB` with an 8-bit one, once it is decoded. `mod=00 rm=101`
+operands are relative to the next instruction in 64-bit code; taken without an immediate they name the address that
+`lea` takes or `mov` reads.
 """
 
 from collections.abc import Iterator
@@ -14,12 +15,12 @@ import numpy as np
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.reach import Edges
-from imgcheck.binaries.isa.x86.decode import bytes_at, instructions
+from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, instructions
 from imgcheck.binaries.isa.x86.facts import THREAD
 from imgcheck.binaries.isa.x86.screen import CHUNK, find_bytes
 
 LEA = 0x8D
-_CALL, _JUMP, _INT3 = 0xE8, 0xE9, 0xCC
+_CALL, _JUMP, _SHORT_JUMP, _INT3 = 0xE8, 0xE9, 0xEB, 0xCC
 _START_BYTES = 64
 """The C library's start code is no longer than this up to its call."""
 _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
@@ -170,8 +171,9 @@ class Graph:
             self.__dict__.pop(done, None)
         index = self.starting_at(target)
         own = self.starting_at(plt_target)
-        site = np.concatenate([site[index >= 0], plt_site[own >= 0]])
-        index = np.concatenate([index[index >= 0], own[own >= 0]])
+        short_site, short_index = self._short_jumps
+        site = np.concatenate([site[index >= 0], plt_site[own >= 0], short_site])
+        index = np.concatenate([index[index >= 0], own[own >= 0], short_index])
         order = np.argsort(site, kind="stable")
         site, index = site[order], index[order]
         source = self.functions.holding(site)
@@ -179,6 +181,28 @@ class Graph:
         # Half as wide as they come: all that is reached is found over these columns.
         source, index = source[kept].astype(np.int32), index[kept].astype(np.int32)
         return Edges(source, index, site[kept], len(self.functions))
+
+    @property
+    def _short_jumps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sites of `EB` with an 8-bit displacement that leads to the start of another function, and its index.
+
+        So few bits often match by chance, so that the functions they stand in are decoded.
+        """
+        sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for _, address, data in self._pieces():
+            at = find_bytes(data[:-_OPERAND], 0xFF, _SHORT_JUMP)
+            sites.append(at + address)
+            targets.append(at + (2 + address) + data[at + 1].view(np.int8))
+        site = np.concatenate(sites)
+        index = self.starting_at(np.concatenate(targets))
+        site, index = site[index >= 0], index[index >= 0]
+        source = self.functions.holding(site)
+        kept = (source >= 0) & (source != index)
+        site, index, source = site[kept], index[kept], source[kept]
+        holder, last = np.flatnonzero(np.diff(source, prepend=-1)), np.flatnonzero(np.diff(source, append=-1))
+        begin = boundaries(self.layout, self.functions.start[source[holder]], site[last] + 1, self.bits)
+        real = np.isin(site, begin)
+        return site[real], index[real]
 
     def imported(self, symbols: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Function index, dynamic symbol index and site of calls to those of `symbols`, of other files."""

@@ -12,7 +12,7 @@ from weakref import proxy
 
 import numpy as np
 
-from imgcheck.binaries.elf import PT_LOAD, PT_TLS, Elf, Segment
+from imgcheck.binaries.elf import PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
 from imgcheck.binaries.isa.layout import numbers
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded, understood_wholly
@@ -39,6 +39,7 @@ from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters, ta
 from imgcheck.binaries.isa.x86.values import Value, constant, joined, shifted, tells, word
 
 PF_W = 2
+_POINTER = 8
 _ROUNDS = 8
 _FUNCTION_BYTES = 1 << 16
 _TOTAL_BYTES = 300_000
@@ -171,6 +172,9 @@ class Spread:
             for s in found.layout.elf.segments
             if s.type == PT_LOAD and s.flags & PF_W and s.vaddr + s.memsz < 1 << 62
         ]
+        relro = (s for s in found.layout.elf.segments if s.type == PT_GNU_RELRO)
+        self._settled = next((range(s.vaddr, s.vaddr + s.memsz) for s in relro), range(0))
+        """Where the loader alone stores."""
         self._thread = _thread_block(found.layout.elf)
         if self._thread:
             self._data.append((self._thread[0], THREAD))
@@ -419,7 +423,7 @@ class Spread:
         def asked(after: int, given: Arguments) -> Callee | None:
             return self._ask(sites[after], given, depth + 1) if after in sites else None
 
-        context = Context(callee, self._holds, self._pointee, self._value, self._initial, asked, member)
+        context = Context(callee, self._holds, self._pointee, self._value, self._initial, self._fixed, asked, member)
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
         tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
         graph = self._chart(index)
@@ -446,6 +450,7 @@ class Spread:
                 flow.second,
                 flow.filled,
                 flow.assigned,
+                flow.stores,
             )
         found = self._asked[key]
         return None if found.obeys else found
@@ -474,6 +479,13 @@ class Spread:
         if key not in self._initials:
             self._initials[key] = self._loaded(address, size)
         return self._initials[key]
+
+    def _fixed(self, address: int, size: int) -> Value:
+        writable = any(first <= address < end for first, end in self._data)
+        if writable and address not in self._settled:
+            return None
+        pointer = self._pointee(address) if size == _POINTER else 0
+        return constant(pointer) if pointer else self._initial(address, size)
 
     def _loaded(self, address: int, size: int) -> Value:
         if self._thread and self._thread[0] <= address < THREAD:

@@ -31,6 +31,8 @@ class Callee:
     """What it has left on the caller's stack."""
     assigned: dict[int, Value] = field(default_factory=dict)
     """What this call leaves in variables whose addresses it got."""
+    stores: set[int] = field(default_factory=set)
+    """Those of them that it leaves knowledge in, understood or not."""
 
 
 NOTHING = Callee()
@@ -57,6 +59,8 @@ class Context:
     """What is known of the variable at a global address."""
     initial: Callable[[int, int], Value]
     """(global address, bytes) -> what lies there when the file is loaded."""
+    fixed: Callable[[int, int], Value]
+    """The same of what nothing can be stored to."""
     asked: Callable[[int, Arguments], Callee | None]
     """(call site's next address, arguments) -> what this very call brings, where that depends on what callers say
     or point to; None where it cannot be told."""

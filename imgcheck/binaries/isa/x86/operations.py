@@ -1,6 +1,6 @@
 """What single x86 instructions make of values: results and flags (Intel SDM volume 2)."""
 
-from operator import and_, or_, xor
+from operator import add, and_, or_, xor
 
 import iced_x86 as iced
 
@@ -17,6 +17,7 @@ from imgcheck.binaries.isa.x86.values import (
     chosen,
     combined,
     constant,
+    extended,
     inverted,
     lowest,
     outcome,
@@ -25,7 +26,8 @@ from imgcheck.binaries.isa.x86.values import (
 )
 
 _M = iced.Mnemonic
-_COPIES = {_M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.CDQE} | VECTOR_COPIES
+_SIGNED = {_M.MOVSX, _M.MOVSXD, _M.CDQE}
+_COPIES = {_M.MOV, _M.MOVZX} | _SIGNED | VECTOR_COPIES
 _BITWISE = {_M.AND: and_, _M.OR: or_, _M.XOR: xor}
 _LOGICAL = {*_BITWISE, _M.ANDN}
 _SHIFTS = {_M.SHL, _M.SHR, _M.SAR}
@@ -45,6 +47,8 @@ def result(operation: Operation, first: Value, second: Value, third: Value) -> V
     """The value of the first operand afterwards; its values, and those of the others, before."""
     name, bits, number = operation.mnemonic, operation.bits, operation.number
     if name in _COPIES:
+        if name in _SIGNED and isinstance(second, Options):
+            return extended(second, operation.source_bits, bits)
         return combined(and_, second, constant((1 << operation.source_bits) - 1), 64) if name == _M.MOVZX else second
     if name in _BITWISE:
         if same(operation):
@@ -61,6 +65,8 @@ def result(operation: Operation, first: Value, second: Value, third: Value) -> V
         return combined(_SETS_BIT[name], first, constant(1 << number % bits), bits)
     if name in (_M.ADD, _M.SUB) and isinstance(second, Options) and second.constant is not None:
         return added(first, second.constant if name == _M.ADD else -second.constant, bits)
+    if name == _M.ADD and isinstance(first, Options) and isinstance(second, Options):
+        return combined(add, first, second, bits)
     if name in _COUNTS:
         return lowest(second)
     if name in _STEPS:

@@ -254,6 +254,12 @@ def added(value: Value, number: int, bits: int) -> Value:
     return None
 
 
+def extended(value: Options, source: int, bits: int) -> Options | None:
+    """The numbers of `source` bits with a sign, as numbers of `bits` bits."""
+    sign, mask = 1 << source - 1, (1 << bits) - 1
+    return _options([(((n & 2 * sign - 1) ^ sign) - sign & mask, c) for n, c in value.numbers])
+
+
 def low(value: Value, bits: int) -> Value:
     """The lowest bits of a value."""
     mask = (1 << bits) - 1
