@@ -2,17 +2,20 @@
 
 Every word is an instruction, so a match by mask and value needs no decoding; what remains is to tell code from
 literal pools, and to judge whether the CPU was asked. Calls are BL and B; addresses of data are built by ADRP and a
-12-bit offset (AArch64). Encodings: Arm A-profile A64 instruction set; Power ISA 3.1.
+12-bit offset (AArch64), or lie at a distance from the table of contents that r2 points to (ppc64le). Encodings: Arm
+A-profile A64 instruction set; Power ISA 3.1; Power Architecture 64-bit ELF V2 ABI, sections 2.3.4.1 and 3.4.
 """
 
 import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
 
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.layout import Layout, distinct, numbers
-from imgcheck.binaries.isa.names import is_clone, queries
+from imgcheck.binaries.isa.names import clones, queries
 from imgcheck.binaries.isa.queries import foreign
 from imgcheck.binaries.isa.reach import Edges, path_to, reach
 from imgcheck.documents.facts import Isa, IsaUse
@@ -21,6 +24,55 @@ from imgcheck.knowledge.store import rules_directory
 _SMALL = 64
 """Bytes of a function that only chooses between two forms of one operation (outlined atomics)."""
 _IRELATIVE = {"aarch64": 1032, "ppc64le": 248}
+_OPCODE = {"aarch64": 0x1F000000, "ppc64le": 0xFC000000}
+"""Bits that say which kind of instruction a word is; most patterns have all of them."""
+_TOC, _BASE = 2, 12
+"""ppc64le: the registers of the table of contents, and of a function's own address at its global entry."""
+_ADDI, _ADDIS, _LD, _STD = 14, 15, 58, 62
+_LOADS, _STORES = (32, 33, 34, 40, 42, _LD), (36, 37, 38, 44, _STD)
+"""Primary opcodes of loads and stores with a base and a distance."""
+_STEPS = 5
+"""Words looked at behind one that makes an address."""
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """How a machine's words tell what they do."""
+
+    stores: Callable[[np.ndarray], np.ndarray]
+    makes: Callable[[np.ndarray], np.ndarray]
+    """An address, in the register at bit `made`."""
+    made: int
+    base: int
+    """Where a load or store has the register of its address."""
+    links: int
+    """The bit of a branch that makes it a call."""
+
+
+def _primary(*opcodes: int) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda words: np.isin(words >> np.uint32(26), opcodes)
+
+
+_SHAPES = {
+    "aarch64": _Shape(
+        stores=lambda words: (words & np.uint32(0x3B400000)) == 0x39000000,
+        makes=lambda words: (words & np.uint32(0x7FC00000)) == 0x11000000,
+        made=0,
+        base=5,
+        links=0x80000000,
+    ),
+    "ppc64le": _Shape(
+        stores=_primary(*_STORES),
+        makes=_primary(_ADDI),
+        made=21,
+        base=16,
+        links=1,
+    ),
+}
+_MTCTR, _BCTR = 0x7D8903A6, 0x4E800420
+"""`mtctr r12` and `bctr`, at the end of what linkers write to reach another file's function."""
+_NEAR_STUB = 8
+"""Bytes from the start of such a stub to the load of its slot, at most."""
 
 
 @cache
@@ -41,11 +93,11 @@ class _Words:
     def __init__(self, layout: Layout) -> None:
         self.layout, self.machine = layout, layout.elf.machine
         self.rules = _patterns(self.machine)
+        self._of_opcode: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.words = [(a.address, a.data[: len(a.data) & ~3].view("<u4")) for a in layout.areas if a.address % 4 == 0]
         sites, targets = self._branches
         # Only BL links; B also goes to labels within a function.
-        links = 0x80000000 if self.machine == "aarch64" else 1
-        layout.called = targets[(self._word_at(sites) & np.uint32(links)) != 0]
+        layout.called = targets[(self._word_at(sites) & np.uint32(_SHAPES[self.machine].links)) != 0]
         self.functions = layout.functions
 
     # Scans
@@ -54,6 +106,17 @@ class _Words:
         """Addresses of the words that are `value` under `mask`."""
         found = [np.flatnonzero((words & np.uint32(mask)) == np.uint32(value)) * 4 + base for base, words in self.words]
         return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def _fitting(self, mask: int, value: int) -> np.ndarray:
+        """The same for one of many patterns: words of one main opcode are looked for once."""
+        opcode = _OPCODE[self.machine]
+        if mask & opcode != opcode:
+            return self._matching(mask, value)
+        if value & opcode not in self._of_opcode:
+            at = self._matching(opcode, value & opcode)
+            self._of_opcode[value & opcode] = at, self._word_at(at)
+        at, words = self._of_opcode[value & opcode]
+        return at[(words & np.uint32(mask)) == np.uint32(value)]
 
     def _word_at(self, addresses: np.ndarray) -> np.ndarray:
         values = np.zeros(len(addresses), np.uint32)
@@ -75,9 +138,12 @@ class _Words:
 
     @cached_property
     def _addresses(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sites and targets of ADRP with the 12-bit offset of the next few words that use its register."""
-        if self.machine != "aarch64":
-            return np.empty(0, np.int64), np.empty(0, np.int64)
+        """Sites and targets of instructions that take or use the address of data."""
+        return self._by_page if self.machine == "aarch64" else self._by_table
+
+    @property
+    def _by_page(self) -> tuple[np.ndarray, np.ndarray]:
+        """ADRP with the 12-bit offset of the next few words that use its register."""
         sites = self._matching(0x9F000000, 0x90000000)
         word = self._word_at(sites).astype(np.int64)
         high = ((word >> 5) & 0x7FFFF) << 2 | (word >> 29) & 3
@@ -94,6 +160,43 @@ class _Words:
             found_sites.append(sites[hit] + 4 * step)
             found_targets.append((page + ((user >> 10 & 0xFFF) << scale))[hit])
         return np.concatenate(found_sites), np.concatenate(found_targets)
+
+    @property
+    def _by_table(self) -> tuple[np.ndarray, np.ndarray]:
+        """Distances from the table of contents: in one word from r2, or with ADDIS and the next few words."""
+        table = self._table
+        if table is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        near = np.concatenate([self._fitting(0xFC1F0000, op << 26 | _TOC << 16) for op in (_ADDI, *_LOADS, *_STORES)])
+        found_sites, found_targets = [near], [table + self._distance(near)]
+        sites = self._fitting(0xFC1F0000, _ADDIS << 26 | _TOC << 16)
+        word = self._word_at(sites).astype(np.int64)
+        base, high = word >> 21 & 31, table + (_signed(word) << 16)
+        for step in range(1, 7):
+            at = sites + 4 * step
+            user = self._word_at(at).astype(np.int64)
+            hit = (user >> 16 & 31 == base) & np.isin(user >> 26, (_ADDI, *_LOADS, *_STORES))
+            found_sites.append(at[hit])
+            found_targets.append(high[hit] + self._distance(at[hit]))
+        return np.concatenate(found_sites), np.concatenate(found_targets)
+
+    def _distance(self, addresses: np.ndarray) -> np.ndarray:
+        """The distance in each word; the lowest two bits of LD and STD say more of the instruction."""
+        word = self._word_at(addresses).astype(np.int64)
+        return _signed(np.where(np.isin(word >> 26, (_LD, _STD)), word & ~3, word))
+
+    @cached_property
+    def _table(self) -> int | None:
+        """Where r2 points: functions work it out at their global entry, from r12 or as a constant."""
+        for register, added in ((_BASE, 1), (0, 0)):
+            sites = self._fitting(0xFFFF0000, _ADDIS << 26 | _TOC << 21 | register << 16)
+            behind = self._word_at(sites + 4)
+            sites = sites[behind >> np.uint32(16) == _ADDI << 10 | _TOC << 5 | _TOC]
+            high = _signed(self._word_at(sites).astype(np.int64)) << 16
+            tables, counts = np.unique(added * sites + high + self._distance(sites + 4), return_counts=True)
+            if len(tables):
+                return int(tables[np.argmax(counts)])
+        return None
 
     # Functions and calls
 
@@ -140,9 +243,10 @@ class _Words:
         slots = np.concatenate([np.empty(0, np.int64), *self.query_names.values()])
         sites, targets = self._addresses
         users = sites[np.isin(targets, slots)]
-        stubs = self.functions.holding(users)
-        self._mark(marks, users)
-        marks[self.calls.source[np.isin(self.calls.target, stubs[stubs >= 0])]] = True
+        if self.machine == "aarch64":  # elsewhere stubs stand together in what looks like one function
+            stubs = self.functions.holding(users)
+            self._mark(marks, users)
+            marks[self.calls.source[np.isin(self.calls.target, stubs[stubs >= 0])]] = True
         self._mark_plt_callers(marks, users)
         self._mark_readers(marks)
         marks |= self._choosers
@@ -153,20 +257,35 @@ class _Words:
         marks[held[held >= 0]] = True
 
     def _mark_plt_callers(self, marks: np.ndarray, users: np.ndarray) -> None:
-        """Callers of PLT entries, which are no functions of their own: 16 bytes from ADRP to BR."""
+        """Callers of PLT entries, which are no functions of their own: 16 bytes from ADRP to BR on AArch64."""
         sites, targets = self._branches
+        if self.machine == "ppc64le":
+            slots = np.sort(users)
+            first = np.append(slots, np.iinfo(np.int64).max)[np.searchsorted(slots, targets)]
+            self._mark(marks, sites[first - targets <= _NEAR_STUB])
+            return
         near = np.isin(targets & ~15, (users - 4) & ~15) & ~np.isin(targets, self.functions.start)
         self._mark(marks, sites[near])
 
     def _mark_readers(self, marks: np.ndarray) -> None:
-        """Functions that refer to a variable that an asking function refers to for writing."""
+        """Functions that refer to a variable that an asking function writes to."""
         sites, targets = self._addresses
-        word = self._word_at(sites)
-        stores = (word & np.uint32(0x3B400000)) == 0x39000000
         held = self.functions.holding(sites)
-        written = targets[stores & (held >= 0) & marks[held]]
+        written = targets[(held >= 0) & marks[held] & self._is_stored_to(sites)]
         reads = np.isin(targets, written) & (held >= 0)
         marks[held[reads]] = True
+
+    def _is_stored_to(self, sites: np.ndarray) -> np.ndarray:
+        """Whether each of these instructions stores to its address, or makes one that the next few words store to."""
+        shape = _SHAPES[self.machine]
+        word = self._word_at(sites)
+        found = shape.stores(word)
+        made = word >> np.uint32(shape.made) & np.uint32(31)
+        for step in range(1, _STEPS):
+            behind = self._word_at(sites + 4 * step)
+            base = behind >> np.uint32(shape.base) & np.uint32(31)
+            found |= shape.makes(word) & shape.stores(behind) & (base == made)
+        return found
 
     @cached_property
     def _choosers(self) -> np.ndarray:
@@ -194,8 +313,9 @@ class _Words:
         """Feature -> sorted addresses of its instructions, literal pools left out as far as they show."""
         hits: dict[str, list[np.ndarray]] = {}
         for pattern in self.rules["patterns"]:
-            at = self._matching(pattern["mask"], pattern["value"])
-            for mask, value in pattern.get("except", ()):
+            at = self._fitting(pattern["mask"], pattern["value"])
+            others = [*pattern.get("except", ()), *((data["mask"], data["value"]) for data in self.rules["data"])]
+            for mask, value in others:
                 at = at[(self._word_at(at) & np.uint32(mask)) != np.uint32(value)]
             hits.setdefault(pattern["feature"], []).append(at)
         joined = {feature: distinct(np.concatenate(parts)) for feature, parts in hits.items()}
@@ -208,6 +328,8 @@ class _Words:
         inside = held >= 0
         if self.functions.unwind.any():
             inside &= self.functions.unwind[held] | np.isin(self.functions.start[held], self.layout.code_symbols.value)
+        if self.machine == "ppc64le":  # who calls a stub decides whether its instructions run
+            inside &= (self._word_at(at + 8) != _MTCTR) | (self._word_at(at + 12) != _BCTR)
         at, held = at[inside], held[inside]
         if feature not in self.rules["dense"] or not len(at):
             return at
@@ -230,8 +352,8 @@ class _Words:
 
     @cached_property
     def _open_calls(self) -> np.ndarray:
-        """Which calls are made without a test."""
-        return (~self.askers | self._starters)[self.calls.source]
+        """Which calls are made without a test: what versions by name call belongs to them."""
+        return ((~self.askers | self._starters) & ~self._clones)[self.calls.source]
 
     @cached_property
     def _starters(self) -> np.ndarray:
@@ -250,6 +372,8 @@ class _Words:
         entry = self.layout.elf.entry
         sites, targets = self._addresses
         near = targets[(sites >= entry) & (sites < entry + 64)]
+        # On ppc64le it is the second pointer of a structure (glibc, sysdeps/powerpc/powerpc64/start.S).
+        near = np.append(near, near + 8) if self.machine == "ppc64le" else near
         pointed = self.layout.pointed(near)
         return np.concatenate([near, pointed[pointed > 0]])
 
@@ -282,7 +406,7 @@ class _Words:
         )  # fmt: skip
 
     def _answer(self, users: np.ndarray) -> tuple[str, str, int, tuple[str, ...]]:
-        plain = users & ~self.askers & ~self._clones(users)
+        plain = users & ~self.askers & ~self._clones
         for (seen, parent), reason in (
             (self._load, "Reached at load or start without a test of the CPU on the way."),
             (self._exported, "Exported functions reach it without a test of the CPU."),
@@ -297,10 +421,16 @@ class _Words:
             return "required", "Nothing in the file asks the CPU what it has before it uses this.", shown, ()
         return "dispatched", f"Reached only behind a test of the CPU ({', '.join(self.asks_cpu[:3])}).", -1, ()
 
-    def _clones(self, users: np.ndarray) -> np.ndarray:
-        marks = np.zeros(len(users), bool)
-        for i in np.flatnonzero(users).tolist():
-            marks[i] = is_clone(self.layout.name(int(self.functions.start[i])), self.machine)
+    @cached_property
+    def _clones(self) -> np.ndarray:
+        """Functions that use something, or call what does, and whose name says that they are one version of several."""
+        marks = np.zeros(len(self.functions), bool)
+        wanted = self.used.copy()
+        wanted[self.calls.source[self.used[self.calls.target]]] = True
+        symbols = self.layout.code_symbols
+        index = self._index(symbols.value)
+        looked_at = np.flatnonzero((index >= 0) & wanted[index])
+        marks[index[looked_at[clones(self.layout.names(symbols, looked_at), self.machine)]]] = True
         return marks
 
     def _text(self, address: int) -> str:
@@ -314,3 +444,8 @@ class _Words:
         code = self.layout.bytes_at(address, address + 8)
         shown = next(capstone.Cs(arch, mode).disasm_lite(code, address, 1), None)
         return f"{shown[2]} {shown[3]}".strip() if shown else ""
+
+
+def _signed(words: np.ndarray) -> np.ndarray:
+    """The lowest 16 bits of each word, as numbers with a sign."""
+    return ((words & 0xFFFF) ^ 0x8000) - 0x8000
