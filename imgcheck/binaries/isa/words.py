@@ -69,8 +69,8 @@ _SHAPES = {
         links=1,
     ),
 }
-_MTCTR, _BCTR = 0x7D8903A6, 0x4E800420
-"""`mtctr r12` and `bctr`, at the end of what linkers write to reach another file's function."""
+_MTCTR, _BRANCH = 0x7D8903A6, 0x48000000
+"""`mtctr r12` before a `bctr`, and `b`: how stubs end that linkers write to reach a function with its address in r12."""
 _NEAR_STUB = 8
 """Bytes from the start of such a stub to the load of its slot, at most."""
 
@@ -329,12 +329,18 @@ class _Words:
         if self.functions.unwind.any():
             inside &= self.functions.unwind[held] | np.isin(self.functions.start[held], self.layout.code_symbols.value)
         if self.machine == "ppc64le":  # who calls a stub decides whether its instructions run
-            inside &= (self._word_at(at + 8) != _MTCTR) | (self._word_at(at + 12) != _BCTR)
+            inside &= ~self._is_stub(at)
         at, held = at[inside], held[inside]
         if feature not in self.rules["dense"] or not len(at):
             return at
         counts = np.bincount(held, minlength=len(self.functions))
         return at[counts[held] >= 2]
+
+    def _is_stub(self, at: np.ndarray) -> np.ndarray:
+        """Whether a prefixed instruction loads the address that the next words, a linker's stub, jump to."""
+        loads = self._word_at(at + 4) >> np.uint32(21) & np.uint32(31) == _BASE
+        behind = self._word_at(at + 8)
+        return loads & ((behind == _MTCTR) | (behind & np.uint32(0xFC000003) == _BRANCH))
 
     def users(self, feature: str) -> np.ndarray:
         marks = np.zeros(len(self.functions), bool)
