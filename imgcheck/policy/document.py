@@ -3,6 +3,7 @@
 import datetime
 import difflib
 import re
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -87,9 +88,25 @@ class Policy(_Part, frozen=True):
 
 
 def find_policy(directory: Path) -> Path | None:
-    """The nearest imgcheck.toml in `directory` or above it."""
+    """The nearest imgcheck.toml in `directory` or above it.
+
+    Raises PolicyError where it cannot be reached or is no file: who passed it by would let every image through.
+    """
     absolute = directory.absolute()
-    return next((found for each in (absolute, *absolute.parents) if (found := each / FILE).is_file()), None)
+    return next((found for each in (absolute, *absolute.parents) if _is_there(found := each / FILE)), None)
+
+
+def _is_there(path: Path) -> bool:
+    way_out = "mend or remove it; --no-policy checks without one"
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and not path.is_symlink():
+            return False
+        raise PolicyError(f"{path}: cannot be reached: {error.strerror}", way_out) from None
+    if not stat.S_ISREG(mode):  # reading a FIFO would wait for its writer
+        raise PolicyError(f"{path}: not a regular file", way_out)
+    return True
 
 
 def read_policy(path: Path, knowledge: Knowledge) -> Policy:
@@ -99,8 +116,10 @@ def read_policy(path: Path, knowledge: Knowledge) -> Policy:
     """
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
+    except FileNotFoundError as error:  # so --policy named it
         raise PolicyError(f"{path}: {error.strerror}", f"name an existing {FILE}, or leave --policy away") from None
+    except OSError as error:
+        raise PolicyError(f"{path}: {error.strerror}", "it must be a file that you may read") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PolicyError(f"{path}: not valid TOML: {error}", "docs/policy.md shows the form") from None
     try:

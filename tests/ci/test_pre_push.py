@@ -126,3 +126,18 @@ def test_without_an_image_the_hook_says_how_to_name_it_and_git_can_go_on(project
     assert project.pushed == []
     assert project.push("--no-verify").returncode == 0
     assert project.pushed == ["first"]
+
+
+def test_without_a_policy_nothing_is_pushed_and_the_hook_says_how_to_make_one(project):
+    project.git("config", "imgcheck.image", "oci:build:latest")
+    project.build("broadwell")
+    policy = project.directory / "imgcheck.toml"
+    policy.rename(project.directory / "other.toml")
+    stopped = project.push()
+    assert stopped.returncode != 0
+    assert f"there is no file imgcheck.toml in {project.directory}" in stopped.stderr
+    assert "docs/policy.md" in stopped.stderr
+    assert project.pushed == []
+    project.git("config", "imgcheck.policy", "other.toml")
+    assert project.push().returncode == 0
+    assert project.pushed == ["first"]

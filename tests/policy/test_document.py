@@ -1,6 +1,7 @@
 """imgcheck.toml: what it says is taken at its word, and what it says wrongly is named with file, key and way out."""
 
 import datetime
+import os
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,32 @@ def test_the_nearest_policy_upwards_is_found(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: path.symlink_to("nowhere"), "cannot be reached: No such file"),
+        (lambda path: path.symlink_to(path), "cannot be reached: Too many levels"),
+        (lambda path: path.mkdir(), "not a regular file"),
+        (lambda path: os.mkfifo(path), "not a regular file"),
+    ],
+    ids=["broken link", "looping link", "directory", "fifo"],
+)
+def test_a_policy_that_is_no_file_is_not_passed_by(tmp_path, make, words):
+    make(tmp_path / FILE)
+    below = tmp_path / "a"
+    below.mkdir()
+    with pytest.raises(PolicyError, match=words) as error:
+        find_policy(below)
+    assert error.value.message.startswith(f"{tmp_path / FILE}: ")
+    assert "--no-policy" in error.value.hint
+
+
+def test_a_link_to_a_policy_is_followed(tmp_path):
+    (tmp_path / "shared.toml").write_text("")
+    (tmp_path / FILE).symlink_to("shared.toml")
+    assert find_policy(tmp_path) == tmp_path / FILE
+
+
+@pytest.mark.parametrize(
     ("text", "words", "way_out"),
     [
         ("fail_on = 'sometimes'", "fail_on: Invalid enum value 'sometimes'", "docs/policy.md"),
@@ -67,8 +94,15 @@ def test_what_is_wrong_is_named_with_file_key_and_way_out(text, words, way_out, 
 
 
 def test_a_policy_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(PolicyError, match="No such file"):
+    with pytest.raises(PolicyError, match="No such file") as error:
         read_policy(tmp_path / "no.toml", KNOWLEDGE)
+    assert "leave --policy away" in error.value.hint
+
+
+def test_the_way_out_of_an_unreadable_policy_names_no_option_that_was_not_given(tmp_path):
+    with pytest.raises(PolicyError, match="Is a directory") as error:
+        read_policy(tmp_path, KNOWLEDGE)
+    assert error.value.hint == "it must be a file that you may read"
 
 
 @pytest.mark.parametrize(
