@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -18,6 +19,18 @@ def write(path: Path, data: bytes) -> None:
             _replace(path, data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def write_all(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Replace these files in `directory`: all of them, or none where the disk is full or one cannot be written.
+
+    Raises OSError.
+    """
+    with tempfile.TemporaryDirectory(prefix=".imgcheck.", dir=directory) as staged:
+        for name, data in files.items():
+            write(Path(staged, name), data)
+        for name in files:
+            Path(staged, name).replace(directory / name)
 
 
 def _replace(path: Path, data: bytes) -> None:

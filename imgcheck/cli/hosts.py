@@ -1,14 +1,15 @@
 """`imgcheck hosts`: the profiles of a cluster's nodes, grouped into kinds."""
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from imgcheck.cli import OK, options
-from imgcheck.cli.files import write
+from imgcheck.cli.files import write, write_all
 from imgcheck.documents import HostProfile, decode, encode
-from imgcheck.documents.codec import kind_of, read_whole
-from imgcheck.errors import DocumentError
+from imgcheck.documents.codec import kind_of, read_document, read_whole
+from imgcheck.errors import DocumentError, UsageError
 from imgcheck.report.text import safe
 
 _EXAMPLES = """
@@ -29,6 +30,8 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--write", metavar="DIR", type=Path, help="write kind1.json, ... there, each with its number")
     parsed = parser.parse_args(arguments)
     outputs = options.outputs(parsed.output, tuple(FORMATS))
+    if parsed.write and parsed.write.resolve() == parsed.directory.resolve():
+        raise UsageError(f"--write {parsed.write}: the directory that is read", "name another: kinds are no nodes")
     hosts = _read(parsed.directory)
     found = kinds(hosts)
     for output in outputs:
@@ -38,9 +41,7 @@ def run(arguments: Sequence[str]) -> int:
         else:
             write(output.file, text.encode())
     if parsed.write:
-        parsed.write.mkdir(parents=True, exist_ok=True)
-        for number, kind in enumerate(found, 1):
-            write(parsed.write / f"kind{number}.json", encode(kind))
+        _write(parsed.write, found)
     return OK
 
 
@@ -48,6 +49,9 @@ def _read(directory: Path) -> list[HostProfile]:
     hosts = []
     for path in sorted(directory.iterdir()):
         if path.suffix != ".json":
+            continue
+        if not path.is_file():  # reading a FIFO would wait for its writer
+            print(f"imgcheck: note: {safe(str(path))} is no regular file and is left out", file=sys.stderr)
             continue
         data = read_whole(path)
         if kind_of(data) not in ("", "host"):
@@ -57,3 +61,24 @@ def _read(directory: Path) -> list[HostProfile]:
     if not hosts:
         raise DocumentError(f"{directory}: no host profile there", "make them with: imgcheck probe -o DIR/%h.json")
     return hosts
+
+
+def _write(directory: Path, found: Sequence[HostProfile]) -> None:
+    """Make `directory` hold these kinds alone: a policy with kinds/*.json would still ask for those of an earlier run.
+
+    What cannot be read or written there is met before anything is changed.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    earlier = [path for path in sorted(directory.iterdir()) if _is_kind_beyond(len(found), path)]
+    write_all(directory, {f"kind{number}.json": encode(kind) for number, kind in enumerate(found, 1)})
+    for path in earlier:
+        path.unlink()
+        print(f"imgcheck: note: {safe(str(path))} is of an earlier run and was removed", file=sys.stderr)
+
+
+def _is_kind_beyond(last: int, path: Path) -> bool:
+    """Whether `path` is a file that an earlier run wrote for a kind with a number above `last`."""
+    named = re.fullmatch(r"kind([1-9]\d*)\.json", path.name, re.ASCII)
+    if not named or int(named[1]) <= last or path.is_symlink():
+        return False
+    return kind_of(read_document(path) or b"") == "host"
