@@ -6,7 +6,9 @@
 #        My.ImgcheckIncompatible = "requeue"
 IMGCHECK=${IMGCHECK:-/opt/imgcheck/bin/imgcheck}
 ad=$(cat)
-attribute() { printf '%s\n' "$ad" | sed -n "s/^$1 = \"\\(.*\\)\"\$/\\1/p" | head -n 1; }
+# The ad comes in the old syntax: the case of a name does not count, and in a string only quotes are escaped (HTCondor
+# manual, "HTCondor's ClassAd Mechanism").
+attribute() { printf '%s\n' "$ad" | sed -n '/^'"$1"' = ".*"$/I{s/^[^"]*"\(.*\)"$/\1/;s/\\"/"/g;p;q}'; }
 for name in ImgcheckImage ContainerImage SingularityImage; do
   image=$(attribute $name)
   [ -z "$image" ] || break

@@ -89,13 +89,19 @@ def test_lsf_application_lines_run_under_the_shell(stand_in, tmp_path):
     assert "/shared/imgcheck/powerai-4.0.0.json" in (tmp_path / "arguments").read_text()
 
 
-@pytest.mark.parametrize("name", ["ContainerImage", "SingularityImage", "ImgcheckImage"])
+@pytest.mark.parametrize("name", ["ContainerImage", "SingularityImage", "ImgcheckImage", "imgcheckimage"])
 def test_condor_takes_the_image_from_the_job_ad(stand_in, tmp_path, name):
     ad = f'ClusterId = 7\n{name} = "/shared/app.sif"\nImgcheckIncompatible = "requeue"\n'
     done = _call("htcondor/prepare_job.sh", stand_in(0), stdin=ad)
     assert (done.returncode, done.stdout) == (0, "because\n")
     words = ["preflight", "/shared/app.sif", "--scheduler", "htcondor", "--incompatible", "requeue"]
     assert (tmp_path / "arguments").read_text().splitlines() == words
+
+
+def test_condor_strings_are_read_as_the_old_syntax_has_them(stand_in, tmp_path):
+    ad = r'CONTAINERIMAGE = "/shared/a \"new\" b\c.sif"' + "\nImgcheckImage = undefined\n"
+    _call("htcondor/prepare_job.sh", stand_in(0), stdin=ad)
+    assert r'/shared/a "new" b\c.sif' in (tmp_path / "arguments").read_text().splitlines()
 
 
 @pytest.mark.parametrize("ad", ["ClusterId = 7\n", 'ContainerImage = "docker://app:1"\n'])
