@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.tf112 import Measured, measure
 from demo.build import LAYOUT
 from tests.end_to_end.real_image import tensorflow_layout
-from tests.installation import installed_tree
+from tests.installation import installed_tree, version_in
 from tests.tools import need
 
 ROUNDS = 25
@@ -62,7 +62,7 @@ def main() -> None:
 
 def _peak(python: str, *arguments: str) -> int:
     """Peak resident memory of a preflight, in megabytes."""
-    command = [python, "-I", "-S", "-B", "-c", PEAK, str(installed_tree() / "lib/packages"), *arguments]
+    command = [python, "-I", "-S", "-B", "-c", PEAK, str(version_in(installed_tree()) / "packages"), *arguments]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     return int(done.stderr.split()[-1]) // 1024
 

@@ -20,6 +20,12 @@ def tree_with_python() -> Path:
     return _install("tree-with-python", OWN_PYTHON="1", PATCHELF=need("patchelf"))
 
 
+def version_in(tree: Path) -> Path:
+    """Where the installed version lies in a tree: each has a directory of its own, which bin/imgcheck names."""
+    (directory,) = tree.glob("lib/imgcheck-*")
+    return directory
+
+
 def _install(name: str, **more: str) -> Path:
     tree = cache_directory(name)
     run("rm", "-rf", tree)

@@ -48,4 +48,7 @@ def _shared(files: Iterable[Path]) -> dict[str, Path]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, shutil.Error, subprocess.CalledProcessError) as error:
+        sys.exit(f"own_python.py: {error}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from imgcheck.loader import code
-from tests.installation import installed_tree, tree_with_python
+from tests.installation import installed_tree, tree_with_python, version_in
 from tests.peers import as_unprivileged
 from tests.tools import CHECKOUT, cache_directory, need, run
 
@@ -66,7 +66,7 @@ def test_the_users_own_python_settings_do_not_matter(moved_tree, public_tmp):
 
 
 def test_the_tree_believes_what_a_checkout_of_its_version_has_worked_out():
-    recorded = installed_tree() / "lib/packages/imgcheck/loader" / code.RECORD
+    recorded = version_in(installed_tree()) / "packages/imgcheck/loader" / code.RECORD
     assert recorded.read_text() == code.of_files()
 
 
@@ -104,7 +104,7 @@ def test_a_node_without_any_python_reads_an_image_and_stops_it(node):
 
 
 def test_the_tree_with_an_interpreter_leaves_the_c_library_to_the_node(node):
-    libraries = {path.name for path in (node / "software with spaces/lib/python/lib").glob("*.so*")}
+    libraries = {path.name for path in (version_in(node / "software with spaces") / "python/lib").glob("*.so*")}
     assert "libz.so.1" in libraries
     assert not {name for name in libraries if name.startswith(("libc.so", "libm.so", "libpthread", "ld-linux"))}
     (node / "lib/x86_64-linux-gnu/libm.so.6").rename(node / "away")
