@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Union
 
 from imgcheck.documents import ImageProfile
 from imgcheck.documents.codec import open_document
-from imgcheck.errors import ImgcheckError
+from imgcheck.errors import ImgcheckError, SourceError
 from imgcheck.preflight import kept
 
 if TYPE_CHECKING:
@@ -42,6 +42,16 @@ def find_profile(reference: str, inputs: dict[str, str]) -> ImageProfile | None:
         if (profile := open_document(place, ImageProfile, name)) is not None:
             return profile
     return None
+
+
+def refuse_special(reference: str) -> None:
+    """SourceError where the image is neither a file nor a directory.
+
+    Opening a FIFO would wait for its writer: whoever names one would hold a prolog until its time is up.
+    """
+    path = local_path(reference)
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise SourceError(f"{reference}: neither a file nor a directory", "name an image that lies in files")
 
 
 def stored_profile(reference: str, place: StorePlace) -> ImageProfile | None:

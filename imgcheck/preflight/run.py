@@ -91,6 +91,7 @@ def unchecked(scheduler: Scheduler, error: BaseException) -> tuple[Outcome, list
 def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str]]:
     profile = image.find_profile(task.reference, case.inputs)
     if profile is None:
+        image.refuse_special(task.reference)
         if task.attached is not None and not image.is_local(task.reference):
             profile = image.registry_profile(task.reference, task.attached)
         elif task.on_missing == "analyse":

@@ -46,12 +46,10 @@ def test_an_image_in_a_registry_is_not_fetched(place, capsys):
 
 
 def test_reading_ends_with_the_time_limit(place, capsys):
-    fifo = place.directory / "image.tar"
-    os.mkfifo(fifo)
     begin = time.monotonic()
-    assert place.preflight(fifo, "--timeout", "1") == 2
+    assert place.preflight(DEMO, "--timeout", "0.01") == 2
     assert time.monotonic() - begin < 30
-    assert "longer than 1 s" in capsys.readouterr().err
+    assert "longer than 0 s" in capsys.readouterr().err
     assert not _children()
 
 
@@ -75,6 +73,16 @@ def test_a_file_that_is_no_image_is_no_verdict(place, capsys):
     file.write_text("hello")
     assert place.preflight(file, "--scheduler", "sge") == 0
     assert "not checked: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("missing", ["analyse", "pass", "fail"])
+def test_a_fifo_is_not_opened(place, capsys, missing):
+    fifo = place.directory / "fifo"
+    os.mkfifo(fifo)
+    began = time.monotonic()
+    assert place.preflight(fifo, "--on-missing", missing, "--scheduler", "slurm-prolog") == 0
+    assert time.monotonic() - began < 5
+    assert f"not checked: {fifo}: neither a file nor a directory" in "".join(capsys.readouterr())
 
 
 def test_tasks_that_start_at_once_read_the_image_once(place):
