@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from imgcheck.cli import OK, options
@@ -16,6 +16,7 @@ _EXAMPLES = """
 srun --nodes=412 --ntasks-per-node=1 imgcheck probe -o hosts/%h.json
 imgcheck hosts hosts                            412 nodes: 3 kinds
 imgcheck hosts hosts --write kinds              one file for each kind, to keep beside imgcheck.toml
+imgcheck hosts kinds --nodes "$SLURM_JOB_NODELIST"      the files that describe these nodes, one of each kind
 imgcheck image app.sif --host-probe hosts/*.json
 """
 
@@ -27,12 +28,16 @@ def run(arguments: Sequence[str]) -> int:
     parser = options.parser("hosts", "Groups the profiles of hosts that offer the same into kinds.", _EXAMPLES)
     parser.add_argument("directory", metavar="DIR", type=Path, help="holds *.json as `imgcheck probe -o` writes them")
     options.add_output_option(parser, tuple(FORMATS))
-    parser.add_argument("--write", metavar="DIR", type=Path, help="write kind1.json, ... there, each with its number")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--write", metavar="DIR", type=Path, help="write kind1.json, ... there, each with its number")
+    either.add_argument("--nodes", metavar="LIST", help="name a file of each kind among these, as in node[01-03],login")
     parsed = parser.parse_args(arguments)
     outputs = options.outputs(parsed.output, tuple(FORMATS))
     if parsed.write and parsed.write.resolve() == parsed.directory.resolve():
         raise UsageError(f"--write {parsed.write}: the directory that is read", "name another: kinds are no nodes")
-    hosts = _read(parsed.directory)
+    if parsed.nodes is not None:
+        return _name_files(parsed.directory, parsed.nodes)
+    hosts = list(_read(parsed.directory).values())
     found = kinds(hosts)
     for output in outputs:
         text = FORMATS[output.format](found, output.file is None)
@@ -45,11 +50,21 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _read(directory: Path) -> list[HostProfile]:
-    hosts = []
-    for path in sorted(directory.iterdir()):
-        if path.suffix != ".json":
-            continue
+def _read(directory: Path) -> dict[Path, HostProfile]:
+    hosts = _profiles(_documents(directory))
+    if not hosts:
+        raise DocumentError(f"{directory}: no host profile there", "make them with: imgcheck probe -o DIR/%h.json")
+    return hosts
+
+
+def _documents(directory: Path) -> list[Path]:
+    return [path for path in sorted(directory.iterdir()) if path.suffix == ".json"]
+
+
+def _profiles(paths: Iterable[Path]) -> dict[Path, HostProfile]:
+    """The hosts in these files; others are left out, each with a line that names it."""
+    hosts = {}
+    for path in paths:
         if not path.is_file():  # reading a FIFO would wait for its writer
             print(f"imgcheck: note: {safe(str(path))} is no regular file and is left out", file=sys.stderr)
             continue
@@ -57,10 +72,38 @@ def _read(directory: Path) -> list[HostProfile]:
         if kind_of(data) not in ("", "host"):
             print(f"imgcheck: note: {safe(str(path))} is no host profile and is left out", file=sys.stderr)
             continue
-        hosts.append(decode(data, HostProfile, str(path)))
-    if not hosts:
-        raise DocumentError(f"{directory}: no host profile there", "make them with: imgcheck probe -o DIR/%h.json")
+        hosts[path] = decode(data, HostProfile, str(path))
     return hosts
+
+
+def _name_files(directory: Path, nodes: str) -> int:
+    """Print the files that describe `nodes`, one of each kind, and say which nodes have none.
+
+    A file is of the node that it is called after, as in `imgcheck probe -o %h.json`, or of those that the host in it is
+    named after, as the kinds of --write are. The latter are read only where the former are not enough: prologs wait.
+    """
+    from imgcheck.host.kinds import fold, offer, unfold
+
+    wanted = set(unfold(nodes))
+    paths = _documents(directory)
+    found = _profiles(path for path in paths if path.stem in wanted)
+    missing = wanted - {path.stem for path in found}
+    if missing:
+        for path, host in _profiles(path for path in paths if path not in found).items():
+            # Slurm's names are short ones as a rule, a host's own may have its domain.
+            named = {short for name in unfold(host.name) for short in (name, name.partition(".")[0])}
+            if named & missing:
+                found[path] = host
+                missing -= named
+    if not found:
+        raise DocumentError(
+            f"{directory}: no file describes {nodes}", "make them there with: imgcheck probe -o DIR/%h.json"
+        )
+    if missing:
+        print(f"imgcheck: note: no file in {directory} describes {fold(missing)}", file=sys.stderr)
+    for path in {offer(host): path for path, host in found.items()}.values():
+        print(path)
+    return OK
 
 
 def _write(directory: Path, found: Sequence[HostProfile]) -> None:

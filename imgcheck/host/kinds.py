@@ -1,7 +1,8 @@
 """Equal hosts as one: 412 profiles of a cluster are three kinds."""
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -16,7 +17,7 @@ def kinds(hosts: Sequence[HostProfile]) -> list[HostProfile]:
     """
     groups: dict[bytes, list[HostProfile]] = {}
     for host in hosts:
-        groups.setdefault(_offer(host), []).append(host)
+        groups.setdefault(offer(host), []).append(host)
     merged = [_merged(group) for group in groups.values()]
     return sorted(merged, key=lambda host: (-host.count, host.name))
 
@@ -28,7 +29,8 @@ def _merged(group: list[HostProfile]) -> HostProfile:
     return msgspec.structs.replace(group[0], name=fold(host.name for host in group), count=count)
 
 
-def _offer(host: HostProfile) -> bytes:
+def offer(host: HostProfile) -> bytes:
+    """What is the same for hosts of one kind, and for no others."""
     return msgspec.json.encode(_plain(msgspec.structs.replace(host, schema_version="", name="", count=1)))
 
 
@@ -61,6 +63,32 @@ def fold(names: Iterable[str]) -> str:
             plain.append(name)
     folded = [f"{head}{words}{tail}" for (head, tail), digits in families.items() for words in _folded(digits)]
     return ",".join(sorted((*plain, *folded)))
+
+
+_OUTER_COMMA = re.compile(r",(?![^\[]*\])")
+_RANGES = re.compile(r"\[(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\]", re.ASCII)
+
+
+def unfold(names: str) -> list[str]:
+    """The host names that `names` stands for, as `fold` and Slurm write them; what is of another form stays as it is.
+
+    The first number of a range has the zeros of all, as `scontrol show hostnames` expands it (in tests/slurm).
+    """
+    return [name for word in _OUTER_COMMA.split(names) for name in _unfolded(word)]
+
+
+def _unfolded(word: str) -> Iterator[str]:
+    # Every other part is what stood in brackets; a name may have several of them: rack[1-2]n[1-4].
+    parts = _RANGES.split(word)
+    choices = [_numbers(part) if index % 2 else [part] for index, part in enumerate(parts)]
+    return map("".join, itertools.product(*choices))
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for each in ranges.split(","):
+        first, _, last = each.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield f"{number:0{len(first)}}"
 
 
 def _folded(digits: set[str]) -> list[str]:

@@ -94,3 +94,46 @@ def test_what_is_no_regular_file_is_left_out_and_named(nodes, capsys):
     assert said.out.startswith("3 nodes: 3 kinds\n")
     for name in ("a.json", "b.json"):
         assert f"imgcheck: note: {nodes / name} is no regular file and is left out" in said.err
+
+
+def _named(directory: Path, nodes: str, capsys) -> tuple[int, list[str], str]:
+    status = main(["hosts", str(directory), "--nodes", nodes])
+    said = capsys.readouterr()
+    return status, said.out.splitlines(), said.err
+
+
+def test_a_node_is_described_by_the_file_called_after_it(nodes, capsys):
+    assert _named(nodes, "n[2-3]", capsys) == (0, [f"{nodes}/n2.json", f"{nodes}/n3.json"], "")
+
+
+def test_nodes_are_described_by_the_kind_that_names_them(nodes, tmp_path, capsys):
+    for name in ("n4", "n5.cluster.example"):
+        host = msgspec.structs.replace(describe_host(Knowledge(), cpu="haswell"), name=name)
+        (nodes / f"{name}.json").write_bytes(encode(host))
+    kinds = tmp_path / "kinds"
+    assert _hosts(nodes, kinds) == 0
+    capsys.readouterr()
+    assert _named(kinds, "n[1,4-5]", capsys) == (0, [f"{kinds}/kind1.json"], "")
+    assert _named(kinds, "n2,n4", capsys) == (0, [f"{kinds}/kind1.json", f"{kinds}/kind2.json"], "")
+
+
+def test_files_of_equal_nodes_are_named_once(nodes, capsys):
+    (nodes / "n9.json").write_bytes((nodes / "n1.json").read_bytes())
+    status, files, _ = _named(nodes, "n[1,9]", capsys)
+    assert (status, len(files)) == (0, 1)
+
+
+def test_other_files_are_not_read_where_each_node_has_its_own(nodes, capsys):
+    (nodes / "other.json").write_text("broken")
+    assert _named(nodes, "n1", capsys)[0] == 0
+    assert "other.json" in _named(nodes, "n7", capsys)[2]
+
+
+def test_nodes_without_a_file_are_named(nodes, capsys):
+    status, files, said = _named(nodes, "n[1,7-8]", capsys)
+    assert (status, files) == (0, [f"{nodes}/n1.json"])
+    assert said == f"imgcheck: note: no file in {nodes} describes n[7-8]\n"
+    status, files, said = _named(nodes, "n[7-8]", capsys)
+    assert (status, files) == (2, [])
+    assert said.startswith(f"imgcheck: {nodes}: no file describes n[7-8]\n")
+    assert "imgcheck probe -o" in said

@@ -6,6 +6,7 @@ whose statuses test_schedulers.py holds.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,68 @@ def test_scripts_pass_on_what_their_scheduler_understands_and_nothing_else(stand
 def test_scripts_leave_jobs_without_an_image_alone(stand_in, tmp_path, script):
     assert _call(script, stand_in(42)).returncode == 0
     assert not (tmp_path / "arguments").exists()
+
+
+@pytest.fixture
+def described(place):
+    """Nodes of two kinds as `imgcheck probe -o %h.json` leaves them, and an imgcheck that counts its preflights."""
+    hosts = place.directory / "hosts"
+    hosts.mkdir()
+    for number in (1, 2, 3):
+        cpu = "haswell" if number == 3 else "skylake_avx512"
+        shutil.copy(place.host(cpu), hosts / f"node0{number}.json")
+    program = place.directory / "imgcheck"
+    program.write_text(
+        f'#!/bin/sh\necho "$1" >>{place.directory}/calls\ncd {CHECKOUT}\n'
+        f'[ "$1" != preflight ] || set -- "$@" --cache {place.cache} --no-store --runtime apptainer\n'
+        f'exec {sys.executable} -m imgcheck "$@"\n'
+    )
+    program.chmod(0o755)
+
+    def call(nodes: str, image: Path | None = None) -> tuple[int, str, int]:
+        """Exit status, words and the number of preflights of the PrologSlurmctld for a job on these nodes."""
+        comment = f"imgcheck:{image or place.image()}"
+        done = _call("slurm/slurmctld_prolog.sh", program, HOSTS=str(hosts), SLURM_JOB_NODELIST=nodes,
+                     SLURM_JOB_COMMENT=comment)  # fmt: skip
+        calls = (place.directory / "calls").read_text().split()
+        (place.directory / "calls").unlink()
+        return done.returncode, done.stdout, calls.count("preflight")
+
+    return call
+
+
+def test_slurmctld_holds_the_image_against_each_kind_among_the_nodes(described):
+    status, said, preflights = described("node[01-02]")
+    assert (status, preflights) == (0, 1)
+    assert said.startswith("imgcheck: compatible: ")
+    status, said, preflights = described("node[01-03]")
+    assert (status, preflights) == (1, 2)
+    assert "CPU001" in said
+    assert described("node[03,02]")[0] == 1
+
+
+def test_slurmctld_says_which_nodes_are_not_described(described, place):
+    status, said, preflights = described("node[01,07]")
+    assert (status, preflights) == (0, 1)
+    assert f"no file in {place.directory}/hosts describes node07\n" in said
+    status, said, preflights = described("node[07-09]")
+    assert (status, preflights) == (0, 0)
+    assert said.startswith(f"imgcheck: {place.directory}/hosts: no file describes node[07-09]\n")
+
+
+def test_slurmctld_does_not_wait_for_a_fifo(described, place):
+    os.mkfifo(place.directory / "fifo")
+    status, said, _ = described("node01", place.directory / "fifo")
+    assert status == 0
+    assert f"not checked: {place.directory}/fifo: neither a file nor a directory" in said
+
+
+@pytest.mark.parametrize("status", STRANGE)
+def test_slurmctld_lets_jobs_run_where_imgcheck_is_broken(stand_in, status):
+    names = {"SLURM_JOB_COMMENT": "imgcheck:/shared/app.sif", "SLURM_JOB_NODELIST": "node1"}
+    assert _call("slurm/slurmctld_prolog.sh", stand_in(status), **names).stdout == "because\n"
+    assert _call("slurm/slurmctld_prolog.sh", stand_in(status), **names).returncode == 0
+    assert _call("slurm/slurmctld_prolog.sh", Path("/no/such/imgcheck"), **names).returncode == 0
 
 
 def test_scripts_hand_over_runtime_and_requeue(stand_in, tmp_path):

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from imgcheck.host.kinds import unfold
 from tests.installation import installed_tree
 from tests.slurm.cluster import Cluster, start_cluster
 from tests.slurm.conftest import SCRIPTS, Site
+from tests.tools import need, run
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +46,12 @@ def test_prolog_slurmctld_sends_a_batch_job_back_to_the_queue(cluster: Cluster, 
     assert RAN not in again.output
     assert cluster.finished(cluster.submit(job)).output == f"{RAN}\n"
     assert cluster.node_state() == "idle"
+
+
+def test_lists_of_nodes_are_expanded_as_slurm_does(cluster: Cluster):
+    for names in ("node[01-03]", "a,b[1-2,9],c[08-10]", "rack[1-2]n[01-02,5]", "n[8-11,002]"):
+        shown = run(need("scontrol"), "show", "hostnames", names, env=cluster.environment).stdout
+        assert unfold(names) == shown.split()
 
 
 @pytest.mark.parametrize(("cpu", "state"), [("haswell", "FAILED"), ("skylake_avx512", "COMPLETED")])
