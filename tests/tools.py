@@ -50,6 +50,7 @@ PACKAGES = {
     "openssl": "openssl",
     "patchelf": "patchelf",
     "powerpc64le-linux-gnu-gcc": "gcc-powerpc64le-linux-gnu",
+    "powerpc64le-linux-gnu-objdump": "binutils-powerpc64le-linux-gnu",
     "proot": "proot",
     "ps": "procps",
     "python3": "python3",

@@ -56,10 +56,15 @@ def applies(use: IsaUse, features: set[str]) -> bool:
     return not kinds or any(all(kind) for kind in kinds)
 
 
+_LIBRARIES = {"qemu-aarch64": "/usr/aarch64-linux-gnu", "qemu-ppc64le": "/usr/powerpc64le-linux-gnu"}
+"""Where Debian's cross compilers have the C library."""
+
+
 def observed(path: Path, emulator: str, model: str) -> str:
-    command = [need(emulator), "-cpu", model, str(path)]
+    command = [need(emulator), "-cpu", model, "-L", _LIBRARIES.get(emulator, "/"), str(path)]
     # Variables such as GLIBC_TUNABLES choose code whatever the CPU is.
     done = subprocess.run(command, capture_output=True, timeout=60, env={"PATH": "/usr/bin:/bin"})
+    assert b"Could not open" not in done.stderr  # it was not started
     return "dies" if done.returncode in (-4, 132) else "runs"
 
 

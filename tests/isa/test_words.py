@@ -1,9 +1,15 @@
 """AArch64 and ppc64le: predictions against QEMU's CPU models, with programs of Debian's cross compilers."""
 
+import random
+import struct
+import tomllib
+from pathlib import Path
+
 import pytest
 
+from imgcheck.knowledge.store import rules_directory
 from tests.isa.programs import analyse, answers, observed, predicted
-from tests.tools import compile_c
+from tests.tools import compile_c, need, run
 
 SOURCE = r"""
 #include <stdatomic.h>
@@ -65,3 +71,128 @@ def test_prefixed_instruction_is_shown_with_its_function() -> None:
     library = compile_c(code, "-shared", "-mpower10", "-nostdlib", out="libp.so", compiler=POWER, language="assembler")
     (use,) = analyse(library).uses
     assert (use.feature, use.answer, use.function) == ("arch_3_1", "required", "f")
+
+
+KEPT_BY_ONE_TESTED_BY_ANOTHER = r"""
+#include <stdio.h>
+#include <sys/auxv.h>
+static unsigned long has;
+__attribute__((constructor)) static void ask(void) { has = getauxval(AT_HWCAP2); }
+__attribute__((noinline)) static long later(long x) { __asm__ volatile("maddld %0,%0,%0,%0" : "+r"(x)); return x; }
+__attribute__((noinline)) static long work(long x) { return TEST ? later(x) : x; }
+int main(int n, char **v) { printf("%ld\n", work(n)); return 0; }
+"""
+
+
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2",), ("-O2", "-s")], ids=" ".join)
+@pytest.mark.parametrize("test", ["has & 0x00800000", "1"], ids=["tested", "not tested"])
+def test_a_variable_of_the_hwcaps_is_known_on_ppc64le(flags: tuple[str, ...], test: str) -> None:
+    program = compile_c(KEPT_BY_ONE_TESTED_BY_ANOTHER.replace("TEST", test), "-mcpu=power8", *flags, compiler=POWER)
+    found = analyse(program)
+    for model, features in POWER_MODELS.items():
+        assert (model, predicted(found, features)) == (model, observed(program, "qemu-ppc64le", model))
+
+
+def test_main_of_a_stripped_static_program_is_known_on_ppc64le() -> None:
+    program = compile_c(SOURCE, "-O3", "-mcpu=power9", "-static", "-s", compiler=POWER)
+    assert answers(program)["arch_3_00"] == "required"
+
+
+def test_a_table_among_the_code_is_no_instruction_on_ppc64le() -> None:
+    table = ".globl f\n.type f,@function\nf: blr\n.long f-.-0x1000, 0xffff9008, 0xffff0c48\n blr\n.size f,.-f\n"
+    assert answers(compile_c(table, "-shared", "-nostdlib", out="lib.so", compiler=POWER, language="assembler")) == {}
+
+
+def test_no_pattern_is_an_instruction_of_the_cpus_before_it(tmp_path: Path) -> None:
+    rules = tomllib.loads((rules_directory() / "analysis" / "isa-words.toml").read_text())["ppc64le"]
+    before = {"arch_3_00": ("power8",), "arch_3_1": ("power8", "power9")}
+    patterns = [p for p in rules["patterns"] if p["value"] >> 26 != 1]  # prefixes, which are no words by themselves
+    for cpu in ("power8", "power9"):
+        words = [word for p in patterns if cpu in before[p["feature"]] for word in _samples(p["mask"], p["value"])]
+        assert set(_decoded(words, cpu, tmp_path)) == {".long"}
+    for pattern in patterns:
+        assert set(_decoded(_samples(pattern["mask"], pattern["value"]), "power10", tmp_path)) != {".long"}
+    assert _decoded([0x100000C7], "power8", tmp_path) == ["vcmpequd"]
+
+
+def _samples(mask: int, value: int, count: int = 40) -> list[int]:
+    chance = random.Random(mask ^ value)
+    return [value | (chance.getrandbits(32) & ~mask) for _ in range(count)]
+
+
+def _decoded(words: list[int], cpu: str, directory: Path) -> list[str]:
+    file = directory / "words"
+    file.write_bytes(struct.pack(f"<{len(words)}I", *words))
+    objdump = need("powerpc64le-linux-gnu-objdump")
+    lines = run(objdump, "-D", "-b", "binary", "-m", "powerpc", "-EL", "-M", cpu, file).stdout.splitlines()
+    return [columns[2].split()[0] for line in lines if len(columns := line.split("\t")) > 2]
+
+
+NAMED_VERSION = r"""
+#include <sys/auxv.h>
+__attribute__((noinline, target("arch=armv8.2-a+sve"))) static void helper(char *p, int n)
+{ for (int i = 0; i < n; i++) __asm__ volatile("cntb x0\n ptrue p0.b\n ld1b z0.b, p0/z, [%0]" : : "r"(p + i) : "x0"); }
+void copy_sve(char *p, int n) { helper(p, n); helper(p + n, n); }
+void copy_plain(char *p, int n) { for (int i = 0; i < n; i++) p[i] = 0; }
+void (*copy)(char *, int);
+void choose(void) { copy = getauxval(16) & 1 << 22 ? copy_sve : copy_plain; }
+"""
+
+
+def test_what_a_version_by_name_calls_belongs_to_it() -> None:
+    flags = "-O1", "-shared", "-fPIC"
+    assert answers(compile_c(NAMED_VERSION, *flags, out="lib.so", compiler=ARM))["sve"] == "dispatched"
+    other = NAMED_VERSION.replace("copy_sve", "copy_all")
+    assert answers(compile_c(other, *flags, out="lib.so", compiler=ARM))["sve"] != "dispatched"
+
+
+READS_AUXV = r"""
+#include <fcntl.h>
+#include <stdint.h>
+#include <unistd.h>
+static unsigned has;
+__attribute__((noinline)) static unsigned long hwcaps(void) {
+    unsigned long pair[2], found = 0;
+    int fd = open("PATH", O_RDONLY);
+    while (read(fd, pair, 16) == 16) if (pair[0] == 16) found = pair[1];
+    close(fd);
+    return found;
+}
+void init(void) { has = hwcaps() >> 20 & 1 ? 3 : 1; }
+__attribute__((noinline)) static void dot(void) { __asm__ volatile(".inst 0x4e829420\n.inst 0x4e829420" ::: "v0"); }
+void work(void) { if (has & 2) dot(); }
+"""
+
+
+def test_who_reads_the_auxiliary_vector_from_its_file_asks() -> None:
+    flags = "-O2", "-shared", "-fPIC", "-s"
+    source = READS_AUXV.replace("PATH", "/proc/self/auxv")
+    assert answers(compile_c(source, *flags, out="lib.so", compiler=ARM))["asimddp"] == "dispatched"
+    other = READS_AUXV.replace("PATH", "/proc/self/stat")
+    assert answers(compile_c(other, *flags, out="lib.so", compiler=ARM))["asimddp"] == "required"
+
+
+POOL = """
+.globl f
+.type f,@function
+f: cbz x0, 1f
+ ret
+{entry}.long 0x04000000, 0x00000000, 0x04a00001, 0x04a00002, 0x28a1c4d2, 0x04a00003
+1: mov x0, 1
+ ret
+.size f,.-f
+"""
+
+
+def test_a_pool_of_literals_is_no_code_on_aarch64() -> None:
+    flags = "-shared", "-nostdlib"
+    pool = compile_c(POOL.format(entry=""), *flags, out="lib.so", compiler=ARM, language="assembler")
+    assert answers(pool) == {}
+    entered = POOL.format(entry="2: cbnz x1, 2b\n .inst 0x04a00001, 0x04a00002\n")
+    assert answers(compile_c(entered, *flags, out="lib.so", compiler=ARM, language="assembler")) == {"sve": "required"}
+
+
+def test_scalar_code_of_half_precision_is_told() -> None:
+    source = "_Float16 f(_Float16 a, _Float16 b) { return (a * b + a) * b + a; }\n"
+    flags = "-O2", "-shared", "-fPIC", "-march=armv8.2-a+fp16"
+    assert answers(compile_c(source, *flags, out="lib.so", compiler=ARM)) == {"fphp": "required"}

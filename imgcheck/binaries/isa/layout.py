@@ -572,6 +572,14 @@ class Layout:
             found += self.pointed(slots).tolist()
         return np.array([a for a in found if a > 0], np.int64)
 
+    def addresses_of(self, text: bytes) -> np.ndarray:
+        """Where `text` lies when the file is loaded."""
+        found = []
+        for segment in (s for s in self.elf.segments if s.type == PT_LOAD):
+            data = self.elf.slice(segment.offset, segment.filesz)
+            found += [segment.vaddr + hit.start() for hit in islice(re.finditer(re.escape(text), data), _NAMES_LIMIT)]
+        return np.array([address for address in found if address < _ADDRESS_LIMIT], np.int64)
+
     def pointed(self, slots: np.ndarray) -> np.ndarray:
         """What each slot points to after relocation: by its relocation, else by the bytes in the file; -1 if absent."""
         index = self.pointers.at(slots)

@@ -31,6 +31,11 @@ _TOC, _BASE = 2, 12
 _ADDI, _ADDIS, _LD, _STD = 14, 15, 58, 62
 _LOADS, _STORES = (32, 33, 34, 40, 42, _LD), (36, 37, 38, 44, _STD)
 """Primary opcodes of loads and stores with a base and a distance."""
+_CONDITIONAL = (0xFF000010, 0x54000000, 19), (0x7E000000, 0x34000000, 19), (0x7E000000, 0x36000000, 14)
+"""AArch64: mask and value of B.cond, CBZ and TBZ, and how many bits from the fifth on their distance has."""
+_ENDS = (0xFC000000, 0x14000000), (0xFFFFFC1F, 0xD65F0000), (0xFFFFFC1F, 0xD61F0000)
+"""B, RET and BR."""
+_UNALLOCATED = (0x9E000000, 0x00000000), (0x1E000000, 0x02000000), (0x1E000000, 0x06000000)
 _STEPS = 5
 """Words looked at behind one that makes an address."""
 
@@ -70,7 +75,7 @@ _SHAPES = {
     ),
 }
 _MTCTR, _BRANCH = 0x7D8903A6, 0x48000000
-"""`mtctr r12` before a `bctr`, and `b`: how stubs end that linkers write to reach a function with its address in r12."""
+"""`mtctr r12` before a `bctr`, and `b`: the ends of stubs by which linkers reach a function with its address in r12."""
 _NEAR_STUB = 8
 """Bytes from the start of such a stub to the load of its slot, at most."""
 
@@ -248,9 +253,28 @@ class _Words:
             self._mark(marks, users)
             marks[self.calls.source[np.isin(self.calls.target, stubs[stubs >= 0])]] = True
         self._mark_plt_callers(marks, users)
+        for named in self._told_by_files.values():
+            marks |= named
         self._mark_readers(marks)
         marks |= self._choosers
         return marks
+
+    @cached_property
+    def _told_by_files(self) -> dict[str, np.ndarray]:
+        """Files in which the kernel says what the CPU has, and the functions that name one or call one that does.
+
+        The kernel keeps the auxiliary vector in one (proc(5)), for programs that do without getauxval.
+        """
+        found = {}
+        sites, targets = self._addresses
+        for name in queries(self.machine)["files"]:
+            at = self.layout.addresses_of(name.encode() + b"\0")
+            marks = np.zeros(len(self.functions), bool)
+            self._mark(marks, sites[np.isin(targets, at)])
+            if marks.any():
+                marks[self.calls.source[marks[self.calls.target]]] = True
+                found[name] = marks
+        return found
 
     def _mark(self, marks: np.ndarray, addresses: np.ndarray) -> None:
         held = self.functions.holding(addresses)
@@ -304,7 +328,7 @@ class _Words:
             found.append("hwcap" if self.machine == "ppc64le" else "mrs")
         if self._choosers[self.used].any():
             found.append("__aarch64_have_lse_atomics")
-        return tuple(found + sorted(self.query_names))
+        return tuple(found + sorted([*self.query_names, *self._told_by_files]))
 
     # Instructions
 
@@ -330,11 +354,37 @@ class _Words:
             inside &= self.functions.unwind[held] | np.isin(self.functions.start[held], self.layout.code_symbols.value)
         if self.machine == "ppc64le":  # who calls a stub decides whether its instructions run
             inside &= ~self._is_stub(at)
+        if self.machine == "aarch64":
+            inside &= ~self._is_pool(at)
         at, held = at[inside], held[inside]
         if feature not in self.rules["dense"] or not len(at):
             return at
         counts = np.bincount(held, minlength=len(self.functions))
         return at[counts[held] >= 2]
+
+    def _is_pool(self, at: np.ndarray) -> np.ndarray:
+        """Whether each word stands among what is no instruction, after a jump elsewhere, where no branch leads."""
+        targets, ends, others = self._flow
+        before = np.append(-1, ends)[np.searchsorted(ends, at)]
+        entered = np.append(-1, targets)[np.searchsorted(targets, at, side="right")]
+        until = np.append(targets, np.iinfo(np.int64).max)[np.searchsorted(targets, at, side="right")]
+        return (before > entered) & (np.searchsorted(others, until) > np.searchsorted(others, before))
+
+    @cached_property
+    def _flow(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where branches of AArch64 and functions lead to, words that never go on, and words that are no instructions.
+
+        Those have 0000, 0001 or 0011 in bits 28 to 25 (Arm ARM, C4.1, "A64 instruction set encoding"; 0000 with the
+        highest bit set is SME).
+        """
+        targets = [self.functions.start, self._branches[1]]
+        for mask, value, bits in _CONDITIONAL:
+            at = self._matching(mask, value)
+            distance = self._word_at(at).astype(np.int64) >> 5 & (1 << bits) - 1
+            targets.append(at + 4 * ((distance ^ 1 << bits - 1) - (1 << bits - 1)))
+        ends = np.concatenate([self._matching(mask, value) for mask, value in _ENDS])
+        others = np.concatenate([self._matching(mask, value) for mask, value in _UNALLOCATED])
+        return distinct(np.concatenate(targets)), np.sort(ends), np.sort(others)
 
     def _is_stub(self, at: np.ndarray) -> np.ndarray:
         """Whether a prefixed instruction loads the address that the next words, a linker's stub, jump to."""
