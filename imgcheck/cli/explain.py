@@ -1,6 +1,5 @@
 """`imgcheck explain`: one rule, when it fires, what the user would see, and the sources."""
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Catalogued
 from imgcheck.report.text import placeholders
+from imgcheck.report.width import columns
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -21,7 +21,7 @@ def run(arguments: Sequence[str]) -> int:
     entry = catalogue.get(parsed.rule.upper())
     if entry is None:
         raise UsageError(f"no rule {parsed.rule!r}", "imgcheck rules lists them")
-    sys.stdout.write(_page(entry, min(shutil.get_terminal_size((100, 24)).columns, 100)))
+    sys.stdout.write(_page(entry, min(columns(100), 100)))
     return OK
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from imgcheck.errors import UsageError
+from imgcheck.report.width import columns
 
 if TYPE_CHECKING:
     from imgcheck.profile.store import Store
@@ -52,7 +52,7 @@ def parser(name: str, description: str, examples: str) -> argparse.ArgumentParse
     """A command's parser; `examples` are shown as they are, below the options."""
     made = _Parser(
         prog=f"imgcheck {name}",
-        description=textwrap.fill(description, min(shutil.get_terminal_size().columns, 100) - 2),
+        description=textwrap.fill(description, min(columns(80), 100) - 2),
         epilog="examples:\n" + "\n".join("  " + line for line in examples.strip().splitlines()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

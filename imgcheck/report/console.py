@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from imgcheck.report.text import safe
+from imgcheck.report.width import columns
 
 _PIPE_WIDTH = 120
 
@@ -23,7 +24,7 @@ def render(parts: Iterable[RenderableType], terminal: bool) -> str:
         force_terminal=colour,
         no_color=not colour,
         color_system="auto" if colour else None,
-        width=_width(colour),
+        width=columns(_PIPE_WIDTH) if terminal else _PIPE_WIDTH,
         markup=False,
         emoji=False,
         highlight=False,
@@ -49,10 +50,3 @@ def line(*pieces: str | tuple[str, str]) -> Text:
 
 def indented(part: RenderableType, by: int) -> Padding:
     return Padding(part, (0, 0, 0, by))
-
-
-def _width(terminal: bool) -> int | None:
-    if terminal:
-        return None
-    columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isdecimal() and int(columns) >= 40 else _PIPE_WIDTH

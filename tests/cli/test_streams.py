@@ -63,3 +63,17 @@ def test_signs_that_the_locale_lacks_are_spelt_out(tmp_path: Path) -> None:
     done = _shell(f"{_COMMAND} image oci:{LAYOUT} --host-probe {host}", PYTHONIOENCODING="latin-1")
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("\\u2717 INCOMPATIBLE")
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "2", "-3", "99999999999"])
+@pytest.mark.parametrize("command", ["rules", "explain CPU001", "probe", "image --help", f"image oci:{LAYOUT}"])
+def test_an_absurd_width_is_no_defect(columns: str, command: str) -> None:
+    done = _shell(f"ulimit -v 8000000; {_COMMAND} {command}", COLUMNS=columns)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_terminal_of_one_column_gets_its_table(columns: int) -> None:
+    script = f"stty cols {columns}; unset COLUMNS; {_COMMAND} rules"
+    done = _shell(f"script --quiet --return --command '{script}' /dev/null", TERM="xterm")
+    assert done.returncode == 0 and "CPU001" in done.stdout
