@@ -179,17 +179,29 @@ def size(text: str) -> int:
 
 
 def outputs(values: Sequence[str], formats: Sequence[str]) -> list[Output]:
-    """`-o` values parsed; standard output gets a table where none of them claims it.
+    """`-o` values parsed; standard output, also as `-`, gets a table where none of them claims it.
 
-    Raises UsageError for an unknown format, and where two of them want standard output.
+    Raises UsageError for an unknown format, and where two of them want standard output or the same file.
     """
     parsed = []
     for value in values:
         name, equals, file = value.partition("=")
         if name not in formats or (equals and not file):
             raise UsageError(f"-o {value}: a FORMAT or FORMAT=FILE, where FORMAT is one of {', '.join(formats)}")
-        parsed.append(Output(name, Path(file) if file else None))
+        parsed.append(Output(name, Path(file) if file not in ("", "-") else None))
+    _refuse_shared_files(parsed)
     to_stdout = sum(output.file is None for output in parsed)
     if to_stdout > 1:
         raise UsageError("only one -o may write to standard output; give the others a file: -o FORMAT=FILE")
     return parsed if parsed and to_stdout else [Output(formats[0], None), *parsed]
+
+
+def _refuse_shared_files(outputs: Sequence[Output]) -> None:
+    writers: dict[Path, str] = {}
+    for output in outputs:
+        if output.file is None:
+            continue
+        option = f"-o {output.format}={output.file}"
+        earlier = writers.setdefault(output.file.resolve(), option)
+        if earlier is not option:
+            raise UsageError(f"{earlier} and {option} write to the same file", "give each format a file of its own")

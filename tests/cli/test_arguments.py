@@ -61,7 +61,17 @@ def test_a_table_goes_to_stdout_unless_a_format_claims_it():
     assert [o.format for o in options.outputs(["json"], formats)] == ["json"]
 
 
-@pytest.mark.parametrize("values", [["xml"], ["json="], ["json", "table"]])
+def test_a_dash_is_standard_output():
+    assert options.outputs(["json=-", "table=x"], ("table", "json"))[0] == ("json", None)
+
+
+def test_two_formats_for_one_file_are_refused_with_both_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["image", "x.tar", "-o", "json=out", "-o", "table=./a/../out"]) == 2
+    assert "-o json=out and -o table=a/../out write to the same file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("values", [["xml"], ["json="], ["json", "table"], ["json=-", "table"], ["json=x", "json=x"]])
 def test_impossible_outputs_are_usage_errors(values):
     with pytest.raises(UsageError):
         options.outputs(values, ("table", "json"))
