@@ -6,7 +6,7 @@ import re
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -133,6 +133,7 @@ def read_policy(path: Path, knowledge: Knowledge) -> Policy:
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?$", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*)`")
 _MISSING = re.compile(r"Object missing required field `(?P<key>.*)`")
+_WORDS = {"fail_on": get_args(FailOn), "severity": get_args(Severity)}
 _TABLES: dict[str, type[_Part]] = {"host": RequiredHost, "waiver": Waiver}
 
 
@@ -151,6 +152,8 @@ def _explained(path: Path, problem: str, raw: dict[str, Any]) -> PolicyError:
     if missing:
         hint = f"add {missing['key']} = ...; a waiver has a rule, a reason and the last day on which it holds"
         return PolicyError(f"{place}{missing['key']} is missing", hint)
+    if found["what"].startswith("Invalid enum value") and table in _WORDS:
+        return PolicyError(f"{place}{found['what']}", f"one of {', '.join(_WORDS[table])}")
     return PolicyError(f"{place}{found['what']}", "docs/policy.md tells what each key takes")
 
 

@@ -70,7 +70,7 @@ def test_a_link_to_a_policy_is_followed(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words", "way_out"),
     [
-        ("fail_on = 'sometimes'", "fail_on: Invalid enum value 'sometimes'", "docs/policy.md"),
+        ("fail_on = 'sometimes'", "fail_on: Invalid enum value 'sometimes'", "never, fail, risk, unknown, degraded"),
         ("fial_on = 'risk'", "unknown key 'fial_on'", "did you mean fail_on?"),
         ("[[host]]\ncpu = 'haswell'\n[[host]]\ndriverr = '535'", "host 2: unknown key 'driverr'", "driver?"),
         ("[[host]]\ngpus = 'A100'", "host 1.gpus: Expected `array`, got `str`", "docs/policy.md"),
@@ -79,7 +79,8 @@ def test_a_link_to_a_policy_is_followed(tmp_path):
         (WAIVER.replace('"x"', '" "'), "waiver 1: reason is empty", "who accepts it"),
         (WAIVER.replace("CPU001", "CPU999"), "waiver 1: rule: no rule 'CPU999'", "imgcheck rules"),
         ("[severity]\nNO1 = 'info'", "severity: no rule 'NO1'", "imgcheck rules"),
-        ("[severity]\nCPU001 = 'ok'", "severity", "docs/policy.md"),
+        ("[severity]\nCPU001 = 'ok'", "Invalid enum value 'ok'", "one of fail, risk, degraded, info"),
+        ("fail_on = 1", "fail_on: Expected `str`, got `int`", "docs/policy.md"),
         ("runtimes = ['apptaner']", "runtimes: unknown runtime 'apptaner'", "did you mean apptainer?"),
         ("[[host]]\ncpu = 'haswell'\nruntimes = ['x']", "host 1: runtimes: unknown runtime 'x'", "one of"),
         ("fail_on = ", "not valid TOML", "docs/policy.md"),
