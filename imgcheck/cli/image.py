@@ -86,6 +86,12 @@ def exit_status(report: Report, fail_on: str, allow_unknown: bool) -> int:
 def _describe(parsed: argparse.Namespace, knowledge: Knowledge) -> int:
     from imgcheck.report.needs import FORMATS
 
+    for value in parsed.output:
+        if value.partition("=")[0] in set(_FORMATS) - set(FORMATS):
+            raise UsageError(
+                f"-o {value}: this format is of an image held against a host, and none is named",
+                "--host-probe: this machine; --host-probe HOST.json: that one; or [[host]] in imgcheck.toml",
+            )
     outputs = options.outputs(parsed.output, tuple(FORMATS))
     image: ImageProfile = profile_of(parsed)
     for output in outputs:

@@ -71,6 +71,14 @@ def test_two_formats_for_one_file_are_refused_with_both_names(tmp_path, monkeypa
     assert "-o json=out and -o table=a/../out write to the same file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["sarif", "junit=x.xml"])
+def test_a_format_of_a_report_without_a_host_says_how_to_name_one(name, capsys):
+    assert main(["image", "x.tar", "--no-policy", "-o", name]) == 2
+    error = capsys.readouterr().err
+    assert f"-o {name}: this format is of an image held against a host" in error
+    assert "--host-probe HOST.json" in error and "imgcheck.toml" in error
+
+
 @pytest.mark.parametrize("values", [["xml"], ["json="], ["json", "table"], ["json=-", "table"], ["json=x", "json=x"]])
 def test_impossible_outputs_are_usage_errors(values):
     with pytest.raises(UsageError):
