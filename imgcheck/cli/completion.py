@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from imgcheck.cli import COMMANDS, OK, options
 from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.schedulers import schedulers
 
 _EXAMPLES = """
 source <(imgcheck completion bash)                                      in ~/.bashrc
@@ -44,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _commands() -> Iterator[_Command]:
     knowledge = Knowledge()
-    values = {"--runtime": tuple(knowledge.runtimes)}
+    values = {"--runtime": tuple(knowledge.runtimes), "--scheduler": tuple(schedulers(knowledge))}
     arguments = {"explain": tuple(sorted(knowledge.catalogue))}
     for name, what in COMMANDS.items():
         actions = _parser(name)._actions

@@ -29,6 +29,8 @@ def bash(capsys, *words: str) -> list[str]:
         (("imgcheck", "image", "-o", "sa"), ["sarif"]),
         (("imgcheck", "image", "--fail-on", "r"), ["risk"]),
         (("imgcheck", "image", "--runtime", "charlie"), ["charliecloud"]),
+        (("imgcheck", "preflight", "--runtime", "charlie"), ["charliecloud"]),
+        (("imgcheck", "preflight", "--scheduler", "slurm-t"), ["slurm-task"]),
         (("imgcheck", "explain", "CPU003"), ["CPU003"]),
         (("imgcheck", "image", "app"), []),
     ],
