@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from imgcheck.cli import FOUND, OK, UNDECIDED, options
 from imgcheck.cli.files import write
@@ -13,6 +14,10 @@ from imgcheck.cli.reference import profile_of
 from imgcheck.documents import HostProfile, ImageProfile, Report
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
+from imgcheck.report.text import safe
+
+if TYPE_CHECKING:
+    from imgcheck.report.history import Origins
 
 _AT_OR_ABOVE = {
     "never": frozenset(),
@@ -45,6 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     from imgcheck.check.run import Request
     from imgcheck.report.dockerfile import read_dockerfile
     from imgcheck.report.formats import FORMATS, Rendering
+    from imgcheck.report.history import origins
 
     outputs = options.outputs(parsed.output, tuple(FORMATS))
     request = Request(
@@ -54,11 +60,28 @@ def run(arguments: Sequence[str]) -> int:
         require_gpu=parsed.require_gpu,
     )
     dockerfile = read_dockerfile(parsed.dockerfile) if parsed.dockerfile else None
-    report = gate.check(_images(parsed, gate.hosts), request, knowledge)
+    images = _images(parsed, gate.hosts)
+    report = gate.check(images, request, knowledge)
+    located = origins(dockerfile, [image.layers for image, _ in images]) if dockerfile else None
+    if located:
+        _tell_unplaced(report, located)
     for output in outputs:
-        rendering = Rendering(knowledge, dockerfile, terminal=output.file is None, verbose=parsed.verbose)
+        rendering = Rendering(knowledge, located, terminal=output.file is None, verbose=parsed.verbose)
         _emit(output, FORMATS[output.format](report, rendering))
     return exit_status(report, gate.fail_on, gate.allow_unknown)
+
+
+def _tell_unplaced(report: Report, located: "Origins") -> None:
+    from imgcheck.report.location import unplaced
+
+    missing = unplaced(report, located)
+    if missing:
+        lines = "1 history line" if missing == 1 else f"{missing} history lines"
+        print(
+            f"imgcheck: note: {lines} with findings not found in {safe(located.path)}: of the base image, or of "
+            "another Dockerfile; these findings stand at the file in the image",
+            file=sys.stderr,
+        )
 
 
 def _images(parsed: argparse.Namespace, hosts: Sequence[HostProfile]) -> list[tuple[ImageProfile, list[HostProfile]]]:

@@ -6,7 +6,7 @@ import json
 from imgcheck.documents.report import Report
 from imgcheck.report import across
 from imgcheck.report.formats import Rendering
-from imgcheck.report.location import location, message, whole
+from imgcheck.report.location import Location, location, message, whole
 from imgcheck.report.text import safe
 
 _GITHUB = {"fail": "error", "risk": "warning", "degraded": "notice", "info": "notice"}
@@ -22,8 +22,8 @@ def github(report: Report, rendering: Rendering) -> str:
     for each in across.findings(report):
         finding = each.finding
         place = location(finding, rendering)
-        # Without a Dockerfile the path lies in the image, not in the repository, where no annotation could stand.
-        where = f"file={_property(place.path)},line={place.line}," if rendering.dockerfile else ""
+        # A path in the image is none in the repository: no annotation could stand there.
+        where = f"file={_property(place.path)},line={place.line}," if place.in_source else ""
         waived = "waived: " if finding.waived else ""
         title = _property(f"{finding.rule} {waived}{finding.title}")
         level = "notice" if finding.waived else _GITHUB[finding.severity]
@@ -50,14 +50,13 @@ def gitlab(report: Report, rendering: Rendering) -> str:
     return json.dumps(issues, indent=1) + "\n"
 
 
-def _issue(rule: str, words: str, fingerprint: str, severity: str, place: tuple[str, int]) -> dict[str, object]:
-    path, line = place
+def _issue(rule: str, words: str, fingerprint: str, severity: str, place: Location) -> dict[str, object]:
     return {
         "description": f"{rule}: {words}",
         "check_name": rule,
         "fingerprint": fingerprint,
         "severity": severity,
-        "location": {"path": path, "lines": {"begin": line}},
+        "location": {"path": place.path, "lines": {"begin": place.line}},
     }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from imgcheck.documents import Report, encode
 from imgcheck.knowledge import Knowledge
-from imgcheck.report.dockerfile import Dockerfile
+from imgcheck.report.history import Origins
 
 
 @dataclass(frozen=True)
@@ -13,8 +13,8 @@ class Rendering:
     """What a format may use besides the report."""
 
     knowledge: Knowledge
-    dockerfile: Dockerfile | None = None
-    """Findings are then located at its lines instead of at files of the image."""
+    origins: Origins | None = None
+    """Findings are then located at the lines of a Dockerfile, where one brought the file."""
     terminal: bool = False
     """The text goes to standard output, so that colours may be used where that is a terminal."""
     verbose: bool = False

@@ -2,16 +2,19 @@
 
 from typing import NamedTuple
 
-from imgcheck.documents.report import Finding
-from imgcheck.report.across import Across
+from imgcheck.documents.report import Finding, Report
+from imgcheck.report.across import Across, findings
 from imgcheck.report.formats import Rendering
+from imgcheck.report.history import Origins
 from imgcheck.report.text import safe
 
 
 class Location(NamedTuple):
     path: str
-    """Relative path: of the Dockerfile where there is one, else of the file in the image."""
+    """Relative path: of the Dockerfile where a line of it brought the file, else of the file in the image."""
     line: int
+    in_source: bool = False
+    """It is in the Dockerfile."""
 
 
 def location(finding: Finding, rendering: Rendering) -> Location:
@@ -19,14 +22,22 @@ def location(finding: Finding, rendering: Rendering) -> Location:
     first = finding.evidence[0] if finding.evidence else None
     if first is None or not first.path:  # such as a variable that the image's configuration lacks
         return whole(rendering)
-    if rendering.dockerfile:
-        return Location(rendering.dockerfile.path, rendering.dockerfile.line_of(first.history))
+    line = rendering.origins.line_of(first) if rendering.origins else None
+    if rendering.origins and line:
+        return Location(rendering.origins.path, line, in_source=True)
     return Location(safe(first.path).lstrip("/"), 1)
 
 
 def whole(rendering: Rendering) -> Location:
     """The place of what concerns no single file."""
-    return Location(rendering.dockerfile.path if rendering.dockerfile else "image", 1)
+    return Location(rendering.origins.path, 1, in_source=True) if rendering.origins else Location("image", 1)
+
+
+def unplaced(report: Report, origins: Origins) -> int:
+    """How many history lines brought files with findings and are no line of the Dockerfile."""
+    first = [each.finding.evidence[0] for each in findings(report) if each.finding.evidence]
+    lines = {(evidence.layer, evidence.history) for evidence in first if evidence.history}
+    return len(lines - origins.lines.keys())
 
 
 def message(across: Across) -> str:

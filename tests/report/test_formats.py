@@ -2,15 +2,15 @@
 
 import json
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 
 from imgcheck.documents import Report, decode
 from imgcheck.documents.codec import encode
 from imgcheck.knowledge import Knowledge
-from imgcheck.report.dockerfile import read_dockerfile
 from imgcheck.report.formats import FORMATS, Rendering
+from imgcheck.report.history import Origins
+from imgcheck.report.location import unplaced
 
 
 @pytest.fixture
@@ -71,37 +71,24 @@ def test_markdown_neutralises_html_mentions_and_tables(report, rendering):
     assert "@<!-- -->all" in text
 
 
-def test_github_annotation_stands_on_the_dockerfile_line_that_brought_the_file(report, rendering, tmp_path):
-    dockerfile = tmp_path / "Dockerfile"
-    dockerfile.write_text("FROM debian\n# build\nRUN make % \\\n  install\nCMD app\n")
-    located = Rendering(rendering.knowledge, read_dockerfile(dockerfile))
+def test_annotations_stand_on_the_dockerfile_line_that_brought_the_file(report, rendering):
+    origins = Origins("build/Dockerfile", {(1, "RUN make % install"): 3})
+    located = Rendering(rendering.knowledge, origins)
     error, undecided = FORMATS["github"](report, located).splitlines()
-    assert error.startswith(f"::error file={dockerfile},line=3,title=CPU001 ")
+    assert error.startswith("::error file=build/Dockerfile,line=3,title=CPU001 ")
     assert undecided.startswith("::warning title=GPU002 ")
     issue = json.loads(FORMATS["gitlab"](report, located))[0]
-    assert issue["location"] == {"path": str(dockerfile), "lines": {"begin": 3}}
+    assert issue["location"] == {"path": "build/Dockerfile", "lines": {"begin": 3}}
 
 
-@pytest.mark.parametrize(
-    "history",
-    [
-        "RUN pip install x # buildkit",
-        "RUN /bin/sh -c pip install x # buildkit",
-        "/bin/sh -c pip install x",
-        "|1 A=b /bin/sh -c pip install x",
-        "RUN |2 A=b C= /bin/sh -c pip install x # buildkit",
-    ],
-)
-def test_history_of_every_builder_finds_its_run_line(history, tmp_path):
-    dockerfile = tmp_path / "Dockerfile"
-    dockerfile.write_text("FROM debian\nRUN pip install x\n")
-    assert read_dockerfile(dockerfile).line_of(history) == 2
-
-
-def test_a_history_that_no_line_made_points_at_the_first(tmp_path):
-    dockerfile = tmp_path / "Dockerfile"
-    dockerfile.write_text("FROM debian\nRUN pip install x\n")
-    assert read_dockerfile(dockerfile).line_of("RUN other") == 1
+def test_what_no_line_brought_stands_at_the_file_in_the_image_and_is_counted(report, rendering):
+    origins = Origins("Dockerfile", {(0, "RUN make % install"): 3})
+    located = Rendering(rendering.knowledge, origins)
+    assert FORMATS["github"](report, located).startswith("::error title=CPU001 ")
+    place = json.loads(FORMATS["gitlab"](report, located))[0]["location"]
+    assert place == json.loads(FORMATS["gitlab"](report, rendering))[0]["location"]
+    assert unplaced(report, origins) == 1
+    assert unplaced(report, Origins("Dockerfile", {(1, "RUN make % install"): 3})) == 0
 
 
 def test_markdown_renders_to_html_in_which_the_image_s_text_is_text(report, rendering):
@@ -121,10 +108,3 @@ def test_gitlab_s_issues_have_the_fields_that_its_documentation_demands(report, 
         assert issue["severity"] in ("info", "minor", "major", "critical", "blocker")
         assert not issue["location"]["path"].startswith("./")
         assert issue["location"]["lines"]["begin"] >= 1
-
-
-def test_a_dockerfile_within_the_directory_is_named_as_the_repository_does(tmp_path, monkeypatch):
-    (tmp_path / "Dockerfile").write_text("FROM debian\n")
-    monkeypatch.chdir(tmp_path)
-    assert read_dockerfile(tmp_path / "Dockerfile").path == "Dockerfile"
-    assert read_dockerfile(Path("./Dockerfile")).path == "Dockerfile"

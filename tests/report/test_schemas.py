@@ -12,8 +12,8 @@ import pytest
 
 from imgcheck.documents.report import Report, Requirement
 from imgcheck.knowledge import Knowledge
-from imgcheck.report.dockerfile import read_dockerfile
 from imgcheck.report.formats import FORMATS, Rendering
+from imgcheck.report.history import Origins
 from tests.tools import cache_directory, download, pip, pypi_directory, run
 
 pytestmark = pytest.mark.slow
@@ -48,8 +48,7 @@ def _npm() -> tuple[Path, Path]:
 def rendered(request: pytest.FixtureRequest, report: Report, tmp_path: Path) -> tuple[Report, Rendering]:
     knowledge = Knowledge()
     if request.param == "Dockerfile":
-        (tmp_path / "Dockerfile").write_text("FROM debian\nRUN make % install\n")
-        return report, Rendering(knowledge, read_dockerfile(tmp_path / "Dockerfile"))
+        return report, Rendering(knowledge, Origins("Dockerfile", {(1, "RUN make % install"): 2}))
     if request.param == "waived":
         findings = tuple(msgspec.structs.replace(each, waived="ops") for each in report.findings)
         return msgspec.structs.replace(report, findings=findings, notes=("remark",)), Rendering(knowledge)
