@@ -4,6 +4,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from imgcheck.check.needs import with_minimum
 from imgcheck.cli import OK, options
 from imgcheck.cli.files import write
@@ -11,7 +13,9 @@ from imgcheck.cli.reference import profile_of
 from imgcheck.documents import ImageProfile, encode
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.kept import with_loads
+from imgcheck.preflight.belonging import file_identity
 from imgcheck.report.text import safe
+from imgcheck.sources.reference import parse
 
 _EXAMPLES = """
 imgcheck profile qnib/cv-nccl92-tf-dev -o tf.json
@@ -30,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
     options.add_attached_options(parser)
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)
-    profile = profile_of(parsed)
+    profile = _identified(profile_of(parsed), parsed.reference)
     knowledge = Knowledge()
     data = _nfd(profile, knowledge) if parsed.export else encode(with_loads(with_minimum(profile, knowledge)))
     if parsed.output:
@@ -38,6 +42,14 @@ def run(arguments: Sequence[str]) -> int:
     else:
         sys.stdout.buffer.write(data)
     return OK
+
+
+def _identified(profile: ImageProfile, reference: str) -> ImageProfile:
+    """With what tells the image's file from others, so that a preflight believes the profile beside that file alone."""
+    place = parse(reference)
+    if not place.path or place.kind == "profile":
+        return profile
+    return replace(profile, file_identity=file_identity(place.path, place.tag))
 
 
 def _nfd(profile: ImageProfile, knowledge: Knowledge) -> bytes:

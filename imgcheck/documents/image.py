@@ -236,6 +236,8 @@ class ImageProfile(Document, frozen=True, tag_field="kind", tag="image"):
     tree: TreeIndex
     manifest_digest: str = ""
     config_digest: str = ""
+    file_identity: str = ""
+    """Of an image in one file: what told it from others when the profile was made (preflight.belonging)."""
     components: tuple[Component, ...] = ()
     unreadable: dict[str, str] = {}
     """Paths that could not be read, with the cause."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from imgcheck.documents import ImageProfile, decode
 from imgcheck.errors import SourceError
-from imgcheck.preflight.image import MAKE_ONE, SUFFIX, NoProfileError, StorePlace, is_local, local_path
+from imgcheck.preflight.image import MAKE_ONE, SUFFIX, NoProfileError, StorePlace, as_path, is_local, local_path
 
 
 def analyse(reference: str, place: StorePlace, limit: float) -> ImageProfile:
@@ -26,7 +26,7 @@ def analyse(reference: str, place: StorePlace, limit: float) -> ImageProfile:
         )
     with tempfile.TemporaryDirectory(prefix="imgcheck-") as directory:
         target = Path(directory) / "profile.json"
-        _run(["profile", reference, "--quiet", "-o", str(target), *_store_options(place)], reference, limit)
+        _run(["profile", as_path(reference), "--quiet", "-o", str(target), *_store_options(place)], reference, limit)
         return decode(target.read_bytes(), ImageProfile, reference)
 
 

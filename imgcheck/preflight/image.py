@@ -10,6 +10,7 @@ from imgcheck.documents import ImageProfile
 from imgcheck.documents.codec import open_document
 from imgcheck.errors import ImgcheckError, SourceError
 from imgcheck.preflight import kept
+from imgcheck.preflight.belonging import belongs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,19 +30,25 @@ StorePlace = Union["Path", Literal["default", "none"]]
 DEFAULT: StorePlace = "default"
 
 
-def find_profile(reference: str, inputs: dict[str, str]) -> ImageProfile | None:
-    """The profile that `reference` is, or that lies beside the image; None where there is neither.
+def find_profile(reference: str, inputs: dict[str, str]) -> tuple[ImageProfile | None, list[str]]:
+    """The profile that `reference` is, or that lies beside the image and is of it, and why one there is not believed.
 
     The files looked at are added to `inputs`, also those that are absent: one that appears later is an answer.
     Raises DocumentError for a damaged or newer profile.
     """
-    path = local_path(reference)
+    path, inside = _located(reference)
+    inputs[path] = kept.fingerprint(path)
+    if (profile := open_document(path, ImageProfile, reference)) is not None:
+        return profile, []
     beside = path + SUFFIX
-    for place, name in ((path, reference), (beside, beside)):
-        inputs[place] = kept.fingerprint(place)
-        if (profile := open_document(place, ImageProfile, name)) is not None:
-            return profile
-    return None
+    inputs[beside] = kept.fingerprint(beside)
+    profile = open_document(beside, ImageProfile, beside)
+    if profile is None:
+        return None, [f"{beside} is no profile and was not used"] if os.path.lexists(beside) else []
+    watch(reference, inputs)
+    if not belongs(profile, path, inside):
+        return None, [f"{beside} is of another image, or of an earlier state of this one, and was not used"]
+    return profile, []
 
 
 def refuse_special(reference: str) -> None:
@@ -66,7 +73,7 @@ def stored_profile(reference: str, place: StorePlace) -> ImageProfile | None:
     from imgcheck.sources.open import open_image
 
     store = open_store(None if place == "default" else place, store_key(engines()))
-    with open_image(reference) as image:
+    with open_image(as_path(reference)) as image:
         return store.profile(image.config_digest)
 
 
@@ -102,10 +109,21 @@ def watch(reference: str, inputs: dict[str, str]) -> bool:
 
 def local_path(reference: str) -> str:
     """Where the image lies, without its transport and the tag behind it."""
+    return _located(reference)[0]
+
+
+def as_path(reference: str) -> str:
+    """The reference as other commands take it for what lies here: a bare name would be one of a registry to them."""
+    return f"./{reference}" if "/" not in reference and os.path.exists(reference) else reference
+
+
+def _located(reference: str) -> tuple[str, str]:
+    """Where the image lies, and its name in there."""
     scheme = next((scheme for scheme in _LOCAL if reference.startswith(scheme)), "")
     # Not normalised: `..` behind a link leads elsewhere.
     path = os.path.join(os.getcwd(), reference.removeprefix(scheme)).rstrip("/") or "/"
     directory, _, name = path.rpartition("/")
     if scheme and ":" in name and not os.path.exists(path):
-        path = f"{directory}/{name.rpartition(':')[0]}"
-    return path
+        before, _, inside = name.rpartition(":")
+        return f"{directory}/{before}", inside
+    return path, ""

@@ -57,6 +57,8 @@ class _Case(Struct):
     inputs: dict[str, str]
     only_for: str | None = ""
     """The job that the answer is good for, "" for every one, None for none: it is not kept."""
+    notes: list[str] = []
+    """What else the user should know."""
 
 
 def answer(task: Task, directory: str, asked: str, inputs: dict[str, str]) -> Answer:
@@ -72,6 +74,7 @@ def answer(task: Task, directory: str, asked: str, inputs: dict[str, str]) -> An
             if directory and (found := kept.find(directory, asked)):
                 return found
             outcome, lines = _outcome(task, directory, case)
+            lines += [f"imgcheck: note: {note}" for note in case.notes]
     except (ImgcheckError, OSError, MemoryError) as error:
         outcome, lines = unchecked(task.scheduler, error)
         # Another job may fare better; the tasks of this one shall not all wait for the same trouble.
@@ -89,7 +92,7 @@ def unchecked(scheduler: Scheduler, error: BaseException) -> tuple[Outcome, list
 
 
 def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str]]:
-    profile = image.find_profile(task.reference, case.inputs)
+    profile, case.notes = image.find_profile(task.reference, case.inputs)
     if profile is None:
         image.refuse_special(task.reference)
         if task.attached is not None and not image.is_local(task.reference):

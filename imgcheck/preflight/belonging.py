@@ -1,0 +1,76 @@
+"""Whether a profile that lies beside an image is of this image: files are replaced, and one layout holds many images.
+
+A file is told from others by its size and checksums of its ends, where SIF, squashfs and archives say what they hold
+and when it was made: reading all of it would take longer than the check. An OCI layout names its images by digest.
+"""
+
+import binascii
+import os
+from typing import Any
+
+import msgspec
+
+from imgcheck.documents import ImageProfile
+
+_ENDS = 1 << 16
+"""Bytes at the beginning and at the end."""
+_LARGEST_INDEX = 4 << 20
+_NAME = "org.opencontainers.image.ref.name"
+"""The annotation that tags an image of a layout (OCI image-spec, annotations.md)."""
+
+
+def file_identity(path: str, inside: str) -> str:
+    """What tells the image called `inside` (of an archive with several) in the file at `path` from others.
+
+    "" where there is no regular file.
+    """
+    try:
+        if not os.path.isfile(path):
+            return ""
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            first = file.read(_ENDS)
+            file.seek(max(size - _ENDS, 0))
+            return f"{size} {binascii.crc32(first):08x} {binascii.crc32(file.read(_ENDS)):08x} {inside}".rstrip()
+    except OSError:
+        return ""
+
+
+def belongs(profile: ImageProfile, path: str, inside: str) -> bool:
+    """Whether `profile` is of the image called `inside` in the file or layout at `path`, as far as can be told.
+
+    A profile made elsewhere, say of an image in a registry, says nothing of a file; nothing tells unpacked roots apart.
+    """
+    index = f"{path}/index.json"
+    if os.path.isfile(index):
+        return not profile.manifest_digest or profile.manifest_digest in _digests(path, index, inside)
+    return not profile.file_identity or profile.file_identity == file_identity(path, inside)
+
+
+def _digests(layout: str, index: str, name: str) -> set[str]:
+    """Digests of the manifests that a layout has under a name, and of those that image indexes there list."""
+    entries = [e for e in _manifests(index) if not name or _annotations(e).get(_NAME) == name]
+    found = {str(entry.get("digest", "")) for entry in entries}
+    for digest in sorted(found):
+        algorithm, _, encoded = digest.partition(":")
+        if algorithm.isalnum() and encoded.isalnum():
+            found |= {str(each.get("digest", "")) for each in _manifests(f"{layout}/blobs/{algorithm}/{encoded}")}
+    return found
+
+
+def _manifests(path: str) -> list[dict[str, Any]]:
+    """The entries of an image index; none where it is something else."""
+    try:
+        if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_INDEX:
+            return []
+        with open(path, "rb") as file:
+            document = msgspec.json.decode(file.read())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+    entries = document.get("manifests") if isinstance(document, dict) else None
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def _annotations(entry: dict[str, Any]) -> dict[str, Any]:
+    found = entry.get("annotations")
+    return found if isinstance(found, dict) else {}
