@@ -22,10 +22,19 @@ _LONGEST = 86400.0
 def run(arguments):
     """Answer for one image; the exit status is what the scheduler understands."""
     arguments = list(arguments)
-    directory = private_directory(_value(arguments, "--cache"))
-    asked = kept.question(arguments) if directory else ""
+    try:
+        directory = private_directory(_value(arguments, "--cache"))
+        asked = kept.question(arguments) if directory else ""
+    except OSError as error:
+        return kept.emit(_in_trouble(arguments, _nowhere(error)))
     answer = kept.find(directory, asked) if directory else None
     return kept.emit(answer or _answer(arguments, directory, asked))
+
+
+def _nowhere(error):
+    from imgcheck.errors import UsageError
+
+    return UsageError(f"the working directory: {error.strerror or error}", "start in a directory that exists")
 
 
 def _value(arguments, option):

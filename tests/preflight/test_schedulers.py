@@ -1,6 +1,10 @@
 """Every exit status of every preset, from a real check: it is given on its outcome and on no other."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -126,6 +130,31 @@ def test_by_hand_a_mistyped_option_is_exit_2(place, capsys):
     assert place.preflight(place.image(), "--no-such-option") == 2
     assert place.preflight(place.image(), "--runtime", "dokcer") == 2
     assert "--runtime dokcer: unknown" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("scheduler", "status"), [("none", 2), ("slurm-task", 0), ("slurm-prolog", 0), ("sge", 0)])
+def test_a_working_directory_that_is_gone_stops_nothing(place, scheduler, status):
+    done = _process(place, scheduler, before="mkdir gone && cd gone && rmdir ../gone")
+    assert done.returncode == status
+    assert "the working directory: No such file or directory" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("scheduler", "status"), [("none", 1), ("slurm-task", 42), ("slurm-prolog", 0), ("sge", 100)])
+@pytest.mark.parametrize("behind", [">/dev/full 2>&1", "2>&1 | :", ">&- 2>&-"])
+def test_output_that_nobody_takes_changes_no_status(place, scheduler, status, behind):
+    done = _process(place, scheduler, behind=behind)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+
+
+def _process(place, scheduler: str, before: str = "true", behind: str = "") -> subprocess.CompletedProcess[str]:
+    """A preflight of an image that does not fit, in a process of its own."""
+    words = [sys.executable, "-m", "imgcheck", "preflight", place.image(), "--host", place.host(), "--no-store"]
+    command = shlex.join(map(str, [*words, f"--cache={place.cache}", f"--scheduler={scheduler}"]))
+    script = f"set -o pipefail; {before}; {command} {behind}"
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+    return subprocess.run(
+        ["bash", "-c", script], cwd=place.directory, env=environment, capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.parametrize("number", ["0", "1"])
