@@ -1,0 +1,101 @@
+"""How AArch64 writes branches and addresses, and how literals among its code show.
+
+Encodings: Arm A-profile A64 instruction set.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from imgcheck.binaries.isa.layout import distinct
+from imgcheck.binaries.isa.words.code import Code, Places, signed
+
+_SMALL = 64
+"""Bytes of a function that only chooses between two forms of one operation (outlined atomics)."""
+_USES = 5
+"""Words from an ADRP on that may use its register."""
+_CONDITIONAL = (0xFF000010, 0x54000000, 19), (0x7E000000, 0x34000000, 19), (0x7E000000, 0x36000000, 14)
+"""Mask and value of B.cond, CBZ and TBZ, and how many bits from the fifth on their distance has."""
+_ENDS = (0xFC000000, 0x14000000), (0xFFFFFC1F, 0xD65F0000), (0xFFFFFC1F, 0xD61F0000)
+"""B, RET and BR."""
+_UNALLOCATED = (0x9E000000, 0x00000000), (0x1E000000, 0x02000000), (0x1E000000, 0x06000000)
+"""Bits 28 to 25 are 0000, 0001 or 0011 (C4.1, "A64 instruction set encoding"); 0000 with the highest bit set is SME."""
+
+
+class AArch64(Code):
+    """One AArch64 file."""
+
+    irelative = 1032
+    opcode = 0x1F000000
+    links = 0x80000000
+    query = "mrs"
+    made, base = 0, 5
+
+    @cached_property
+    def branches(self) -> Places:
+        sites = self.matching(0x7C000000, 0x14000000)
+        return sites, sites + 4 * signed(self.word_at(sites).astype(np.int64), 26)
+
+    @cached_property
+    def addresses(self) -> Places:
+        """ADRP with the 12-bit offset of the next few words that use its register."""
+        sites = self.matching(0x9F000000, 0x90000000)
+        word = self.word_at(sites).astype(np.int64)
+        page = (sites & ~0xFFF) + (signed((word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3, 21) << 12)
+        found_sites, found_targets = [], []
+        for step in range(1, _USES):
+            user = self.word_at(sites + 4 * step).astype(np.int64)
+            same = user >> 5 & 31 == word & 31
+            loads = same & (user & 0x3B000000 == 0x39000000)
+            hit = loads | (same & self.makes(user))
+            scale = np.where(loads, user >> 30 & 3, 0)
+            found_sites.append(sites[hit] + 4 * step)
+            found_targets.append((page + ((user >> 10 & 0xFFF) << scale))[hit])
+        return np.concatenate(found_sites), np.concatenate(found_targets)
+
+    def stores(self, words: np.ndarray) -> np.ndarray:
+        return (words & 0x3B400000) == 0x39000000
+
+    def makes(self, words: np.ndarray) -> np.ndarray:
+        return (words & 0x7FC00000) == 0x11000000
+
+    def calling(self, users: np.ndarray) -> np.ndarray:
+        """PLT entries are 16 bytes from ADRP to BR; some are functions of their own, the others lie behind these."""
+        marks = self.holding(users)
+        stubs = self.functions.holding(users)
+        marks[self.calls.source[np.isin(self.calls.target, stubs[stubs >= 0])]] = True
+        sites, targets = self.branches
+        near = np.isin(targets & ~15, (users - 4) & ~15) & ~np.isin(targets, self.functions.start)
+        return marks | self.holding(sites[near])
+
+    def is_data(self, at: np.ndarray) -> np.ndarray:
+        """Literals: where no branch leads, behind one that goes elsewhere, together with what is no instruction."""
+        targets, ends, others = self._flow
+        place = np.searchsorted(targets, at, side="right")
+        entered, until = np.append(-1, targets)[place], np.append(targets, np.iinfo(np.int64).max)[place]
+        before = np.append(-1, ends)[np.searchsorted(ends, at)]
+        return (before > entered) & (np.searchsorted(others, until) > np.searchsorted(others, before))
+
+    @cached_property
+    def _flow(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where branches lead to and functions begin, words that never go on, and words that are no instructions."""
+        targets = [self.functions.start, self.branches[1]]
+        for mask, value, bits in _CONDITIONAL:
+            at = self.matching(mask, value)
+            targets.append(at + 4 * signed(self.word_at(at).astype(np.int64) >> 5, bits))
+        ends, others = (np.concatenate([self.matching(*each) for each in kinds]) for kinds in (_ENDS, _UNALLOCATED))
+        return distinct(np.concatenate(targets)), np.sort(ends), np.sort(others)
+
+    @cached_property
+    def choosers(self) -> np.ndarray:
+        """Outlined atomics load a byte and branch on it before they use anything."""
+        loads = self.matching(0xFFC00000, 0x39400000)
+        tested = (self.word_at(loads + 4) & 0x7E000000) == 0x34000000
+        return self.holding(loads[tested]) & (self.functions.end - self.functions.start <= _SMALL)
+
+    def text(self, address: int) -> str:
+        import capstone
+
+        decoder = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
+        shown = next(decoder.disasm_lite(self.layout.bytes_at(address, address + 4), address, 1), None)
+        return f"{shown[2]} {shown[3]}".strip() if shown else ""

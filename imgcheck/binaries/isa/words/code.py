@@ -1,0 +1,151 @@
+"""The code of one file as an array of words, with what every such machine needs to follow calls and data.
+
+Every word is an instruction, so a match by mask and value needs no decoding. What differs between machines, how
+branches and addresses are written and where data stands among the code, is left to AArch64 and Ppc64le.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.isa.reach import Edges
+
+_STEPS = 5
+"""Words looked at behind one that makes an address."""
+Places = tuple[np.ndarray, np.ndarray]
+"""Addresses of instructions, and for each the address that it means."""
+
+
+class Code:
+    """One file's words, functions and calls."""
+
+    irelative: int
+    """Relocation type of a slot that an IFUNC's resolver fills."""
+    opcode: int
+    """Bits that say which kind of instruction a word is; most patterns have all of them."""
+    links: int
+    """The bit of a branch that makes it a call."""
+    query: str
+    """What an instruction that asks the CPU is called."""
+    made: int
+    """The lowest bit of the register that gets an address, where `makes` holds."""
+    base: int
+    """The lowest bit of the register that holds the address of a load or store."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._of_opcode: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._words = [(a.address, a.data[: len(a.data) & ~3].view("<u4")) for a in layout.areas if a.address % 4 == 0]
+        sites, targets = self.branches
+        # Other branches also go to labels within a function.
+        layout.called = targets[(self.word_at(sites) & np.uint32(self.links)) != 0]
+        self.functions = layout.functions
+
+    # What machines tell
+
+    @cached_property
+    def branches(self) -> Places:
+        """Direct calls and jumps."""
+        raise NotImplementedError
+
+    @cached_property
+    def addresses(self) -> Places:
+        """Instructions that take or use the address of data."""
+        raise NotImplementedError
+
+    def stores(self, words: np.ndarray) -> np.ndarray:
+        """Which words store to memory at a base and a distance."""
+        raise NotImplementedError
+
+    def makes(self, words: np.ndarray) -> np.ndarray:
+        """Which words make an address in a register."""
+        raise NotImplementedError
+
+    def calling(self, users: np.ndarray) -> np.ndarray:
+        """Marks functions that call through stubs, whose instructions `users` load the slots of imported functions."""
+        raise NotImplementedError
+
+    def is_data(self, at: np.ndarray) -> np.ndarray:
+        """Which of the words at these addresses are no code that the function around them runs."""
+        raise NotImplementedError
+
+    @cached_property
+    def choosers(self) -> np.ndarray:
+        """Marks small functions that test a flag of the CPU themselves and then choose between two forms."""
+        return np.zeros(len(self.functions), bool)
+
+    def handed_over(self, near: np.ndarray) -> np.ndarray:
+        """Where main may be told, of the addresses that the start code refers to."""
+        return near
+
+    def text(self, address: int) -> str:
+        """Disassembly; empty where the instruction is not known."""
+        raise NotImplementedError
+
+    # Words
+
+    def matching(self, mask: int, value: int) -> np.ndarray:
+        """Addresses of the words that are `value` under `mask`."""
+        found = [np.flatnonzero((words & np.uint32(mask)) == np.uint32(value)) * 4 + at for at, words in self._words]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def fitting(self, mask: int, value: int) -> np.ndarray:
+        """The same for one of many patterns: words of one main opcode are looked for once."""
+        if mask & self.opcode != self.opcode:
+            return self.matching(mask, value)
+        kind = value & self.opcode
+        if kind not in self._of_opcode:
+            at = self.matching(self.opcode, kind)
+            self._of_opcode[kind] = at, self.word_at(at)
+        at, words = self._of_opcode[kind]
+        return at[(words & np.uint32(mask)) == np.uint32(value)]
+
+    def word_at(self, addresses: np.ndarray) -> np.ndarray:
+        """The word at each address; 0 outside the code."""
+        values = np.zeros(len(addresses), np.uint32)
+        for base, words in self._words:
+            inside = (addresses >= base) & (addresses < base + 4 * len(words))
+            values[inside] = words[(addresses[inside] - base) >> 2]
+        return values
+
+    def is_stored_to(self, sites: np.ndarray) -> np.ndarray:
+        """Whether each of these instructions stores to its address, or makes one that the next few words store to."""
+        word = self.word_at(sites)
+        found, makes = self.stores(word), self.makes(word)
+        made = word >> np.uint32(self.made) & np.uint32(31)
+        for step in range(1, _STEPS):
+            behind = self.word_at(sites + 4 * step)
+            found |= makes & self.stores(behind) & (behind >> np.uint32(self.base) & np.uint32(31) == made)
+        return found
+
+    # Functions
+
+    def index(self, addresses: np.ndarray) -> np.ndarray:
+        """The function that begins at each address; -1 where none does."""
+        start = self.functions.start
+        if not len(start):
+            return np.full(len(addresses), -1, np.int64)
+        at = np.minimum(np.searchsorted(start, addresses), len(start) - 1)
+        return np.where(start[at] == addresses, at, -1)
+
+    def holding(self, addresses: np.ndarray) -> np.ndarray:
+        """Marks the functions that hold one of these addresses."""
+        marks = np.zeros(len(self.functions), bool)
+        held = self.functions.holding(addresses)
+        marks[held[held >= 0]] = True
+        return marks
+
+    @cached_property
+    def calls(self) -> Edges:
+        """Calls and tail calls between functions of this file."""
+        sites, targets = self.branches
+        target, source = self.index(targets), self.functions.holding(sites)
+        kept = (target >= 0) & (source >= 0) & (source != target)
+        order = np.argsort(source[kept], kind="stable")
+        return Edges(source[kept][order], target[kept][order], sites[kept][order], len(self.functions))
+
+
+def signed(values: np.ndarray, bits: int) -> np.ndarray:
+    """The lowest `bits` bits of each value, as numbers with a sign."""
+    return ((values & (1 << bits) - 1) ^ 1 << bits - 1) - (1 << bits - 1)

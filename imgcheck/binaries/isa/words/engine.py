@@ -1,0 +1,225 @@
+"""Judges one AArch64 or ppc64le file: which features its code needs, and whether it asks the CPU before.
+
+Calls are followed from where the file starts and from what it exports; tests inside functions are not. A function that
+asks counts as tested as a whole.
+"""
+
+import tomllib
+from functools import cache, cached_property
+
+import numpy as np
+
+from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.isa.layout import Layout, distinct, numbers
+from imgcheck.binaries.isa.names import clones, queries
+from imgcheck.binaries.isa.queries import foreign
+from imgcheck.binaries.isa.reach import path_to, reach
+from imgcheck.binaries.isa.words.aarch64 import AArch64
+from imgcheck.binaries.isa.words.code import Code
+from imgcheck.binaries.isa.words.ppc64le import Ppc64le
+from imgcheck.documents.facts import Isa, IsaUse
+from imgcheck.knowledge.store import rules_directory
+
+_MACHINES: dict[str, type[Code]] = {"aarch64": AArch64, "ppc64le": Ppc64le}
+_STT_IFUNC = 10
+_START_BYTES = 64
+"""The C library's start code has referred to main by then."""
+
+
+@cache
+def _patterns(machine: str) -> dict:
+    path = rules_directory() / "analysis" / "isa-words.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))[machine]
+
+
+def analyse(elf: Elf) -> Isa | None:
+    """The Isa of an AArch64 or ppc64le file; None where it holds no code."""
+    layout = Layout(elf)
+    return _Judge(_MACHINES[elf.machine](layout)).judge() if layout.areas else None
+
+
+class _Judge:
+    """The verdict on one file."""
+
+    def __init__(self, code: Code) -> None:
+        self.code, self.layout, self.functions = code, code.layout, code.functions
+        self.machine = code.layout.elf.machine
+        self.rules = _patterns(self.machine)
+
+    # Queries
+
+    @cached_property
+    def resolvers(self) -> np.ndarray:
+        relocations, symbols = self.layout.relocations, self.layout.code_symbols
+        addresses = relocations["addend"][relocations["type"] == self.code.irelative]
+        index = self.code.index(np.concatenate([addresses, symbols.value[symbols.type == _STT_IFUNC]]))
+        return numbers(index, len(self.functions))
+
+    @cached_property
+    def query_names(self) -> dict[str, np.ndarray]:
+        """Imported functions and data that report the CPU's features, with their slots."""
+        rules = queries(self.machine)
+        return foreign(self.layout, rules["functions"] + rules["data"])
+
+    @cached_property
+    def _query_instructions(self) -> np.ndarray:
+        found = [self.code.matching(query["mask"], query["value"]) for query in self.rules["queries"]]
+        return np.concatenate(found)
+
+    @cached_property
+    def askers(self) -> np.ndarray:
+        """Marks functions that ask the CPU or the C library, or read a variable that one of those writes."""
+        slots = np.concatenate([np.empty(0, np.int64), *self.query_names.values()])
+        sites, targets = self.code.addresses
+        marks = self.code.holding(self._query_instructions) | self.code.calling(sites[np.isin(targets, slots)])
+        for named in self._told_by_files.values():
+            marks |= named
+        return marks | self._readers(marks) | self.code.choosers
+
+    @cached_property
+    def _told_by_files(self) -> dict[str, np.ndarray]:
+        """Files in which the kernel says what the CPU has, with marks of functions that name one or call one that does.
+
+        The kernel keeps the auxiliary vector in one (proc(5)), for programs that do without getauxval.
+        """
+        found = {}
+        sites, targets = self.code.addresses
+        for name in queries(self.machine)["files"]:
+            marks = self.code.holding(sites[np.isin(targets, self.layout.addresses_of(name.encode() + b"\0"))])
+            if marks.any():
+                marks[self.code.calls.source[marks[self.code.calls.target]]] = True
+                found[name] = marks
+        return found
+
+    def _readers(self, askers: np.ndarray) -> np.ndarray:
+        """Marks functions that refer to a variable that an asking function writes to."""
+        sites, targets = self.code.addresses
+        held = self.functions.holding(sites)
+        written = targets[(held >= 0) & askers[held] & self.code.is_stored_to(sites)]
+        return self.code.holding(sites[np.isin(targets, written)])
+
+    @cached_property
+    def asks_cpu(self) -> tuple[str, ...]:
+        found = ["IFUNC"] if len(self.resolvers) else []
+        if len(self._query_instructions):
+            found.append(self.code.query)
+        if self.code.choosers[self.used].any():
+            found.append("__aarch64_have_lse_atomics")
+        return tuple(found + sorted([*self.query_names, *self._told_by_files]))
+
+    # Instructions
+
+    @cached_property
+    def found(self) -> dict[str, np.ndarray]:
+        """Feature -> sorted addresses of its instructions, data left out as far as it shows."""
+        hits: dict[str, list[np.ndarray]] = {}
+        data = [(each["mask"], each["value"]) for each in self.rules["data"]]
+        for pattern in self.rules["patterns"]:
+            at = self.code.fitting(pattern["mask"], pattern["value"])
+            for mask, value in (*pattern.get("except", ()), *data):
+                at = at[(self.code.word_at(at) & mask) != value]
+            hits.setdefault(pattern["feature"], []).append(at)
+        joined = {feature: distinct(np.concatenate(parts)) for feature, parts in hits.items()}
+        kept = {feature: self._plausible(feature, at) for feature, at in joined.items()}
+        return {feature: at for feature, at in kept.items() if len(at)}
+
+    def _plausible(self, feature: str, at: np.ndarray) -> np.ndarray:
+        """Those inside functions; of features that data resembles, those in functions that hold several."""
+        held = self.functions.holding(at)
+        inside = (held >= 0) & ~self.code.is_data(at)
+        if self.functions.unwind.any():
+            inside &= self.functions.unwind[held] | np.isin(self.functions.start[held], self.layout.code_symbols.value)
+        at, held = at[inside], held[inside]
+        if feature not in self.rules["dense"] or not len(at):
+            return at
+        counts = np.bincount(held, minlength=len(self.functions))
+        return at[counts[held] >= 2]
+
+    @cached_property
+    def used(self) -> np.ndarray:
+        """Marks functions that use any of the features."""
+        return self.code.holding(np.concatenate([np.empty(0, np.int64), *self.found.values()]))
+
+    @cached_property
+    def _clones(self) -> np.ndarray:
+        """Functions that use something, or call what does, and whose name says that they are one version of several."""
+        marks = np.zeros(len(self.functions), bool)
+        calls, symbols = self.code.calls, self.layout.code_symbols
+        wanted = self.used.copy()
+        wanted[calls.source[self.used[calls.target]]] = True
+        index = self.code.index(symbols.value)
+        looked_at = np.flatnonzero((index >= 0) & wanted[index])
+        marks[index[looked_at[clones(self.layout.names(symbols, looked_at), self.machine)]]] = True
+        return marks
+
+    # Reach
+
+    @cached_property
+    def _open_calls(self) -> np.ndarray:
+        """Which calls are made without a test: what versions by name call belongs to them."""
+        return ((~self.askers | self._starters) & ~self._clones)[self.code.calls.source]
+
+    @cached_property
+    def _starters(self) -> np.ndarray:
+        """Functions that run at load: they may ask the CPU, but what they call they mostly call anyway."""
+        marks = np.zeros(len(self.functions), bool)
+        marks[self._roots] = True
+        return marks & ~self.code.choosers
+
+    @cached_property
+    def _roots(self) -> np.ndarray:
+        entry = np.array([min(self.layout.elf.entry, 1 << 62)], np.int64)
+        addresses = np.concatenate([entry, self.layout.initialisers, self.layout.named_starts(), self._main()])
+        return numbers(self.code.index(addresses), len(self.functions))
+
+    def _main(self) -> np.ndarray:
+        """What the start code hands to the C library: addresses that its first words build or load."""
+        entry = self.layout.elf.entry
+        sites, targets = self.code.addresses
+        near = self.code.handed_over(targets[(sites >= entry) & (sites < entry + _START_BYTES)])
+        pointed = self.layout.pointed(near)
+        return np.concatenate([near, pointed[pointed > 0]])
+
+    @cached_property
+    def _load(self) -> tuple[np.ndarray, np.ndarray]:
+        return reach(self.code.calls, self._roots, self._open_calls)
+
+    @cached_property
+    def _exported(self) -> tuple[np.ndarray, np.ndarray]:
+        roots = self.code.index(self.layout.exports)
+        roots = numbers(roots[~np.isin(roots, self.resolvers)], len(self.functions))
+        return reach(self.code.calls, roots, self._open_calls)
+
+    # Verdict
+
+    def judge(self) -> Isa:
+        uses = tuple(self._use(feature) for feature in sorted(self.found))
+        return Isa(uses=uses, code_bytes=self.layout.code_bytes, asks_cpu=self.asks_cpu)
+
+    def _use(self, feature: str) -> IsaUse:
+        at = self.found[feature]
+        answer, reason, shown, path = self._answer(self.code.holding(at))
+        held = self.functions.holding(at)
+        address = int(at[held == shown][0]) if shown >= 0 else int(at[0])
+        holder = int(self.functions.holding(np.array([address]))[0])
+        return IsaUse(
+            feature=feature, answer=answer, reason=reason, count=len(at), address=address,
+            function=self.layout.name(int(self.functions.start[holder])),
+            code=self.layout.bytes_at(address, address + 4).hex(), text=self.code.text(address), call_path=path,
+        )  # fmt: skip
+
+    def _answer(self, users: np.ndarray) -> tuple[str, str, int, tuple[str, ...]]:
+        plain = users & ~self.askers & ~self._clones
+        for (seen, parent), reason in (
+            (self._load, "Reached at load or start without a test of the CPU on the way."),
+            (self._exported, "Exported functions reach it without a test of the CPU."),
+        ):
+            hit = np.flatnonzero(plain & seen)
+            if len(hit):
+                sure = parent is self._load[1] or not self.asks_cpu or len(hit) >= max(3, 0.02 * len(self.functions))
+                path = path_to(self.layout, self.functions, parent, int(hit[0]))
+                return ("required" if sure else "unknown"), reason, int(hit[0]), path
+        if not self.asks_cpu:
+            shown = int(np.flatnonzero(users)[0])
+            return "required", "Nothing in the file asks the CPU what it has before it uses this.", shown, ()
+        return "dispatched", f"Reached only behind a test of the CPU ({', '.join(self.asks_cpu[:3])}).", -1, ()

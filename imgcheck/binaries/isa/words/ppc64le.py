@@ -1,0 +1,113 @@
+"""How ppc64le writes branches and addresses, and what linkers and compilers put among its code.
+
+Encodings: Power ISA 3.1. Data lies at a distance from the table of contents, which r2 points to: 64-Bit ELF V2 ABI
+Specification for Power, 2.3.4.1 (function prologue) and 3.4.2 (TOC).
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from imgcheck.binaries.isa.words.code import Code, Places, signed
+
+_TOC, _ENTRY = 2, 12
+"""The registers of the table of contents, and of a function's own address at its global entry."""
+_LOCAL_ENTRY = 8
+"""Bytes behind the global one: calls inside a file go there."""
+_ADDI, _ADDIS, _LD, _STD = 14, 15, 58, 62
+_LOADS, _STORES = (32, 33, 34, 40, 42, _LD), (36, 37, 38, 44, _STD)
+"""Primary opcodes of loads and stores with a base and a distance."""
+_OF_REGISTER = 0xFC1F0000
+"""Mask of the primary opcode and the base."""
+_USES = 7
+"""Words from an ADDIS on that may use its register."""
+_MTCTR, _BRANCH = 0x7D8903A6, 0x48000000
+"""`mtctr r12` before a `bctr`, and `b`: the ends of stubs by which linkers reach a function with its address in r12."""
+_NEAR_STUB = 8
+"""Bytes from the start of such a stub to the load of its slot, at most."""
+
+
+class Ppc64le(Code):
+    """One ppc64le file."""
+
+    irelative = 248
+    opcode = 0xFC000000
+    links = 1
+    query = "hwcap"
+    made, base = 21, 16
+
+    @cached_property
+    def branches(self) -> Places:
+        sites = self.matching(0xFC000002, _BRANCH)
+        return sites, sites + (signed(self.word_at(sites).astype(np.int64), 26) & ~3)
+
+    @cached_property
+    def addresses(self) -> Places:
+        """Distances from the table of contents: in one word from r2, or with ADDIS and the next few words."""
+        table = self._table
+        if table is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        opcodes = (_ADDI, *_LOADS, *_STORES)
+        near = np.concatenate([self.fitting(_OF_REGISTER, opcode << 26 | _TOC << 16) for opcode in opcodes])
+        found_sites, found_targets = [near], [table + self._distance(near)]
+        sites = self.fitting(_OF_REGISTER, _ADDIS << 26 | _TOC << 16)
+        word = self.word_at(sites).astype(np.int64)
+        register, high = word >> 21 & 31, table + (signed(word, 16) << 16)
+        for step in range(1, _USES):
+            at = sites + 4 * step
+            user = self.word_at(at).astype(np.int64)
+            hit = (user >> 16 & 31 == register) & np.isin(user >> 26, opcodes)
+            found_sites.append(at[hit])
+            found_targets.append(high[hit] + self._distance(at[hit]))
+        return np.concatenate(found_sites), np.concatenate(found_targets)
+
+    def _distance(self, addresses: np.ndarray) -> np.ndarray:
+        """The distance in each word; the lowest two bits of LD and STD say more of the instruction."""
+        word = self.word_at(addresses).astype(np.int64)
+        return signed(np.where(np.isin(word >> 26, (_LD, _STD)), word & ~3, word), 16)
+
+    @cached_property
+    def _table(self) -> int | None:
+        """Where r2 points: functions work it out at their global entry, from r12 or as a constant."""
+        for register, relative in ((_ENTRY, 1), (0, 0)):
+            sites = self.fitting(0xFFFF0000, _ADDIS << 26 | _TOC << 21 | register << 16)
+            sites = sites[self.word_at(sites + 4) >> 16 == _ADDI << 10 | _TOC << 5 | _TOC]
+            high = signed(self.word_at(sites).astype(np.int64), 16) << 16
+            tables, counts = np.unique(relative * sites + high + self._distance(sites + 4), return_counts=True)
+            if len(tables):
+                return int(tables[np.argmax(counts)])
+        return None
+
+    def stores(self, words: np.ndarray) -> np.ndarray:
+        return np.isin(words >> 26, _STORES)
+
+    def makes(self, words: np.ndarray) -> np.ndarray:
+        return words >> 26 == _ADDI
+
+    def index(self, addresses: np.ndarray) -> np.ndarray:
+        found, local = super().index(addresses), super().index(addresses - _LOCAL_ENTRY)
+        return np.where(found < 0, local, found)
+
+    def calling(self, users: np.ndarray) -> np.ndarray:
+        """Stubs stand together in what looks like one function."""
+        sites, targets = self.branches
+        slots = np.sort(users)
+        first = np.append(slots, np.iinfo(np.int64).max)[np.searchsorted(slots, targets)]
+        return self.holding(sites[first - targets <= _NEAR_STUB])
+
+    def is_data(self, at: np.ndarray) -> np.ndarray:
+        """A prefixed instruction of a linker's stub is run by who calls the stub: it loads where the next words go."""
+        loads = self.word_at(at + 4) >> 21 & 31 == _ENTRY
+        behind = self.word_at(at + 8)
+        return loads & ((behind == _MTCTR) | (behind & 0xFC000003 == _BRANCH))
+
+    def handed_over(self, near: np.ndarray) -> np.ndarray:
+        """Main is the second pointer of a structure (glibc, sysdeps/powerpc/powerpc64/start.S)."""
+        return np.append(near, near + 8)
+
+    def text(self, address: int) -> str:
+        import capstone
+
+        decoder = capstone.Cs(capstone.CS_ARCH_PPC, capstone.CS_MODE_64 | capstone.CS_MODE_LITTLE_ENDIAN)
+        shown = next(decoder.disasm_lite(self.layout.bytes_at(address, address + 8), address, 1), None)
+        return f"{shown[2]} {shown[3]}".strip() if shown else ""
