@@ -140,3 +140,33 @@ def test_code_behind_either_of_two_tests_is_behind_a_test() -> None:
     path = compile_c(TWO_TESTS, "-O2", "-fno-tree-tail-merge")
     assert observed(path, "qemu-x86_64", "Nehalem") == "runs"
     assert predicted(analyse(path), MODELS["Nehalem"]) == "runs"
+
+
+BY_EITHER_WAY = """
+#include <cpuid.h>
+static unsigned mixed;
+static int numbers[8];
+__attribute__((noinline)) static void init(void) {{
+    unsigned a, b, c, d;
+    __cpuid_count(7, 0, a, b, c, d);
+    mixed = b * 2654435761u;
+}}
+__attribute__((noinline)) static void wide(int *p)
+{{ __asm__ volatile("vmovdqu (%0), %%ymm0; vpaddd %%ymm0, %%ymm0, %%ymm0; vzeroupper" : : "r"(p) : "memory"); }}
+__attribute__((noinline)) static void work(int *p, int n) {{
+    if (n > 3) {{ __asm__ volatile("nop"); if ({first}) goto fast; }}
+    else {{ __asm__ volatile("nop; nop"); if ({second}) goto fast; }}
+    return;
+fast:
+    wide(p);
+}}
+int main(int n, char **v) {{ init(); work(numbers, n); return 0; }}
+"""
+
+
+def test_tests_that_are_not_understood_shield_code_by_whichever_of_them_it_is_reached() -> None:
+    """As behind a static object of C++, which is tested where it was made and where it was there already."""
+    both = compile_c(BY_EITHER_WAY.format(first="mixed >> 9 & 1", second="mixed % 5 == 1"), "-O2", "-s")
+    assert not required(analyse(both))
+    one = compile_c(BY_EITHER_WAY.format(first="mixed >> 9 & 1", second="p[0] == 1"), "-O2", "-s")
+    assert ("avx2", "Reached at load or start without a test of the CPU on the way.") in required(analyse(one))

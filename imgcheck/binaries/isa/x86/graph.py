@@ -115,8 +115,11 @@ class Graph:
         What is worked out for a piece stays in the processor's cache.
         """
         for area in self.layout.spans:
-            for offset in range(0, len(area.data) - _OPERAND, CHUNK):
-                yield area, area.address + offset, area.data[offset : offset + CHUNK + _OPERAND]
+            for offset in range(0, len(area.data), CHUNK):
+                data = area.data[offset : offset + CHUNK + _OPERAND]
+                missing = min(CHUNK, len(area.data) - offset) + _OPERAND - len(data)
+                # A last jump is shorter than what is read from there on.
+                yield area, area.address + offset, np.append(data, np.zeros(missing, np.uint8)) if missing else data
 
     def _operands_in(self, data: np.ndarray, address: int) -> tuple[np.ndarray, np.ndarray]:
         at = find_bytes(data[:-_OPERAND], 0xC7, 0x05)
