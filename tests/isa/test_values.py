@@ -2,7 +2,7 @@
 
 from operator import and_, or_, xor
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition, having, opposite
@@ -94,6 +94,7 @@ def test_shifts_sums_and_parts(drawn, distance: int, bits: int) -> None:
 
 
 @given(known_numbers())
+@example((frozenset(), [(4, Word(((0, ALWAYS, ALWAYS), (1, ALWAYS, ALWAYS)), 0xFFC)), (0, None)]))
 def test_the_lowest_bit(drawn) -> None:
     cpu, ((one, known), _) = drawn
     assume(one)

@@ -217,7 +217,7 @@ def _table(work: Callable[[int, int], int]) -> Callable[[Bit, Bit], Bit]:
 
 
 def lowest(value: Value) -> Value:
-    """The place of the lowest bit that is set; of a word where that is one of those that tell something."""
+    """The place of the lowest bit that is set, where that is sure to be one of those that tell something."""
     if isinstance(value, Options):
         return _options([((n & -n).bit_length() - 1, c) for n, c in value.numbers if n])
     if not isinstance(value, Word):
@@ -228,7 +228,7 @@ def lowest(value: Value) -> Value:
             return None
         found.append((at, both(held, before)))
         before = both(before, clear)
-    return _options(found)
+    return None if before and value.unknown else _options(found)
 
 
 def shifted(value: Value, distance: int, bits: int) -> Value:
