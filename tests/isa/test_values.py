@@ -1,6 +1,6 @@
 """What is known of a value's bits and numbers stays true of each number that it may be, whatever is done to it."""
 
-from operator import and_, or_, xor
+from operator import add, and_, or_, xor
 
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -16,6 +16,7 @@ from imgcheck.binaries.isa.x86.values import (
     Word,
     added,
     combined,
+    extended,
     inverted,
     joined,
     low,
@@ -91,6 +92,16 @@ def test_shifts_sums_and_parts(drawn, distance: int, bits: int) -> None:
     assert true_of(low(known, bits), one & (1 << bits) - 1, cpu)
     part = (1 << bits) - 1
     assert true_of(replaced(known, of_other, 0, bits), one & ~part | other & part, cpu)
+
+
+@given(known_numbers())
+def test_sums_and_signs_of_numbers(drawn) -> None:
+    cpu, ((one, known), (other, of_other)) = drawn
+    if not (isinstance(known, Options) and isinstance(of_other, Options)):
+        return
+    assert true_of(combined(add, known, of_other, BITS), one + other & (1 << BITS) - 1, cpu)
+    sign = 1 << BITS - 1
+    assert true_of(extended(known, BITS, 64), (one ^ sign) - sign & (1 << 64) - 1, cpu)
 
 
 @given(known_numbers())
