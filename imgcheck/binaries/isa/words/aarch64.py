@@ -4,11 +4,15 @@ Encodings: Arm A-profile A64 instruction set.
 """
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.words.code import Code, Places, signed
+
+if TYPE_CHECKING:
+    import capstone
 
 _SMALL = 64
 """Bytes of a function that only chooses between two forms of one operation (outlined atomics)."""
@@ -93,9 +97,7 @@ class AArch64(Code):
         tested = (self.word_at(loads + 4) & 0x7E000000) == 0x34000000
         return self.holding(loads[tested]) & (self.functions.end - self.functions.start <= _SMALL)
 
-    def text(self, address: int) -> str:
+    def decoder(self) -> "capstone.Cs":
         import capstone
 
-        decoder = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
-        shown = next(decoder.disasm_lite(self.layout.bytes_at(address, address + 4), address, 1), None)
-        return f"{shown[2]} {shown[3]}".strip() if shown else ""
+        return capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)

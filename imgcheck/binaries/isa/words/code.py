@@ -5,14 +5,20 @@ branches and addresses are written and where data stands among the code, is left
 """
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.reach import Edges
 
+if TYPE_CHECKING:
+    import capstone
+
 _STEPS = 5
 """Words looked at behind one that makes an address."""
+_LONGEST = 8
+"""Bytes of an instruction: those of Power with a prefix have two words."""
 Places = tuple[np.ndarray, np.ndarray]
 """Addresses of instructions, and for each the address that it means."""
 
@@ -79,8 +85,8 @@ class Code:
         """Where main may be told, of the addresses that the start code refers to."""
         return near
 
-    def text(self, address: int) -> str:
-        """Disassembly; empty where the instruction is not known."""
+    def decoder(self) -> "capstone.Cs":
+        """The disassembler for this machine."""
         raise NotImplementedError
 
     # Words
@@ -100,6 +106,12 @@ class Code:
             self._of_opcode[kind] = at, self.word_at(at)
         at, words = self._of_opcode[kind]
         return at[(words & np.uint32(mask)) == np.uint32(value)]
+
+    def text(self, address: int) -> str:
+        """Disassembly; empty where the instruction is not known."""
+        code = self.layout.bytes_at(address, address + _LONGEST)
+        shown = next(self.decoder().disasm_lite(code, address, 1), None)
+        return f"{shown[2]} {shown[3]}".strip() if shown else ""
 
     def word_at(self, addresses: np.ndarray) -> np.ndarray:
         """The word at each address; 0 outside the code."""

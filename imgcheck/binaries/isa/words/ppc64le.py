@@ -5,10 +5,14 @@ Specification for Power, 2.3.4.1 (function prologue) and 3.4.2 (TOC).
 """
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from imgcheck.binaries.isa.words.code import Code, Places, signed
+
+if TYPE_CHECKING:
+    import capstone
 
 _TOC, _ENTRY = 2, 12
 """The registers of the table of contents, and of a function's own address at its global entry."""
@@ -105,9 +109,7 @@ class Ppc64le(Code):
         """Main is the second pointer of a structure (glibc, sysdeps/powerpc/powerpc64/start.S)."""
         return np.append(near, near + 8)
 
-    def text(self, address: int) -> str:
+    def decoder(self) -> "capstone.Cs":
         import capstone
 
-        decoder = capstone.Cs(capstone.CS_ARCH_PPC, capstone.CS_MODE_64 | capstone.CS_MODE_LITTLE_ENDIAN)
-        shown = next(decoder.disasm_lite(self.layout.bytes_at(address, address + 8), address, 1), None)
-        return f"{shown[2]} {shown[3]}".strip() if shown else ""
+        return capstone.Cs(capstone.CS_ARCH_PPC, capstone.CS_MODE_64 | capstone.CS_MODE_LITTLE_ENDIAN)

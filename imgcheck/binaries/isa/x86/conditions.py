@@ -126,7 +126,7 @@ def blurred(condition: Condition) -> Condition:
     return frozenset(term if all(map(_of_feature, term)) else _UNTOLD for term in condition)
 
 
-def told_for_sure(condition: Condition) -> Condition:
+def as_far_as_told(condition: Condition) -> Condition:
     """What it tells, or where that was too much to keep what it tells of features."""
     if not any("?" in term for term in condition):
         return condition

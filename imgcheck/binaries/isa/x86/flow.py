@@ -13,13 +13,13 @@ from imgcheck.binaries.isa.x86.conditions import (
     ALWAYS,
     NEVER,
     Condition,
+    as_far_as_told,
     bit_conditions,
     both,
     either,
     featureless,
     not_understood,
     opposite,
-    told_for_sure,
     understood,
     understood_wholly,
 )
@@ -788,7 +788,7 @@ def _tell(walk: _Walk) -> None:
 
 def _arrivals(walk: _Walk) -> list[Guarded]:
     """Code to which several ways lead, each over a test: what these have in common, or that there is one on each."""
-    arrived = ((walk.graph.blocks[number], told_for_sure(path)) for number, path in sorted(walk.paths.items()))
+    arrived = ((walk.graph.blocks[number], as_far_as_told(path)) for number, path in sorted(walk.paths.items()))
     return [(block.first, block.end, path) for block, path in arrived if path != ALWAYS]
 
 
