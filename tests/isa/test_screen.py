@@ -42,6 +42,9 @@ def expected(code: bytes, bits: int = 64) -> list[frozenset[str]]:
     [b"", b"\x90", b"\xb8\x00\x00\x00\x66", b"\xb8\x00\x00\x00\xf3", b"\x48\xc7\xc0\x00\x00\x00\x48"]))  # fmt: skip
 @example(b"\xc4", b"\xe2\x7d", b"\x18\xc0" + bytes(6), b"")  # VBROADCASTSS of a register, AVX2, and of memory, AVX
 @example(b"\xc4", b"\xe2\x7d", b"\x18\x00" + bytes(6), b"")
+@example(b"\x62", b"\xf1\xfd\x48", b"\x73\xd0\x05" + bytes(6), b"")  # VPSRLQ, AVX-512F, beside VPSRLDQ, AVX-512BW
+@example(b"\x62", b"\xf1\xfd\x48", b"\x73\xd8\x05" + bytes(6), b"")
+@example(b"\x67\x62", b"\xf1\xfd\x58", b"\x73\x10" + bytes(6), b"")
 def test_screening_agrees_with_the_decoder(bits: int, lead: bytes, second: bytes, rest: bytes, before: bytes) -> None:
     first = next(iter(iced.Decoder(bits, lead + second + rest)))
     if first.is_invalid:

@@ -53,6 +53,8 @@ class Encodings:
     """[map, opcode, reg]: with one prefix or another it may need more than the baseline, which 32-bit code lacks."""
     vector: np.ndarray
     """[VEX or EVEX or XOP, map & 7, prefix, opcode, W, L] to a set."""
+    ambiguous_vector: np.ndarray
+    """Like `vector`: the ModRM byte chooses among instructions with different needs, as in EVEX 0F 73."""
     avx: int
     """The set of AVX alone."""
     apx: int
@@ -126,17 +128,19 @@ class _Builder:
         for found in chain(*self.legacy.values(), *self.vector.values()):
             number.setdefault(found, len(number))
         vector = np.zeros((3, 8, 4, 256, 2, 4), np.uint8)
+        ambiguous_vector = np.zeros(vector.shape, bool)
         for key, found in self.legacy.items():
             legacy[key] = number.setdefault(frozenset().union(*found), len(number))
             ambiguous[key] = len(set(found)) > 1
         for key, found in self.vector.items():
             vector[key] = number.setdefault(frozenset().union(*found), len(number))
+            ambiguous_vector[key] = len(set(found)) > 1
         avx, apx, avx10 = (number.setdefault(frozenset({f}), len(number)) for f in ("avx", "apx", "avx10"))
         sets = tuple(number)
         features = tuple(sorted(frozenset().union(*sets)))
         member = np.array([[feature in one for feature in features] for one in sets], bool)
         beyond = np.array([not one <= baseline for one in sets])[legacy].any(axis=1)
-        return Encodings(features, sets, member, legacy, ambiguous, beyond, vector, avx, apx, avx10)
+        return Encodings(features, sets, member, legacy, ambiguous, beyond, vector, ambiguous_vector, avx, apx, avx10)
 
 
 @cache
@@ -145,7 +149,8 @@ def encodings(bits: int) -> Encodings:
     builder, probe = _Builder(), iced.Instruction()
     for code in sorted(v for v in vars(iced.Code).values() if isinstance(v, int)):
         info = iced.OpCodeInfo(code)
-        if info.is_instruction and (info.mode64 if bits == 64 else info.mode32):
+        # What has a decoder option was taken back or belongs to other makers' CPUs: the decoder does not tell it.
+        if info.is_instruction and not info.decoder_option and (info.mode64 if bits == 64 else info.mode32):
             probe.code = code
             builder.enter(info, needs(probe))
     return builder.build(frozenset(BASELINE) if bits == 64 else frozenset())

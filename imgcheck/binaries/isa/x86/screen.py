@@ -74,13 +74,14 @@ def _byte(data: np.ndarray, at: np.ndarray, shift: int) -> np.ndarray:
     return data.take(at + shift, mode="clip")
 
 
-def _certain(at: np.ndarray, sets: np.ndarray) -> Candidates:
-    return Candidates(at, sets, np.zeros(len(at), bool), np.zeros(len(at), np.uint8), np.ones(len(at), bool))
+def _vector(at: np.ndarray, sets: np.ndarray, doubtful: np.ndarray) -> Candidates:
+    return Candidates(at, sets.astype(np.uint8), doubtful, np.zeros(len(at), np.uint8), np.ones(len(at), bool))
 
 
 def _vex2(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Candidates:
     head = _byte(data, at, 1)
-    return _certain(at, table.vector[0, 1, head & 3, _byte(data, at, 2), 0, (head >> 2) & 1])
+    key = 0, 1, head & 3, _byte(data, at, 2), 0, (head >> 2) & 1
+    return _vector(at, table.vector[key], table.ambiguous_vector[key])
 
 
 def _vex3(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Candidates:
@@ -88,9 +89,10 @@ def _vex3(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Cand
     at, place = at[place < 8], place[place < 8]
     head = _byte(data, at, 2)
     opcode = _byte(data, at, 3)
-    sets = table.vector[0, place, head & 3, opcode, head >> 7, (head >> 2) & 1]
+    key = 0, place, head & 3, opcode, head >> 7, (head >> 2) & 1
+    sets = table.vector[key]
     loads = (place == 2) & ((opcode == 0x18) | (opcode == 0x19)) & (_byte(data, at, 4) < 0xC0)
-    return _certain(at, np.where(loads & (sets > 0), table.avx, sets).astype(np.uint8))
+    return _vector(at, np.where(loads & (sets > 0), table.avx, sets), table.ambiguous_vector[key])
 
 
 def _evex(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Candidates:
@@ -102,12 +104,13 @@ def _evex(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Cand
     # With register operands the broadcast bit means rounding, the length field its mode, and the length is 512.
     rounding = ((third & 0x10) != 0) & (modrm >= 0xC0)
     length = np.where(rounding, 2, (third >> 5) & 3)
-    sets = table.vector[1, place, second & 3, opcode, second >> 7, length]
+    key = 1, place, second & 3, opcode, second >> 7, length
+    sets = table.vector[key]
     sets = np.where((place == 4) | ((first & 8) != 0), 0, sets)
     # Map 4 is APX whatever else it says; other unknown opcodes of a well-formed prefix are newer than the decoder.
     new = (sets == 0) & (place != 4) & ((first & 8) == 0) & (length < 3)
     sets = np.where(place == 4, table.apx if bits == 64 else 0, np.where(new, table.avx10, sets))
-    return _certain(at, sets.astype(np.uint8))
+    return _vector(at, sets, table.ambiguous_vector[key])
 
 
 def _xop(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Candidates:
@@ -115,7 +118,8 @@ def _xop(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Candi
     chosen = (place >= 8) & (place <= 10)
     at, place = at[chosen], place[chosen]
     head = _byte(data, at, 2)
-    return _certain(at, table.vector[2, place & 7, head & 3, _byte(data, at, 3), head >> 7, (head >> 2) & 1])
+    key = 2, place & 7, head & 3, _byte(data, at, 3), head >> 7, (head >> 2) & 1
+    return _vector(at, table.vector[key], table.ambiguous_vector[key])
 
 
 def _legacy(data: np.ndarray, at: np.ndarray, bits: int, table: Encodings) -> Candidates:
