@@ -6,12 +6,13 @@ tables have holes; product names are matched by the patterns of rules/cpus/produ
 
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from msgspec import Struct
 
 from imgcheck.errors import UsageError
+from imgcheck.knowledge import microarchitectures
 from imgcheck.knowledge.store import Knowledge
 from imgcheck.knowledge.types import Data
 
@@ -178,19 +179,24 @@ def from_flags(knowledge: Knowledge, architecture: str, flags: Iterable[str]) ->
     return baseline(knowledge, architecture) | present
 
 
+@cache
+def _known() -> dict[str, str]:
+    """Microarchitectures of archspec to their architectures, where these count here."""
+    found = {name: microarchitectures.architecture(name) for name in microarchitectures.targets()}
+    return {name: root for name, root in found.items() if root in ARCHITECTURES}
+
+
 @lru_cache(maxsize=256)
 def named(knowledge: Knowledge, microarchitecture: str) -> NamedCpu | None:
     """The CPU of archspec's or our own name `microarchitecture`, None where neither knows it.
 
     Features are those of the name and of its parents, so a hole that is mended once is mended for all successors.
     """
-    from archspec.cpu import TARGETS
-
     own = _supplements(knowledge).get(microarchitecture)
-    target = TARGETS.get(microarchitecture)
-    if target is not None and target.family.name in ARCHITECTURES:
-        parents = [named(knowledge, parent.name) for parent in target.parents]
-        architecture, present = target.family.name, from_flags(knowledge, target.family.name, target.features)
+    if microarchitecture in _known():
+        architecture, target = _known()[microarchitecture], microarchitectures.targets()[microarchitecture]
+        parents = [named(knowledge, parent) for parent in target.parents]
+        present = from_flags(knowledge, architecture, target.features)
     elif own is not None and own.parent:
         parents = [named(knowledge, own.parent)]
         architecture, present = parents[0].architecture if parents[0] else "", frozenset()
@@ -245,9 +251,7 @@ def _supplements(knowledge: Knowledge) -> dict[str, Microarchitecture]:
 @lru_cache(maxsize=4)
 def _names(knowledge: Knowledge) -> dict[str, str]:
     """Every plain spelling to the microarchitecture it names; ours go before archspec's."""
-    from archspec.cpu import TARGETS
-
-    names = {_plain(name): name for name in TARGETS if TARGETS[name].family.name in ARCHITECTURES}
+    names = {_plain(name): name for name in _known()}
     for entry in _supplements(knowledge).values():
         names |= {_plain(name): entry.id for name in (entry.id, *entry.names)}
     return names
@@ -258,17 +262,16 @@ def closest(knowledge: Knowledge, architecture: str, vendor: str, part: str, pre
 
     `vendor` is /proc/cpuinfo's `vendor_id`; `part` AArch64's `CPU part`, which decides where archspec knows it.
     """
-    from archspec.cpu import TARGETS
-
     fitting: list[tuple[int, int, str]] = []
-    for name, target in TARGETS.items():
-        if target.family.name != architecture or target.vendor not in ("generic", vendor or target.vendor):
+    for name, root in _known().items():
+        target = microarchitectures.targets()[name]
+        if root != architecture or target.vendor not in ("generic", vendor or target.vendor):
             continue
         cpu = named(knowledge, name)
-        if part and target.cpu_part == part:
+        if part and target.part == part:
             return name
         if cpu and cpu.features <= present:
-            fitting.append((len(cpu.features), len(target.ancestors), name))
+            fitting.append((len(cpu.features), len(microarchitectures.ancestors(name)), name))
     return max(fitting)[2] if fitting else ""
 
 
@@ -277,11 +280,9 @@ _VENDORS = {"x86_64": ("GenuineIntel", "AuthenticAMD"), "aarch64": ("ARM", "Fuji
 
 def first_with(knowledge: Knowledge, architecture: str, wanted: frozenset[str]) -> list[str]:
     """For each large vendor the microarchitecture with the fewest features that has all of `wanted`."""
-    from archspec.cpu import TARGETS
-
-    first = []
+    first, targets = [], microarchitectures.targets()
     for vendor in _VENDORS.get(feature_architecture(architecture), ()):
-        named_by_vendor = [named(knowledge, name) for name, target in TARGETS.items() if target.vendor == vendor]
+        named_by_vendor = [named(knowledge, name) for name in _known() if targets[name].vendor == vendor]
         fitting = [cpu for cpu in named_by_vendor if cpu and wanted <= cpu.features]
         if fitting:
             first.append(min(fitting, key=lambda cpu: len(cpu.features)).microarchitecture)

@@ -45,9 +45,9 @@ class Generic(Data, frozen=True):
 
 _NOISE = (
     r"nvidia|corporation|tesla|geforce|gpu|generation|laptop|mobile|notebook|max|q|design"
-    r"|sxm\d?|pcie|pci|e|nvl|hbm\d?e?|fhhl|ds|dgxs|lp"
+    r"|sxm\d?|pcie|pci|e|nvl|hbm\d?e?|fhhl|ds|dgxs|lp|\d+(?:gb|gib|g)"
 )
-_MEMORY = r"\d+(?:gb|gib)|\d+g"
+"""Words that tell makers, forms and memory of one product apart, which all have its compute capability."""
 
 
 @lru_cache(maxsize=4)
@@ -111,6 +111,5 @@ def by_pci_id(knowledge: Knowledge, pci_id: str) -> Product | None:
 
 
 def _key(name: str) -> frozenset[str]:
-    name = re.sub(r"\bmig\b.*", "", name.lower())
-    words = re.findall(r"[a-z0-9+]+", name)
-    return frozenset(word for word in words if not re.fullmatch(_NOISE, word) and not re.fullmatch(_MEMORY, word))
+    words = re.findall(r"[a-z0-9+]+", re.sub(r"\bmig\b.*", "", name.lower()))
+    return frozenset([word for word in words if not re.fullmatch(_NOISE, word)])
