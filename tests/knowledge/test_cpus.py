@@ -6,10 +6,11 @@ import re
 import subprocess
 import tomllib
 
+import archspec.cpu
 import pytest
 
 from imgcheck.errors import UsageError
-from imgcheck.knowledge import Knowledge, cpus
+from imgcheck.knowledge import Knowledge, cpus, microarchitectures
 from tests.tools import CHECKOUT, need
 
 KNOWLEDGE = Knowledge()
@@ -131,12 +132,22 @@ def test_names_that_people_type_and_kernels_print(name: str, microarchitecture: 
     assert cpus.resolve(KNOWLEDGE, name).microarchitecture == microarchitecture
 
 
+def test_the_table_is_read_as_archspec_reads_it() -> None:
+    for name, theirs in archspec.cpu.TARGETS.items():
+        ours = microarchitectures.targets()[name]
+        assert (ours.vendor, ours.part) == (theirs.vendor, theirs.cpu_part)
+        assert theirs.features - {"sse3"} == set(ours.features) - {"sse3"}  # which it adds wherever SSSE3 is
+        assert [above.name for above in theirs.ancestors] == list(microarchitectures.ancestors(name))
+        assert theirs.family.name == microarchitectures.architecture(name)
+
+
 def test_holes_of_archspec_are_mended() -> None:
     has = {name: cpus.resolve(KNOWLEDGE, name).features for name in ("core2", "zen4", "sapphirerapids", "power8")}
     assert "cx16" in has["core2"]
     assert {"rdrand", "adx", "sha_ni"} <= has["zen4"]
     assert "avx512_fp16" in has["sapphirerapids"]
     assert has["power8"]
+    assert "sse3" in cpus.resolve(KNOWLEDGE, "x86-64-v2").features
 
 
 @pytest.mark.parametrize("name", ["haswel", "sky lake 512", "zenn3"])
