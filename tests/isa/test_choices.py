@@ -170,3 +170,37 @@ def test_tests_that_are_not_understood_shield_code_by_whichever_of_them_it_is_re
     assert not required(analyse(both))
     one = compile_c(BY_EITHER_WAY.format(first="mixed >> 9 & 1", second="p[0] == 1"), "-O2", "-s")
     assert ("avx2", "Reached at load or start without a test of the CPU on the way.") in required(analyse(one))
+
+
+REGISTERED = """
+#include <cpuid.h>
+struct entry {{ void (*manage)(void); void (*invoke)(float *); }};
+extern struct entry table[64];
+#define BODY(n) {{ for (int i = 0; i < 64; i++) a[i] = a[i] * n + 1; }}
+#define PLAIN(n) __attribute__((noinline)) void plain##n(float *a) BODY(n)
+#define WIDE(n) static __attribute__((noinline, target("fma"))) void wide##n(float *a) BODY(n)
+#define WRAP(n) static void wrap##n(float *a) {{ a[0] += n; wide##n(a); a[1] += n; }} \\
+    static void manage##n(void) {{ table[n].invoke(0); }} \\
+    __attribute__((visibility("hidden"))) struct entry entry##n = {{manage##n, wrap##n}};
+#define ALL(f) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8)
+ALL(PLAIN) ALL(WIDE) ALL(WRAP)
+#define SET(n) table[n] = {entry};
+static __attribute__((noinline)) void set_all(void) {{ ALL(SET) }}
+#define USE(n) plain##n(a);
+void use(float *a) {{ ALL(USE) }}
+void open_library(void) {{
+    unsigned a, b, c = 0, d;
+    __get_cpuid(1, &a, &b, &c, &d);
+    if ({when}) set_all();
+}}
+"""
+
+
+@pytest.mark.parametrize(("when", "answer"), [("c >> 12 & 1", "dispatched"), ("1", "required")])
+@pytest.mark.parametrize("entry", ["(struct entry){manage##n, wrap##n}", "entry##n"])
+def test_wrappers_whose_addresses_are_taken_behind_a_test_are_no_ordinary_callers(
+    entry: str, when: str, answer: str
+) -> None:
+    """As in PennyLane: std::function keeps its two functions in a pair, which is read and stored at once."""
+    found = analyse(library(REGISTERED.format(entry=entry, when=when), "-O3", "-mavx"))
+    assert {use.answer for use in found.uses if use.feature == "fma"} == {answer}

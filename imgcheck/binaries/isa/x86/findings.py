@@ -363,6 +363,28 @@ class Findings:
         exposing = self.guards.exposing(feature)
         return self._by_exposure("calls", feature, lambda: exposing[self.call_conditions] & self._true)
 
+    def leading_from(self, starts: np.ndarray, feature: str, own: np.ndarray) -> np.ndarray:
+        """Functions to which those of `starts` that nothing else leads to lead, but for the marked `own`.
+
+        Code leads to what it calls, and to what it takes the address of, with no test for `feature` before that.
+        """
+        edges, number = self._leads
+        led = np.zeros(edges.count, bool)
+        led[edges.target] = True
+        over = self.guards.exposing(feature)[number] & ~own[edges.source]
+        return reach(edges, np.flatnonzero(starts & ~led), over)[0]
+
+    @cached_property
+    def _leads(self) -> tuple[Edges, np.ndarray]:
+        """The calls with the addresses taken, and for each the number of its condition."""
+        calls, taken = self.graph.calls, self.graph.taken
+        source = np.concatenate([calls.source, taken.source])
+        order = np.argsort(source, kind="stable")
+        order = order[np.append(self._true, np.ones(len(taken.site), bool))[order]]
+        number = np.concatenate([self.call_conditions, self.guards.at(taken.source, taken.site)])
+        parts = ((getattr(calls, name), getattr(taken, name)) for name in ("source", "target", "site"))
+        return Edges(*(np.concatenate(part)[order] for part in parts), calls.count), number[order]
+
     @cached_property
     def _true(self) -> np.ndarray:
         """Which calls of the graph no closer look has shown to be none."""
@@ -499,7 +521,7 @@ class Findings:
 
     def _look_anew(self) -> None:
         self._exposed.clear()
-        for stale in ("instruction_conditions", "call_conditions", "open_vector", "excused", "_true"):
+        for stale in ("instruction_conditions", "call_conditions", "open_vector", "excused", "_true", "_leads"):
             self.__dict__.pop(stale, None)
 
     @property

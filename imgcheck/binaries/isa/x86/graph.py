@@ -20,6 +20,14 @@ from imgcheck.binaries.isa.x86.facts import THREAD
 from imgcheck.binaries.isa.x86.screen import CHUNK, find_bytes
 
 LEA = 0x8D
+_POINTER = 8
+_LOADS = {
+    0x8B: (0,),  # MOV
+    **dict.fromkeys((0x7E, 0x16), (0,)),  # MOVQ and MOVHPS
+    **dict.fromkeys((0x6F, 0x28, 0x10), (0, _POINTER)),  # MOVDQA, MOVAPS and MOVUPS read two pointers at once
+    0x22: (1,),  # PINSRQ, which has an immediate
+}
+"""Last opcode bytes of what reads pointers, in SSE and VEX alike, and where they lie from the target on."""
 _CALL, _JUMP, _SHORT_JUMP, _INT3 = 0xE8, 0xE9, 0xEB, 0xCC
 _START_BYTES = 64
 """The C library's start code is no longer than this up to its call."""
@@ -269,17 +277,19 @@ class Graph:
 
     @cached_property
     def taken(self) -> Edges:
-        """Functions whose address another function takes by `lea` or reads from a pointer with `mov`."""
+        """Functions whose address another function takes: by `lea`, or from pointers that it reads, one or two."""
         site, target, kind = self.references
-        chosen = np.flatnonzero((kind == LEA) | (kind == 0x8B))
-        site, target, loads = site[chosen], target[chosen], kind[chosen] == 0x8B
-        pointer = self.layout.pointers.at(target)
-        through = loads & (pointer >= 0)
-        if len(self.layout.pointers.target):
-            target = np.where(through, self.layout.pointers.target[pointer], target)
-        index = np.where(loads & ~through, -1, self.starting_at(target))
-        source = self.functions.holding(site)
-        kept = (index >= 0) & (source >= 0) & (index != source)
+        pointers, named = self.layout.pointers, kind == LEA
+        parts = [(site[named], target[named])]
+        for opcode, offsets in _LOADS.items():
+            reading = kind == opcode
+            for offset in offsets:
+                pointer = pointers.at(target[reading] + offset)
+                parts.append((site[reading][pointer >= 0], pointers.target[pointer[pointer >= 0]]))
+        site, target = map(np.concatenate, zip(*parts, strict=True))
+        index, source = self.starting_at(target), self.functions.holding(site)
+        kept = np.flatnonzero((index >= 0) & (source >= 0) & (index != source))
+        kept = kept[np.argsort(site[kept], kind="stable")]
         return Edges(source[kept], index[kept], site[kept], len(self.functions))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.layout import distinct
-from imgcheck.binaries.isa.reach import path_to, reach, steps_to
+from imgcheck.binaries.isa.reach import path_to, steps_to
 from imgcheck.binaries.isa.x86.conditions import Term, implied, shielded, understood_wholly, unshielded
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
@@ -312,9 +312,9 @@ class _Judge:
         calls, open_calls = found.graph.calls, found.open_calls(feature)
         called = np.zeros(len(users), bool)
         called[calls.target] = True
-        # What only users call, and all that it calls, belongs to them: start from functions that nobody calls.
-        onward = open_calls & ~(users | found.clones)[calls.source]
-        plain = reach(calls, np.flatnonzero(~called & ~users & ~found.clones), onward)[0] & ~users
+        # What only users lead to, and all that it calls, belongs to them.
+        own = users | found.clones
+        plain = found.leading_from(~own, feature, own) & ~users
         free = np.zeros(len(users), bool)
         free[calls.target[open_calls & plain[calls.source]]] = True
         return int((users & free).sum()), int((users & called & ~free).sum())
