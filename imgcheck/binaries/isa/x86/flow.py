@@ -49,6 +49,7 @@ from imgcheck.binaries.isa.x86.facts import (
     Memory,
 )
 from imgcheck.binaries.isa.x86.handed import STRUCT, Arguments, Callee, Context, Filled, Flow, Given, add_member
+from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved
 from imgcheck.binaries.isa.x86.operations import SELECTING, flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, is_pointer, variable
 from imgcheck.binaries.isa.x86.values import (
@@ -61,24 +62,19 @@ from imgcheck.binaries.isa.x86.values import (
     Value,
     Word,
     added,
-    combined,
     constant,
     halves,
     joined,
-    low,
-    numbered,
     outcome,
     replaced,
     shifted,
     tells,
     under,
-    whole,
     word,
 )
 
 _RESULTS = RAX | RDX
 _SCRATCH = CLOBBERED & ~RAX
-_POINTER, _WORD = 8, 4
 _ADDRESSES = 1 << 12, 1 << 47
 """Where a program's code may lie."""
 _STACK_RESULTS = 64
@@ -87,10 +83,6 @@ _LARGEST = 0x7FFFFFFF
 """Larger numbers, as -1, stand for flags that are not known yet."""
 _STORED = 16
 """Bytes that a callee fills through a pointer to the stack: the words of CPUID."""
-_ARRAY = 64
-"""Bytes of an array as far as they are taken to be meant by an index that is not known."""
-_WHOLE = 32
-"""Bits of an operand that leaves nothing of its register as it was."""
 
 
 _QUERIED = {RAX: "eax", RCX: "ecx", RDX: "edx"}
@@ -110,6 +102,7 @@ class _Walk:
 
     def __init__(self, graph: ControlFlow, context: Context, given: Given, arguments: Arguments) -> None:
         self.graph, self.code, self.context, self.flow = graph, graph.code, context, Flow()
+        self.operands = Operands(graph, context)
         self.state = State(given.knowledge | sum(given.pointers), set(), dict(given.pointers))
         self.state.values.update(given.values | arguments)
         for (register, at), value in given.objects.items():
@@ -311,7 +304,7 @@ class _Walk:
 
     def _called(self, ip: int, fact: Fact) -> Value:
         """What is known of the address that an indirect call or jump goes to."""
-        return self._read(ip, fact) if fact.loads else self.state.values.get(fact.read & ~RSP)
+        return self.operands.read(self.state, ip, fact) if fact.loads else self.state.values.get(fact.read & ~RSP)
 
     def _leave(self, value: Value, path: Condition) -> None:
         """The function ends here, on the way `path`, and returns `value`."""
@@ -418,24 +411,19 @@ class _Walk:
             if tells(value):
                 state.slots.add(place)
         for where, value in brings.assigned.items():
-            self._keep(where, value, _WORD)
-            self.written.append((ip, where, _WORD))
+            self._keep(where, value, WORD)
+            self.written.append((ip, where, WORD))
         self.flow.stores |= brings.stores
 
     def _compute(self, ip: int, fact: Fact) -> None:
-        state = self.state
+        state, after = self.state, ip + fact.size
         told = self._told_by(fact) & state.marked
         marked = bool(told) or (fact.reads_flags and state.flags)
         if state.addresses and fact.reads_flags and any(r & fact.read for r in state.addresses):
             marked = False  # a conditional move that chooses between two tables hands out a pointer, no knowledge
         pointee = 0
         for memory in fact.loads:
-            where = self._where(ip + fact.size, memory)
-            marked = marked or self._marked_memory(where, memory)
-            if where is None and not marked and self._is_of_array(ip + fact.size, memory):
-                marked = self.flow.obeys = True
-            pointee = self.context.pointee(where) if isinstance(where, int) else 0
-            marked = marked or (pointee != 0 and self.context.holds(pointee))
+            marked, pointee = self._load(after, memory, marked)
         # Of what the CPU did not tell only constants matter, on their way to a variable or a test.
         wanted = fact.moves or fact.stores or fact.condition >= 0 or fact.comparison[-1:] in _SIGNATURES
         wanted = wanted or (fact.operation is not None and fact.operation.target in state.values)
@@ -445,34 +433,56 @@ class _Walk:
             value = fact.brings
             state.told = None if fact.writes_flags else state.told
         for memory in fact.stores:
-            where = self._where(ip + fact.size, memory)
-            if where is None and memory.index:
-                self._store_somewhere(self._array(ip + fact.size, memory), marked)
-            self._store(where, marked, memory, value)
-            if where is None and self._is_member(marked, memory, value):
-                state.bases |= memory.base
-                where = memory.base, memory.displacement
-                state.slots |= {moved(where, i) for i in range(memory.size)} if marked else set()
-            self._keep(where, value, memory.size)
-            if isinstance(where, int):
-                self.written.append((ip, where, memory.size))
+            self._store(ip, after, memory, marked, value)
         if told and fact.operation and fact.operation.source and fact.operation.mnemonic in SELECTING:
             self.flow.obeys |= not isinstance(state.values.get(fact.operation.source), Options)
         if fact.writes_flags:
             state.compared = self._compared(ip, fact) if marked else ()
         if fact.written:
-            source = self._where(ip + fact.size, fact.loads[0]) if marked and fact.moves and fact.loads else None
-            members = self._members(fact, told) if marked else 0
-            state.mark(fact.written, marked)
-            state.members |= members
-            if marked:
-                state.origins[fact.written] = source if isinstance(source, int) else ip
-            if value is not None:
-                state.values[fact.written] = value
+            self._write(ip, fact, told if marked else 0, marked, value)
             if fact.moves:
                 self._move(fact, pointee)
         if fact.writes_flags:
             state.flags = marked
+
+    def _load(self, after: int, memory: Memory, marked: bool) -> tuple[bool, int]:
+        """Whether an instruction makes knowledge (`marked` so far), and the address that an operand of it holds."""
+        state, operands = self.state, self.operands
+        where = operands.where(state, after, memory)
+        marked = marked or operands.is_knowledge(state, where, memory)
+        if where is None and not marked and operands.is_of_array(state, after, memory):
+            marked = self.flow.obeys = True
+        pointee = self.context.pointee(where) if isinstance(where, int) else 0
+        return marked or (pointee != 0 and self.context.holds(pointee)), pointee
+
+    def _write(self, ip: int, fact: Fact, told: int, marked: bool, value: Value) -> None:
+        """The written registers get a value, which is knowledge or not; `told` are the registers that this is from."""
+        state = self.state
+        source = None
+        if marked and fact.moves and fact.loads:
+            source = self.operands.where(state, ip + fact.size, fact.loads[0])
+        members = self._members(fact, told)
+        state.mark(fact.written, marked)
+        state.members |= members
+        if marked:
+            state.origins[fact.written] = source if isinstance(source, int) else ip
+        if value is not None:
+            state.values[fact.written] = value
+
+    def _store(self, ip: int, after: int, memory: Memory, marked: bool, value: Value) -> None:
+        """A value is stored, which is knowledge or not."""
+        state = self.state
+        where = self.operands.where(state, after, memory)
+        if where is None and memory.index:
+            self._store_somewhere(self.operands.array(state, after, memory), marked)
+        self._note(where, marked, memory, value)
+        if where is None and self._is_member(marked, memory, value):
+            state.bases |= memory.base
+            where = memory.base, memory.displacement
+            state.slots |= {moved(where, i) for i in range(memory.size)} if marked else set()
+        self._keep(where, value, memory.size)
+        if isinstance(where, int):
+            self.written.append((ip, where, memory.size))
 
     def _is_member(self, marked: bool, memory: Memory, value: Value) -> bool:
         """Whether a store to an object that only a register points to tells something of it."""
@@ -495,7 +505,7 @@ class _Walk:
 
     def _members(self, fact: Fact, told: int) -> int:
         """The written registers, where all knowledge `told` comes from words read through a pointer, now or before."""
-        through = fact.pointers if any(memory.size == _POINTER for memory in fact.loads) else 0
+        through = fact.pointers if any(memory.size == POINTER for memory in fact.loads) else 0
         return fact.written if told and not told & ~(self.state.members | through) else 0
 
     def _evaluate(self, ip: int, fact: Fact) -> Value:
@@ -504,7 +514,7 @@ class _Walk:
         if operation is None:
             state.told = None if fact.writes_flags else state.told
             return fact.brings
-        memory = self._read(ip, fact) if fact.loads else None
+        memory = self.operands.read(self.state, ip, fact) if fact.loads else None
         held = first = state.values.get(operation.target) if operation.target else memory
         if operation.high:
             first = shifted(first, -8, 64)
@@ -518,93 +528,32 @@ class _Walk:
             if fact.writes_flags:
                 state.told = flags_of(operation, first, second, value)
                 self.signatures |= _SIGNATURES & {fact.comparison[-1:]}
-        if operation.bits < _WHOLE and held is not None and value is not None and operation.target:
+        if operation.bits < WHOLE and held is not None and value is not None and operation.target:
             value = replaced(held, value, 8 if operation.high else 0, operation.bits)
         return value
 
-    def _read(self, ip: int, fact: Fact) -> Value:
-        """What is known of the operand in memory."""
-        if len(fact.loads) != 1 or fact.loads[0].size > _POINTER:
-            return None
-        memory = fact.loads[0]
-        where = self._where(ip + fact.size, memory)
-        if isinstance(where, tuple):
-            return self._read_place(where, memory)
-        if where is None and (place := self._in_object(memory)):
-            return self._read_place(place, memory)
-        if where is None:
-            looked_up = self._looked_up(self._addresses(ip + fact.size, memory), memory.size)
-            return looked_up or self.context.member(memory.displacement)[1]
-        known = self._variable_at(where, memory.size)
-        if known is None and memory.size == _POINTER and self.context.pointee(where):
-            return self.context.fixed(where, _POINTER)
-        if memory.size == _POINTER and isinstance(known, Word):
-            known = whole(low(known, _WHOLE), self._variable_at(where + _WORD, _WORD))
-        if known is None and where & 3:  # a test of one byte of a word
-            known = shifted(self._variable_at(where & ~3, 4), -8 * (where & 3), 32)
-        return known
-
-    def _read_place(self, place: tuple[int, int], memory: Memory) -> Value:
-        known, behind = self.state.values.get(place), self.state.values.get(moved(place, _WORD))
-        if memory.size == _POINTER:
-            return known if behind is None else whole(known, behind)
-        # What was stored may have been longer.
-        return known if known is None else low(known, 8 * memory.size)
-
-    def _variable_at(self, where: int, size: int) -> Value:
-        place = variable(where)
-        known = self.state.values.get(place, SETTLED)
-        if known is not SETTLED:
-            return known
-        known = self.context.value(where)
-        return self.context.initial(where, size) if known is None and where in self.graph.writes.variables else known
-
-    def _addresses(self, after: int, memory: Memory) -> Options | None:
-        """The addresses that an operand in memory may have, where they are numbered by what the CPU told."""
-        if memory.relative or memory.base & self.code.stack:
-            return None
-        values = self.state.values
-        base = numbered(values.get(memory.base)) if memory.base else constant(0)
-        index = numbered(values.get(memory.index)) if memory.index else constant(0)
-        if base is None or index is None:
-            return None
-        index = shifted(index, memory.scale.bit_length() - 1, 64)
-        return added(combined(int.__add__, base, index, 64), memory.displacement, 64)
-
-    def _looked_up(self, addresses: Options | None, size: int) -> Value:
-        """The pointers or numbers that lie at addresses."""
-        found = []
-        lying = self.context.initial if size == _POINTER else self.context.fixed
-        for address, condition in addresses.numbers if addresses else ():
-            pointer = self.context.pointee(address) if size == _POINTER else 0
-            at = constant(pointer) if pointer else lying(address, size)
-            if not isinstance(at, Options):
-                return None
-            found.append((*at.numbers[0][:1], condition))
-        return Options(tuple(found)) if found else None
-
-    def _keep(self, where: int | tuple[int, int] | None, value: Value, size: int) -> None:
+    def _keep(self, where: Where, value: Value, size: int) -> None:
         """Remember what is known of a value that is stored."""
         values = self.state.values
         if isinstance(where, tuple):
             base, at = where
             for other in range(size):
                 values.pop(moved(where, other), None)
-            parts = size < _POINTER and isinstance(value, Options | Word)
+            parts = size < POINTER and isinstance(value, Options | Word)
             if parts or (isinstance(value, Options) and value.constant is not None):
                 for other in range(1, size):  # single bytes of a structure may be tested
                     values[base, at + other] = shifted(value, -8 * other, 8 * size)
-            if size == _POINTER and isinstance(value, Word):
-                values[where], values[base, at + _WORD] = halves(value)
+            if size == POINTER and isinstance(value, Word):
+                values[where], values[base, at + WORD] = halves(value)
             elif value is not None:
                 values[where] = value
         elif where is not None:
             self._assign(where, value)
-            if size == _POINTER and isinstance(value, Word):
-                self._assign(where + _WORD, shifted(value, -_WHOLE, 64))
+            if size == POINTER and isinstance(value, Word):
+                self._assign(where + WORD, shifted(value, -WHOLE, 64))
             if value == _OTHER:
                 self.vendors.add(where)
-        if size == _POINTER:
+        if size == POINTER:
             self._hand_out(value, self.state.path)
 
     def _assign(self, where: int, value: Value) -> None:
@@ -644,7 +593,7 @@ class _Walk:
 
     def _lea(self, ip: int, fact: Fact) -> None:
         (memory,) = fact.loads
-        known = self._addresses(ip + fact.size, memory) if fact.written else None
+        known = self.operands.addresses(self.state, ip + fact.size, memory) if fact.written else None
         told = fact.read & self.state.marked
         members = self._members(fact, told)
         self.state.mark(fact.written, bool(told))
@@ -663,70 +612,29 @@ class _Walk:
         elif known is not None:
             self.state.values[fact.written] = known
             self._point(fact.written, known)
-        elif fact.written and self._is_of_array(ip + fact.size, memory):
+        elif fact.written and self.operands.is_of_array(self.state, ip + fact.size, memory):
             self.state.marked |= fact.written
             self.flow.obeys = True
 
-    def _where(self, after: int, memory: Memory) -> int | tuple[int, int] | None:
-        """A global address, a stack slot, or None."""
-        if not memory.index:
-            return self._array(after, memory)
-        index = self.state.values.get(memory.index)
-        if not isinstance(index, Options) or index.constant is None:
-            return None
-        return moved(self._array(after, memory), index.constant * memory.scale)
-
-    def _array(self, after: int, memory: Memory) -> int | tuple[int, int] | None:
-        """The place of what an operand has before its index is added."""
-        if memory.relative:
-            return after + memory.displacement
-        if not memory.base:
-            return memory.displacement
-        if memory.base & self.code.stack:
-            return memory.base, memory.displacement
-        if memory.base in self.state.addresses:
-            return self.state.addresses[memory.base] + memory.displacement
-        if isinstance(frame := self.state.values.get(memory.base), Frame):
-            return frame.place[0], frame.place[1] + memory.displacement
-        return None
-
-    def _is_of_array(self, after: int, memory: Memory) -> bool:
-        """Whether an operand is one element, nobody knows which, of an array with knowledge of the CPU."""
-        first = self._array(after, memory) if memory.index else None
-        if isinstance(first, tuple):
-            return bool(self.state.slots) and any(moved(first, i) in self.state.slots for i in range(_ARRAY))
-        return first is not None and any(self.context.holds(first + i) for i in range(0, _ARRAY, 4))
-
-    def _store_somewhere(self, first: int | tuple[int, int] | None, marked: bool) -> None:
+    def _store_somewhere(self, first: Where, marked: bool) -> None:
         """Something is stored to one element of an array: to which is not known."""
         values = self.state.values
         if first is None:
             return
         if isinstance(first, int):
-            held = {variable(first + i) for i in range(_ARRAY)} & values.keys()
+            held = {variable(first + i) for i in range(ARRAY)} & values.keys()
             values.update(dict.fromkeys(held))
             if marked:
-                self.flow.stores.update(range(first & ~3, first + _ARRAY, 4))
+                self.flow.stores.update(range(first & ~3, first + ARRAY, 4))
             return
-        held = {moved(first, i) for i in range(_ARRAY)} & values.keys()
+        held = {moved(first, i) for i in range(ARRAY)} & values.keys()
         for place in held:
             del values[place]
         if marked or self.state.path != ALWAYS:
             self.state.slots |= held
 
-    def _marked_memory(self, where: int | tuple[int, int] | None, memory: Memory) -> bool:
-        if isinstance(where, int):
-            return self.context.holds(where)
-        if where is None and self.context.member(memory.displacement)[0]:
-            return True
-        place, slots = where or self._in_object(memory), self.state.slots
-        return place is not None and bool(slots) and any(moved(place, i) in slots for i in range(memory.size))
-
-    def _in_object(self, memory: Memory) -> tuple[int, int] | None:
-        """The place of an operand in an object of which something is known."""
-        return None if memory.index or not memory.base & self.state.bases else (memory.base, memory.displacement)
-
-    def _store(self, where: int | tuple[int, int] | None, marked: bool, memory: Memory, value: Value) -> None:
+    def _note(self, where: Where, marked: bool, memory: Memory, value: Value) -> None:
+        """Remember where knowledge is stored, or is not any more."""
         if isinstance(where, tuple):
             if marked or self.state.slots:
                 held = {moved(where, i) for i in range(memory.size)}
@@ -738,10 +646,6 @@ class _Walk:
         elif marked and memory.base:
             self.flow.outputs = True
             add_member(self.flow.members, (memory.displacement, memory.size), under(value, self.state.path))
-
-
-def moved(place: int | tuple[int, int] | None, distance: int) -> int | tuple[int, int] | None:
-    return (place[0], place[1] + distance) if isinstance(place, tuple) else place and place + distance
 
 
 def _by_default(value: Options, number: int) -> Condition:
