@@ -1,4 +1,4 @@
-"""A Slurm cluster of one node on this machine: munged, slurmctld and slurmd of a directory and ports of their own."""
+"""A Slurm cluster on this machine: munged, slurmctld and a slurmd per node, with a directory and ports of their own."""
 
 import os
 import socket
@@ -84,13 +84,17 @@ class Cluster:
 
 
 @contextmanager
-def start_cluster(directory: Path, **settings: str) -> Iterator[Cluster]:
-    """A cluster in `directory`, which every user can enter, with these further lines of slurm.conf."""
+def start_cluster(directory: Path, nodes: int = 1, **settings: str) -> Iterator[Cluster]:
+    """A cluster in `directory`, which every user can enter, with these further lines of slurm.conf.
+
+    Its nodes are called node1, node2, ...; all of them are this machine.
+    """
+    names = [f"node{number}" for number in range(1, nodes + 1)]
     jobs = directory / "jobs"
     jobs.mkdir(parents=True)
     jobs.chmod(0o777)
     configuration = directory / "slurm.conf"
-    configuration.write_text(_configuration(directory, settings))
+    configuration.write_text(_configuration(directory, names, settings))
     (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     environment = {"SLURM_CONF": str(configuration), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
     key = directory / "munge.key"
@@ -102,29 +106,30 @@ def start_cluster(directory: Path, **settings: str) -> Iterator[Cluster]:
               f"--log-file={directory}/munged.log", f"--seed-file={directory}/munged.seed")  # fmt: skip
         _await((directory / "munge.socket").exists, directory)
         start("slurmctld", need("slurmctld"), "-D", "-c")
-        start("slurmd", need("slurmd"), "-D", "-N", "node1", "-c")
+        for name in names:
+            start(f"slurmd-{name}", need("slurmd"), "-D", "-N", name, "-c")
         cluster = Cluster(directory, environment)
-        _await(lambda: cluster.user("sinfo", "--noheader", "--format=%T").stdout.strip() == "idle", directory)
+        _await(
+            lambda: cluster.user("sinfo", "--noheader", "--format=%D %T").stdout.strip() == f"{nodes} idle", directory
+        )
         yield cluster
 
 
-def _configuration(directory: Path, settings: Mapping[str, str]) -> str:
+def _configuration(directory: Path, names: list[str], settings: Mapping[str, str]) -> str:
     host = socket.gethostname().partition(".")[0]
-    ports = [free_port(), free_port()]
     lines = {
         "ClusterName": "test",
         "SlurmctldHost": f"{host}(127.0.0.1)",
-        "SlurmctldPort": str(ports[0]),
-        "SlurmdPort": str(ports[1]),
+        "SlurmctldPort": str(free_port()),
         "SlurmUser": "root",
         "SlurmdUser": "root",
         "AuthInfo": f"socket={directory}/munge.socket",
         "StateSaveLocation": f"{directory}/state",
-        "SlurmdSpoolDir": f"{directory}/spool",
+        "SlurmdSpoolDir": f"{directory}/spool-%n",
         "SlurmctldPidFile": f"{directory}/slurmctld.pid",
-        "SlurmdPidFile": f"{directory}/slurmd.pid",
+        "SlurmdPidFile": f"{directory}/slurmd-%n.pid",
         "SlurmctldLogFile": f"{directory}/slurmctld.log",
-        "SlurmdLogFile": f"{directory}/slurmd.log",
+        "SlurmdLogFile": f"{directory}/slurmd-%n.log",
         "ProctrackType": "proctrack/linuxproc",
         "TaskPlugin": "task/none",
         "JobAcctGatherType": "jobacct_gather/none",
@@ -135,11 +140,12 @@ def _configuration(directory: Path, settings: Mapping[str, str]) -> str:
         "MinJobAge": "300",
         **settings,
     }
-    for name in ("state", "spool"):
-        (directory / name).mkdir()
-    node = f"NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN"
-    partition = "PartitionName=main Nodes=node1 Default=YES MaxTime=INFINITE State=UP"
-    return "\n".join([*(f"{name}={value}" for name, value in lines.items()), node, partition, ""])
+    for folder in ("state", *(f"spool-{name}" for name in names)):
+        (directory / folder).mkdir()
+    place = f"NodeHostname={host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN"
+    nodes = [f"NodeName={name} Port={free_port()} {place}" for name in names]
+    partition = f"PartitionName=main Nodes={','.join(names)} Default=YES MaxTime=INFINITE State=UP"
+    return "\n".join([*(f"{name}={value}" for name, value in lines.items()), *nodes, partition, ""])
 
 
 def _await(ready, directory: Path) -> None:

@@ -1,5 +1,6 @@
 """Slurm's other places: why our Prolog never fails, PrologSlurmctld, and the batch script without a TaskProlog."""
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -18,15 +19,20 @@ RAN = "the program has started"
 @pytest.fixture(scope="module")
 def cluster(site: Site) -> Iterator[Cluster]:
     """A cluster with the ready PrologSlurmctld, whose node is described as a Haswell, and without a TaskProlog."""
-    hosts = site.directory / "hosts"
-    hosts.mkdir()
-    site.imgcheck("haswell")
-    (hosts / "node1.json").write_bytes((site.directory / "haswell.json").read_bytes())
-    settings = f"export IMGCHECK={installed_tree()}/bin/imgcheck HOSTS={hosts}"
-    prolog = site.script("slurmctld-prolog", settings, f"exec {SCRIPTS}/slurmctld_prolog.sh")
-    with start_cluster(site.directory / "other", PrologSlurmctld=str(prolog)) as running:
+    with start_cluster(site.directory / "other", PrologSlurmctld=_prolog(site, "hosts", node1="haswell")) as running:
         yield running
         running.cancel_all()
+
+
+def _prolog(site: Site, folder: str, **cpus: str) -> str:
+    """The ready PrologSlurmctld, with a file of each of these nodes."""
+    hosts = site.directory / folder
+    hosts.mkdir()
+    for node, cpu in cpus.items():
+        site.imgcheck(cpu)
+        (hosts / f"{node}.json").write_bytes((site.directory / f"{cpu}.json").read_bytes())
+    settings = f"export IMGCHECK={installed_tree()}/bin/imgcheck HOSTS={hosts}"
+    return str(site.script(f"prolog-{folder}", settings, f"exec {SCRIPTS}/slurmctld_prolog.sh"))
 
 
 def test_a_prolog_that_fails_drains_the_node_and_holds_the_job(site: Site):
@@ -46,6 +52,34 @@ def test_prolog_slurmctld_sends_a_batch_job_back_to_the_queue(cluster: Cluster, 
     assert RAN not in again.output
     assert cluster.finished(cluster.submit(job)).output == f"{RAN}\n"
     assert cluster.node_state() == "idle"
+
+
+def test_a_job_of_several_nodes_runs_only_where_its_image_fits_all_of_them(site: Site):
+    """Of three nodes the first is a Haswell, where the image's program dies."""
+    skylake = "skylake_avx512"
+    prolog = _prolog(site, "hosts-of-three", node1="haswell", node2=skylake, node3=skylake)
+    job = site.script("job-of-two", f"srun echo {RAN}")
+    with start_cluster(site.directory / "three", nodes=3, PrologSlurmctld=prolog) as cluster:
+        options = ("--nodes=2", f"--comment=imgcheck:{site.image}")
+        submitted = cluster.submit(job, *options, "--nodelist=node1,node3")
+        again = cluster.reaches(submitted, "PENDING", "RUNNING", "CONFIGURING", restarts=1)
+        cluster.user("scancel", submitted)
+        assert RAN not in again.output
+        fitting = cluster.finished(cluster.submit(job, *options, "--nodelist=node2,node3"))
+        assert fitting.output == f"{RAN}\n{RAN}\n"
+        assert fitting.restarts == 0
+        assert cluster.node_state() == "idle"
+
+
+def test_probes_of_a_job_tell_the_kinds_of_nodes(cluster: Cluster, site: Site):
+    """`srun imgcheck probe -o DIR/%h.json`, then `imgcheck hosts DIR`: this machine is the only kind."""
+    imgcheck, probes = installed_tree() / "bin/imgcheck", cluster.directory / "probes"
+    probes.mkdir()
+    probes.chmod(0o777)
+    probed = cluster.finished(cluster.submit(site.script("collect", f"srun {imgcheck} probe -o {probes}/%h.json")))
+    assert (probed.state, probed.exit_code) == ("COMPLETED", "0:0")
+    assert [path.stem for path in probes.iterdir()] == [socket.gethostname().partition(".")[0]]
+    assert "1 node: 1 kind" in run(imgcheck, "hosts", probes).stdout
 
 
 def test_lists_of_nodes_are_expanded_as_slurm_does(cluster: Cluster):
