@@ -19,7 +19,7 @@ _ADDRESS_LIMIT = 1 << 62
 _STT_FUNC, _STT_NOTYPE, _STT_IFUNC = 2, 0, 10
 _SHT_RELA, _SHT_REL = 4, 9
 _DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 18, "RELR": 36, "RELRSZ": 35,
-       "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
+       "SONAME": 14, "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
        "GNU_HASH": 0x6FFFFEF5, "PLTREL": 20}  # fmt: skip
 _NAMES_LIMIT = 10_000
 _LONGEST_NAME = 512
@@ -27,6 +27,10 @@ _LONGEST_NAME = 512
 _ENTRIES_LIMIT = 1 << 20
 _FUNCTION_ENDS = (0x00, 0x90, 0xC3, 0xCC, 0xF4, 0x0B, 0xD6)
 """Last bytes of padding, RET, INT3, HLT, UD2 on x86; of RET and zeros on AArch64."""
+_SHORT_JUMP, _CALL_OR_JUMP, _THROUGH_MEMORY = 0xEB, (0xE8, 0xE9), (0x15, 0x25)
+"""First bytes of jumps on x86, and of calls, which may be of what does not return; the ModRM byte behind FF."""
+_COVERED = 0.05
+"""The part of a span that unwind entries cover where a compiler writes any."""
 _PADDING = 1 << 12
 """Bytes between two sections of code that linkers leave out for alignment."""
 _ALIGNMENT = 16
@@ -305,9 +309,8 @@ class Layout:
     def named_starts(self) -> np.ndarray:
         """Addresses of a program's main and of Python modules' PyInit functions, by their names."""
         symbols = self.code_symbols
-        program = bool(self.elf.interpreter) or self.elf.type == ET_EXEC
         # Linkers let a name share the end of a longer one, so a name need not follow a NUL.
-        wanted = [(SHT_SYMTAB, b"main\0"), (SHT_DYNSYM, b"main\0")] if program else [(SHT_DYNSYM, b"PyInit_")]
+        wanted = [(SHT_SYMTAB, b"main\0"), (SHT_DYNSYM, b"main\0")] if self.is_program else [(SHT_DYNSYM, b"PyInit_")]
         offsets: list[int] = []
         for section in self.elf.sections:
             for kind, name in wanted:
@@ -325,6 +328,12 @@ class Layout:
         data, longest = self.elf.data, _LONGEST_NAME
         starts = symbols.string[indices].tolist()
         return [data[at : at + longest].tobytes().partition(b"\0")[0] if at >= 0 else b"" for at in starts]
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is started, rather than loaded: the C library, which may be started too, has a soname."""
+        loaded = self.elf.dynamic_value(_DT["SONAME"]) is not None
+        return (bool(self.elf.interpreter) and not loaded) or self.elf.type == ET_EXEC
 
     # Functions
 
@@ -389,7 +398,24 @@ class Layout:
         confirmed = called[np.isin(self.bytes_before(called * _ALIGNMENT + base), _FUNCTION_ENDS)]
         marks = np.zeros(len(covered), bool)
         marks[confirmed] = marks[repeated] = marks[pointed[~covered[pointed]]] = True
-        return np.flatnonzero(marks) * _ALIGNMENT + base
+        aligned = np.flatnonzero(marks) * _ALIGNMENT + base
+        return aligned if covered.mean() > _COVERED else np.concatenate([aligned, self._unaligned_in(span)])
+
+    def _unaligned_in(self, span: Area) -> np.ndarray:
+        """Targets of calls and pointers at any address, for code of compilers that write no unwind entries.
+
+        Rust aborts instead of unwinding where it is told to, and aligns no function where it optimises for size.
+        """
+        called, pointed = (self._inside(span, addresses) for addresses in (self.called, self.pointers.target))
+        called, times = np.unique(called, return_counts=True)
+        before = {distance: self.bytes_before(called - (distance - 1)) for distance in (1, 2, 5, 6)}
+        ended = np.isin(before[1], _FUNCTION_ENDS) | (before[2] == _SHORT_JUMP) | np.isin(before[5], _CALL_OR_JUMP)
+        ended |= (before[6] == 0xFF) & np.isin(before[5], _THROUGH_MEMORY)
+        return np.concatenate([called[ended | (times > 1)], pointed])
+
+    @staticmethod
+    def _inside(span: Area, addresses: np.ndarray) -> np.ndarray:
+        return addresses[(addresses > span.address) & (addresses < span.end)]
 
     def _covered(self, span: Area, base: int) -> np.ndarray:
         """For each aligned address from `base` to the end of the span whether it lies in an unwind entry."""

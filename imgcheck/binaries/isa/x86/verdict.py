@@ -136,7 +136,8 @@ class _Judge:
             return Verdict(
                 "required", "The file was compiled for it as a whole: ordinary code uses it.", *(by_export or ())
             )
-        if by_export and self._unguarded(feature, open_users):
+        # What a program exports is for the plugins that it loads itself.
+        if by_export and not found.layout.is_program and self._unguarded(feature, open_users):
             return Verdict("unknown", _BY_EXPORT, *by_export)
         despite = self._chosen(feature) or self._inevitable(feature)
         if despite:
@@ -171,12 +172,12 @@ class _Judge:
         kinds = _kinds(unshielded(condition, feature)) if condition and understood_wholly(condition) else ()
         if not kinds:
             return None
-        answer = "required" if self._is_program else "unknown"
+        answer = "required" if self.found.layout.is_program else "unknown"
         return Verdict(answer, _MISCHOSEN.format(_words(kinds)), given=kinds)
 
     def _inevitable(self, feature: str) -> Verdict | None:
         """The verdict of a program that uses a feature whichever way its tests go."""
-        if feature in self.given_up | self.doubted or not self._is_program:
+        if feature in self.given_up | self.doubted or not self.found.layout.is_program:
             return None
         condition = self.found.inevitability(feature)
         if shielded(condition, feature):
@@ -203,15 +204,10 @@ class _Judge:
         into = found.open_calls(feature) & (exported & ~users)[calls.source] & ordinary[calls.target]
         return vector >= _PART and 3 * vector >= legacy and len(distinct(calls.source[into])) >= _PART
 
-    @property
-    def _is_program(self) -> bool:
-        elf = self.found.layout.elf
-        return bool(elf.interpreter) or elf.type == ET_EXEC
-
     @cached_property
     def _own_code_is_wide(self) -> bool:
         """Whether a program itself, not only libraries linked into it, runs VEX code from its start."""
-        return self._is_program and bool(self._reached("load", "avx"))
+        return self.found.layout.is_program and bool(self._reached("load", "avx"))
 
     def _reached(self, start: str, feature: str) -> tuple[int, tuple[str, ...]] | None:
         """The first open user that is reached from `start`, with its path looked at closely."""
