@@ -27,6 +27,8 @@ _LONGEST_NAME = 512
 _ENTRIES_LIMIT = 1 << 20
 _FUNCTION_ENDS = (0x00, 0x90, 0xC3, 0xCC, 0xF4, 0x0B, 0xD6)
 """Last bytes of padding, RET, INT3, HLT, UD2 on x86; of RET and zeros on AArch64."""
+_ENDS = (0xC3, 0xCC, 0xF4, 0x0B)
+"""Those of them that are no padding."""
 _SHORT_JUMP, _CALL_OR_JUMP, _THROUGH_MEMORY = 0xEB, (0xE8, 0xE9), (0x15, 0x25)
 """First bytes of jumps on x86, and of calls, which may be of what does not return; the ModRM byte behind FF."""
 _COVERED = 0.05
@@ -402,20 +404,20 @@ class Layout:
         return aligned if covered.mean() > _COVERED else np.concatenate([aligned, self._unaligned_in(span)])
 
     def _unaligned_in(self, span: Area) -> np.ndarray:
-        """Targets of calls and pointers at any address, for code of compilers that write no unwind entries.
+        """Targets of calls and pointers at any address, where most of those called stand behind a function's end.
 
-        Rust aborts instead of unwinding where it is told to, and aligns no function where it optimises for size.
+        So Rust compiles for size, and writes no unwind entries where it aborts instead.
         """
-        called, pointed = (self._inside(span, addresses) for addresses in (self.called, self.pointers.target))
-        called, times = np.unique(called, return_counts=True)
+        called, pointed = (
+            addresses[(addresses > span.address) & (addresses < span.end) & (addresses % _ALIGNMENT > 0)]
+            for addresses in (self.called, self.pointers.target)
+        )
         before = {distance: self.bytes_before(called - (distance - 1)) for distance in (1, 2, 5, 6)}
-        ended = np.isin(before[1], _FUNCTION_ENDS) | (before[2] == _SHORT_JUMP) | np.isin(before[5], _CALL_OR_JUMP)
+        ended = np.isin(before[1], _ENDS) | (before[2] == _SHORT_JUMP) | np.isin(before[5], _CALL_OR_JUMP)
         ended |= (before[6] == 0xFF) & np.isin(before[5], _THROUGH_MEMORY)
-        return np.concatenate([called[ended | (times > 1)], pointed])
-
-    @staticmethod
-    def _inside(span: Area, addresses: np.ndarray) -> np.ndarray:
-        return addresses[(addresses > span.address) & (addresses < span.end)]
+        if 2 * np.count_nonzero(ended) < len(called):
+            return called[:0]
+        return distinct(np.concatenate([called[ended], pointed]))
 
     def _covered(self, span: Area, base: int) -> np.ndarray:
         """For each aligned address from `base` to the end of the span whether it lies in an unwind entry."""

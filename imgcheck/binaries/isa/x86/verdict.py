@@ -43,12 +43,15 @@ _MANY_WAYS = "Reached at load or start behind tests of the CPU, of which too man
 _MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
 _INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way find."
 _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
+_IN_PART = "A part of the file seems to be compiled for it, and other code calls that part without a visible test."
 _RECORDED = "The compiler recorded that it was free to use this everywhere, and nothing in the file asks the CPU."
 _CLOSE = 5
 """Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
 objects and parameters that are not followed."""
 _PART = 5
-"""Exported functions of a kind, and callers of them, that are no accident."""
+"""Callers of code for more than the rest that are no accident."""
+_STRETCH = 64
+"""Functions of such code, one behind the other, that are more than one set of kernels."""
 _SCALAR = ("bmi1", "bmi2", "movbe")
 _PATH_TRIES = 20
 """Paths that may turn out to hold a false call before reach is given up."""
@@ -139,6 +142,8 @@ class _Judge:
         # What a program exports is for the plugins that it loads itself.
         if by_export and not found.layout.is_program and self._unguarded(feature, open_users):
             return Verdict("unknown", _BY_EXPORT, *by_export)
+        if feature in _WIDE and self._is_wide_in_part(feature, open_users):
+            return Verdict("unknown", _IN_PART, *(by_export or ()))
         despite = self._chosen(feature) or self._inevitable(feature)
         if despite:
             return despite
@@ -187,22 +192,48 @@ class _Judge:
     def _unguarded(self, feature: str, users: np.ndarray) -> bool:
         """Whether too much of what uses a feature is called without a test to call it dispatched."""
         if feature in _WIDE:
-            return (self.density.share < 0.25 and self.density.vector >= 8) or self._is_wide_in_part(feature, users)
+            return (self.density.share < 0.25 and self.density.vector >= 8) or self._is_wide_in_exports(feature, users)
         free, guarded = self._callers(feature, users)
         return free > guarded
 
-    def _is_wide_in_part(self, feature: str, users: np.ndarray) -> bool:
+    def _is_wide_in_exports(self, feature: str, users: np.ndarray) -> bool:
         """Whether much of what is exported was compiled for more than the rest, and is called as any code is.
 
         So it is where one library of several that are linked into a file has wider options, and where the linker keeps
         that copy of a function of a header which a wide part brought.
         """
-        found, calls = self.found, self.found.graph.calls
-        exported = found.reached("exports", feature)[0]
+        calls = self.found.graph.calls
+        exported = self.found.reached("exports", feature)[0]
         vector, legacy = int((self.vector & exported).sum()), int((self.legacy & exported).sum())
-        ordinary = users & ~found.clones & ~found.chosen
-        into = found.open_calls(feature) & (exported & ~users)[calls.source] & ordinary[calls.target]
-        return vector >= _PART and 3 * vector >= legacy and len(distinct(calls.source[into])) >= _PART
+        if vector < _PART or 3 * vector < legacy:
+            return False
+        into = self._plain_calls(feature, users)
+        return len(distinct(calls.source[into[exported[calls.source[into]]]])) >= _PART
+
+    def _is_wide_in_part(self, feature: str, users: np.ndarray) -> bool:
+        """Whether a stretch of the file was compiled for more than the rest, and all over called as any code is.
+
+        Linkers keep what one library is made of together, and no legacy SSE is among that.
+        """
+        calls, into = self.found.graph.calls, self._plain_calls(feature, users)
+        stretch = np.cumsum(self.legacy)
+        size = np.bincount(stretch[self.vector], minlength=len(stretch) + 1)
+
+        def kinds(column: np.ndarray) -> np.ndarray:
+            """How many different ones of a column of the calls lead into each stretch."""
+            pairs = distinct(stretch[calls.target[into]] * len(stretch) + column[into])
+            return np.bincount(pairs // max(len(stretch), 1), minlength=len(size))
+
+        many = (kinds(calls.source) >= _PART) & (kinds(calls.target) >= np.maximum(_PART, size // 4))
+        return bool((many & (size >= _STRETCH)).any())
+
+    def _plain_calls(self, feature: str, users: np.ndarray) -> np.ndarray:
+        """Calls of users that no name or choice tells apart, by ordinary code that does not ask the CPU."""
+        found, calls = self.found, self.found.graph.calls
+        source = self._plain(feature, users) & ~found.asking
+        return np.flatnonzero(
+            found.open_calls(feature) & source[calls.source] & (users & ~found.clones & ~found.chosen)[calls.target]
+        )
 
     @cached_property
     def _own_code_is_wide(self) -> bool:
@@ -277,7 +308,7 @@ class _Judge:
             users & (self.vector | (feature in _SCALAR)) & ~found.clones & (self.population | (feature in _SCALAR))
         )
         free, guarded = self._callers(feature, found.open_users(feature) & ordinary)
-        return int(ordinary.sum()) >= max(5, 0.02 * density.vector) and free >= max(guarded, 1)
+        return int(ordinary.sum()) >= max(5, 0.02 * density.vector) and 2 * free >= max(guarded, 1)
 
     def _is_legacy_baseline(self, feature: str, users: np.ndarray) -> bool:
         """Whether ordinary code was compiled for SSE3, SSSE3, SSE4 or POPCNT."""
@@ -302,15 +333,18 @@ class _Judge:
             self._counted[key] = self._count_callers(feature, users)
         return self._counted[key]
 
+    def _plain(self, feature: str, users: np.ndarray) -> np.ndarray:
+        """Ordinary code: what only users of a feature lead to, and all that it calls, belongs to them."""
+        own = users | self.found.clones
+        return self.found.leading_from(~own, feature, own) & ~users
+
     def _count_callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
         """Users with a direct caller that neither tests nor uses it, and users called only behind a test."""
         found = self.found
         calls, open_calls = found.graph.calls, found.open_calls(feature)
         called = np.zeros(len(users), bool)
         called[calls.target] = True
-        # What only users lead to, and all that it calls, belongs to them.
-        own = users | found.clones
-        plain = found.leading_from(~own, feature, own) & ~users
+        plain = self._plain(feature, users)
         free = np.zeros(len(users), bool)
         free[calls.target[open_calls & plain[calls.source]]] = True
         return int((users & free).sum()), int((users & called & ~free).sum())
