@@ -65,3 +65,94 @@ def test_a_library_of_which_a_part_was_compiled_for_more_is_not_taken_for_one_th
     library = compile_c(PARTLY_WIDE.replace("TARGET", target), "-O3", "-shared", "-fPIC", "-s")
     (use,) = (use for use in analyse(library).uses if use.feature == "avx")
     assert use.answer == answer, use.reason
+
+
+HIDDEN_PART = """
+#include <cpuid.h>
+#pragma GCC push_options
+#pragma GCC target("TARGET")
+#define PLAN(n) static __attribute__((noinline)) void plan##n(float *a) \\
+    {{ for (int i = 0; i < 64; i++) a[i] = a[i] * n + 1; }}
+{plans}
+#pragma GCC pop_options
+#define DO(n) static __attribute__((noinline)) void do##n(float *a) \\
+    {{ for (int i = 0; i < 64; i++) a[i] /= n + 1; plan##n(a); }}
+{uses}
+void (*commands[])(float *) = {{ {table} }};
+__attribute__((target("avx2"))) static void fast(float *a) {{ for (int i = 0; i < 64; i++) a[i] -= 1; }}
+static void slow(float *a) {{ for (int i = 0; i < 64; i++) a[i] += 2; }}
+void (*kernel(void))(float *) {{
+  unsigned a, b = 0, c, d;
+  __get_cpuid_count(7, 0, &a, &b, &c, &d);
+  return b >> 5 & 1 ? fast : slow;
+}}
+"""
+
+
+@pytest.mark.parametrize(("count", "target", "answer"), [(80, "avx2", "unknown"), (80, "sse2", "dispatched")])
+def test_a_part_that_is_compiled_for_more_shows_without_any_export_that_leads_there(
+    count: int, target: str, answer: str
+) -> None:
+    """As ggml within xllamacpp: the plain code around it is called by pointers that are handed to Python."""
+    numbers = range(count)
+    source = HIDDEN_PART.format(
+        plans="".join(f"PLAN({n})" for n in numbers),
+        uses="".join(f"DO({n})" for n in numbers),
+        table=", ".join(f"do{n}" for n in numbers),
+    )
+    library = compile_c(source.replace("TARGET", target), "-O3", "-shared", "-fPIC", "-s")
+    (use,) = (use for use in analyse(library).uses if use.feature == "avx")
+    assert use.answer == answer, use.reason
+
+
+FOR_PLUGINS = """
+#include <cpuid.h>
+#include <immintrin.h>
+__attribute__((noinline, target("rdrnd"))) int step(unsigned long long *p) { return _rdrand64_step(p); }
+__attribute__((noinline)) int fill(unsigned long long *p) { return step(p) + step(p + 1); }
+int seed(unsigned long long *p) { return fill(p) + fill(p + 2); }
+int main(int n, char **v) {
+  unsigned long long numbers[2];
+  unsigned a, b, c = 0, d;
+  __get_cpuid(1, &a, &b, &c, &d);
+  return c >> 30 & 1 ? fill(numbers) : 0;
+}
+"""
+
+
+@pytest.mark.parametrize(("flags", "answer"), [(("-rdynamic",), "dispatched"), (("-shared", "-fPIC"), "unknown")])
+def test_what_a_program_exports_is_no_entry(flags: tuple[str, ...], answer: str) -> None:
+    """As node, which exports all that is linked into it for its modules; others may call what a library exports."""
+    (use,) = analyse(compile_c(FOR_PLUGINS, "-O2", "-s", *flags)).uses
+    assert (use.feature, use.answer) == ("rdrand", answer)
+
+
+WITHOUT_UNWINDING = """
+#include <cpuid.h>
+static volatile int at_load;
+static void *volatile memory;
+__attribute__((constructor)) static void start(void) {{ at_load = 1; }}
+__attribute__((noinline, target("avx2"))) static void wide(int *a) {{
+    for (int i = 0; i < 64; i += 8) *(int __attribute__((vector_size(32))) *)(a + i) += 3;
+}}
+{fillers}
+int main(int n, char **v) {{
+    static int numbers[64];
+    unsigned a, b = 0, c, d;
+    __get_cpuid_count(7, 0, &a, &b, &c, &d);
+    if (b >> 5 & 1) wide(numbers);
+    {calls}
+    return 0;
+}}
+"""
+
+
+def test_functions_that_are_neither_unwound_nor_aligned_are_told_apart() -> None:
+    """As in deno and rspack (Rust with panic=abort, for size): the AVX2 version seemed to belong to start code."""
+    fillers = "".join(
+        f"__attribute__((noinline)) int f{i}(int n) {{ return n * {i + 3} + at_load; }}\n" for i in range(900)
+    )
+    calls = "".join(f"at_load += f{i}(n);" for i in range(900))
+    flags = ("-Os", "-falign-functions=1", "-fno-asynchronous-unwind-tables", "-fno-toplevel-reorder", "-s")
+    found = analyse(compile_c(WITHOUT_UNWINDING.format(fillers=fillers, calls=calls), *flags))
+    assert {use.answer for use in found.uses if use.feature in ("avx", "avx2")} == {"dispatched"}
