@@ -1,6 +1,6 @@
 """The record of the CPU verdict: what it says of programs and packages against what CPUs do with them.
 
-    python -m bench.oracle [--half tuning|held-out|second] [--only builds|packages|programs] [--run-only]
+    python -m bench.oracle [--half tuning|held-out|second|third] [--only builds|packages|programs] [--run-only]
 
 A miss is "runs" where the program died of SIGILL, a false alarm "dies" where it ran. Where a program refuses the CPU
 by itself, "dies" is right, since the job ends, and "runs" is counted apart: SIGILL is foreseen here, other words not.
@@ -87,7 +87,7 @@ def _usable(entries: Iterator[Entry], half: str | None) -> Iterator[tuple[Entry,
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--half", choices=("tuning", "held-out", "second"))
+    options.add_argument("--half", choices=("tuning", "held-out", "second", "third"))
     options.add_argument("--only", choices=("builds", "packages", "programs"))
     options.add_argument("--details", action="store_true", help="tell the wrong and open answers of the held-out half")
     options.add_argument("--run-only", action="store_true", help="run what has not run yet, and judge nothing")
