@@ -68,7 +68,6 @@ STYLES = {
 MISSED = {
     ("a global structure that a function is pointed to", "O0"),
     ("registers, over blocks out of order", "O0"),
-    ("registers, over blocks out of order", "static"),
 }
 """Where a test for too little is taken for one for enough: see docs/cpu.md."""
 TOLD = [

@@ -133,3 +133,32 @@ def test_a_test_for_another_feature_shields_nothing(ask: str, arrives: str, aske
     for name, features in MODELS.items():
         told = [(u.feature, u.answer, u.reason) for u in found.uses]
         assert (name, predicted(found, features)) == (name, observed(path, "qemu-x86_64", name)), told
+
+
+ENDING = """
+#include <cpuid.h>
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((noinline, noreturn)) static void fatal(char *words) {{ puts(words); abort(); }}
+__attribute__((noinline, target("avx2"))) static void wide(int *a) {{
+    for (int i = 0; i < 64; i += 8) *(int __attribute__((vector_size(32))) *)(a + i) += 3;
+}}
+int main(int n, char **v) {{
+    static int numbers[64];
+    unsigned a, b = 0, c, d;
+    __get_cpuid_count(7, 0, &a, &b, &c, &d);
+    if (__builtin_expect(n > 9, 0)) {{ puts("many"); {end}; }}
+    puts("few");
+    if (__builtin_expect({test}, 0)) wide(numbers);
+    puts("done");
+    return 0;
+}}
+"""
+
+
+@pytest.mark.parametrize("end", ["fatal(v[0])", "abort()", "exit(4)", "__builtin_trap()"])
+@pytest.mark.parametrize(("test", "answer"), [("b >> 5 & 1", "dispatched"), ("n > 3", "required")])
+def test_nothing_goes_on_behind_a_call_that_never_returns(end: str, test: str, answer: str) -> None:
+    """As in Qt 5 and OpenSSL 3.0: the code behind such a call stands there by chance, and a test leads to it."""
+    found = analyse(compile_c(ENDING.format(end=end, test=test), "-O1", "-fno-reorder-blocks-and-partition", "-s"))
+    assert {use.answer for use in found.uses if use.feature == "avx2"} == {answer}

@@ -25,6 +25,7 @@ from imgcheck.binaries.isa.x86.facts import (
     RAX,
     RDX,
     RETURN,
+    STOP,
     Code,
     Fact,
 )
@@ -313,6 +314,8 @@ def _at_worst(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
     """Callees may read each register of a parameter, and may leave the others as they are."""
     if fact.kind == RETURN:
         return RAX | RDX, 0
+    if fact.kind == STOP:
+        return fact.uses, 0
     leaves = fact.kind in (*_CALLS, INDIRECT_JUMP) or not code.inside(code.targets.get(ip, -1))
     return fact.uses | (PARAMETERS if leaves else 0), RAX | FLAGS if fact.kind in _CALLS else 0
 

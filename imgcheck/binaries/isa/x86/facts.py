@@ -6,6 +6,7 @@ from the next instruction, targets of branches beside the facts. Registers are b
 counting as the whole.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import iced_x86 as iced
@@ -15,13 +16,15 @@ from msgspec.structs import replace
 from imgcheck.binaries.isa.x86.decode import own_length
 from imgcheck.binaries.isa.x86.values import Options, constant
 
-COMPUTE, LEA, SWAP, CPUID, XGETBV, CALL, INDIRECT_CALL, BRANCH, JUMP, INDIRECT_JUMP, RETURN = range(11)
+COMPUTE, LEA, SWAP, CPUID, XGETBV, CALL, INDIRECT_CALL, BRANCH, JUMP, INDIRECT_JUMP, RETURN, STOP = range(12)
 """Kinds of instructions. SWAP exchanges two whole registers, BRANCH is conditional and the first that may lead
-elsewhere in the function, JUMP the first that never goes on behind itself."""
+elsewhere in the function, JUMP the first that never goes on behind itself. STOP ends the program: UD2, calls of what
+never returns."""
 
 _FLOW = iced.FlowControl
 _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CALL: INDIRECT_CALL,
-          _FLOW.UNCONDITIONAL_BRANCH: JUMP, _FLOW.INDIRECT_BRANCH: INDIRECT_JUMP, _FLOW.RETURN: RETURN}  # fmt: skip
+          _FLOW.UNCONDITIONAL_BRANCH: JUMP, _FLOW.INDIRECT_BRANCH: INDIRECT_JUMP, _FLOW.RETURN: RETURN,
+          _FLOW.EXCEPTION: STOP}  # fmt: skip
 _MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: CPUID, iced.Mnemonic.XGETBV: XGETBV}
 OF_BITS, OF_ONE_BIT = "bits", "bit"
 """What is compared is no number but those of its bits that the number before has, or one by its place or register."""
@@ -206,6 +209,18 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     if framed:
         _leave_frame(found.facts)
     return Code(*found, RSP | RBP if framed else RSP)
+
+
+def stopped(code: Code, at: Callable[[int, int], bool]) -> Code:
+    """`code` with those calls that end the program; `at` says whether one does, by its address and what follows it."""
+    numbers = [i for i, fact in enumerate(code.facts) if fact.kind == CALL and at(code.ips[i], code.ips[i] + fact.size)]
+    if not numbers:
+        return code
+    facts = list(code.facts)
+    for i in numbers:
+        facts[i] = replace(facts[i], kind=STOP, direct=0)
+    targets = {ip: target for ip, target in code.targets.items() if ip not in {code.ips[i] for i in numbers}}
+    return replace(code, facts=facts, targets=targets, controls=sorted({*code.controls, *numbers}))
 
 
 class _Reading(NamedTuple):

@@ -43,6 +43,7 @@ from imgcheck.binaries.isa.x86.facts import (
     RDX,
     RETURN,
     RSP,
+    STOP,
     SWAP,
     XGETBV,
     Fact,
@@ -260,7 +261,7 @@ class _Walk:
         elif kind == XGETBV:
             state.mark(RAX | RDX, True)
             state.values[RAX], state.values[RDX] = word(bit_conditions("xcr0")), word({})
-        else:
+        elif kind != STOP:
             self._jump(ip, fact)
 
     def _labels(self, ip: int, fact: Fact) -> Labels:
