@@ -415,7 +415,7 @@ class Layout:
         before = {distance: self.bytes_before(called - (distance - 1)) for distance in (1, 2, 5, 6)}
         ended = np.isin(before[1], _ENDS) | (before[2] == _SHORT_JUMP) | np.isin(before[5], _CALL_OR_JUMP)
         ended |= (before[6] == 0xFF) & np.isin(before[5], _THROUGH_MEMORY)
-        if 2 * np.count_nonzero(ended) < len(called):
+        if 2 * np.count_nonzero(ended) <= len(called):
             return called[:0]
         return distinct(np.concatenate([called[ended], pointed]))
 

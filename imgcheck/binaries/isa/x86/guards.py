@@ -14,25 +14,13 @@ import numpy as np
 
 from imgcheck.binaries.elf import PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
 from imgcheck.binaries.isa.layout import numbers
-from imgcheck.binaries.isa.names import analysis, matching
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded, understood_wholly
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.dominance import Guarded, merged
 from imgcheck.binaries.isa.x86.encodings import QUERIES
-from imgcheck.binaries.isa.x86.facts import (
-    BRANCH,
-    CALL,
-    INDIRECT_CALL,
-    INDIRECT_JUMP,
-    JUMP,
-    RAX,
-    RETURN,
-    STOP,
-    THREAD,
-    facts,
-    stopped,
-)
+from imgcheck.binaries.isa.x86.endings import Endings
+from imgcheck.binaries.isa.x86.facts import RAX, THREAD, facts
 from imgcheck.binaries.isa.x86.flow import follow
 from imgcheck.binaries.isa.x86.handed import (
     NO_MEMBER,
@@ -60,8 +48,6 @@ _TOTAL_BYTES = 300_000
 _TELLING_ROUNDS = 3
 _HANDED_ON = 2
 """Calls over which a parameter is traced that a function does nothing with itself."""
-_ENDING = 1024
-"""Bytes of functions that are read to see whether they never return."""
 _LOOKS = 10_000
 """Calls looked at in a round to see whether their results are wanted; those of all others are taken to be."""
 _BEHIND_CALL = 64
@@ -194,7 +180,7 @@ class Spread:
         if self._thread:
             self._data.append((self._thread[0], THREAD))
         self._charted: dict[int, ControlFlow] = {}
-        self._returning: dict[int, bool] = {}
+        self._endings = Endings(self.found)
         self._parameters: dict[int, Parameters] = {}
         self._asked: dict[tuple, Callee] = {}
         """What calls bring that were followed by themselves, by function and arguments."""
@@ -474,37 +460,9 @@ class Spread:
     def _chart(self, index: int) -> ControlFlow:
         if index not in self._charted:
             start, end = int(self.functions.start[index]), int(self.functions.end[index])
-            code, sites = facts(self.found.layout.bytes_at(start, end), start, self.found.bits), self._sites(index)
-            code = stopped(code, lambda ip, after: ip in self._ending or self._never_returns(sites.get(after, -1)))
-            self._charted[index] = ControlFlow(code)
+            code = facts(self.found.layout.bytes_at(start, end), start, self.found.bits)
+            self._charted[index] = ControlFlow(self._endings.marked(code, self._sites(index)))
         return self._charted[index]
-
-    @cached_property
-    def _ending(self) -> set[int]:
-        """Sites of calls to imported functions that never return."""
-        missing, names = self.found.layout.imports
-        symbols = missing[list(matching(names, analysis()["endings"]["functions"]))]
-        return set(self.graph.imported(symbols.tolist())[2].tolist())
-
-    def _never_returns(self, function: int) -> bool:
-        """Whether a function has no way out: no return, and no jump to another one."""
-        if function not in self._returning:
-            self._returning[function] = self._has_way_out(function)
-        return not self._returning[function]
-
-    def _has_way_out(self, function: int) -> bool:
-        if function < 0 or not self.functions.unwind[function]:
-            return True
-        start, end = int(self.functions.start[function]), int(self.functions.end[function])
-        if end - start > _ENDING:
-            return True
-        code = facts(self.found.layout.bytes_at(start, end), start, self.found.bits)
-        last = next((fact for fact in reversed(code.facts) if not fact.idle), None)
-        if last is None or last.kind not in (CALL, INDIRECT_CALL, JUMP, STOP):
-            return True
-        branches = (code.ips[i] for i in code.controls if code.facts[i].kind in (BRANCH, JUMP))
-        out = any(code.facts[i].kind in (INDIRECT_JUMP, RETURN) for i in code.controls)
-        return out or not all(code.inside(code.targets.get(ip, -1)) for ip in branches)
 
     def _value(self, address: int) -> Value:
         """What is known of a variable once those functions that write to it have run."""

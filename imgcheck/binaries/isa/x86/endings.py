@@ -1,0 +1,64 @@
+"""Which calls never return: those of library functions that end the program, and of functions without a way out."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from imgcheck.binaries.isa.names import analysis, matching
+from imgcheck.binaries.isa.x86.facts import (
+    BRANCH,
+    CALL,
+    INDIRECT_CALL,
+    INDIRECT_JUMP,
+    JUMP,
+    RETURN,
+    STOP,
+    Code,
+    facts,
+    stopped,
+)
+
+if TYPE_CHECKING:
+    from imgcheck.binaries.isa.x86.findings import Findings
+
+_LONGEST = 1024
+"""Bytes of a function that is read for whether it returns; longer ones are taken to."""
+
+
+class Endings:
+    """What is known of one file's functions, found out as it is asked for."""
+
+    def __init__(self, found: "Findings") -> None:
+        self._found = found
+        self._returns: dict[int, bool] = {}
+
+    def marked(self, code: Code, callees: dict[int, int]) -> Code:
+        """`code` with its calls that never return as STOP; `callees` are functions by the address behind the call."""
+        return stopped(code, lambda site, after: site in self._sites or not self._may_return(callees.get(after, -1)))
+
+    @cached_property
+    def _sites(self) -> set[int]:
+        """Of calls to imported functions that end the program."""
+        missing, names = self._found.layout.imports
+        symbols = missing[list(matching(names, analysis()["endings"]["functions"]))]
+        return set(self._found.graph.imported(symbols.tolist())[2].tolist())
+
+    def _may_return(self, function: int) -> bool:
+        if function not in self._returns:
+            self._returns[function] = self._has_way_out(function)
+        return self._returns[function]
+
+    def _has_way_out(self, function: int) -> bool:
+        """Whether a function, of which unwind data tell the end, returns or jumps to another one."""
+        functions = self._found.functions
+        if function < 0 or not functions.unwind[function]:
+            return True
+        start, end = int(functions.start[function]), int(functions.end[function])
+        if end - start > _LONGEST:
+            return True
+        code = facts(self._found.layout.bytes_at(start, end), start, self._found.bits)
+        last = next((fact for fact in reversed(code.facts) if not fact.idle), None)
+        if last is None or last.kind not in (CALL, INDIRECT_CALL, JUMP, STOP):
+            return True
+        branches = (code.ips[i] for i in code.controls if code.facts[i].kind in (BRANCH, JUMP))
+        out = any(code.facts[i].kind in (INDIRECT_JUMP, RETURN) for i in code.controls)
+        return out or not all(code.inside(code.targets.get(ip, -1)) for ip in branches)
