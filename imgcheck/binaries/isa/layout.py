@@ -25,10 +25,10 @@ _NAMES_LIMIT = 10_000
 _LONGEST_NAME = 512
 """Bytes of a symbol's name that are read; the rest of longer ones tells nothing."""
 _ENTRIES_LIMIT = 1 << 20
-_FUNCTION_ENDS = (0x00, 0x90, 0xC3, 0xCC, 0xF4, 0x0B, 0xD6)
-"""Last bytes of padding, RET, INT3, HLT, UD2 on x86; of RET and zeros on AArch64."""
 _ENDS = (0xC3, 0xCC, 0xF4, 0x0B)
-"""Those of them that are no padding."""
+"""Last bytes of RET, INT3, HLT and UD2 on x86."""
+_FUNCTION_ENDS = (0x00, 0x90, *_ENDS, 0xD6)
+"""The same, those of padding, and of RET and zeros on AArch64."""
 _SHORT_JUMP, _CALL_OR_JUMP, _THROUGH_MEMORY = 0xEB, (0xE8, 0xE9), (0x15, 0x25)
 """First bytes of jumps on x86, and of calls, which may be of what does not return; the ModRM byte behind FF."""
 _COVERED = 0.05

@@ -219,7 +219,8 @@ def stopped(code: Code, at: Callable[[int, int], bool]) -> Code:
     facts = list(code.facts)
     for i in numbers:
         facts[i] = replace(facts[i], kind=STOP, direct=0)
-    targets = {ip: target for ip, target in code.targets.items() if ip not in {code.ips[i] for i in numbers}}
+    sites = {code.ips[i] for i in numbers}
+    targets = {ip: target for ip, target in code.targets.items() if ip not in sites}
     return replace(code, facts=facts, targets=targets, controls=sorted({*code.controls, *numbers}))
 
 

@@ -222,7 +222,7 @@ class _Judge:
         def kinds(column: np.ndarray) -> np.ndarray:
             """How many different ones of a column of the calls lead into each stretch."""
             pairs = distinct(stretch[calls.target[into]] * len(stretch) + column[into])
-            return np.bincount(pairs // max(len(stretch), 1), minlength=len(size))
+            return np.bincount(pairs // len(stretch), minlength=len(size))
 
         many = (kinds(calls.source) >= _PART) & (kinds(calls.target) >= np.maximum(_PART, size // 4))
         return bool((many & (size >= _STRETCH)).any())
