@@ -95,6 +95,14 @@ KEPT = {
     __attribute__((noinline)) static int has(int flags) { return flags & 8; }
     static struct work the_work = {1, &the_cpu};
     static int ask(void) { return has(the_work.cpu->flags); }""",
+    "in the place of an argument": """
+    __asm__(".text; tell: .cfi_startproc; mov 8(%rsp), %eax; xor %ecx, %ecx; cpuid; mov %ebx, 8(%rsp); ret;"
+            ".cfi_endproc; has: .cfi_startproc; push %rbx; sub $16, %rsp; movq $7, (%rsp); call tell;"
+            "mov (%rsp), %eax; shr $5, %eax; and $1, %eax; add $16, %rsp; pop %rbx; ret; .cfi_endproc");
+    int has(void);
+    static unsigned char kept;
+    __attribute__((constructor)) static void init(void) { kept = has(); }
+    static int ask(void) { return kept & 1; }""",
 }
 
 

@@ -401,7 +401,8 @@ def _comparison(ins: iced.Instruction) -> tuple[int | str, ...]:
         return ()
     constant = ins.immediate(1) if ins.op1_kind not in (_REGISTER, iced.OpKind.MEMORY) else 0
     operands = ins.code, ins.op0_register, ins.op1_register
-    if ins.mnemonic == _M.CMP or (ins.mnemonic == _M.TEST and ins.op0_register == ins.op1_register):
+    with_itself = ins.op0_kind == ins.op1_kind == _REGISTER and ins.op0_register == ins.op1_register
+    if ins.mnemonic == _M.CMP or (ins.mnemonic == _M.TEST and with_itself):
         return *operands, constant
     return *operands, constant, OF_BITS if ins.mnemonic == _M.TEST and constant else OF_ONE_BIT
 

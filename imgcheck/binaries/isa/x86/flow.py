@@ -395,7 +395,10 @@ class _Walk:
         for place in state.members_of(state.bases) if state.bases else ():
             state.values.pop(place, None)
         if brings.stack:
-            state.slots |= {(RSP, i) for i in range(_STACK_RESULTS)}
+            results = {(RSP, i) for i in range(_STACK_RESULTS)}
+            state.slots |= results
+            for place in results & state.values.keys():  # what it was given lay there
+                del state.values[place]
         if fact.kind == INDIRECT_CALL:
             self._hand_out(self._called(ip, fact), state.path)
         held = any(place & _SCRATCH for place in state.values if isinstance(place, int) and place > 0)
