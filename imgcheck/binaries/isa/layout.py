@@ -617,7 +617,7 @@ class Layout:
 
     @cached_property
     def pointers(self) -> Pointers:
-        """Every relocated word of the file. Absolute ones of a position-dependent program are not among them."""
+        """Every relocated word of the file, and in programs that cannot be moved every word that may be an address."""
         relocations, symbols = self.relocations, self.dynamic_symbols
         index = np.clip(relocations["symbol"], 0, max(len(symbols.value) - 1, 0))
         has = (relocations["symbol"] > 0) & (relocations["symbol"] < len(symbols.value))
@@ -628,11 +628,33 @@ class Layout:
             defined, value = has, index
         target = np.where(has, np.where(defined, value + relocations["addend"], -1), relocations["addend"])
         relr = self.relr
-        slot = np.concatenate([relocations["offset"], relr])
-        target = np.concatenate([target, self._stored(relr)])
-        symbol = np.concatenate([np.where(has, index, -1), np.full(len(relr), -1, np.int64)])
+        fixed, addresses = self._absolute()
+        unchanged = ~np.isin(fixed, relocations["offset"])
+        fixed, addresses = fixed[unchanged], addresses[unchanged]
+        slot = np.concatenate([relocations["offset"], relr, fixed])
+        target = np.concatenate([target, self._stored(relr), addresses])
+        symbol = np.concatenate([np.where(has, index, -1), np.full(len(relr) + len(fixed), -1, np.int64)])
         order = np.argsort(slot, kind="stable")
         return Pointers(slot[order], target[order], symbol[order])
+
+    def _absolute(self) -> tuple[np.ndarray, np.ndarray]:
+        """Aligned words outside the code whose value is an address of the program, with it: ET_EXEC relocates none."""
+        slots, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        loaded = [s for s in self.elf.segments if s.type == PT_LOAD and s.vaddr + s.memsz < _ADDRESS_LIMIT]
+        if self.elf.type != ET_EXEC or not loaded:
+            return slots[0], targets[0]
+        width = self.elf.bits // 8
+        lowest, highest = min(s.vaddr for s in loaded), max(s.vaddr + s.memsz for s in loaded)
+        for segment in loaded:
+            skipped = -segment.vaddr % width
+            data = self.elf.array[segment.offset + skipped : segment.offset + segment.filesz]
+            words = np.frombuffer(data[: len(data) // width * width], f"{self.elf.order}u{width}")
+            at = np.flatnonzero((words >= lowest) & (words < highest))
+            slot = segment.vaddr + skipped + at * width
+            outside = ~self.in_code(slot)
+            slots.append(slot[outside])
+            targets.append(words[at[outside]].astype(np.int64))
+        return np.concatenate(slots), np.concatenate(targets)
 
     @cached_property
     def exports(self) -> np.ndarray:
