@@ -66,7 +66,6 @@ STYLES = {
 
 
 MISSED = {
-    ("a global structure that a function is pointed to", "O0"),
     ("registers, over blocks out of order", "O0"),
 }
 """Where a test for too little is taken for one for enough: see docs/cpu.md."""

@@ -20,7 +20,8 @@ _STT_FUNC, _STT_NOTYPE, _STT_IFUNC = 2, 0, 10
 _SHT_RELA, _SHT_REL = 4, 9
 _DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 18, "RELR": 36, "RELRSZ": 35,
        "SONAME": 14, "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
-       "GNU_HASH": 0x6FFFFEF5, "PLTREL": 20}  # fmt: skip
+       "GNU_HASH": 0x6FFFFEF5, "PLTREL": 20, "FLAGS_1": 0x6FFFFFFB}  # fmt: skip
+_DF_1_PIE = 0x08000000
 _NAMES_LIMIT = 10_000
 _LONGEST_NAME = 512
 """Bytes of a symbol's name that are read; the rest of longer ones tells nothing."""
@@ -335,7 +336,16 @@ class Layout:
     def is_program(self) -> bool:
         """Whether it is started, rather than loaded: the C library, which may be started too, has a soname."""
         loaded = self.elf.dynamic_value(_DT["SONAME"]) is not None
-        return (bool(self.elf.interpreter) and not loaded) or self.elf.type == ET_EXEC
+        return (bool(self.elf.interpreter) and not loaded) or self.elf.type == ET_EXEC or self._is_pie
+
+    @property
+    def can_be_started(self) -> bool:
+        """Whether its entry point means anything: linkers give libraries one that is where their code begins."""
+        return bool(self.elf.interpreter) or self.elf.type == ET_EXEC or self._is_pie
+
+    @property
+    def _is_pie(self) -> bool:
+        return bool((self.elf.dynamic_value(_DT["FLAGS_1"]) or 0) & _DF_1_PIE)
 
     # Functions
 

@@ -26,7 +26,8 @@ from imgcheck.binaries.isa.x86.conditions import (
 )
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
-from imgcheck.binaries.isa.x86.graph import Graph
+from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, facts
+from imgcheck.binaries.isa.x86.graph import LEA_OPCODE, Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
 from imgcheck.binaries.isa.x86.screen import Candidates
@@ -45,6 +46,10 @@ Start = tuple[Condition, np.ndarray]
 """Functions, and the condition under which they are called."""
 _LARGEST_TABLE = 512
 """Bytes of a table of versions."""
+_MOST_HANDED = 1000
+"""Addresses taken of which it is looked at where they go."""
+_NEAR_CALL = 64
+"""Bytes from where an address is taken up to a call that gets it."""
 _JUMP, _CONDITIONAL = 0xE9, 0x0F
 _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
@@ -70,6 +75,7 @@ class Findings:
         self._suspecting = False
         self._exposed: dict[tuple, Any] = {}
         self._needing: dict[tuple[str, ...], np.ndarray] = {}
+        self._handed: dict[int, bool] = {}
         self.graph = Graph(layout, bits)
         self.functions = layout.functions
 
@@ -368,22 +374,23 @@ class Findings:
 
         Code leads to what it calls, and to what it takes the address of, with no test for `feature` before that.
         """
-        edges, number = self._leads
+        edges, number, _ = self._leads
         led = np.zeros(edges.count, bool)
         led[edges.target] = True
         over = self.guards.exposing(feature)[number] & ~own[edges.source]
         return reach(edges, np.flatnonzero(starts & ~led), over)[0]
 
     @cached_property
-    def _leads(self) -> tuple[Edges, np.ndarray]:
-        """The calls with the addresses taken, and for each the number of its condition."""
+    def _leads(self) -> tuple[Edges, np.ndarray, np.ndarray]:
+        """The calls with the addresses taken, for each the number of its condition, and which are addresses."""
         calls, taken = self.graph.calls, self.graph.taken
         source = np.concatenate([calls.source, taken.source])
         order = np.argsort(source, kind="stable")
         order = order[np.append(self._true, np.ones(len(taken.site), bool))[order]]
         number = np.concatenate([self.call_conditions, self.guards.at(taken.source, taken.site)])
         parts = ((getattr(calls, name), getattr(taken, name)) for name in ("source", "target", "site"))
-        return Edges(*(np.concatenate(part)[order] for part in parts), calls.count), number[order]
+        edges = Edges(*(np.concatenate(part)[order] for part in parts), calls.count)
+        return edges, number[order], order >= len(calls.site)
 
     @cached_property
     def _true(self) -> np.ndarray:
@@ -400,9 +407,52 @@ class Findings:
         return self._exposed[key]
 
     def reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
-        """What is reached from `start` ("load" or "exports") by open calls, and from where (see `reach`)."""
+        """What is reached from `start` ("load" or "exports") by open calls, and from where (see `reach`).
+
+        From "pointers": from load, where code also leads to functions whose addresses it takes.
+        """
+        if start == "pointers":
+            return self._by_exposure(start, feature, lambda: self._reached_by_pointers(feature))
         calls = self.open_calls(feature)
         return self._by_exposure(start, feature, lambda: reach(self.graph.calls, self.roots(start), calls))
+
+    def _reached_by_pointers(self, feature: str) -> tuple[np.ndarray, np.ndarray]:
+        edges, number, by_address = self._leads
+        return reach(edges, self.load_roots, self.guards.exposing(feature)[number] & ~(by_address & self._versions))
+
+    @cached_property
+    def _versions(self) -> np.ndarray:
+        """Which of `_leads` may be the choice of a version: those of code that asks, and those of what uses a feature
+        itself, unless a call gets the address, as of a comparison for qsort.
+        """
+        edges, _, by_address = self._leads
+        found = self.asking[edges.source] | self.clones[edges.target]
+        users = np.flatnonzero(by_address & ~found & self.any_use[edges.target])
+        if len(users) > _MOST_HANDED:
+            found[users] = True
+        else:
+            found[users] = [not self._is_handed(site) for site in edges.site[users].tolist()]
+        return found
+
+    def _is_handed(self, site: int) -> bool:
+        """Whether the next call gets the address that is taken at `site` (see Graph.references)."""
+        if site not in self._handed:
+            self._handed[site] = self._follows_to_call(site)
+        return self._handed[site]
+
+    def _follows_to_call(self, site: int) -> bool:
+        opcode = bytes_at(self.layout, np.array([site - 1]))[0]
+        start = site - (2 if self.bits == 64 else 1) if opcode == LEA_OPCODE else site
+        first, *behind = facts(self.layout.bytes_at(start, site + _NEAR_CALL), start, self.bits).facts
+        holding = first.written
+        for fact in behind:
+            if fact.kind in (CALL, INDIRECT_CALL):
+                return bool(holding & PARAMETERS)
+            copied = fact.moves and not fact.stores and fact.source & holding
+            if fact.kind not in (COMPUTE, LEA) or (fact.read & holding and not copied):
+                return False
+            holding = holding | fact.written if copied else holding & ~fact.written
+        return False
 
     def roots(self, start: str) -> np.ndarray:
         """The functions that run at "load", or the "exports"."""
@@ -521,7 +571,7 @@ class Findings:
 
     def _look_anew(self) -> None:
         self._exposed.clear()
-        for stale in ("instruction_conditions", "call_conditions", "open_vector", "excused", "_true", "_leads"):
+        for stale in ("instruction_conditions", "call_conditions", "open_vector", "excused", "_true", "_leads", "_versions"):
             self.__dict__.pop(stale, None)
 
     @property
@@ -621,6 +671,15 @@ class Findings:
         """Functions with a direct caller."""
         marks = np.zeros(len(self.functions), bool)
         marks[self.graph.calls.target] = True
+        return marks
+
+    @cached_property
+    def pointed(self) -> np.ndarray:
+        """Functions whose address code takes or data holds: without a caller either, a function never runs."""
+        marks = np.zeros(len(self.functions), bool)
+        marks[self.graph.taken.target] = True
+        index = self.graph.starting_at(self.layout.pointers.target)
+        marks[index[index >= 0]] = True
         return marks
 
     @cached_property

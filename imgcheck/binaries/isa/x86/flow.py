@@ -204,9 +204,13 @@ class _Walk:
             return
         where = state.compared[0]
         holders = [register for register, origin in state.origins.items() if origin == where]
+        left = _without(self.context.value(where), first[0])
         for place in (variable(where), *holders):
-            if state.values.get(place) in (None, constant(first[0])):
-                state.values[place] = SETTLED
+            known = state.values.get(place)
+            if known in (None, constant(first[0])):
+                state.values[place] = left
+            elif isinstance(known, Options):
+                state.values[place] = _without(known, first[0])
 
     def _at_first(self, fact: Fact) -> tuple[int, bool] | None:
         """The number that the variable which a branch tests holds at first, and whether that meets its condition."""
@@ -463,8 +467,9 @@ class _Walk:
         """The written registers get a value, which is knowledge or not; `told` are the registers that this is from."""
         state = self.state
         source = None
-        if marked and fact.moves and fact.loads:
-            source = self.operands.where(state, ip + fact.size, fact.loads[0])
+        if marked and fact.moves:
+            source = self.operands.where(state, ip + fact.size, fact.loads[0]) if fact.loads else None
+            source = state.origins.get(fact.source, source)
         members = self._members(fact, told)
         state.mark(fact.written, marked)
         state.members |= members
@@ -570,7 +575,8 @@ class _Walk:
         if not fact.comparison:
             return ()
         if fact.loads:
-            what = ip + fact.size + fact.loads[0].displacement if fact.loads[0].relative and not fact.read else None
+            with_register = any(fact.comparison[1:3])
+            what = None if with_register else self.operands.where(self.state, ip + fact.size, fact.loads[0])
         else:
             what = self.state.origins.get(fact.read)
         return (what, *fact.comparison) if isinstance(what, int) else ()
@@ -650,6 +656,13 @@ class _Walk:
         elif marked and memory.base:
             self.flow.outputs = True
             add_member(self.flow.members, (memory.displacement, memory.size), under(value, self.state.path))
+
+
+def _without(value: Value, number: int) -> Value:
+    """What is known of a value that is not this number; of one that is no choice of numbers that it has been set."""
+    if not isinstance(value, Options) or value.constant is not None:
+        return SETTLED
+    return Options(tuple(each for each in value.numbers if each[0] != number))
 
 
 def _by_default(value: Options, number: int) -> Condition:

@@ -19,7 +19,7 @@ from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, instructions
 from imgcheck.binaries.isa.x86.facts import THREAD
 from imgcheck.binaries.isa.x86.screen import CHUNK, find_bytes
 
-LEA = 0x8D
+LEA_OPCODE = 0x8D
 _POINTER = 8
 _LOADS = {
     0x8B: (0,),  # MOV
@@ -54,7 +54,7 @@ class Graph:
     def _called(self) -> np.ndarray:
         """Targets of calls and of `lea`: where functions without unwind entries begin."""
         _, target, kind = self.references
-        taken = target[kind == LEA]
+        taken = target[kind == LEA_OPCODE]
         site, branched = self._branches
         # Jumps also go to labels within a function; calls do not.
         opcode = bytes_at(self.layout, site)
@@ -101,7 +101,7 @@ class Graph:
                 at, target = _immediates(data)
                 sites.append(at + address)
                 targets.append(target)
-                kinds.append(np.full(len(at), LEA, np.uint8))
+                kinds.append(np.full(len(at), LEA_OPCODE, np.uint8))
         return np.concatenate(sites), np.concatenate(targets), np.concatenate(kinds)
 
     @cached_property
@@ -279,7 +279,7 @@ class Graph:
     def taken(self) -> Edges:
         """Functions whose address another function takes: by `lea`, or from pointers that it reads, one or two."""
         site, target, kind = self.references
-        pointers, named = self.layout.pointers, kind == LEA
+        pointers, named = self.layout.pointers, kind == LEA_OPCODE
         parts = [(site[named], target[named])]
         for opcode, offsets in _LOADS.items():
             reading = kind == opcode
@@ -296,7 +296,7 @@ class Graph:
 def started(layout: Layout, bits: int) -> np.ndarray:
     """The entry point, and what its first instructions hand to the C library: main."""
     entry = layout.elf.entry
-    if not entry or entry >= 1 << 62:
+    if not entry or entry >= 1 << 62 or not layout.can_be_started:
         return np.empty(0, np.int64)
     found = [entry]
     for i in instructions(layout, entry, entry + _START_BYTES, bits):

@@ -43,6 +43,7 @@ _MANY_WAYS = "Reached at load or start behind tests of the CPU, of which too man
 _MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
 _INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way find."
 _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
+_BY_POINTER = "Code that load or start reaches takes its address, without a visible test of the CPU."
 _IN_PART = "A part of the file seems to be compiled for it, and other code calls that part without a visible test."
 _RECORDED = "The compiler recorded that it was free to use this everywhere, and nothing in the file asks the CPU."
 _CLOSE = 5
@@ -142,12 +143,15 @@ class _Judge:
         # What a program exports is for the plugins that it loads itself.
         if by_export and not found.layout.is_program and self._unguarded(feature, open_users):
             return Verdict("unknown", _BY_EXPORT, *by_export)
+        by_pointer = self._reached("pointers", feature, ~found.chosen)
+        if by_pointer:
+            return Verdict("unknown", _BY_POINTER, *by_pointer)
         if feature in _WIDE and self._is_wide_in_part(feature, open_users):
             return Verdict("unknown", _IN_PART, *(by_export or ()))
         despite = self._chosen(feature) or self._inevitable(feature)
         if despite:
             return despite
-        loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~found.chosen)
+        loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~found.chosen & found.pointed)
         if feature in _WIDE and len(loose) and self._own_code_is_wide:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
@@ -192,9 +196,11 @@ class _Judge:
     def _unguarded(self, feature: str, users: np.ndarray) -> bool:
         """Whether too much of what uses a feature is called without a test to call it dispatched."""
         if feature in _WIDE:
-            return (self.density.share < 0.25 and self.density.vector >= 8) or self._is_wide_in_exports(feature, users)
+            dense = self.density.share < 0.25 and (self.density.vector >= 8 or not self.density.legacy)
+            return dense or self._is_wide_in_exports(feature, users)
         free, guarded = self._callers(feature, users)
-        return free > guarded
+        exported = users & self.found.reached("exports", feature)[0] & ~self.found.clones
+        return free > guarded or int(exported.sum()) >= max(_PART, 0.25 * users.sum())
 
     def _is_wide_in_exports(self, feature: str, users: np.ndarray) -> bool:
         """Whether much of what is exported was compiled for more than the rest, and is called as any code is.
@@ -240,12 +246,15 @@ class _Judge:
         """Whether a program itself, not only libraries linked into it, runs VEX code from its start."""
         return self.found.layout.is_program and bool(self._reached("load", "avx"))
 
-    def _reached(self, start: str, feature: str) -> tuple[int, tuple[str, ...]] | None:
-        """The first open user that is reached from `start`, with its path looked at closely."""
+    def _reached(
+        self, start: str, feature: str, among: np.ndarray | None = None
+    ) -> tuple[int, tuple[str, ...]] | None:
+        """The first open user (of those marked in `among`) that is reached from `start`, its path looked at closely."""
         found = self.found
         for _ in range(_PATH_TRIES):
             seen, parent = found.reached(start, feature)
-            hit = np.flatnonzero(found.open_users(feature) & seen & ~found.excused)
+            marked = found.open_users(feature) & seen & ~found.excused
+            hit = np.flatnonzero(marked if among is None else marked & among)
             if not len(hit):
                 return None
             if not found.refutes(steps_to(parent, int(hit[0])), feature):
