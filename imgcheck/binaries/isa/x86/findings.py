@@ -422,16 +422,18 @@ class Findings:
 
     @cached_property
     def _versions(self) -> np.ndarray:
-        """Which of `_leads` may be the choice of a version: those of code that asks, and those of what uses a feature
-        itself, unless a call gets the address, as of a comparison for qsort.
+        """Which of `_leads` may be the choice of a version: the addresses of what uses a feature itself, and those that
+        code with tests of the CPU takes, unless the next call gets one, as that of a comparison for qsort.
         """
         edges, _, by_address = self._leads
-        found = self.asking[edges.source] | self.clones[edges.target]
-        users = np.flatnonzero(by_address & ~found & self.any_use[edges.target])
-        if len(users) > _MOST_HANDED:
-            found[users] = True
-        else:
-            found[users] = [not self._is_handed(site) for site in edges.site[users].tolist()]
+        found = self.clones[edges.target]
+        choosing = self.guards.tests(len(self.functions))
+        choosing[self.resolvers] = True
+        doubtful = self.any_use[edges.target] | choosing[edges.source]
+        doubtful = np.flatnonzero(by_address & ~found & doubtful)
+        looked_at = doubtful[:_MOST_HANDED]
+        found[doubtful] = True
+        found[looked_at] = [not self._is_handed(site) for site in edges.site[looked_at].tolist()]
         return found
 
     def _is_handed(self, site: int) -> bool:
@@ -443,16 +445,21 @@ class Findings:
     def _follows_to_call(self, site: int) -> bool:
         opcode = bytes_at(self.layout, np.array([site - 1]))[0]
         start = site - (2 if self.bits == 64 else 1) if opcode == LEA_OPCODE else site
-        first, *behind = facts(self.layout.bytes_at(start, site + _NEAR_CALL), start, self.bits).facts
-        holding = first.written
-        for fact in behind:
+        code = facts(self.layout.bytes_at(start, site + _NEAR_CALL), start, self.bits)
+        holding = code.facts[0].written
+        for ip, fact in zip(code.ips[1:], code.facts[1:], strict=True):
             if fact.kind in (CALL, INDIRECT_CALL):
-                return bool(holding & PARAMETERS)
+                return self._takes(code.targets.get(ip, 0), holding & PARAMETERS)
             copied = fact.moves and not fact.stores and fact.source & holding
             if fact.kind not in (COMPUTE, LEA) or (fact.read & holding and not copied):
                 return False
             holding = holding | fact.written if copied else holding & ~fact.written
         return False
+
+    def _takes(self, target: int, registers: int) -> bool:
+        """Whether the function at `target` takes one of `registers` as a parameter; of another file's all that pass."""
+        (function,) = self.graph.starting_at(np.array([target])).tolist()
+        return bool(registers if function < 0 else self._spread.expected(function, registers))
 
     def roots(self, start: str) -> np.ndarray:
         """The functions that run at "load", or the "exports"."""
@@ -571,7 +578,8 @@ class Findings:
 
     def _look_anew(self) -> None:
         self._exposed.clear()
-        for stale in ("instruction_conditions", "call_conditions", "open_vector", "excused", "_true", "_leads", "_versions"):
+        conditions = ("instruction_conditions", "call_conditions")
+        for stale in (*conditions, "open_vector", "excused", "_true", "_leads", "_versions"):
             self.__dict__.pop(stale, None)
 
     @property

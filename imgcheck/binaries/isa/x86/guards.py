@@ -83,6 +83,13 @@ class Guards:
         marks[list(self.skipped)] = True
         return marks
 
+    def tests(self, count: int) -> np.ndarray:
+        """Which functions do something behind a test, or may."""
+        marks = np.zeros(count, bool)
+        marks[[function for function, flow in self.flows.items() if flow.guarded]] = True
+        marks[list(self.skipped)] = True
+        return marks
+
     @property
     def conditions(self) -> list[Condition]:
         """What the numbers of `at` stand for."""
@@ -313,15 +320,15 @@ class Spread:
         pointers = {r: at for r, at in {**more.pointers, **known.pointers}.items() if more.pointers.get(r, at) == at}
         changing = (sum(more.pointers) | sum(known.pointers)) & ~sum(pointers)
         new = (more.knowledge | changing) & ~known.knowledge
-        knowledge = known.knowledge | self._expected(function, new)
-        expected = sum(known.pointers) | self._expected(function, sum(pointers) & ~sum(known.pointers))
+        knowledge = known.knowledge | self.expected(function, new)
+        expected = sum(known.pointers) | self.expected(function, sum(pointers) & ~sum(known.pointers))
         pointers = {r: at for r, at in pointers.items() if r & expected & ~knowledge}
         registers = {register for register, _ in more.objects}
-        wanted = self._expected(function, sum(registers)) if registers else 0
+        wanted = self.expected(function, sum(registers)) if registers else 0
         objects = {key: value for key, value in more.objects.items() if key[0] & wanted}
         return Given(knowledge, pointers, _values(known, more, knowledge), _objects(known, objects))
 
-    def _expected(self, function: int, registers: int, steps: int = _HANDED_ON) -> int:
+    def expected(self, function: int, registers: int, steps: int = _HANDED_ON) -> int:
         """Those of `registers` that the function, or one that it hands them on to, takes for parameters."""
         if not registers:
             return 0
@@ -329,7 +336,7 @@ class Spread:
         expected = registers & taken.read
         for site, target in self._sites(function).items() if steps else ():
             handed_on = registers & ~expected & taken.passed.get(site, 0)
-            expected |= self._expected(target, handed_on, steps - 1)
+            expected |= self.expected(target, handed_on, steps - 1)
         return expected
 
     def _taken(self, function: int) -> Parameters:
@@ -434,7 +441,7 @@ class Spread:
 
     def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
         """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""
-        expected = self._expected(function, sum(arguments))
+        expected = self.expected(function, sum(arguments))
         arguments = {register: value for register, value in arguments.items() if register & expected}
         key = function, tuple(sorted(arguments.items(), key=lambda item: item[0]))
         if key not in self._asked:

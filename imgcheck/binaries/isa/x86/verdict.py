@@ -1,5 +1,6 @@
 """Required, dispatched or unknown: each feature's answer with its reason."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,6 +44,7 @@ _MANY_WAYS = "Reached at load or start behind tests of the CPU, of which too man
 _MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
 _INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way find."
 _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
+_NAMED = "Reached at load or start without a visible test of the CPU, though by its name it is one version of several."
 _BY_POINTER = "Code that load or start reaches takes its address, without a visible test of the CPU."
 _IN_PART = "A part of the file seems to be compiled for it, and other code calls that part without a visible test."
 _RECORDED = "The compiler recorded that it was free to use this everywhere, and nothing in the file asks the CPU."
@@ -143,9 +145,12 @@ class _Judge:
         # What a program exports is for the plugins that it loads itself.
         if by_export and not found.layout.is_program and self._unguarded(feature, open_users):
             return Verdict("unknown", _BY_EXPORT, *by_export)
-        by_pointer = self._reached("pointers", feature, ~found.chosen)
-        if by_pointer:
+        by_pointer = self._reached("pointers", feature)
+        if by_pointer and len(by_pointer[1]) <= _CLOSE:
             return Verdict("unknown", _BY_POINTER, *by_pointer)
+        named = self._reached("load", feature, lambda found: found.excused)
+        if named:
+            return Verdict("unknown", _NAMED, *named)
         if feature in _WIDE and self._is_wide_in_part(feature, open_users):
             return Verdict("unknown", _IN_PART, *(by_export or ()))
         despite = self._chosen(feature) or self._inevitable(feature)
@@ -199,8 +204,10 @@ class _Judge:
             dense = self.density.share < 0.25 and (self.density.vector >= 8 or not self.density.legacy)
             return dense or self._is_wide_in_exports(feature, users)
         free, guarded = self._callers(feature, users)
+        if free > guarded or feature not in _LEGACY:
+            return free > guarded
         exported = users & self.found.reached("exports", feature)[0] & ~self.found.clones
-        return free > guarded or int(exported.sum()) >= max(_PART, 0.25 * users.sum())
+        return int(exported.sum()) >= max(_PART, 0.25 * users.sum())
 
     def _is_wide_in_exports(self, feature: str, users: np.ndarray) -> bool:
         """Whether much of what is exported was compiled for more than the rest, and is called as any code is.
@@ -247,14 +254,13 @@ class _Judge:
         return self.found.layout.is_program and bool(self._reached("load", "avx"))
 
     def _reached(
-        self, start: str, feature: str, among: np.ndarray | None = None
+        self, start: str, feature: str, among: Callable[[Findings], np.ndarray] = lambda found: ~found.excused
     ) -> tuple[int, tuple[str, ...]] | None:
-        """The first open user (of those marked in `among`) that is reached from `start`, its path looked at closely."""
+        """The first open user reached from `start`, of those that `among` marks; its path is looked at closely."""
         found = self.found
         for _ in range(_PATH_TRIES):
             seen, parent = found.reached(start, feature)
-            marked = found.open_users(feature) & seen & ~found.excused
-            hit = np.flatnonzero(marked if among is None else marked & among)
+            hit = np.flatnonzero(found.open_users(feature) & seen & among(found))
             if not len(hit):
                 return None
             if not found.refutes(steps_to(parent, int(hit[0])), feature):

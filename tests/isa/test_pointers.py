@@ -1,0 +1,101 @@
+"""What is reached by addresses: of comparisons and callbacks, in data of programs that cannot be moved, by exports.
+
+Where a program is run, QEMU's CPU models say what happens. What dies must not be said to run; where the way there is
+not certain, unknown is an answer, too.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from imgcheck.documents.facts import Answer
+from tests.isa.programs import MODELS, analyse, observed, predicted
+from tests.tools import compile_c
+
+KERNEL = """
+#include <cpuid.h>
+#include <stdio.h>
+#include <stdlib.h>
+static float x[64];
+#define VECTOR for (int i = 0; i < 64; i += 8) \\
+    __asm__ volatile("vmovups (%0), %%ymm1; vpaddd %%ymm1, %%ymm1, %%ymm1; vmovups %%ymm1, (%0); vzeroupper" \\
+                     : : "r"(x + i) : "memory", "xmm1")
+__attribute__((noinline)) static int use(const void *a, const void *b) { VECTOR; return a < b; }
+__attribute__((noinline)) static int use_avx2(const void *a, const void *b) { VECTOR; return a < b; }
+__attribute__((noinline)) static int plain(const void *a, const void *b) { x[3] += 1; return a < b; }
+static unsigned asked; /* for something else */
+__attribute__((constructor)) static void ask(void) { asked = __builtin_cpu_supports("sse4.2"); }
+"""
+DYING = {
+    "a comparison for qsort": "int main(void) { int v[4] = {3, 1, 2, 0}; qsort(v, 4, sizeof *v, use);"
+    ' printf("%d %u\\n", v[0], asked); return 0; }',
+    "one of two callbacks that lead to it": "__attribute__((noinline)) static int list(int n)"
+    ' { printf("list %d\\n", n); return n; }'
+    "__attribute__((noinline)) static int code(int n) { return n + use(x, x + n); }"
+    "int main(int n, char **words) { int (*run)(int) = n > 3 ? list : code; printf(\"%u\\n\", asked); return run(n) < 0; }",
+    "a pointer that is replaced too late": "static int (*chosen)(const void *, const void *) = use;"
+    "__attribute__((noinline)) static int early(void) { return chosen(x, x + 1); }"
+    "int main(void) { int n = early(); chosen = plain; return n + chosen(x, x) < 0; }",
+    "a version by name without a test": "__attribute__((noinline)) static int stream(int n)"
+    " { return n > 0 ? use_avx2(x, x + n) : plain(x, x + n); }"
+    'int main(int n, char **words) { printf("%u\\n", asked); return stream(n) < 0; }',
+}
+FLAGS = [("-O2",), ("-O2", "-no-pie", "-fno-pie"), ("-O2", "-s"), ("-O2", "-static", "-s")]
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
+@pytest.mark.parametrize("shape", DYING)
+def test_what_dies_is_not_said_to_run(shape: str, flags: tuple[str, ...]) -> None:
+    path = compile_c(KERNEL + DYING[shape], *flags)
+    assert observed(path, "qemu-x86_64", "Nehalem") == "dies"
+    assert predicted(analyse(path), MODELS["Nehalem"]) != "runs"
+    assert predicted(analyse(path), MODELS["Haswell"]) == "runs"
+
+
+CHOSEN = {
+    "flags that a pointer in data leads to": "static unsigned char flags[8], *current = flags;"
+    "__attribute__((constructor)) static void init(void) { flags[2] = __builtin_cpu_supports(\"avx2\") != 0; }"
+    "__attribute__((noinline)) static int has(int k) { return current[k]; }"
+    "int main(void) { return (has(2) ? use : plain)(x, x + 1) < 0; }",
+    "a callback behind a test": 'int main(void) { int v[4] = {3, 1, 2, 0}; if (__builtin_cpu_supports("avx2"))'
+    " qsort(v, 4, sizeof *v, use); else qsort(v, 4, sizeof *v, plain); return v[0] < 0; }",
+    "a level that is found out once": "static int level = -1;"
+    "__attribute__((noinline)) static int find(void) { return __builtin_cpu_supports(\"avx2\") != 0; }"
+    "int main(void) { int n = 0, l = level; if (l < 0) l = level = find();"
+    " for (int i = 0; i < 9; i++) n += l ? use(x, x + i) : plain(x, x + i); return n < 0; }",
+    "a thread's level that is found out once": "static __thread int level = -1;"
+    "__attribute__((noinline)) static int find(void) { return __builtin_cpu_supports(\"avx2\") != 0; }"
+    "int main(void) { int n = 0; if (level < 0) level = find();"
+    " for (int i = 0; i < 9; i++) n += level ? use(x, x + i) : plain(x, x + i); return n < 0; }",
+}
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
+@pytest.mark.parametrize("shape", CHOSEN)
+def test_what_a_test_chooses_is_said_to_run(shape: str, flags: tuple[str, ...]) -> None:
+    path = compile_c(KERNEL + CHOSEN[shape], *flags)
+    for model in ("Nehalem", "Haswell"):
+        assert observed(path, "qemu-x86_64", model) == "runs"
+        assert predicted(analyse(path), MODELS[model]) == "runs"
+
+
+LIBRARY = KERNEL + "int (*known(void))(const void *, const void *) { return asked ? plain : 0; }"
+
+
+def library(more: str, *flags: str) -> Path:
+    return compile_c(LIBRARY + more, "-O2", "-shared", "-fPIC", *flags)
+
+
+def answer(path: Path, feature: str) -> Answer:
+    return next(use.answer for use in analyse(path).uses if use.feature == feature)
+
+
+def test_an_export_that_uses_it_without_a_test_is_not_called_dispatched() -> None:
+    wide = library("int enter(int n) { return use(x, x + n); }", "-march=haswell")
+    assert answer(wide, "avx2") == "unknown"
+
+
+def test_the_entry_point_that_linkers_give_a_library_is_no_start() -> None:
+    """Older versions of ld let it be where the code begins, whatever lies there."""
+    begun = "int enter(int n) { return __builtin_cpu_supports(\"avx2\") ? use(x, x + n) : plain(x, x + n); }"
+    assert answer(library(begun, "-Wl,-e,use"), "avx2") == "dispatched"
