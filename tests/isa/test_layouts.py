@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from imgcheck.binaries.analyse import analyse as analyse_file
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.engine import analyse_isa
 from tests.isa.programs import MODELS, SOURCES, analyse, observed, predicted
@@ -214,3 +215,12 @@ def test_tables_between_functions_are_not_read_as_code(main: str, features: set[
     """As GHC makes them: code without unwind entries, with a table before each function."""
     found = analyse(compile_c(TABLES_BETWEEN_FUNCTIONS.replace("MAIN", main), "-O2", "-s"))
     assert {use.feature for use in found.uses} == features
+
+
+def test_packed_code_is_said_not_to_be_seen() -> None:
+    program = compile_c(SOURCES["loops"], "-O2", "-march=haswell").read_bytes()
+    packed = analyse_file(memoryview(program + b"UPX!" + b"\0" * 32))
+    assert packed.isa is None and packed.linkage is not None
+    assert "packed by UPX" in packed.error
+    quoting = analyse_file(memoryview(program + b"UPX!" + b"\0" * 64))
+    assert quoting.isa is not None and not quoting.error

@@ -32,7 +32,8 @@ DYING = {
     "one of two callbacks that lead to it": "__attribute__((noinline)) static int list(int n)"
     ' { printf("list %d\\n", n); return n; }'
     "__attribute__((noinline)) static int code(int n) { return n + use(x, x + n); }"
-    "int main(int n, char **words) { int (*run)(int) = n > 3 ? list : code; printf(\"%u\\n\", asked); return run(n) < 0; }",
+    "int main(int n, char **words) { int (*run)(int) = n > 3 ? list : code;"
+    ' printf("%u\\n", asked); return run(n) < 0; }',
     "a pointer that is replaced too late": "static int (*chosen)(const void *, const void *) = use;"
     "__attribute__((noinline)) static int early(void) { return chosen(x, x + 1); }"
     "int main(void) { int n = early(); chosen = plain; return n + chosen(x, x) < 0; }",
