@@ -55,17 +55,17 @@ def test_what_dies_is_not_said_to_run(shape: str, flags: tuple[str, ...]) -> Non
 
 CHOSEN = {
     "flags that a pointer in data leads to": "static unsigned char flags[8], *current = flags;"
-    "__attribute__((constructor)) static void init(void) { flags[2] = __builtin_cpu_supports(\"avx2\") != 0; }"
+    '__attribute__((constructor)) static void init(void) { flags[2] = __builtin_cpu_supports("avx2") != 0; }'
     "__attribute__((noinline)) static int has(int k) { return current[k]; }"
     "int main(void) { return (has(2) ? use : plain)(x, x + 1) < 0; }",
     "a callback behind a test": 'int main(void) { int v[4] = {3, 1, 2, 0}; if (__builtin_cpu_supports("avx2"))'
     " qsort(v, 4, sizeof *v, use); else qsort(v, 4, sizeof *v, plain); return v[0] < 0; }",
     "a level that is found out once": "static int level = -1;"
-    "__attribute__((noinline)) static int find(void) { return __builtin_cpu_supports(\"avx2\") != 0; }"
+    '__attribute__((noinline)) static int find(void) { return __builtin_cpu_supports("avx2") != 0; }'
     "int main(void) { int n = 0, l = level; if (l < 0) l = level = find();"
     " for (int i = 0; i < 9; i++) n += l ? use(x, x + i) : plain(x, x + i); return n < 0; }",
     "a thread's level that is found out once": "static __thread int level = -1;"
-    "__attribute__((noinline)) static int find(void) { return __builtin_cpu_supports(\"avx2\") != 0; }"
+    '__attribute__((noinline)) static int find(void) { return __builtin_cpu_supports("avx2") != 0; }'
     "int main(void) { int n = 0; if (level < 0) level = find();"
     " for (int i = 0; i < 9; i++) n += level ? use(x, x + i) : plain(x, x + i); return n < 0; }",
 }
@@ -98,5 +98,25 @@ def test_an_export_that_uses_it_without_a_test_is_not_called_dispatched() -> Non
 
 def test_the_entry_point_that_linkers_give_a_library_is_no_start() -> None:
     """Older versions of ld let it be where the code begins, whatever lies there."""
-    begun = "int enter(int n) { return __builtin_cpu_supports(\"avx2\") ? use(x, x + n) : plain(x, x + n); }"
+    begun = 'int enter(int n) { return __builtin_cpu_supports("avx2") ? use(x, x + n) : plain(x, x + n); }'
     assert answer(library(begun, "-Wl,-e,use"), "avx2") == "dispatched"
+
+
+SAYS = """
+#include <stdarg.h>
+#include <stdio.h>
+__attribute__((noinline)) static int say(const char *format, ...) {{
+    va_list more; va_start(more, format); int n = vprintf(format, more); va_end(more); return n;
+}}
+int main(int n, char **words) {{ return say({words}) < 0; }}
+"""
+
+
+@pytest.mark.parametrize("flags", [("-O1",), ("-O0",), ("-O2", "-s")], ids=" ".join)
+def test_registers_stored_for_variable_arguments_are_used_for_floating_point_numbers_alone(flags: tuple[str]) -> None:
+    whole = compile_c(SAYS.format(words='"%d\\n", n'), "-mavx", *flags)
+    assert observed(whole, "qemu-x86_64", "Conroe") == "runs"
+    assert predicted(analyse(whole), MODELS["Conroe"]) == "unknown"
+    floating = compile_c(SAYS.format(words='"%f\\n", n / 2.0'), "-mavx", *flags)
+    assert observed(floating, "qemu-x86_64", "Conroe") == "dies"
+    assert predicted(analyse(floating), MODELS["Conroe"]) == "dies"

@@ -46,6 +46,10 @@ Start = tuple[Condition, np.ndarray]
 """Functions, and the condition under which they are called."""
 _LARGEST_TABLE = 512
 """Bytes of a table of versions."""
+_SPILL = ((0, 0xFF, 0xC5), (1, 0xFF, 0xF8), (2, 0xFF, 0x29), (3, 0x38, 0))
+"""Bytes of VMOVAPS from XMM0 to memory: distance, mask and value."""
+_WITHOUT_FLOATS = (((-4, 0x84), (-3, 0xC0), (-2, 0x74)), -1), (((-8, 0x84), (-7, 0xC0), (-6, 0x0F), (-5, 0x84)), -4)
+"""Bytes of TEST AL, AL and a short or a long JE before that, and where the lowest byte of its displacement is."""
 _MOST_HANDED = 1000
 """Addresses taken of which it is looked at where they go."""
 _NEAR_CALL = 64
@@ -184,8 +188,34 @@ class Findings:
     def instructions_of(self, *features: str) -> np.ndarray:
         """Indices into `confirmed` of the instructions that need one of `features`."""
         if features not in self._needing:
-            self._needing[features] = np.flatnonzero(self.table.holding(*features)[self.confirmed.set])
+            needing = self.table.holding(*features)[self.confirmed.set]
+            usual = np.flatnonzero(needing & ~self._of_floats)
+            self._needing[features] = usual if len(usual) else np.flatnonzero(needing)
         return self._needing[features]
+
+    def needs_floats(self, feature: str) -> bool:
+        """Whether `feature` is used for floating-point numbers in variable argument lists alone."""
+        return bool(self._of_floats[self.instructions_of(feature)].all())
+
+    @cached_property
+    def _of_floats(self) -> np.ndarray:
+        """Which of `confirmed` store vector registers for va_arg: `test al, al`, JE behind them, `vmovaps [..], xmm0`.
+
+        AL tells how many a caller has filled (System V ABI, 3.5.7): for calls without floating-point numbers none.
+        """
+        address = self.confirmed.address
+        marks = np.zeros(len(address), bool)
+        spills = np.flatnonzero(self.table.holding("avx")[self.confirmed.set])
+        for distance, mask, value in _SPILL:
+            spills = spills[(bytes_at(self.layout, address[spills] + distance) & mask) == value]
+        for before, displacement in _WITHOUT_FLOATS:
+            first = spills
+            for distance, value in before:
+                first = first[bytes_at(self.layout, address[first] + distance) == value]
+            end = address[first] + bytes_at(self.layout, address[first] + displacement)
+            for start, stop in zip(first.tolist(), np.searchsorted(address, end).tolist(), strict=True):
+                marks[start:stop] = True
+        return marks
 
     def using(self, *features: str) -> np.ndarray:
         """Which functions hold a confirmed instruction of one of `features`."""

@@ -44,6 +44,7 @@ _MANY_WAYS = "Reached at load or start behind tests of the CPU, of which too man
 _MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
 _INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way find."
 _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
+_OF_FLOATS = "Used where a function with a variable argument list gets floating-point numbers, and nowhere else."
 _NAMED = "Reached at load or start without a visible test of the CPU, though by its name it is one version of several."
 _BY_POINTER = "Code that load or start reaches takes its address, without a visible test of the CPU."
 _IN_PART = "A part of the file seems to be compiled for it, and other code calls that part without a visible test."
@@ -125,6 +126,8 @@ class _Judge:
         found = self.found
         if feature in UNDECODED:
             return Verdict("unknown", "The code holds well-formed encodings that no decoder at hand knows.")
+        if found.needs_floats(feature):
+            return Verdict("unknown", _OF_FLOATS)
         users = found.using(feature)
         at_load = self._reached("load", feature)
         if at_load and self._is_tested_in_objects(feature, users):
