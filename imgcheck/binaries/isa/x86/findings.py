@@ -311,10 +311,10 @@ class Findings:
 
     def _leading_to(self, functions: np.ndarray) -> np.ndarray:
         """The marked `functions` and those that call one of them over any number of steps."""
-        return reach(self._backwards, np.flatnonzero(functions))[0]
+        return reach(self.backwards, np.flatnonzero(functions))[0]
 
     @cached_property
-    def _backwards(self) -> Edges:
+    def backwards(self) -> Edges:
         """The calls from the called to the caller."""
         calls = self.graph.calls
         order = np.argsort(calls.target, kind="stable")

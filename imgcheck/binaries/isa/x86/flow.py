@@ -56,6 +56,7 @@ from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, is_pointe
 from imgcheck.binaries.isa.x86.values import (
     BORROW,
     CLEAR,
+    EQUAL,
     SETTLED,
     Comparison,
     Frame,
@@ -66,6 +67,7 @@ from imgcheck.binaries.isa.x86.values import (
     constant,
     halves,
     joined,
+    low,
     outcome,
     replaced,
     shifted,
@@ -78,6 +80,8 @@ _RESULTS = RAX | RDX
 _SCRATCH = CLOBBERED & ~RAX
 _ADDRESSES = 1 << 12, 1 << 47
 """Where a program's code may lie."""
+_PLAINLY = 4
+"""Parts of what a comparison compares (Fact.comparison) where no single bits are looked at."""
 _STACK_RESULTS = 64
 """Bytes."""
 _LARGEST = 0x7FFFFFFF
@@ -160,11 +164,12 @@ class _Walk:
 
     def _pass_through(self, block: Block) -> None:
         state, numbers = self.state, slice(block.numbers.start, block.numbers.stop)
+        closely = self.exact or self.asks
         for ip, fact in zip(self.code.ips[numbers], self.code.facts[numbers], strict=True):
             if fact.kind != COMPUTE:
                 self._special(fact.kind, ip, fact)
             # Most code is far from any knowledge: what then concerns registers alone changes nothing.
-            elif not fact.plain or state.marked or state.flags or state.addresses or state.bases or self.exact:
+            elif not fact.plain or state.marked or state.flags or state.addresses or state.bases or closely:
                 self._compute(ip, fact)
             elif fact.brings is not None:
                 state.values[fact.written] = fact.brings
@@ -188,8 +193,10 @@ class _Walk:
             leaving = self.state if successor == onward[-1] else self.state.copy()
             if cases:
                 leaving.path = both(leaving.path, cases[blocks[successor].first])
+            taken = blocks[successor].first == target
+            if fact.kind == BRANCH and target != block.end and taken != bool(fact.condition & 1):
+                _equate(leaving, fact)
             if fact.kind == BRANCH and ip in self.tests and target != block.end:
-                taken = blocks[successor].first == target
                 leaving.path = both(leaving.path, self.tests[ip][0 if taken else 1])
                 self._settle(leaving, fact, taken)
             if successor in arriving:
@@ -414,6 +421,7 @@ class _Walk:
         for register, value in ((RAX, brings.value), (RDX, brings.second)):
             if value is not None:
                 state.values[register] = value
+                self._point(register, value)
         for place, value in brings.filled.items():
             state.values[place] = value
             if tells(value):
@@ -446,6 +454,7 @@ class _Walk:
             self.flow.obeys |= not isinstance(state.values.get(fact.operation.source), Options)
         if fact.writes_flags:
             state.compared = self._compared(ip, fact) if marked else ()
+            state.equal = _with_number(fact)
         if fact.written:
             self._write(ip, fact, told if marked else 0, marked, value)
             if fact.moves:
@@ -544,6 +553,8 @@ class _Walk:
     def _keep(self, where: Where, value: Value, size: int) -> None:
         """Remember what is known of a value that is stored."""
         values = self.state.values
+        if size < WORD:
+            value = low(value, 8 * size)
         if isinstance(where, tuple):
             base, at = where
             for other in range(size):
@@ -656,6 +667,21 @@ class _Walk:
         elif marked and memory.base:
             self.flow.outputs = True
             add_member(self.flow.members, (memory.displacement, memory.size), under(value, self.state.path))
+
+
+def _with_number(fact: Fact) -> tuple[int, int] | None:
+    """The register that an instruction compares with a number, and that."""
+    if len(fact.comparison) != _PLAINLY or fact.loads or fact.comparison[2] not in (0, fact.comparison[1]):
+        return None
+    return fact.read, fact.comparison[-1]
+
+
+def _equate(state: State, fact: Fact) -> None:
+    """Behind a branch for equality the register is that number, if nothing more is known of it."""
+    if state.equal and fact.condition >> 1 == EQUAL:
+        register, number = state.equal
+        if state.values.get(register) is None and not state.marked & register:
+            state.values[register] = constant(number)
 
 
 def _without(value: Value, number: int) -> Value:

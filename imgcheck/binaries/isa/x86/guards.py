@@ -202,7 +202,7 @@ class Spread:
         self._assigned: dict[int, dict[int, Value]] = {}
         """Address of a variable -> what each function that writes to it leaves there."""
         self._behind: set[int] = set()
-        """Functions that are called behind a test: what they do happens under conditions that they do not show."""
+        """Functions that are called behind tests alone: what they do happens under conditions that they do not show."""
         self._calls: Edges = self.graph.calls
         known = list(found.query_symbols)
         self._imports = set(self.graph.imported(known)[2].tolist()) if known else set()
@@ -290,9 +290,19 @@ class Spread:
                 self._restated.add(address & ~3)
 
     def _put_behind(self, function: int) -> None:
-        if function not in self._behind:
+        if function not in self._behind and not self._is_called_freely(function):
             self._behind.add(function)
             self._restated |= {a & ~3 for a in self.guards.flows.get(function, Flow()).assigned if self._holds(a)}
+
+    def _is_called_freely(self, function: int) -> bool:
+        """Whether some call of a function is behind no test, as far as is seen."""
+        calls = self.found.backwards
+        own = calls.among(function)
+        for source, site in zip(calls.target[own].tolist(), calls.site[own].tolist(), strict=True):
+            flow = self.guards.flows.get(source)
+            if flow is None or not any(first <= site < end for first, end, _ in flow.guarded):
+                return True
+        return False
 
     def _remember(self, addresses: set[int]) -> None:
         """Code cannot be stored to, and what lies outside the file's segments is a miscalculated address."""
@@ -368,7 +378,11 @@ class Spread:
         a test of them is understood, and the others where any is suspected.
         """
         members = self.members
-        told_apart = {place: value for place, value in members.items() if _SMALLEST_FIELD <= place[0] < _LARGEST_FIELD}
+        told_apart = {
+            place: value
+            for place, value in members.items()
+            if _SMALLEST_FIELD <= place[0] < _LARGEST_FIELD and (suspecting or value is not None)
+        }
         far = _member_of(told_apart)
         near = _member_of(members) if len(members) > len(told_apart) else None
         handed = _NOTHING

@@ -143,5 +143,15 @@ def _read_place(state: State, place: tuple[int, int], memory: Memory) -> Value:
     known, behind = state.values.get(place), state.values.get(moved(place, WORD))
     if memory.size == POINTER:
         return known if behind is None else whole(known, behind)
+    if known is None or _is_mixed(state, place, known, memory.size):
+        return None
     # What was stored may have been longer.
-    return known if known is None else low(known, 8 * memory.size)
+    return low(known, 8 * memory.size)
+
+
+def _is_mixed(state: State, place: tuple[int, int], known: Value, size: int) -> bool:
+    """Whether of some bytes that are read together one was stored by itself, as members of small structures are."""
+    return any(
+        state.values.get(moved(place, k), shifted(known, -8 * k, 8 * size)) != shifted(known, -8 * k, 8 * size)
+        for k in range(1, size)
+    )

@@ -64,6 +64,8 @@ class State:
     """What the flags tell."""
     path: Condition = ALWAYS
     """What is necessary to arrive here."""
+    equal: tuple[int, int] | None = None
+    """The register that the flags compare with a number, and that."""
     bases: int = 0
     """Registers that point to objects of which something is known, in `slots` and `values` by the register's bit."""
 
@@ -71,7 +73,7 @@ class State:
         """A state that may go on elsewhere."""
         return State(
             self.marked, set(self.slots), dict(self.addresses), self.members, self.flags, self.compared,
-            dict(self.origins), dict(self.values), self.told, self.path, self.bases,
+            dict(self.origins), dict(self.values), self.told, self.path, self.equal, self.bases,
         )  # fmt: skip
 
     def join(self, other: "State", initial: Initial) -> None:
@@ -79,6 +81,7 @@ class State:
         if self.values or other.values:
             self._join_values(other, initial)
         self.told = self.told if self.told == other.told else None
+        self.equal = self.equal if self.equal == other.equal else None
         self.path = either(self.path, other.path)
         self.members = (self.members | ~self.marked) & (other.members | ~other.marked)
         self.marked |= other.marked
@@ -130,7 +133,7 @@ class State:
     def keep(self, live: int) -> None:
         """Only these registers, and the flags if FLAGS is among them, matter from here on."""
         if not live & FLAGS:
-            self.flags, self.told, self.compared = False, None, ()
+            self.flags, self.told, self.compared, self.equal = False, None, (), None
         self.marked &= live
         self._renew(~live)
 
@@ -168,6 +171,8 @@ class State:
     def _renew(self, registers: int) -> None:
         """Nothing holds any more of what was known of these registers besides the marks."""
         self.members &= ~registers
+        if self.equal and self.equal[0] & registers:
+            self.equal = None
         for known in (self.addresses, self.origins):
             if known:
                 for register in [r for r in known if r & registers]:
