@@ -75,7 +75,27 @@ CHOSEN = {
 @pytest.mark.parametrize("shape", CHOSEN)
 def test_what_a_test_chooses_is_said_to_run(shape: str, flags: tuple[str, ...]) -> None:
     path = compile_c(KERNEL + CHOSEN[shape], *flags)
-    for model in ("Nehalem", "Haswell"):
+    for model in ("Nehalem", "SandyBridge", "Haswell"):
+        assert observed(path, "qemu-x86_64", model) == "runs"
+        assert predicted(analyse(path), MODELS[model]) == "runs"
+
+
+BY_NAME = """
+#include <string.h>
+static const char *volatile wanted = "avx2";
+__attribute__((noinline)) static int has(const char *name) {
+    if (!strcmp(name, "avx2")) return __builtin_cpu_supports("avx2") != 0;
+    if (!strcmp(name, "avx")) return __builtin_cpu_supports("avx") != 0;
+    return 0;
+}
+int main(void) { return (has(wanted) ? use : plain)(x, x + 1) < 0; }
+"""
+
+
+@pytest.mark.parametrize("flags", [("-O2",), ("-O2", "-no-pie", "-fno-pie"), ("-O2", "-s")], ids=" ".join)
+def test_which_feature_is_asked_for_by_name_the_caller_decides(flags: tuple[str, ...]) -> None:
+    path = compile_c(KERNEL + BY_NAME, *flags)
+    for model in ("Nehalem", "SandyBridge", "Haswell"):
         assert observed(path, "qemu-x86_64", model) == "runs"
         assert predicted(analyse(path), MODELS[model]) == "runs"
 

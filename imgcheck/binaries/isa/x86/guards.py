@@ -14,6 +14,7 @@ import numpy as np
 
 from imgcheck.binaries.elf import PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
 from imgcheck.binaries.isa.layout import numbers
+from imgcheck.binaries.isa.names import analysis, matching
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded, understood_wholly
 from imgcheck.binaries.isa.x86.control import ControlFlow
@@ -37,7 +38,7 @@ from imgcheck.binaries.isa.x86.handed import (
     for_callee,
 )
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters, takes_result
-from imgcheck.binaries.isa.x86.values import Value, constant, joined, shifted, tells, word
+from imgcheck.binaries.isa.x86.values import Value, constant, in_part, joined, shifted, tells, word
 
 PF_W = 2
 _POINTER = 8
@@ -451,7 +452,17 @@ class Spread:
         tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
         graph = self._chart(index)
         given = self._together(index, self.given.get(index, _NOTHING), handed)
-        return follow(graph, context, given, tells, arguments or {}) if graph.blocks else Flow()
+        flow = follow(graph, context, given, tells, arguments or {}) if graph.blocks else Flow()
+        if index in self._asked_by_name:
+            flow.result = in_part(flow.result, int(self.functions.start[index]))
+        return flow
+
+    @cached_property
+    def _asked_by_name(self) -> set[int]:
+        """Functions that compare texts: what they tell, they tell of the feature that their caller names."""
+        missing, names = self.found.layout.imports
+        symbols = missing[list(matching(names, analysis()["texts"]["functions"]))]
+        return set(self.graph.imported(symbols.tolist())[0].tolist())
 
     def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
         """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from operator import and_, or_, xor
 
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, Condition, both, either, opposite
+from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, Condition, both, either, not_understood, opposite
 
 _MOST = 16
 """Numbers that a value may be; of more, nothing is known."""
@@ -258,6 +258,14 @@ def extended(value: Options, source: int, bits: int) -> Options | None:
     """The numbers of `source` bits with a sign, as numbers of `bits` bits."""
     sign, mask = 1 << source - 1, (1 << bits) - 1
     return _options([(((n & 2 * sign - 1) ^ sign) - sign & mask, c) for n, c in value.numbers])
+
+
+def in_part(value: Value, address: int) -> Value:
+    """A value of which what is known is no more than a part: something at `address` decides, too."""
+    if not isinstance(value, Options):
+        return value
+    decided = not_understood(address)
+    return Options(tuple((n, c if c == ALWAYS else both(c, decided)) for n, c in value.numbers))
 
 
 def low(value: Value, bits: int) -> Value:
