@@ -93,6 +93,14 @@ def test_machine_code_of_the_wheel_fits_volta_and_kepler(complete: Path, hosts: 
     assert {finding.rule for finding in report.findings if finding.severity == "degraded"} <= {"CPU004"}
 
 
+def test_the_wheel_requires_no_more_than_avx(complete: Path, tmp_path: Path) -> None:
+    """It was compiled for AVX; what its BoringSSL has for BMI2 is chosen behind tests."""
+    host = tmp_path / "sandybridge.json"
+    assert imgcheck("probe", "--cpu", "sandybridge", "-o", host).returncode == 0
+    _, report = _report(complete, host)
+    assert _outcome(report, "CPU001") == "ok"
+
+
 def test_ampere_compiles_ptx_at_the_first_start(complete: Path, hosts: dict[str, Path]) -> None:
     status, report = _report(complete, hosts["a100"])
     assert (status, report.verdict) == (0, "degraded")
