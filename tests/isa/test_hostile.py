@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.engine import analyse_isa
+from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.facts import facts
 from imgcheck.errors import ElfError
 from tests.isa.elves import BASE, around, elf_around
@@ -159,3 +160,14 @@ def test_segments_that_begin_behind_any_file(march: str) -> None:
     for header in range(headers, headers + size * count, size):
         program[header + 15] = 0x80  # the highest byte of p_offset
     analyse_isa(Elf(bytes(program)))
+
+
+def test_the_same_bytes_in_thousands_of_segments_are_read_for_addresses_once() -> None:
+    program = around(b"\x0f\xa2" + AVX + RETURN + bytes(8 << 20))
+    header = struct.pack("<IIQQQQQQ", 1, 4, 0, 1 << 32, 1 << 32, len(program), len(program), 0x1000)
+    many = bytearray(program + header * 20_000)
+    struct.pack_into("<Q", many, 32, len(program))
+    struct.pack_into("<H", many, 56, 20_000)
+    began = time.process_time()
+    assert len(Layout(Elf(bytes(many))).pointers.slot) < len(program)
+    assert time.process_time() - began < 5

@@ -655,7 +655,11 @@ class Layout:
             return slots[0], targets[0]
         width = self.elf.bits // 8
         lowest, highest = min(s.vaddr for s in loaded), max(s.vaddr + s.memsz for s in loaded)
+        left = 2 * len(self.elf.array)  # neighbours may share a page; a hostile file has the same bytes many times
         for segment in loaded:
+            left -= segment.filesz
+            if left < 0:
+                break
             skipped = -segment.vaddr % width
             data = self.elf.array[segment.offset + skipped : segment.offset + segment.filesz]
             words = np.frombuffer(data[: len(data) // width * width], f"{self.elf.order}u{width}")

@@ -213,8 +213,10 @@ class Findings:
             for distance, value in before:
                 first = first[bytes_at(self.layout, address[first] + distance) == value]
             end = address[first] + bytes_at(self.layout, address[first] + displacement)
-            for start, stop in zip(first.tolist(), np.searchsorted(address, end).tolist(), strict=True):
-                marks[start:stop] = True
+            depth = np.zeros(len(address) + 1, np.int64)
+            np.add.at(depth, first, 1)
+            np.add.at(depth, np.searchsorted(address, end), -1)
+            marks |= np.cumsum(depth)[:-1] > 0
         return marks
 
     def using(self, *features: str) -> np.ndarray:
@@ -476,7 +478,7 @@ class Findings:
         opcode = bytes_at(self.layout, np.array([site - 1]))[0]
         start = site - (2 if self.bits == 64 else 1) if opcode == LEA_OPCODE else site
         code = facts(self.layout.bytes_at(start, site + _NEAR_CALL), start, self.bits)
-        holding = code.facts[0].written
+        holding = code.facts[0].written if code.facts else 0
         for ip, fact in zip(code.ips[1:], code.facts[1:], strict=True):
             if fact.kind in (CALL, INDIRECT_CALL):
                 return self._takes(code.targets.get(ip, 0), holding & PARAMETERS)

@@ -171,12 +171,15 @@ class _Walk:
             # Most code is far from any knowledge: what then concerns registers alone changes nothing.
             elif not fact.plain or state.marked or state.flags or state.addresses or state.bases or closely:
                 self._compute(ip, fact)
-            elif fact.brings is not None:
-                state.values[fact.written] = fact.brings
-            elif fact.source in state.values:
-                state.values[fact.written] = state.values[fact.source]
-            elif state.values:
-                state.forget(fact.written)
+            else:
+                if state.equal and (fact.writes_flags or fact.written & state.equal[0]):
+                    state.equal = None
+                if fact.brings is not None:
+                    state.values[fact.written] = fact.brings
+                elif fact.source in state.values:
+                    state.values[fact.written] = state.values[fact.source]
+                elif state.values:
+                    state.forget(fact.written)
 
     def _go_on(self, number: int, block: Block, arriving: dict[int, State]) -> None:
         """The state at the end of a block goes on at those that it leads to."""
@@ -416,7 +419,7 @@ class _Walk:
         matters = state.marked & _SCRATCH or (held and (state.marked or state.slots or self.exact))
         kept = self.graph.kept(bisect_left(self.code.ips, ip)) if matters else 0
         state.mark(RAX | CLOBBERED & ~kept, False)
-        state.flags, state.told = False, None
+        state.flags, state.told, state.equal = False, None, None
         state.marked |= brings.returns
         for register, value in ((RAX, brings.value), (RDX, brings.second)):
             if value is not None:

@@ -5,7 +5,7 @@ are stored in, to the functions that return them and to the parameters that they
 the functions that the round before made interesting, until nothing new appears.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import proxy
@@ -204,6 +204,8 @@ class Spread:
         """Address of a variable -> what each function that writes to it leaves there."""
         self._behind: set[int] = set()
         """Functions that are called behind tests alone: what they do happens under conditions that they do not show."""
+        self._called_freely: dict[int, int] = {}
+        """Functions that are called without a test -> the round in which that was seen."""
         self._calls: Edges = self.graph.calls
         known = list(found.query_symbols)
         self._imports = set(self.graph.imported(known)[2].tolist()) if known else set()
@@ -296,14 +298,21 @@ class Spread:
             self._restated |= {a & ~3 for a in self.guards.flows.get(function, Flow()).assigned if self._holds(a)}
 
     def _is_called_freely(self, function: int) -> bool:
-        """Whether some call of a function is behind no test, as far as is seen."""
+        """Whether some call of a function is behind no test, as far as is seen; looked up once in a round."""
+        if self._called_freely.get(function) == self.round:
+            return True
         calls = self.found.backwards
         own = calls.among(function)
-        for source, site in zip(calls.target[own].tolist(), calls.site[own].tolist(), strict=True):
-            flow = self.guards.flows.get(source)
-            if flow is None or not any(first <= site < end for first, end, _ in flow.guarded):
-                return True
-        return False
+        called = zip(calls.target[own].tolist(), calls.site[own].tolist(), strict=True)
+        freely = not all(self._is_behind_test(source, site) for source, site in called)
+        if freely:
+            self._called_freely[function] = self.round
+        return freely
+
+    def _is_behind_test(self, function: int, site: int) -> bool:
+        guarded = self.guards.flows.get(function, Flow()).guarded
+        before = bisect_right(guarded, site, key=lambda piece: piece[0]) - 1
+        return before >= 0 and site < guarded[before][1]
 
     def _remember(self, addresses: set[int]) -> None:
         """Code cannot be stored to, and what lies outside the file's segments is a miscalculated address."""

@@ -183,6 +183,7 @@ class State:
     def swap(self, registers: int) -> None:
         """Two registers exchange all that is known of them."""
         self.lose(registers)
+        self.equal = None
         one = registers & -registers
         other = registers - one
         self.marked, self.members = (
