@@ -336,16 +336,17 @@ class Layout:
     def is_program(self) -> bool:
         """Whether it is started, rather than loaded: the C library, which may be started too, has a soname."""
         loaded = self.elf.dynamic_value(_DT["SONAME"]) is not None
-        return (bool(self.elf.interpreter) and not loaded) or self.elf.type == ET_EXEC or self._is_pie
+        return (bool(self.elf.interpreter) and not loaded) or self._is_executable
 
     @property
     def can_be_started(self) -> bool:
         """Whether its entry point means anything: linkers give libraries one that is where their code begins."""
-        return bool(self.elf.interpreter) or self.elf.type == ET_EXEC or self._is_pie
+        return bool(self.elf.interpreter) or self._is_executable
 
     @property
-    def _is_pie(self) -> bool:
-        return bool((self.elf.dynamic_value(_DT["FLAGS_1"]) or 0) & _DF_1_PIE)
+    def _is_executable(self) -> bool:
+        """By its type, or by the linker's mark of a program that can be moved."""
+        return self.elf.type == ET_EXEC or bool((self.elf.dynamic_value(_DT["FLAGS_1"]) or 0) & _DF_1_PIE)
 
     # Functions
 

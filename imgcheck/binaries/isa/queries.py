@@ -14,12 +14,12 @@ _LARGEST_DATA = 1 << 12
 
 def named_imports(layout: Layout) -> dict[int, str]:
     """Undefined dynamic symbols whose names are those of functions that report what the CPU has."""
-    return _imports(layout, queries(layout.elf.machine)["functions"])
+    return imports(layout, queries(layout.elf.machine)["functions"])
 
 
 def foreign(layout: Layout, patterns: list[str]) -> dict[str, np.ndarray]:
     """Names that a glob of `patterns` fits, of functions and data in other files -> the slots that point to each."""
-    named = _imports(layout, patterns)
+    named = imports(layout, patterns)
     if not named:  # as in most files, which then need no look at their pointers
         return {}
     pointers = layout.pointers
@@ -47,7 +47,7 @@ def resolvers(layout: Layout, bits: int) -> np.ndarray:
     return distinct(np.concatenate([called, layout.ifuncs]))
 
 
-def _imports(layout: Layout, patterns: list[str]) -> dict[int, str]:
+def imports(layout: Layout, patterns: list[str]) -> dict[int, str]:
     """The undefined dynamic symbols whose name fits a glob of `patterns`."""
     indices, names = layout.imports
     return {int(indices[i]): name for i, name in matching(names, patterns).items()}

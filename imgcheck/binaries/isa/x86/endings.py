@@ -3,7 +3,8 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from imgcheck.binaries.isa.names import analysis, matching
+from imgcheck.binaries.isa.names import analysis
+from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.x86.facts import (
     BRANCH,
     CALL,
@@ -38,9 +39,8 @@ class Endings:
     @cached_property
     def _sites(self) -> set[int]:
         """Of calls to imported functions that end the program."""
-        missing, names = self._found.layout.imports
-        symbols = missing[list(matching(names, analysis()["endings"]["functions"]))]
-        return set(self._found.graph.imported(symbols.tolist())[2].tolist())
+        symbols = imports(self._found.layout, analysis()["endings"]["functions"])
+        return set(self._found.graph.imported(list(symbols))[2].tolist())
 
     def _may_return(self, function: int) -> bool:
         if function not in self._returns:

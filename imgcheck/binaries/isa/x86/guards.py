@@ -14,7 +14,8 @@ import numpy as np
 
 from imgcheck.binaries.elf import PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
 from imgcheck.binaries.isa.layout import numbers
-from imgcheck.binaries.isa.names import analysis, matching
+from imgcheck.binaries.isa.names import analysis
+from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded, understood_wholly
 from imgcheck.binaries.isa.x86.control import ControlFlow
@@ -469,9 +470,8 @@ class Spread:
     @cached_property
     def _asked_by_name(self) -> set[int]:
         """Functions that compare texts: what they tell, they tell of the feature that their caller names."""
-        missing, names = self.found.layout.imports
-        symbols = missing[list(matching(names, analysis()["texts"]["functions"]))]
-        return set(self.graph.imported(symbols.tolist())[0].tolist())
+        symbols = imports(self.found.layout, analysis()["texts"]["functions"])
+        return set(self.graph.imported(list(symbols))[0].tolist())
 
     def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
         """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""

@@ -151,7 +151,5 @@ def _read_place(state: State, place: tuple[int, int], memory: Memory) -> Value:
 
 def _is_mixed(state: State, place: tuple[int, int], known: Value, size: int) -> bool:
     """Whether of some bytes that are read together one was stored by itself, as members of small structures are."""
-    return any(
-        state.values.get(moved(place, k), shifted(known, -8 * k, 8 * size)) != shifted(known, -8 * k, 8 * size)
-        for k in range(1, size)
-    )
+    inner = ((k, moved(place, k)) for k in range(1, size))
+    return any(at in state.values and state.values[at] != shifted(known, -8 * k, 8 * size) for k, at in inner)
