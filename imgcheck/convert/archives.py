@@ -5,7 +5,8 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from imgcheck.convert.disk import create_file, open_file, raw, write_file
@@ -19,6 +20,7 @@ from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import Node
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image, Layer
+from imgcheck.sources.reference import FILE_ENDINGS, Reference, parse
 
 Write = Callable[[Image, Stage, str, ConvertOptions, Progress], int]
 """Writes the image as a new file or directory of the stage and returns its bytes."""
@@ -29,8 +31,9 @@ _INDEX = "application/vnd.oci.image.index.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
 _SUFFIXES = ((b"\x1f\x8b", "+gzip"), (b"\x28\xb5\x2f\xfd", "+zstd"))
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z")
-_REPOSITORY = re.compile(r"[a-z0-9]+(?:[._/:-]+[a-z0-9]+)*\Z")
+_FIT = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+"""Parts of a file's name that the name of a repository may have."""
+_LONGEST = 200
 
 
 @dataclass(frozen=True)
@@ -92,22 +95,22 @@ def write_docker_archive(image: Image, stage: Stage, name: str, options: Convert
 
 def image_name(name: str, reference: str) -> str:
     """The name stored with the image: the one asked for, else the reference's tag, else "latest"."""
-    if name:
-        return name
-    tag = reference.partition("@")[0].rpartition(":")[2]
-    return tag if _TAG.match(tag) and tag != reference else "latest"
+    return name or parse(reference).tag or "latest"
 
 
 def tagged_name(name: str, reference: str) -> str:
     """NAME:TAG under which an archive is loaded."""
     tag = image_name(name, reference)
-    return tag if ":" in tag else f"{_repository(reference)}:{tag}"
+    return tag if ":" in tag else f"{_repository(parse(reference))}:{tag}"
 
 
-def _repository(reference: str) -> str:
-    last = reference.rpartition("://")[2].partition("@")[0].rpartition(":")
-    found = last[0] or last[2]
-    return found if _REPOSITORY.match(found) and len(found) < 200 else "image"
+def _repository(reference: Reference) -> str:
+    """The reference's own, or for what lies in files one made of the file's name."""
+    if not reference.path:
+        return replace(reference, tag="", digest="").name
+    named = Path(reference.path).name.lower()
+    ending = next((ending for ending in FILE_ENDINGS if named.endswith(ending)), "")
+    return "-".join(_FIT.findall(named.removesuffix(ending)))[:_LONGEST].rstrip("._-") or "image"
 
 
 def _copy_layers(image: Image, stage: Stage, options: ConvertOptions, progress: Progress) -> list[_Blob]:

@@ -59,6 +59,9 @@ class Product(Data, frozen=True):
     microarchitecture: str
     source: str
 
+    def __post_init__(self) -> None:
+        _refuse_unreadable(self.pattern, re.IGNORECASE)
+
 
 class LoaderDirectory(Data, frozen=True):
     """Directories that a loader opens only on CPUs that have `features` (rules/cpus/directories.toml)."""
@@ -71,6 +74,17 @@ class LoaderDirectory(Data, frozen=True):
     features: tuple[str, ...] = ()
     level: str = ""
     """x86-64 level whose features they are, in place of `features`."""
+
+    def __post_init__(self) -> None:
+        _refuse_unreadable(self.pattern)
+
+
+def _refuse_unreadable(pattern: str, flags: int = 0) -> None:
+    """Raises ValueError, which names the entry where data are read."""
+    try:
+        re.compile(pattern, flags)
+    except re.error as error:
+        raise ValueError(f"`pattern` {pattern!r} is no regular expression: {error}") from None
 
 
 class NamedCpu(Struct, frozen=True):

@@ -4,6 +4,7 @@ import os
 from contextlib import suppress
 
 from imgcheck.documents import HostProfile, decode, encode
+from imgcheck.documents.codec import read_whole
 from imgcheck.errors import DocumentError
 from imgcheck.knowledge import Knowledge
 from imgcheck.preflight import kept, node
@@ -22,8 +23,7 @@ def host_of(
         path = os.path.join(os.getcwd(), named)
         inputs[path] = kept.fingerprint(path)
         try:
-            with open(path, "rb") as file:
-                return decode(file.read(), HostProfile, named)
+            return decode(read_whole(path), HostProfile, named)
         except OSError as error:
             raise DocumentError(f"{named}: {error.strerror}", "imgcheck probe -o HOST.json makes one") from None
     state = "\n".join([kept.installation(), *map("=".join, rules.items()), node.state()])

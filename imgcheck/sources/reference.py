@@ -43,7 +43,7 @@ _HOST = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _LONGEST_NAME = 255
 
-_FILE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2", ".sif", ".json", ".sqsh", ".img")
+FILE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2", ".sif", ".json", ".sqsh", ".img")
 _ROOT_SIGNS = ("bin", "usr", "etc", "lib", "lib64", "opt", ".singularity.d", "ch")
 
 
@@ -170,7 +170,7 @@ def _means_path(text: str) -> bool:
         return True
     if ("/" in text or "." in text) and len(text) < 4096 and Path(text).exists():
         return True
-    if "/" not in text and text.lower().endswith(_FILE_ENDINGS):
+    if "/" not in text and text.lower().endswith(FILE_ENDINGS):
         raise SourceError(f"{text}: no such file")
     return False
 

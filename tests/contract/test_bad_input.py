@@ -174,6 +174,9 @@ def test_host_file_of_absurd_size(tmp_path: Path) -> None:
         file.truncate(40 << 30)
     _refused(imgcheck("image", f"oci:{_image().write(tmp_path / 'layout')}", "--host-probe", host), "larger than")
     _refused(imgcheck("hosts", tmp_path), "larger than")
+    profile = tmp_path / "profile.json"
+    imgcheck("profile", f"oci:{tmp_path / 'layout'}", "-o", profile)
+    _refused(imgcheck("preflight", profile, "--host", host), "larger than")
 
 
 def test_profile_that_names_a_file_without_facts(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import tomllib
 import archspec.cpu
 import pytest
 
-from imgcheck.errors import UsageError
+from imgcheck.errors import KnowledgeError, UsageError
 from imgcheck.knowledge import Knowledge, cpus, microarchitectures
 from tests.tools import CHECKOUT, need
 
@@ -230,3 +230,19 @@ def test_site_rules_add_a_cpu(tmp_path) -> None:
     cpu = cpus.resolve(Knowledge((tmp_path,)), "Our Node")
     assert "avx512f" in cpu.features
     assert "avx2" in cpu.features
+
+
+@pytest.mark.parametrize(
+    ("key", "entry"),
+    [
+        ("product", {"id": "ours", "pattern": "Xeon (", "microarchitecture": "zen3", "source": "site"}),
+        ("directory", {"id": "ours", "architecture": "x86_64", "pattern": "*/lib", "sources": ["site"]}),
+    ],
+)
+def test_a_pattern_that_is_none_is_an_error_that_names_file_and_entry(tmp_path, key, entry) -> None:
+    (tmp_path / "cpus").mkdir()
+    lines = [f"{name} = {json.dumps(value)}" for name, value in entry.items()]
+    (tmp_path / "cpus/site.toml").write_text(f"[[{key}]]\n" + "\n".join(lines))
+    with pytest.raises(KnowledgeError, match=r"cpus/site\.toml: ours: .*no regular expression"):
+        cpus.product_of(Knowledge((tmp_path,)), "no such CPU")
+        cpus.guarded_by(Knowledge((tmp_path,)), "x86_64", "/usr/lib/libm.so.6")
