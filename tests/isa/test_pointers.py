@@ -37,6 +37,10 @@ DYING = {
     "a pointer that is replaced too late": "static int (*chosen)(const void *, const void *) = use;"
     "__attribute__((noinline)) static int early(void) { return chosen(x, x + 1); }"
     "int main(void) { int n = early(); chosen = plain; return n + chosen(x, x) < 0; }",
+    "what is handed on by reference": "struct work { int (*run)(const void *, const void *); };"
+    "__attribute__((noinline, noipa)) static int start(struct work *w) { return w->run(x, x + 1); }"
+    'int main(void) { printf("%u\\n", asked); int (*run)(const void *, const void *) = use;'
+    ' __asm__("" : "+r"(run)); struct work w = {run}; return start(&w) < 0; }',
     "a version by name without a test": "__attribute__((noinline)) static int stream(int n)"
     " { return n > 0 ? use_avx2(x, x + n) : plain(x, x + n); }"
     'int main(int n, char **words) { printf("%u\\n", asked); return stream(n) < 0; }',
@@ -140,3 +144,42 @@ def test_registers_stored_for_variable_arguments_are_used_for_floating_point_num
     floating = compile_c(SAYS.format(words='"%f\\n", n / 2.0'), "-mavx", *flags)
     assert observed(floating, "qemu-x86_64", "Conroe") == "dies"
     assert predicted(analyse(floating), MODELS["Conroe"]) == "dies"
+
+
+OWN = """
+#include <stdio.h>
+#include <string.h>
+static float x[64];
+__attribute__((noinline)) static int near(int n) {
+    __asm__ volatile("movups (%0), %%xmm1; pmulld %%xmm1, %%xmm1; movups %%xmm1, (%0)" : : "r"(x) : "memory", "xmm1");
+    return n;
+}
+static struct { int (*volatile run)(int); } work = {near};
+int main(int n, char **words) { return strlen(words[0]) > 5000 || work.run(n) < 0; }
+"""
+
+
+@pytest.mark.parametrize(
+    "flags", [("-O2", "-static"), ("-O2", "-static", "-s"), ("-O1", "-static-pie", "-fPIE")], ids=" ".join
+)
+def test_what_a_c_library_linked_in_asks_says_nothing_of_the_program(flags: tuple[str, ...]) -> None:
+    path = compile_c(OWN, *flags)
+    assert observed(path, "qemu-x86_64", "Conroe") == "dies"
+    assert predicted(analyse(path), MODELS["Conroe"]) == "unknown"
+
+
+INTERFACE = """
+#include <stdint.h>
+uint64_t asked;
+__attribute__((constructor)) static void ask(void) { asked = __builtin_cpu_supports("aes") != 0; }
+#define MIX(name, k) uint64_t name(uint64_t a, uint64_t b) { return a << (b & 31) ^ (a + k) >> (b & 15); }
+MIX(first, 1) MIX(second, 2) MIX(third, 3)
+"""
+
+
+def test_what_most_exports_use_is_not_called_dispatched() -> None:
+    def built(*flags: str) -> Path:
+        return compile_c(INTERFACE, "-O2", "-shared", "-fPIC", *flags)
+
+    assert answer(built("-mbmi2"), "bmi2") == "unknown"
+    assert not any(use.feature == "bmi2" for use in analyse(built()).uses)

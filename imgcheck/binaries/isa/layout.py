@@ -32,11 +32,9 @@ _FUNCTION_ENDS = (0x00, 0x90, *_ENDS, 0xD6)
 """The same, those of padding, and of RET and zeros on AArch64."""
 _SHORT_JUMP, _CALL_OR_JUMP, _THROUGH_MEMORY = 0xEB, (0xE8, 0xE9), (0x15, 0x25)
 """First bytes of jumps on x86, and of calls, which may be of what does not return; the ModRM byte behind FF."""
-_COVERED = 0.05
-"""The part of a span that unwind entries cover where a compiler writes any."""
 _PADDING = 1 << 12
 """Bytes between two sections of code that linkers leave out for alignment."""
-_ALIGNMENT = 16
+ALIGNMENT = 16
 """Of functions, as compilers and assembly have it."""
 _SPARSE = 64
 """A sort of one number costs about as much as a look at so many marks."""
@@ -142,8 +140,8 @@ def numbers(values: np.ndarray, count: int) -> np.ndarray:
 
 def _blocks(addresses: np.ndarray, span: Area, base: int) -> np.ndarray:
     """Of those addresses in the span that are aligned as functions are, the numbers, counted from `base`."""
-    wanted = (addresses & (_ALIGNMENT - 1) == 0) & (addresses >= span.address) & (addresses < span.end)
-    return (addresses[wanted] - base) // _ALIGNMENT
+    wanted = (addresses & (ALIGNMENT - 1) == 0) & (addresses >= span.address) & (addresses < span.end)
+    return (addresses[wanted] - base) // ALIGNMENT
 
 
 def _clipped(values: np.ndarray) -> np.ndarray:
@@ -350,13 +348,18 @@ class Layout:
 
     # Functions
 
+    def also_called(self, addresses: np.ndarray) -> None:
+        """More of what `called` holds, found out from the functions as they were."""
+        self.called = np.append(self.called, addresses)
+        del self.functions
+
     @cached_property
     def functions(self) -> Functions:
         unwind_start, unwind_end = self.unwind
         symbols = self.code_symbols
         gaps = unwind_end[:-1][unwind_start[1:] - unwind_end[:-1] >= _ASSEMBLY_GAP] if len(unwind_end) else unwind_end
         areas = np.array([area.address for area in self.areas], np.int64)
-        padded = -(-gaps // _ALIGNMENT) * _ALIGNMENT
+        padded = -(-gaps // ALIGNMENT) * ALIGNMENT
         # A size of 0 on an untyped symbol marks a label inside a function; typed ones are functions.
         named = symbols.value[(symbols.type != _STT_NOTYPE) | (symbols.size > 0) | (symbols.bind == 1)]
         parts = [unwind_start, named, padded, areas, self._uncovered(), self.certain, self._behind_initialisers()]
@@ -392,14 +395,14 @@ class Layout:
         first = self.certain[~np.isin(self.certain, self.unwind[0])]
         at = np.searchsorted(labels, first, side="right")
         behind = labels[at[at < len(labels)]]
-        return behind[behind % _ALIGNMENT == 0]
+        return behind[behind % ALIGNMENT == 0]
 
     def _uncovered(self) -> np.ndarray:
         """Aligned targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""
         return np.concatenate([np.empty(0, np.int64), *(self._uncovered_in(span) for span in self.spans)])
 
     def _uncovered_in(self, span: Area) -> np.ndarray:
-        base = span.address & -_ALIGNMENT
+        base = span.address & -ALIGNMENT
         covered = self._covered(span, base)
         called, pointed = (_blocks(addresses, span, base) for addresses in (self.called, self.pointers.target))
         called = called[~covered[called]]
@@ -408,36 +411,51 @@ class Layout:
         last[called] = number
         repeated = called[last[called] != number]
         # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
-        confirmed = called[np.isin(self.bytes_before(called * _ALIGNMENT + base), _FUNCTION_ENDS)]
+        confirmed = called[np.isin(self.bytes_before(called * ALIGNMENT + base), _FUNCTION_ENDS)]
         marks = np.zeros(len(covered), bool)
         marks[confirmed] = marks[repeated] = marks[pointed[~covered[pointed]]] = True
-        aligned = np.flatnonzero(marks) * _ALIGNMENT + base
-        return aligned if covered.mean() > _COVERED else np.concatenate([aligned, self._unaligned_in(span)])
+        aligned = np.flatnonzero(marks) * ALIGNMENT + base
+        return np.concatenate([aligned, self._unaligned_in(span, covered, base)])
 
-    def _unaligned_in(self, span: Area) -> np.ndarray:
+    def _unaligned_in(self, span: Area, covered: np.ndarray, base: int) -> np.ndarray:
         """Targets of calls and pointers at any address, where most of those called stand behind a function's end.
 
-        So Rust compiles for size, and writes no unwind entries where it aborts instead.
+        So compilers lay out code for size, and what they do not optimise. They write no unwind entries where they are
+        told not to, or where it aborts instead (Rust).
         """
         called, pointed = (
-            addresses[(addresses > span.address) & (addresses < span.end) & (addresses % _ALIGNMENT > 0)]
-            for addresses in (self.called, self.pointers.target)
+            self._not_unwound(addresses, span, covered, base) for addresses in (self.called, self.pointers.target)
         )
-        before = {distance: self.bytes_before(called - (distance - 1)) for distance in (1, 2, 5, 6)}
-        ended = np.isin(before[1], _ENDS) | (before[2] == _SHORT_JUMP) | np.isin(before[5], _CALL_OR_JUMP)
-        ended |= (before[6] == 0xFF) & np.isin(before[5], _THROUGH_MEMORY)
+        ended = self.is_behind_end(called)
         if 2 * np.count_nonzero(ended) <= len(called):
             return called[:0]
         return distinct(np.concatenate([called[ended], pointed]))
+
+    def is_behind_end(self, addresses: np.ndarray) -> np.ndarray:
+        """Whether what stands before each address ends a function (x86)."""
+        before = {distance: self.bytes_before(addresses - (distance - 1)) for distance in (1, 2, 5, 6)}
+        ended = np.isin(before[1], _ENDS) | (before[2] == _SHORT_JUMP) | np.isin(before[5], _CALL_OR_JUMP)
+        return ended | ((before[6] == 0xFF) & np.isin(before[5], _THROUGH_MEMORY))
+
+    def _not_unwound(self, addresses: np.ndarray, span: Area, covered: np.ndarray, base: int) -> np.ndarray:
+        """Those of `addresses` in the span that are not aligned as functions are, and lie in no unwind entry."""
+        addresses = addresses[(addresses > span.address) & (addresses < span.end) & (addresses % ALIGNMENT > 0)]
+        behind = np.minimum((addresses - base) // ALIGNMENT + 1, len(covered) - 1)
+        addresses = addresses[~covered[behind]]  # few are left, of files with unwind entries
+        starts, ends = self.unwind
+        if not len(starts):
+            return addresses
+        before = np.searchsorted(starts, addresses, side="right") - 1
+        return addresses[(before < 0) | (addresses >= np.maximum.accumulate(ends)[before])]
 
     def _covered(self, span: Area, base: int) -> np.ndarray:
         """For each aligned address from `base` to the end of the span whether it lies in an unwind entry."""
         starts, ends = self.unwind
         inside = slice(*np.searchsorted(starts, [span.address, span.end]))
-        count = -(-(span.end - base) // _ALIGNMENT)
-        first = np.minimum(-((base - starts[inside]) // _ALIGNMENT), count)
+        count = -(-(span.end - base) // ALIGNMENT)
+        first = np.minimum(-((base - starts[inside]) // ALIGNMENT), count)
         # Where entries overlap, the later one covers what the earlier has left.
-        behind = np.maximum.accumulate(np.minimum(-((base - ends[inside]) // _ALIGNMENT), count))
+        behind = np.maximum.accumulate(np.minimum(-((base - ends[inside]) // ALIGNMENT), count))
         first = np.maximum(first, np.append(0, behind[:-1])[: len(first)])
         behind = np.maximum(first, behind)
         lengths = np.append(np.diff(np.column_stack([first, behind]).ravel(), prepend=0), count - behind[-1:])

@@ -322,4 +322,4 @@ def _at_worst(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
 
 def _for_sure(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
     """What is read here and now."""
-    return fact.uses, CLOBBERED if fact.kind in _CALLS else 0
+    return fact.uses, RAX | RDX if fact.kind in _CALLS else 0

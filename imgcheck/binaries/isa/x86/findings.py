@@ -26,7 +26,7 @@ from imgcheck.binaries.isa.x86.conditions import (
 )
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
-from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, facts
+from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Fact, facts
 from imgcheck.binaries.isa.x86.graph import LEA_OPCODE, Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
@@ -479,13 +479,25 @@ class Findings:
         start = site - (2 if self.bits == 64 else 1) if opcode == LEA_OPCODE else site
         code = facts(self.layout.bytes_at(start, site + _NEAR_CALL), start, self.bits)
         holding = code.facts[0].written if code.facts else 0
+        # What is called may get it by reference, too, as what runs Rust's `main` does.
+        kept: set[int] = set()
+        """Distances from RSP where it was stored."""
+        pointing: dict[int, int] = {}
+        """Registers, and the distance of the place that each points to."""
         for ip, fact in zip(code.ips[1:], code.facts[1:], strict=True):
             if fact.kind in (CALL, INDIRECT_CALL):
+                holding |= sum(register for register, place in pointing.items() if place in kept)
                 return self._takes(code.targets.get(ip, 0), holding & PARAMETERS)
             copied = fact.moves and not fact.stores and fact.source & holding
-            if fact.kind not in (COMPUTE, LEA) or (fact.read & holding and not copied):
+            stored = fact.moves and [memory.displacement for memory in fact.stores if memory.base == RSP]
+            if fact.kind not in (COMPUTE, LEA) or (fact.read & holding and not copied and not stored):
                 return False
+            if stored and fact.read & holding:
+                kept.update(stored)
             holding = holding | fact.written if copied else holding & ~fact.written
+            pointing = {register: place for register, place in pointing.items() if not register & fact.written}
+            if (place := _place_pointed_to(fact)) is not None:
+                pointing[fact.written] = place
         return False
 
     def _takes(self, target: int, registers: int) -> bool:
@@ -694,6 +706,16 @@ class Findings:
         marks[self._set_anyway] = False
         return marks
 
+    @cached_property
+    def asks_before_main(self) -> bool:
+        """Whether nobody asks the CPU but a C library that is linked in, and that before it calls `main`.
+
+        It calls that, and constructors, through pointers (glibc's csu/libc-start.c).
+        """
+        entry = self.graph.starting_at(np.array([self.layout.elf.entry]))
+        before, _ = reach(self.graph.calls, entry[entry >= 0], np.ones(len(self.graph.calls.site), bool))
+        return not (self.using(*QUERIES) & ~before).any()
+
     @property
     def _set_anyway(self) -> np.ndarray:
         """Functions that code which asks the CPU makes the version to call whatever it is told, or before that."""
@@ -741,6 +763,14 @@ class Findings:
         roots = self.graph.starting_at(self.layout.exports)
         roots = roots[(roots >= 0) & ~np.isin(roots, self.resolvers)]
         return roots[~self.clones[roots]]
+
+
+def _place_pointed_to(fact: Fact) -> int | None:
+    """The distance from RSP of the place whose address a register gets."""
+    if fact.kind == LEA:
+        (memory,) = fact.loads
+        return memory.displacement if memory.base == RSP and not memory.index else None
+    return 0 if fact.moves and fact.source == RSP else None
 
 
 def _spread(holders: np.ndarray, size: np.ndarray, budget: int) -> np.ndarray:

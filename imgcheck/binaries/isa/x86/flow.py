@@ -7,6 +7,7 @@ is of such a value, both its directions say what they tell of the CPU.
 """
 
 from bisect import bisect_left
+from dataclasses import replace
 from functools import reduce
 
 from imgcheck.binaries.isa.x86.conditions import (
@@ -68,6 +69,7 @@ from imgcheck.binaries.isa.x86.values import (
     halves,
     joined,
     low,
+    narrowed,
     outcome,
     replaced,
     shifted,
@@ -197,8 +199,8 @@ class _Walk:
             if cases:
                 leaving.path = both(leaving.path, cases[blocks[successor].first])
             taken = blocks[successor].first == target
-            if fact.kind == BRANCH and target != block.end and taken != bool(fact.condition & 1):
-                _equate(leaving, fact)
+            if fact.kind == BRANCH and target != block.end and fact.condition >= 0:
+                _narrow(leaving, fact.condition >> 1, taken != bool(fact.condition & 1))
             if fact.kind == BRANCH and ip in self.tests and target != block.end:
                 leaving.path = both(leaving.path, self.tests[ip][0 if taken else 1])
                 self._settle(leaving, fact, taken)
@@ -679,12 +681,17 @@ def _with_number(fact: Fact) -> tuple[int, int] | None:
     return fact.read, fact.comparison[-1]
 
 
-def _equate(state: State, fact: Fact) -> None:
-    """Behind a branch for equality the register is that number, if nothing more is known of it."""
-    if state.equal and fact.condition >> 1 == EQUAL:
+def _narrow(state: State, test: int, holds: bool) -> None:
+    """What the condition `test` of a jump says of what was compared, where it is met or is not."""
+    if state.equal and test == EQUAL and holds:
         register, number = state.equal
         if state.values.get(register) is None and not state.marked & register:
             state.values[register] = constant(number)
+    if state.told and isinstance(state.told.value, Options):
+        left = narrowed(state.told, test, holds)
+        for place in [place for place, value in state.values.items() if value is state.told.value]:
+            state.values[place] = left
+        state.told = replace(state.told, value=left)  # further instructions may look at the same flags
 
 
 def _without(value: Value, number: int) -> Value:

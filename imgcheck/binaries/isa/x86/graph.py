@@ -13,7 +13,7 @@ import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
-from imgcheck.binaries.isa.layout import Area, Layout
+from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout, distinct
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, instructions
 from imgcheck.binaries.isa.x86.facts import THREAD
@@ -48,6 +48,9 @@ class Graph:
         self.bits = bits
         layout.called = self._called()
         layout.certain = np.concatenate([layout.initialisers, started(layout, bits)])
+        tail_called = self._tail_called(layout.functions)
+        if len(tail_called):
+            layout.also_called(tail_called)
         self.functions = layout.functions
         layout.called = layout.called[:0].copy()  # wanted for the starts alone, and large
 
@@ -64,6 +67,24 @@ class Graph:
             jumped = branched[opcode == _JUMP]
             called = np.append(called, jumped[self.layout.bytes_before(jumped) == _INT3])
         return np.concatenate([called, taken[self.layout.in_code(taken)]])
+
+    def _tail_called(self, functions: Functions) -> np.ndarray:
+        """Targets of jumps out of a function without unwind entry into another one, behind the end of something there.
+
+        Where functions are not aligned, as in code for size, one that nobody calls otherwise would seem to be a part
+        of the one before it.
+        """
+        loose = np.append(~functions.unwind, False)
+        if not (functions.start[loose[:-1]] % ALIGNMENT).any():
+            return functions.start[:0]
+        site, target = self._branches
+        jumping = bytes_at(self.layout, site) == _JUMP
+        short_site, short_target = self._short_jumping
+        site, target = np.append(site[jumping], short_site), np.append(target[jumping], short_target)
+        source, other = functions.holding(site), functions.holding(target)
+        leaves = np.flatnonzero(loose[source] & loose[other] & (source != other))
+        leaves = leaves[self.layout.is_behind_end(target[leaves])]
+        return distinct(target[leaves[self._is_instruction(site[leaves], functions)]])
 
     # Raw scans
 
@@ -199,21 +220,31 @@ class Graph:
 
         So few bits often match by chance, so that the functions they stand in are decoded.
         """
+        site, target = self._short_jumping
+        index = self.starting_at(target)
+        site, index = site[index >= 0], index[index >= 0]
+        source = self.functions.holding(site)
+        kept = (source >= 0) & (source != index)
+        site, index = site[kept], index[kept]
+        real = self._is_instruction(site, self.functions)
+        return site[real], index[real]
+
+    @property
+    def _short_jumping(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sites and targets of everything that looks like `EB` with an 8-bit displacement."""
         sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for _, address, data in self._pieces():
             at = find_bytes(data[:-_OPERAND], 0xFF, _SHORT_JUMP)
             sites.append(at + address)
             targets.append(at + (2 + address) + data[at + 1].view(np.int8))
-        site = np.concatenate(sites)
-        index = self.starting_at(np.concatenate(targets))
-        site, index = site[index >= 0], index[index >= 0]
-        source = self.functions.holding(site)
-        kept = (source >= 0) & (source != index)
-        site, index, source = site[kept], index[kept], source[kept]
+        return np.concatenate(sites), np.concatenate(targets)
+
+    def _is_instruction(self, sites: np.ndarray, functions: Functions) -> np.ndarray:
+        """Whether an instruction begins at each address, where decoding begins with the function that holds it."""
+        order = np.argsort(sites, kind="stable")
+        site, source = sites[order], functions.holding(sites[order])
         holder, last = np.flatnonzero(np.diff(source, prepend=-1)), np.flatnonzero(np.diff(source, append=-1))
-        begin = boundaries(self.layout, self.functions.start[source[holder]], site[last] + 1, self.bits)
-        real = np.isin(site, begin)
-        return site[real], index[real]
+        return np.isin(sites, boundaries(self.layout, functions.start[source[holder]], site[last] + 1, self.bits))
 
     def imported(self, symbols: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Function index, dynamic symbol index and site of calls to those of `symbols`, of other files."""

@@ -364,6 +364,16 @@ def _counted(told: Comparison, test: int) -> tuple[Condition, Condition] | None:
     return holds, fails
 
 
+def narrowed(told: Comparison, test: int, holds: bool) -> Value:
+    """What is left of the value that is compared where the condition `test` of a jump is met, or is not."""
+    meets = _tests(told).get(test)
+    if meets is None or not isinstance(told.value, Options):
+        return told.value
+    mask = (1 << told.bits) - 1
+    left = tuple(each for each in told.value.numbers if meets(each[0] & mask) == holds)
+    return Options(left) if left else told.value
+
+
 def numbered(value: Value) -> Options | None:
     """The numbers that a value may be, where they are few."""
     numbers = _numbers(value, 64)

@@ -33,6 +33,7 @@ _WIDE = (
 """What compilers emit by themselves once -march allows it; the rest is written on purpose or rare."""
 
 
+_BESIDE = "Only the C library is seen to ask the CPU, and to choose among versions of its own."
 _LOOSE_REASON = "Called through pointers in a program that is compiled for more than x86-64."
 _FAR_REASON = (
     "A long chain of calls from the start reaches it without a visible test, but ordinary code does not use it."
@@ -59,6 +60,8 @@ _STRETCH = 64
 _SCALAR = ("bmi1", "bmi2", "movbe")
 _PATH_TRIES = 20
 """Paths that may turn out to hold a false call before reach is given up."""
+_BY_HAND = ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed")
+"""What no compiler uses without being told: who exports such code means one version of several, mostly."""
 _LEGACY = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt")
 
 
@@ -154,6 +157,8 @@ class _Judge:
         named = self._reached("load", feature, lambda found: found.excused)
         if named:
             return Verdict("unknown", _NAMED, *named)
+        if self._is_beside_library(feature, users):
+            return Verdict("unknown", _BESIDE)
         if feature in _WIDE and self._is_wide_in_part(feature, open_users):
             return Verdict("unknown", _IN_PART, *(by_export or ()))
         despite = self._chosen(feature) or self._inevitable(feature)
@@ -163,6 +168,19 @@ class _Judge:
         if feature in _WIDE and len(loose) and self._own_code_is_wide:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
+
+    def _is_beside_library(self, feature: str, users: np.ndarray) -> bool:
+        """Whether a static program uses a feature where no test stands, and only the C library's versions are chosen.
+
+        The tests are the library's own then, and say nothing of the program's code.
+        """
+        found = self.found
+        static = found.layout.is_program and not found.layout.elf.interpreter
+        if not static or not len(found.resolvers) or not found.asks_before_main:
+            return False
+        own = users & ~found.clones & ~found.chosen & found.open_users(feature)
+        free, guarded = self._callers(feature, own)
+        return not guarded and bool(free or (own & found.pointed).any())
 
     def _is_tested_in_objects(self, feature: str, users: np.ndarray) -> bool:
         """Whether each way from a start passes a test of a member that may be one with what the CPU told."""
@@ -203,14 +221,18 @@ class _Judge:
 
     def _unguarded(self, feature: str, users: np.ndarray) -> bool:
         """Whether too much of what uses a feature is called without a test to call it dispatched."""
+        free, guarded = self._callers(feature, users)
+        # What the file calls itself, it may call behind a test; the rest is there for others.
+        alone = int((users & ~self.found.called)[self.found.export_roots].sum())
+        if 2 * alone > len(self.found.export_roots):
+            return True
         if feature in _WIDE:
             dense = self.density.share < 0.25 and (self.density.vector >= 8 or not self.density.legacy)
-            return dense or self._is_wide_in_exports(feature, users)
-        free, guarded = self._callers(feature, users)
-        if free > guarded or feature not in _LEGACY:
-            return free > guarded
-        exported = users & self.found.reached("exports", feature)[0] & ~self.found.clones
-        return int(exported.sum()) >= max(_PART, 0.25 * users.sum())
+            plainly = not guarded and not (users & self.found.clones).any() and 2 * free > users.sum()
+            return dense or plainly or self._is_wide_in_exports(feature, users)
+        if feature in _LEGACY:
+            alone = int((users & self.found.reached("exports", feature)[0] & ~self.found.clones).sum())
+        return free > guarded or (feature not in _BY_HAND and alone >= max(_PART, 0.25 * users.sum()))
 
     def _is_wide_in_exports(self, feature: str, users: np.ndarray) -> bool:
         """Whether much of what is exported was compiled for more than the rest, and is called as any code is.
@@ -279,7 +301,7 @@ class _Judge:
         if feature in _LEGACY and "avx" in self.found.features:
             # The versions for SSE4 beside those for AVX are as little the library's baseline as these.
             whole = self._without_query("avx", self.found.using("avx")).answer == "required"
-        if feature in ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed") and users.sum() < 8:
+        if feature in _BY_HAND and users.sum() < 8:
             whole = False
         if self.found.clones[users].all():
             whole = False
