@@ -26,7 +26,7 @@ from imgcheck.binaries.isa.x86.conditions import (
 )
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
-from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Fact, facts
+from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
 from imgcheck.binaries.isa.x86.graph import LEA_OPCODE, Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
@@ -478,27 +478,8 @@ class Findings:
         opcode = bytes_at(self.layout, np.array([site - 1]))[0]
         start = site - (2 if self.bits == 64 else 1) if opcode == LEA_OPCODE else site
         code = facts(self.layout.bytes_at(start, site + _NEAR_CALL), start, self.bits)
-        holding = code.facts[0].written if code.facts else 0
-        # What is called may get it by reference, too, as what runs Rust's `main` does.
-        kept: set[int] = set()
-        """Distances from RSP where it was stored."""
-        pointing: dict[int, int] = {}
-        """Registers, and the distance of the place that each points to."""
-        for ip, fact in zip(code.ips[1:], code.facts[1:], strict=True):
-            if fact.kind in (CALL, INDIRECT_CALL):
-                holding |= sum(register for register, place in pointing.items() if place in kept)
-                return self._takes(code.targets.get(ip, 0), holding & PARAMETERS)
-            copied = fact.moves and not fact.stores and fact.source & holding
-            stored = fact.moves and [memory.displacement for memory in fact.stores if memory.base == RSP]
-            if fact.kind not in (COMPUTE, LEA) or (fact.read & holding and not copied and not stored):
-                return False
-            if stored and fact.read & holding:
-                kept.update(stored)
-            holding = holding | fact.written if copied else holding & ~fact.written
-            pointing = {register: place for register, place in pointing.items() if not register & fact.written}
-            if (place := _place_pointed_to(fact)) is not None:
-                pointing[fact.written] = place
-        return False
+        target, registers = _next_call(code) if code.facts else (0, 0)
+        return bool(registers) and self._takes(target, registers)
 
     def _takes(self, target: int, registers: int) -> bool:
         """Whether the function at `target` takes one of `registers` as a parameter; of another file's all that pass."""
@@ -763,6 +744,36 @@ class Findings:
         roots = self.graph.starting_at(self.layout.exports)
         roots = roots[(roots >= 0) & ~np.isin(roots, self.resolvers)]
         return roots[~self.clones[roots]]
+
+
+def _next_call(code: Code) -> tuple[int, int]:
+    """Target of the first call, 0 where it is not direct, and the registers that bring it what the code begins with.
+
+    That may lie in a register or, as what runs Rust's `main` gets it, on the stack where a register points to.
+    """
+    holding, unchanged = code.facts[0].written, PARAMETERS
+    kept: set[int] = set()
+    """Distances from RSP where it is stored."""
+    pointing: dict[int, int] = {}
+    """Registers, and the distance of the place that each points to."""
+    for ip, fact in zip(code.ips[1:], code.facts[1:], strict=True):
+        if fact.kind in (CALL, INDIRECT_CALL):
+            # What got its value before may point there as well.
+            by_reference = sum(register for register, place in pointing.items() if place in kept)
+            by_reference |= unchanged if kept else 0
+            return code.targets.get(ip, 0), (holding | by_reference) & PARAMETERS
+        copied = fact.moves and not fact.stores and fact.source & holding
+        stored = fact.moves and [memory.displacement for memory in fact.stores if memory.base == RSP]
+        if fact.kind not in (COMPUTE, LEA) or (fact.read & holding and not copied and not stored):
+            break
+        if stored and fact.read & holding:
+            kept.update(stored)
+        holding = holding | fact.written if copied else holding & ~fact.written
+        unchanged &= ~fact.written
+        pointing = {register: place for register, place in pointing.items() if not register & fact.written}
+        if (place := _place_pointed_to(fact)) is not None:
+            pointing[fact.written] = place
+    return 0, 0
 
 
 def _place_pointed_to(fact: Fact) -> int | None:
