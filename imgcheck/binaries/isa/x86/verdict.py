@@ -60,8 +60,6 @@ _STRETCH = 64
 _SCALAR = ("bmi1", "bmi2", "movbe")
 _PATH_TRIES = 20
 """Paths that may turn out to hold a false call before reach is given up."""
-_BY_HAND = ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed")
-"""What no compiler uses without being told: who exports such code means one version of several, mostly."""
 _LEGACY = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt")
 
 
@@ -228,11 +226,13 @@ class _Judge:
             return True
         if feature in _WIDE:
             dense = self.density.share < 0.25 and (self.density.vector >= 8 or not self.density.legacy)
-            plainly = not guarded and not (users & self.found.clones).any() and 2 * free > users.sum()
+            many = users.sum() >= _PART and 2 * free > users.sum()
+            plainly = many and not guarded and not (users & self.found.clones).any()
             return dense or plainly or self._is_wide_in_exports(feature, users)
-        if feature in _LEGACY:
-            alone = int((users & self.found.reached("exports", feature)[0] & ~self.found.clones).sum())
-        return free > guarded or (feature not in _BY_HAND and alone >= max(_PART, 0.25 * users.sum()))
+        if free > guarded or feature not in _LEGACY:
+            return free > guarded
+        exported = users & self.found.reached("exports", feature)[0] & ~self.found.clones
+        return int(exported.sum()) >= max(_PART, 0.25 * users.sum())
 
     def _is_wide_in_exports(self, feature: str, users: np.ndarray) -> bool:
         """Whether much of what is exported was compiled for more than the rest, and is called as any code is.
@@ -301,7 +301,7 @@ class _Judge:
         if feature in _LEGACY and "avx" in self.found.features:
             # The versions for SSE4 beside those for AVX are as little the library's baseline as these.
             whole = self._without_query("avx", self.found.using("avx")).answer == "required"
-        if feature in _BY_HAND and users.sum() < 8:
+        if feature in ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed") and users.sum() < 8:
             whole = False
         if self.found.clones[users].all():
             whole = False
