@@ -3,6 +3,7 @@
 QEMU's CPU models say what happens.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -89,21 +90,21 @@ DOUBTED = {("a bit whose number is a parameter", "O0"), ("a static object of C++
 """Where the test is not seen and the versions have names alone that tell them apart."""
 UNSEEN = {("a bit whose number is a parameter", "O0, not unwound"), ("a static object of C++", "O0, not unwound")}
 """Where not even names are left."""
-FOLLOWED = [
-    pytest.param(shape, style, marks=pytest.mark.xfail(reason="not seen", strict=True))
-    if (shape, style) in UNSEEN
-    else (shape, style)
-    for shape in SHAPES
-    for style in STYLES
-]
-TOLD = [
-    pytest.param(shape, style, marks=pytest.mark.xfail(reason="not seen", strict=True))
-    if (shape, style) in MISSED
-    else (shape, style)
-    for shape, (_, _, errors) in SHAPES.items()
-    if errors
-    for style in STYLES
-]
+
+
+def cases(shapes: Iterable[str], unseen: set[tuple[str, str]]) -> list:
+    """Each of `shapes` in each style, expected to fail where it is among `unseen`."""
+    return [
+        pytest.param(shape, style, marks=pytest.mark.xfail(reason="not seen", strict=True))
+        if (shape, style) in unseen
+        else (shape, style)
+        for shape in shapes
+        for style in STYLES
+    ]
+
+
+FOLLOWED = cases(SHAPES, UNSEEN)
+TOLD = cases([shape for shape, (_, _, errors) in SHAPES.items() if errors], MISSED)
 
 
 def built(shape: str, style: str, wrong: bool) -> Path:

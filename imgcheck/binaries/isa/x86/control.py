@@ -321,5 +321,5 @@ def _at_worst(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
 
 
 def _for_sure(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
-    """What is read here and now."""
+    """What is read here and now. Of calls the results are new; who reads another register knows that they keep it."""
     return fact.uses, RAX | RDX if fact.kind in _CALLS else 0

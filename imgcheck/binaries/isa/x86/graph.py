@@ -199,11 +199,11 @@ class Graph:
         site, target = self._branches
         direct = self._branch_stub < 0
         site, target = site[direct], target[direct]
-        for done in ("_branches", "_branch_stub"):  # half as large as the code, and not wanted again
+        short_site, short_index = self._short_jumps
+        for done in ("_branches", "_branch_stub", "_short_jumping"):  # large, and not wanted again
             self.__dict__.pop(done, None)
         index = self.starting_at(target)
         own = self.starting_at(plt_target)
-        short_site, short_index = self._short_jumps
         site = np.concatenate([site[index >= 0], plt_site[own >= 0], short_site])
         index = np.concatenate([index[index >= 0], own[own >= 0], short_index])
         order = np.argsort(site, kind="stable")
@@ -229,7 +229,7 @@ class Graph:
         real = self._is_instruction(site, self.functions)
         return site[real], index[real]
 
-    @property
+    @cached_property
     def _short_jumping(self) -> tuple[np.ndarray, np.ndarray]:
         """Sites and targets of everything that looks like `EB` with an 8-bit displacement."""
         sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]

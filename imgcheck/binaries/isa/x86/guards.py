@@ -5,7 +5,7 @@ are stored in, to the functions that return them and to the parameters that they
 the functions that the round before made interesting, until nothing new appears.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import proxy
@@ -322,10 +322,8 @@ class Spread:
 
     def _hand_over(self, index: int, flow: Flow) -> set[int]:
         marked = set()
-        starts = [piece[0] for piece in flow.guarded]
         for site, target in self._sites(index).items():
-            before = bisect_left(starts, site) - 1
-            if before >= 0 and site <= flow.guarded[before][1]:
+            if self._is_behind_test(index, site - 1):
                 self._put_behind(target)
             known = self.given.get(target, _NOTHING)
             more = self._together(target, known, flow.passes[site]) if site in flow.passes else known

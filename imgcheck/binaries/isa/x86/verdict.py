@@ -219,20 +219,25 @@ class _Judge:
 
     def _unguarded(self, feature: str, users: np.ndarray) -> bool:
         """Whether too much of what uses a feature is called without a test to call it dispatched."""
-        free, guarded = self._callers(feature, users)
         # What the file calls itself, it may call behind a test; the rest is there for others.
         alone = int((users & ~self.found.called)[self.found.export_roots].sum())
         if 2 * alone > len(self.found.export_roots):
             return True
         if feature in _WIDE:
             dense = self.density.share < 0.25 and (self.density.vector >= 8 or not self.density.legacy)
-            many = users.sum() >= _PART and 2 * free > users.sum()
-            plainly = many and not guarded and not (users & self.found.clones).any()
-            return dense or plainly or self._is_wide_in_exports(feature, users)
+            return dense or self._is_wide_in_exports(feature, users) or self._is_called_plainly(feature, users)
+        free, guarded = self._callers(feature, users)
         if free > guarded or feature not in _LEGACY:
             return free > guarded
         exported = users & self.found.reached("exports", feature)[0] & ~self.found.clones
         return int(exported.sum()) >= max(_PART, 0.25 * users.sum())
+
+    def _is_called_plainly(self, feature: str, users: np.ndarray) -> bool:
+        """Whether most users are called past any test, and neither test nor name tells one of them apart."""
+        if users.sum() < _PART or (users & self.found.clones).any():
+            return False
+        free, guarded = self._callers(feature, users)
+        return not guarded and 2 * free > users.sum()
 
     def _is_wide_in_exports(self, feature: str, users: np.ndarray) -> bool:
         """Whether much of what is exported was compiled for more than the rest, and is called as any code is.
