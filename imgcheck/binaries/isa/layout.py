@@ -129,6 +129,14 @@ def distinct(values: np.ndarray, in_runs: bool = False) -> np.ndarray:
     return ordered[first]
 
 
+def within(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """Which of the values stand in a sorted array; numpy's own isin would hash all of that."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    at = np.searchsorted(ordered, values)
+    return ordered[np.minimum(at, len(ordered) - 1)] == values
+
+
 def numbers(values: np.ndarray, count: int) -> np.ndarray:
     """The sorted distinct ones of `values` from 0 to `count` - 1; -1 may stand among them."""
     if len(values) < count // _SPARSE:
@@ -391,8 +399,8 @@ class Layout:
 
         What an assembler file puts behind it would else seem to run with it (frame_dummy before kernels of gemm).
         """
-        labels = distinct(self.code_symbols.value)
-        first = self.certain[~np.isin(self.certain, self.unwind[0])]
+        labels = self.code_symbols.value
+        first = self.certain[~within(self.certain, self.unwind[0])]
         at = np.searchsorted(labels, first, side="right")
         behind = labels[at[at < len(labels)]]
         return behind[behind % ALIGNMENT == 0]
@@ -658,7 +666,7 @@ class Layout:
         target = np.where(has, np.where(defined, value + relocations["addend"], -1), relocations["addend"])
         relr = self.relr
         fixed, addresses = self._absolute()
-        unchanged = ~np.isin(fixed, relocations["offset"])
+        unchanged = ~within(fixed, np.sort(relocations["offset"], kind="stable"))
         fixed, addresses = fixed[unchanged], addresses[unchanged]
         slot = np.concatenate([relocations["offset"], relr, fixed])
         target = np.concatenate([target, self._stored(relr), addresses])

@@ -41,15 +41,13 @@ def reach(edges: Edges, roots: np.ndarray, over: np.ndarray | None = None) -> tu
     while len(frontier):
         start = edges.first[frontier]
         size = edges.first[frontier + 1] - start
-        at = np.repeat(start - (np.cumsum(size) - size), size) + np.arange(size.sum())
-        source = np.repeat(frontier, size)
+        at = np.repeat(start - (np.cumsum(size) - size), size)
+        at += np.arange(len(at))
         if over is not None:
-            counts = over[at]
-            at, source = at[counts], source[counts]
+            at = at[over[at]]
+        at = at[~seen[edges.target[at]]]
         target = edges.target[at]
-        new = ~seen[target]
-        target, source = target[new], source[new]
-        parent[target] = source
+        parent[target] = edges.source[at]
         seen[target] = True
         frontier = numbers(target, edges.count)
     return seen, parent

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from imgcheck.binaries.isa import queries
-from imgcheck.binaries.isa.layout import Layout, distinct, numbers
+from imgcheck.binaries.isa.layout import Layout, distinct, numbers, within
 from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.x86.conditions import (
@@ -406,23 +406,40 @@ class Findings:
 
         Code leads to what it calls, and to what it takes the address of, with no test for `feature` before that.
         """
-        edges, number, _ = self._leads
-        led = np.zeros(edges.count, bool)
-        led[edges.target] = True
-        over = self.guards.exposing(feature)[number] & ~own[edges.source]
-        return reach(edges, np.flatnonzero(starts & ~led), over)[0]
+        edges, (number, true) = self._leads, self._seen_of_leads
+        over = self.guards.exposing(feature)[number] & true & ~own[edges.source]
+        return reach(edges, np.flatnonzero(starts & ~self._led), over)[0]
 
     @cached_property
-    def _leads(self) -> tuple[Edges, np.ndarray, np.ndarray]:
-        """The calls with the addresses taken, for each the number of its condition, and which are addresses."""
+    def _order_of_leads(self) -> np.ndarray:
+        """The calls of the graph and behind them the addresses taken, by the functions that they stand in."""
+        return np.argsort(np.concatenate([self.graph.calls.source, self.graph.taken.source]), kind="stable")
+
+    @cached_property
+    def _leads(self) -> Edges:
+        """The calls with the addresses taken."""
         calls, taken = self.graph.calls, self.graph.taken
-        source = np.concatenate([calls.source, taken.source])
-        order = np.argsort(source, kind="stable")
-        order = order[np.append(self._true, np.ones(len(taken.site), bool))[order]]
-        number = np.concatenate([self.call_conditions, self.guards.at(taken.source, taken.site)])
         parts = ((getattr(calls, name), getattr(taken, name)) for name in ("source", "target", "site"))
-        edges = Edges(*(np.concatenate(part)[order] for part in parts), calls.count)
-        return edges, number[order], order >= len(calls.site)
+        return Edges(*(np.concatenate(part)[self._order_of_leads] for part in parts), calls.count)
+
+    @cached_property
+    def _is_address(self) -> np.ndarray:
+        """Which of `_leads` are addresses taken."""
+        return self._order_of_leads >= len(self.graph.calls.site)
+
+    @cached_property
+    def _seen_of_leads(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each of `_leads` the number of its condition, and whether no closer look has shown it to be none."""
+        taken, order = self.graph.taken, self._order_of_leads
+        number = np.concatenate([self.call_conditions, self.guards.at(taken.source, taken.site)])
+        return number[order], np.append(self._true, np.ones(len(taken.site), bool))[order]
+
+    @cached_property
+    def _led(self) -> np.ndarray:
+        """Functions that something leads to."""
+        marks = np.zeros(len(self.functions), bool)
+        marks[self._leads.target[self._seen_of_leads[1]]] = True
+        return marks
 
     @cached_property
     def _true(self) -> np.ndarray:
@@ -449,16 +466,17 @@ class Findings:
         return self._by_exposure(start, feature, lambda: reach(self.graph.calls, self.roots(start), calls))
 
     def _reached_by_pointers(self, feature: str) -> tuple[np.ndarray, np.ndarray]:
-        edges, number, by_address = self._leads
-        return reach(edges, self.load_roots, self.guards.exposing(feature)[number] & ~(by_address & self._versions))
+        number, true = self._seen_of_leads
+        over = self.guards.exposing(feature)[number] & true & ~self._versions
+        return reach(self._leads, self.load_roots, over)
 
     @cached_property
     def _versions(self) -> np.ndarray:
         """Which of `_leads` may be the choice of a version: the addresses of what uses a feature itself, and those that
         code with tests of the CPU takes, unless the next call gets one, as that of a comparison for qsort.
         """
-        edges, _, by_address = self._leads
-        found = self.clones[edges.target]
+        edges, by_address = self._leads, self._is_address
+        found = self.clones[edges.target] & by_address
         choosing = self.guards.tests(len(self.functions))
         choosing[self.resolvers] = True
         doubtful = self.any_use[edges.target] | choosing[edges.source]
@@ -604,7 +622,7 @@ class Findings:
     def _look_anew(self) -> None:
         self._exposed.clear()
         conditions = ("instruction_conditions", "call_conditions")
-        for stale in (*conditions, "open_vector", "excused", "_true", "_leads", "_versions"):
+        for stale in (*conditions, "open_vector", "excused", "_true", "_seen_of_leads", "_led", "_versions"):
             self.__dict__.pop(stale, None)
 
     @property
@@ -652,7 +670,7 @@ class Findings:
             span = self.functions.start[source : source + 1], self.functions.end[source : source + 1]
             begin = boundaries(self.layout, *span, self.bits)
             # The site is the opcode byte: a prefix before it belongs to the instruction.
-            if not (np.isin(sites, begin) | np.isin(sites - 1, begin)).any():
+            if not (within(sites, begin) | within(sites - 1, begin)).any():
                 false.update(sites.tolist())
         return false
 

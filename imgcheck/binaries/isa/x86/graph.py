@@ -13,7 +13,7 @@ import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
-from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout, distinct
+from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout, distinct, within
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, instructions
 from imgcheck.binaries.isa.x86.facts import THREAD
@@ -244,7 +244,7 @@ class Graph:
         order = np.argsort(sites, kind="stable")
         site, source = sites[order], functions.holding(sites[order])
         holder, last = np.flatnonzero(np.diff(source, prepend=-1)), np.flatnonzero(np.diff(source, append=-1))
-        return np.isin(sites, boundaries(self.layout, functions.start[source[holder]], site[last] + 1, self.bits))
+        return within(sites, boundaries(self.layout, functions.start[source[holder]], site[last] + 1, self.bits))
 
     def imported(self, symbols: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Function index, dynamic symbol index and site of calls to those of `symbols`, of other files."""
@@ -297,7 +297,7 @@ class Graph:
         site, _ = self._branches
         pointer = self._branch_stub
         direct_site, direct_pointer = self._slot_jumps
-        stub = np.isin(direct_site, self._stubs[0])
+        stub = within(direct_site, self._stubs[0])
         site = np.concatenate([site[pointer >= 0], direct_site[~stub]])
         pointer = np.concatenate([pointer[pointer >= 0], direct_pointer[~stub]])
         pointers = self.layout.pointers

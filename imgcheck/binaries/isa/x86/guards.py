@@ -195,6 +195,8 @@ class Spread:
         """What calls bring that were followed by themselves, by function and arguments."""
         self._questions = _MOST_QUERIES
         self._called_at: dict[int, dict[int, int]] = {}
+        self._looked_at: dict[tuple, tuple[Flow, list[list[Guarded]]]] = {}
+        """Steps of paths that were looked at again, by function and what it is handed."""
         self._models: set[int] = set()
         self._restated: set[int] = set()
         """Variables of which something else is known than when their readers were looked at."""
@@ -386,32 +388,34 @@ class Spread:
         structure with a member at the same place for one that holds it. Members near the beginning of one count where
         a test of them is understood, and the others where any is suspected.
         """
-        members = self.members
-        told_apart = {
-            place: value
-            for place, value in members.items()
-            if _SMALLEST_FIELD <= place[0] < _LARGEST_FIELD and (suspecting or value is not None)
-        }
-        far = _member_of(told_apart)
-        near = _member_of(members) if len(members) > len(told_apart) else None
         handed = _NOTHING
         new = False
         for index, after in zip(steps, [*steps[1:], -1], strict=True):
             if self.functions.end[index] - self.functions.start[index] > _FUNCTION_BYTES:
                 handed = _NOTHING
                 continue
-            flow = self._follow(index, handed, far)
-            new |= self.guards.narrow(index, flow.guarded)
-            if near and self._reads(index, near):
-                closer = self._follow(index, handed, near)
-                pieces = [piece for piece in closer.guarded if suspecting or understood_wholly(piece[2])]
-                new |= self.guards.narrow(index, pieces)
-                flow = closer if suspecting else flow
+            flow, tests = self._look_closer(index, handed, suspecting)
+            for guarded in tests:
+                new |= self.guards.narrow(index, guarded)
             sites = self._sites(index)
             handed = _NOTHING
             for site in (s for s, t in sites.items() if t == after and s in flow.passes):
                 handed = self._together(after, handed, flow.passes[site])
         return new
+
+    def _look_closer(self, index: int, handed: Given, suspecting: bool) -> tuple[Flow, list[list[Guarded]]]:
+        """What a step of a path does with what it is handed, and the tests in it; kept, as paths share their steps."""
+        key = index, handed.key, suspecting
+        if key not in self._looked_at:
+            far, near = self._suspects[suspecting]
+            flow = self._follow(index, handed, far)
+            tests = [flow.guarded]
+            if near and self._reads(index, near):
+                closer = self._follow(index, handed, near)
+                tests.append([piece for piece in closer.guarded if suspecting or understood_wholly(piece[2])])
+                flow = closer if suspecting else flow
+            self._looked_at[key] = flow, tests
+        return self._looked_at[key]
 
     def _reads(self, function: int, member: Member) -> bool:
         """Whether a function reads what may be one of those members."""
@@ -420,14 +424,20 @@ class Spread:
         elsewhere = (memory.displacement for memory in loads if not memory.relative and not memory.base & code.stack)
         return any(member(displacement)[0] for displacement in elsewhere)
 
-    @property
-    def members(self) -> Members:
-        """Members of objects that are filled with knowledge, and what is known of each."""
-        found: Members = {}
+    @cached_property
+    def _suspects(self) -> tuple[tuple[Member, Member | None], ...]:
+        """Members of objects that the rounds have seen filled with knowledge: those far from the beginning, and all.
+
+        First where what is known of them has to be understood, then where any is suspected.
+        """
+        members: Members = {}
         for flow in self.guards.flows.values():
             for place, value in flow.members.items():
-                add_member(found, place, value)
-        return found
+                add_member(members, place, value)
+        far = {place: value for place, value in members.items() if _SMALLEST_FIELD <= place[0] < _LARGEST_FIELD}
+        told = {place: value for place, value in far.items() if value is not None}
+        everything = _member_of(members)
+        return tuple((_member_of(at_once), everything if members != at_once else None) for at_once in (told, far))
 
     def _follow(
         self,

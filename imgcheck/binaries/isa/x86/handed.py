@@ -82,6 +82,11 @@ class Given:
     """What is known of knowledge in objects of the caller's, on the stack or elsewhere, by the register that points to
     one and the distance from there."""
 
+    @property
+    def key(self) -> tuple:
+        """The same for what is equal, for use in a dict."""
+        return self.knowledge, *(frozenset(told.items()) for told in (self.pointers, self.values, self.objects))
+
 
 @dataclass(slots=True)
 class Flow:

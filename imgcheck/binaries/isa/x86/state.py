@@ -15,6 +15,7 @@ Place = int | tuple[int, int]
 zero a variable."""
 
 
+_ABSENT = object()
 CALLER = 1 << 200
 """Added to the base of a place on the stack, it makes that one of the caller's; no register has a bit so high."""
 
@@ -95,9 +96,11 @@ class State:
 
     def _join_values(self, other: "State", initial: Initial) -> None:
         mine, theirs = self.values, other.values
-        self.values = {}
         here, there = _apart(self.path, other.path)
-        for place in mine if mine.keys() == theirs.keys() else {**mine, **theirs}:
+        # Most places hold the very same on both paths.
+        differing = [place for place, value in mine.items() if theirs.get(place, _ABSENT) is not value]
+        differing += [place for place in theirs if place not in mine]
+        for place in differing:
             if place in mine and place in theirs:
                 one, two = mine[place], theirs[place]
             elif isinstance(place, int) and place < 0:  # a variable that the one path has not written
@@ -105,7 +108,7 @@ class State:
             elif isinstance(place, tuple) and place[0] >= CALLER:  # of what is left there at all
                 one = two = mine.get(place, theirs.get(place))
             else:
-                continue
+                one = two = None
             if one is two or one is None or two is None:
                 value = one if one is two else None
             else:
@@ -114,7 +117,9 @@ class State:
                 if value is not one and tells(value) and not is_pointer(value, initial):
                     self._note(place)
             if value is not None or (isinstance(place, int) and place < 0):
-                self.values[place] = value
+                mine[place] = value
+            else:
+                mine.pop(place, None)
 
     def _note(self, place: Place) -> None:
         if isinstance(place, tuple):
@@ -139,6 +144,8 @@ class State:
 
     def members_of(self, registers: int) -> list[tuple[int, int]]:
         """The places in objects that these registers point to."""
+        if not registers:
+            return []
         return [
             place
             for place in {*self.slots, *self.values}
