@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition, having, opposite
 from imgcheck.binaries.isa.x86.values import (
+    BORROW,
     CLEAR,
     EQUAL,
     SIGN,
@@ -21,9 +22,11 @@ from imgcheck.binaries.isa.x86.values import (
     joined,
     low,
     lowest,
+    narrowed,
     outcome,
     replaced,
     shifted,
+    summed,
 )
 
 BITS = 12
@@ -94,6 +97,12 @@ def test_shifts_sums_and_parts(drawn, distance: int, bits: int) -> None:
     assert true_of(replaced(known, of_other, 0, bits), one & ~part | other & part, cpu)
 
 
+@given(known_numbers(), st.sampled_from([BITS, 64]))
+def test_sums(drawn, bits: int) -> None:
+    cpu, ((one, known), (other, of_other)) = drawn
+    assert true_of(summed(known, of_other, bits), one + other & (1 << bits) - 1, cpu)
+
+
 @given(known_numbers())
 def test_sums_and_signs_of_numbers(drawn) -> None:
     cpu, ((one, known), (other, of_other)) = drawn
@@ -125,3 +134,11 @@ def test_what_flags_tell(drawn, bits: int, test: int) -> None:
     found = outcome(Comparison(known, 0, bits, CLEAR), test)
     met = not one & (1 << bits) - 1 if test == EQUAL else one >> bits - 1 & 1
     assert found is None or holds(found[0 if met else 1], cpu)
+
+
+@given(known_numbers(), st.booleans(), st.sampled_from([8, BITS]), st.sampled_from([EQUAL, SIGN]))
+def test_what_a_branch_leaves_of_a_value(drawn, itself: bool, bits: int, test: int) -> None:
+    cpu, ((one, known), (other, _)) = drawn
+    number = (one if itself else other) & (1 << bits) - 1
+    met = one & (1 << bits) - 1 == number if test == EQUAL else one - number >> bits - 1 & 1
+    assert true_of(narrowed(Comparison(known, number, bits, BORROW), test, bool(met)), one, cpu)

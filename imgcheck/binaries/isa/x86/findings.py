@@ -1,7 +1,7 @@
 """What the code of one file shows: confirmed instructions per function, and where it asks the CPU."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
@@ -29,6 +29,7 @@ from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VE
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
 from imgcheck.binaries.isa.x86.graph import LEA_OPCODE, Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
+from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
 from imgcheck.binaries.isa.x86.screen import Candidates
 
@@ -509,9 +510,19 @@ class Findings:
         return self.load_roots if start == "load" else self.export_roots
 
     @cached_property
-    def choices(self) -> list[tuple[Condition, np.ndarray]]:
+    def choices(self) -> list[Start]:
         """Functions whose addresses code that asks the CPU hands out, by the condition under which it does."""
-        chosen = [(c, a) for flow in self.guards.flows.values() for a, c in flow.chosen.items() if c != ALWAYS]
+        return self._choices_of(self.guards.flows.values())
+
+    @cached_property
+    def _clear_choices(self) -> list[Start]:
+        """The same of code all of whose choices are understood."""
+        flows = self.guards.flows.values()
+        clear = [f for f in flows if all(c == ALWAYS or understood_wholly(c) for c in f.chosen.values())]
+        return self._choices_of(clear)
+
+    def _choices_of(self, flows: Iterable[Flow]) -> list[Start]:
+        chosen = [(c, a) for flow in flows for a, c in flow.chosen.items() if c != ALWAYS]
         addresses = np.array([a for _, a in chosen], np.int64)
         index = self.graph.starting_at(addresses)
         tables = self._tables(distinct(addresses[index < 0]))
@@ -544,8 +555,15 @@ class Findings:
         return self._arriving_openly(feature, self._outside_clones(feature), [(ALWAYS, self.load_roots)])
 
     def circumstances_of_choices(self, feature: str) -> Condition | None:
-        """The same for versions that code that asks the CPU picks: these are meant, whatever their names are."""
-        return self._arriving_openly(feature, self.instructions_of(feature), self.choices)
+        """The same for versions that code that asks the CPU picks: these are meant, whatever their names are.
+
+        Only where it is understood: of what else is asked on the way, the rest may be no more than a part.
+        """
+        for choices in (self.choices, self._clear_choices):
+            found = self._arriving_openly(feature, self.instructions_of(feature), choices)
+            if found and understood_wholly(found):
+                return found
+        return None
 
     def _arriving_openly(self, feature: str, at: np.ndarray, starts: list[Start]) -> Condition | None:
         at = at[self.guards.exposing(feature)[self.instruction_conditions[at]]]

@@ -312,6 +312,7 @@ class _Walk:
         self.flow.obeys |= leaf is None
         state.mark(written, leaf not in featureless())
         if leaf in featureless():
+            state.values[RAX] = Word((), 0xFFFFFFFF)  # of copies of it a comparison tells something, too
             return
         for register, name in {**_QUERIED, written & ~sum(_QUERIED): "ebx"}.items():
             if leaf is not None and (leaf in _ONE_SUBLEAF or subleaf is not None):
@@ -619,7 +620,7 @@ class _Walk:
 
     def _lea(self, ip: int, fact: Fact) -> None:
         (memory,) = fact.loads
-        known = self.operands.addresses(self.state, ip + fact.size, memory) if fact.written else None
+        known = self.operands.sum(self.state, ip + fact.size, memory) if fact.written else None
         told = fact.read & self.state.marked
         members = self._members(fact, told)
         self.state.mark(fact.written, bool(told))
@@ -687,7 +688,7 @@ def _narrow(state: State, test: int, holds: bool) -> None:
         register, number = state.equal
         if state.values.get(register) is None and not state.marked & register:
             state.values[register] = constant(number)
-    if state.told and isinstance(state.told.value, Options):
+    if state.told and isinstance(state.told.value, Options | Word):
         left = narrowed(state.told, test, holds)
         for place in [place for place, value in state.values.items() if value is state.told.value]:
             state.values[place] = left

@@ -16,6 +16,7 @@ from imgcheck.binaries.isa.x86.values import (
     low,
     numbered,
     shifted,
+    summed,
     whole,
 )
 
@@ -25,6 +26,7 @@ POINTER, WORD = 8, 4
 """Bytes."""
 WHOLE = 32
 """Bits of an operand that leaves nothing of its register as it was."""
+_MASK = (1 << 64) - 1
 ARRAY = 64
 """Bytes of an array as far as they are taken to be meant by an index that is not known."""
 
@@ -120,6 +122,17 @@ class Operands:
             return None
         index = shifted(index, memory.scale.bit_length() - 1, 64)
         return added(combined(int.__add__, base, index, 64), memory.displacement, 64)
+
+    def sum(self, state: State, after: int, memory: Memory) -> Value:
+        """What LEA makes of an operand, of which compilers make use for sums of any kind."""
+        found = self.addresses(state, after, memory)
+        if found is not None or memory.relative or memory.base & self._stack:
+            return found
+        base, index = (state.values.get(r) if r else constant(0) for r in (memory.base, memory.index))
+        if memory.base == memory.index and memory.scale == 1:
+            base, index = shifted(base, 1, 64), constant(0)
+        index = shifted(index, memory.scale.bit_length() - 1, 64)
+        return summed(summed(base, index, 64), constant(memory.displacement & _MASK), 64)
 
     def _looked_up(self, addresses: Options | None, size: int) -> Value:
         """The pointers or numbers that lie at addresses."""

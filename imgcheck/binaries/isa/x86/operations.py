@@ -1,6 +1,6 @@
 """What single x86 instructions make of values: results and flags (Intel SDM volume 2)."""
 
-from operator import add, and_, or_, xor
+from operator import and_, or_, xor
 
 import iced_x86 as iced
 
@@ -22,6 +22,7 @@ from imgcheck.binaries.isa.x86.values import (
     lowest,
     outcome,
     shifted,
+    summed,
     truth,
 )
 
@@ -63,10 +64,10 @@ def result(operation: Operation, first: Value, second: Value, third: Value) -> V
         return shifted(first, distance if name == _M.SHL else -distance, bits)
     if name in _SETS_BIT and number is not None:
         return combined(_SETS_BIT[name], first, constant(1 << number % bits), bits)
-    if name in (_M.ADD, _M.SUB) and isinstance(second, Options) and second.constant is not None:
-        return added(first, second.constant if name == _M.ADD else -second.constant, bits)
-    if name == _M.ADD and isinstance(first, Options) and isinstance(second, Options):
-        return combined(add, first, second, bits)
+    if name == _M.ADD:
+        return shifted(first, 1, bits) if same(operation) else summed(first, second, bits)
+    if name == _M.SUB and isinstance(second, Options) and second.constant is not None:
+        return added(first, -second.constant, bits)
     if name in _COUNTS:
         return lowest(second)
     if name in _STEPS:

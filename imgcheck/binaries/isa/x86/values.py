@@ -7,7 +7,7 @@ condition holds. The reverse need not: other branches may decide too. None stand
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from operator import and_, or_, xor
+from operator import add, and_, or_, xor
 
 from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, Condition, both, either, not_understood, opposite
 
@@ -254,6 +254,24 @@ def added(value: Value, number: int, bits: int) -> Value:
     return None
 
 
+def summed(one: Value, other: Value, bits: int) -> Value:
+    """The sum of two values: where no bit can be set in both, each bit of either."""
+    for value, number in ((one, other), (other, one)):
+        if isinstance(number, Options) and number.constant is not None and not isinstance(value, Word):
+            return added(value, number.constant, bits)
+    if isinstance(one, Options) and isinstance(other, Options):
+        return combined(add, one, other, bits)
+    first, second = _as_word(one), _as_word(other)
+    if first is None or second is None or _possible(first) & _possible(second):
+        return None
+    return combined(or_, first, second, bits)
+
+
+def _possible(value: Word) -> int:
+    """The bits that may be set."""
+    return value.unknown | sum(1 << at for at, _, _ in value.bits)
+
+
 def extended(value: Options, source: int, bits: int) -> Options | None:
     """The numbers of `source` bits with a sign, as numbers of `bits` bits."""
     sign, mask = 1 << source - 1, (1 << bits) - 1
@@ -366,6 +384,9 @@ def _counted(told: Comparison, test: int) -> tuple[Condition, Condition] | None:
 
 def narrowed(told: Comparison, test: int, holds: bool) -> Value:
     """What is left of the value that is compared where the condition `test` of a jump is met, or is not."""
+    if isinstance(told.value, Word):
+        is_number = test == EQUAL and holds and not _possible(told.value) >> told.bits
+        return constant(told.number & (1 << told.bits) - 1) if is_number else told.value
     meets = _tests(told).get(test)
     if meets is None or not isinstance(told.value, Options):
         return told.value

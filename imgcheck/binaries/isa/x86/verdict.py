@@ -10,7 +10,7 @@ import numpy as np
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.reach import path_to, steps_to
-from imgcheck.binaries.isa.x86.conditions import Term, implied, shielded, understood_wholly, unshielded
+from imgcheck.binaries.isa.x86.conditions import Term, implied, shielded, unshielded
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.findings import Findings
@@ -201,8 +201,7 @@ class _Judge:
     def _chosen(self, feature: str) -> Verdict | None:
         """The verdict where code that asks the CPU picks a version that uses more than it asked for."""
         condition = self.found.circumstances_of_choices(feature)
-        # Where a test is not understood, what others tell of a choice may be no more than a part of it.
-        kinds = _kinds(unshielded(condition, feature)) if condition and understood_wholly(condition) else ()
+        kinds = _kinds(unshielded(condition, feature)) if condition else ()
         if not kinds:
             return None
         answer = "required" if self.found.layout.is_program else "unknown"
