@@ -40,6 +40,11 @@ SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "a mask of shifted bits": ("shifted_bits", {}, {"if ((m & 10) == 10)": "if ((m & 2) == 2)"}),
     "a mask that is empty where a leaf is missing": ("leaf_missing", {}, {"if (f & AVX2)": "if (f & SSSE3)"}),
     "a static object of C++": ("static_object", {}, {}),
+    "an object of one of two classes": (
+        "virtual_classes",
+        {},
+        {'if (__builtin_cpu_supports("avx2"))': 'if (!__builtin_cpu_supports("avx2"))'},
+    ),
     "an object that a function makes once": (
         "made_once",
         {},
@@ -82,9 +87,10 @@ MISSED = {
     ("an object that a function makes once", "O0"),
     ("registers, over blocks out of order", "O0, not unwound"),
     ("an object that a function makes once", "O0, not unwound"),
+    ("an object of one of two classes", "O0"),
+    ("an object of one of two classes", "O0, not unwound"),
     ("results of a function that is told the leaf", "O0, not unwound"),
     ("a thread's variable", "for size, not unwound"),
-    ("a variable that is -1 before", "for size, not unwound"),
     ("a register over calls", "O0, not unwound"),
 }
 """Where a test for too little is taken for one for enough: see docs/cpu.md."""

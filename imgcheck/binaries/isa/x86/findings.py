@@ -27,7 +27,7 @@ from imgcheck.binaries.isa.x86.conditions import (
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
-from imgcheck.binaries.isa.x86.graph import LEA_OPCODE, Graph
+from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
 from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
@@ -45,8 +45,6 @@ _MOST_TESTED_CALLS = 200
 """Calls behind tests in a file that is small enough to look at all ways through it."""
 Start = tuple[Condition, np.ndarray]
 """Functions, and the condition under which they are called."""
-_LARGEST_TABLE = 512
-"""Bytes of a table of versions."""
 _SPILL = ((0, 0xFF, 0xC5), (1, 0xFF, 0xF8), (2, 0xFF, 0x29), (3, 0x38, 0))
 """Bytes of VMOVAPS from XMM0 to memory: distance, mask and value."""
 _WITHOUT_FLOATS = (((-4, 0x84), (-3, 0xC0), (-2, 0x74)), -1), (((-8, 0x84), (-7, 0xC0), (-6, 0x0F), (-5, 0x84)), -4)
@@ -539,10 +537,10 @@ class Findings:
         if not len(addresses):
             return {}
         pointers, (_, referred, _) = self.layout.pointers, self.graph.references
-        meant = (at[(at > addresses[0]) & (at < addresses[-1] + _LARGEST_TABLE)] for at in (referred, pointers.target))
+        meant = (at[(at > addresses[0]) & (at < addresses[-1] + LARGEST_TABLE)] for at in (referred, pointers.target))
         near = np.concatenate([addresses, *meant])
         bounds = np.append(distinct(near), np.iinfo(np.int64).max)
-        ends = np.minimum(bounds[np.searchsorted(bounds, addresses, side="right")], addresses + _LARGEST_TABLE)
+        ends = np.minimum(bounds[np.searchsorted(bounds, addresses, side="right")], addresses + LARGEST_TABLE)
         first, last = np.searchsorted(pointers.slot, addresses), np.searchsorted(pointers.slot, ends)
         held = [self.graph.starting_at(pointers.target[i:k]) for i, k in zip(first, last, strict=True)]
         return {at: set(index[index >= 0].tolist()) for at, index in zip(addresses.tolist(), held, strict=True)}

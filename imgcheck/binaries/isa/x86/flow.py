@@ -232,11 +232,17 @@ class _Walk:
         initial = self.context.initial(compared[0], 4) if compared and self.context.holds(compared[0]) else None
         if not isinstance(initial, Options) or initial.constant is None:
             return None
-        told = Comparison(initial, compared[-1], 32, BORROW)
+        met = self._is_met(fact, initial.constant)
+        return None if met is None else (initial.constant, met)
+
+    def _is_met(self, fact: Fact, number: int) -> bool | None:
+        """Whether the condition of a branch is met where the variable that is compared holds a number."""
+        compared = self.state.compared
+        told = Comparison(constant(number), compared[-1], 32, BORROW)
         if compared[-1] == OF_BITS:
-            told = Comparison(constant(initial.constant & compared[-2]), 0, 32, CLEAR)
+            told = Comparison(constant(number & compared[-2]), 0, 32, CLEAR)
         found = outcome(told, fact.condition >> 1)
-        return (initial.constant, found[0] == ALWAYS) if found else None
+        return found[0] == ALWAYS if found else None
 
     def _enter_loop(self, loop: Loop) -> None:
         """Forget what later code that comes back to here may have changed."""
@@ -284,15 +290,23 @@ class _Walk:
         """What the two directions of a test tell of the CPU."""
         found = outcome(self.state.told, fact.condition >> 1) if fact.condition >= 0 else None
         if found is None or NEVER in found or self._is_lost(found):
-            first = self._at_first(fact)
-            # Whether a number is there still that stands for no flags: that is no test of the CPU.
-            if first and (found[0 if first[1] else 1] == NEVER if found else first[1] and first[0] > _LARGEST):
+            if self._is_before(fact, found):
                 return ALWAYS, ALWAYS
             taken = not_understood(ip)
             if found and NEVER in found and self._is_range_check():
                 return (taken, ALWAYS) if found[fact.condition & 1] == NEVER else (ALWAYS, taken)
             return taken, opposite(taken)
         return found[::-1] if fact.condition & 1 else found
+
+    def _is_before(self, fact: Fact, found: Labels | None) -> bool:
+        """Whether the branch asks if a number is there still that stands for no flags: that is no test of the CPU."""
+        first = self._at_first(fact)
+        if first is None:
+            return False
+        number, met = first
+        if found:
+            return found[0 if met else 1] == NEVER
+        return met and number > _LARGEST and not self._is_met(fact, 0)
 
     def _is_range_check(self) -> bool:
         """Whether the branch that is looked at stands before a jump by a table: what passes it says nothing more."""
@@ -497,9 +511,11 @@ class _Walk:
         """A value is stored, which is knowledge or not."""
         state = self.state
         where = self.operands.where(state, after, memory)
-        if where is None and memory.index:
-            self._store_somewhere(self.operands.array(state, after, memory), marked)
-        self._note(where, marked, memory, value)
+        array = self.operands.array(state, after, memory) if where is None and memory.index else None
+        if array is None:
+            self._note(where, marked, memory, value)
+        else:
+            self._store_somewhere(array, marked)
         if where is None and self._is_member(marked, memory, value):
             state.bases |= memory.base
             where = memory.base, memory.displacement
@@ -646,8 +662,6 @@ class _Walk:
     def _store_somewhere(self, first: Where, marked: bool) -> None:
         """Something is stored to one element of an array: to which is not known."""
         values = self.state.values
-        if first is None:
-            return
         if isinstance(first, int):
             held = {variable(first + i) for i in range(ARRAY)} & values.keys()
             values.update(dict.fromkeys(held))

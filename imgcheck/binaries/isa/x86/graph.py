@@ -20,6 +20,8 @@ from imgcheck.binaries.isa.x86.facts import THREAD
 from imgcheck.binaries.isa.x86.screen import CHUNK, find_bytes
 
 LEA_OPCODE = 0x8D
+LARGEST_TABLE = 512
+"""Bytes of a table of versions."""
 _POINTER = 8
 _LOADS = {
     0x8B: (0,),  # MOV

@@ -6,6 +6,7 @@ the functions that the round before made interesting, until nothing new appears.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import proxy
@@ -24,6 +25,7 @@ from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.endings import Endings
 from imgcheck.binaries.isa.x86.facts import RAX, THREAD, facts
 from imgcheck.binaries.isa.x86.flow import follow
+from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE
 from imgcheck.binaries.isa.x86.handed import (
     NO_MEMBER,
     NOTHING,
@@ -246,10 +248,18 @@ class Spread:
 
     @cached_property
     def _deciding(self) -> np.ndarray:
-        """Functions that lead to a use, or take the address of one that does."""
-        marks = self.found.leads_to_use.copy()
+        """Functions that lead to a use, or take the address of one that does, or of a table of such."""
+        leads = self.found.leads_to_use
+        marks = leads.copy()
         taken = self.graph.taken
-        marks[taken.source[self.found.leads_to_use[taken.target]]] = True
+        marks[taken.source[leads[taken.target]]] = True
+        pointers = self.found.layout.pointers
+        index = self.graph.starting_at(pointers.target)
+        site, target, kind = self.graph.references
+        named = np.flatnonzero(kind == LEA_OPCODE)
+        users = pointers.slot[(index >= 0) & leads[index]]
+        tables = named[_leads_to(target[named], users, LARGEST_TABLE)]
+        marks[numbers(self.functions.holding(site[tables]), len(self.functions))] = True
         return marks
 
     def _query_slots(self) -> set[int]:
@@ -363,9 +373,7 @@ class Spread:
     def _taken(self, function: int) -> Parameters:
         """The parameters of a function; of one that is too long to read all that there can be."""
         if function not in self._parameters:
-            size = int(self.functions.end[function] - self.functions.start[function])
-            read = size <= min(_FUNCTION_BYTES, self.unread)
-            self.unread -= size if read else 0
+            read = self._affords(function)
             self._parameters[function] = parameters(self._chart(function).code) if read else ANY
         return self._parameters[function]
 
@@ -587,32 +595,68 @@ class Spread:
         return takes_result(code)
 
     @cached_property
-    def _data_references(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sites and targets of the references that may be to variables: most are to code and constants."""
-        site, target, _ = self.graph.references
+    def _data_references(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sites and targets of the references that may be to variables, and which take an address.
+
+        Most references are to code and constants.
+        """
+        site, target, kind = self.graph.references
+        taken = kind == LEA_OPCODE
         if self._thread:
             more = self.graph.thread_references
             site, target = np.append(site, more[0]), np.append(target, more[1])
+            taken = np.append(taken, np.zeros(len(more[0]), bool))
         inside = np.zeros(len(target), bool)
         for first, end in self._data:
             inside |= (target >= first - _LONGEST_IMMEDIATE) & (target < end)
-        return site[inside], target[inside]
+        return site[inside], target[inside], taken[inside]
 
     def _readers(self, held: set[int]) -> set[int]:
-        """Functions that refer to one of the variables `held`, directly or through a pointer to it."""
+        """Functions that refer to one of the variables `held`, directly or through a pointer to it.
+
+        Those that use or choose something may refer to a structure that has it as a member, where it is understood.
+        """
         variables = np.array(sorted(held), np.int64)
         if not len(variables):
             return set()
-        site, target = self._data_references
+        site, target, _ = self._data_references
         near = np.zeros(len(target), bool)
         for shift in (0, 1, _LONGEST_IMMEDIATE):  # the scan does not know the immediate behind the operand
-            word = (target + shift) & ~3
-            index = np.minimum(np.searchsorted(variables, word), len(variables) - 1)
-            near |= variables[index] == word
+            near |= _leads_to((target + shift) & ~3, variables, 1)
         pointers = self.found.layout.pointers
-        near |= np.isin(target, pointers.slot[np.isin(pointers.target & ~3, variables)])
-        readers = numbers(self.functions.holding(site[near]), len(self.functions))
+        near |= np.isin(target, pointers.slot[_leads_to(pointers.target & ~3, variables, 1)])
+        around = list(self._readers_of_members(variables))
+        readers = numbers(np.append(self.functions.holding(site[near]), around).astype(np.int64), len(self.functions))
         return set(readers.tolist()) if len(readers) <= _READERS else set()
+
+    def _readers_of_members(self, variables: np.ndarray) -> Iterator[int]:
+        """Functions that use or choose something and take the address of a structure, one of whose members they read.
+
+        Only of members that are understood: any address comes before some variable.
+        """
+        told = {v for v in variables.tolist() if any(tells(self._value(v + i)) for i in range(4))}
+        site, target, taken = self._data_references
+        before = np.flatnonzero(taken & _leads_to(target, np.array(sorted(told), np.int64), STRUCT))
+        holder = self.functions.holding(site[before])
+        for function, address in zip(holder.tolist(), target[before].tolist(), strict=True):
+            if function < 0 or not self._deciding[function] or not self._affords(function):
+                continue
+            if self._reads(function, lambda distance, at=address: ((at + distance) & ~3 in told, None)):
+                yield function
+
+    def _affords(self, function: int) -> bool:
+        """Whether a function may be read, besides those that are followed."""
+        size = int(self.functions.end[function] - self.functions.start[function])
+        known = function in self._charted
+        affordable = known or size <= min(_FUNCTION_BYTES, self.unread)
+        self.unread -= size if affordable and not known else 0
+        return affordable
+
+
+def _leads_to(addresses: np.ndarray, variables: np.ndarray, span: int) -> np.ndarray:
+    """Whether one of the sorted variables lies within so many bytes from each address on."""
+    following = np.append(variables, 1 << 62)[np.searchsorted(variables, addresses)]
+    return following - addresses < span
 
 
 def _member_of(members: Members) -> Member:
