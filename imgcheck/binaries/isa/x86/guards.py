@@ -6,6 +6,7 @@ the functions that the round before made interesting, until nothing new appears.
 """
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -638,10 +639,13 @@ class Spread:
         site, target, taken = self._data_references
         before = np.flatnonzero(taken & _leads_to(target, np.array(sorted(told), np.int64), STRUCT))
         holder = self.functions.holding(site[before])
+        structures: dict[int, set[int]] = defaultdict(set)
         for function, address in zip(holder.tolist(), target[before].tolist(), strict=True):
-            if function < 0 or not self._deciding[function] or not self._affords(function):
-                continue
-            if self._reads(function, lambda distance, at=address: ((at + distance) & ~3 in told, None)):
+            if function >= 0 and self._deciding[function]:
+                structures[function].add(address)
+        for function, addresses in structures.items():
+            distances = {d for d in range(STRUCT) if any((at + d) & ~3 in told for at in addresses)}
+            if self._affords(function) and self._reads(function, lambda d, among=distances: (d in among, None)):
                 yield function
 
     def _affords(self, function: int) -> bool:
