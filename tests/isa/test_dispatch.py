@@ -90,7 +90,6 @@ MISSED = {
     ("an object of one of two classes", "O0"),
     ("an object of one of two classes", "O0, not unwound"),
     ("results of a function that is told the leaf", "O0, not unwound"),
-    ("a thread's variable", "for size, not unwound"),
     ("a register over calls", "O0, not unwound"),
 }
 """Where a test for too little is taken for one for enough: see docs/cpu.md."""
