@@ -559,7 +559,7 @@ class Findings:
         """
         for choices in (self.choices, self._clear_choices):
             found = self._arriving_openly(feature, self.instructions_of(feature), choices)
-            if found and understood_wholly(found):
+            if found is not None and (found == NEVER or understood_wholly(found)):
                 return found
         return None
 

@@ -7,7 +7,6 @@ the functions that the round before made interesting, until nothing new appears.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import proxy
@@ -15,7 +14,7 @@ from weakref import proxy
 import numpy as np
 
 from imgcheck.binaries.elf import PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
-from imgcheck.binaries.isa.layout import numbers
+from imgcheck.binaries.isa.layout import numbers, within
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
@@ -623,14 +622,14 @@ class Spread:
         site, target, _ = self._data_references
         near = np.zeros(len(target), bool)
         for shift in (0, 1, _LONGEST_IMMEDIATE):  # the scan does not know the immediate behind the operand
-            near |= _leads_to((target + shift) & ~3, variables, 1)
+            near |= within((target + shift) & ~3, variables)
         pointers = self.found.layout.pointers
-        near |= np.isin(target, pointers.slot[_leads_to(pointers.target & ~3, variables, 1)])
-        around = list(self._readers_of_members(variables))
-        readers = numbers(np.append(self.functions.holding(site[near]), around).astype(np.int64), len(self.functions))
-        return set(readers.tolist()) if len(readers) <= _READERS else set()
+        near |= within(target, pointers.slot[within(pointers.target & ~3, variables)])
+        readers = set(numbers(self.functions.holding(site[near]), len(self.functions)).tolist())
+        readers |= self._readers_of_members(variables)
+        return readers if len(readers) <= _READERS else set()
 
-    def _readers_of_members(self, variables: np.ndarray) -> Iterator[int]:
+    def _readers_of_members(self, variables: np.ndarray) -> set[int]:
         """Functions that use or choose something and take the address of a structure, one of whose members they read.
 
         Only of members that are understood: any address comes before some variable.
@@ -639,6 +638,7 @@ class Spread:
         site, target, taken = self._data_references
         before = np.flatnonzero(taken & _leads_to(target, np.array(sorted(told), np.int64), STRUCT))
         holder = self.functions.holding(site[before])
+        found: set[int] = set()
         structures: dict[int, set[int]] = defaultdict(set)
         for function, address in zip(holder.tolist(), target[before].tolist(), strict=True):
             if function >= 0 and self._deciding[function]:
@@ -646,7 +646,8 @@ class Spread:
         for function, addresses in structures.items():
             distances = {d for d in range(STRUCT) if any((at + d) & ~3 in told for at in addresses)}
             if self._affords(function) and self._reads(function, lambda d, among=distances: (d in among, None)):
-                yield function
+                found.add(function)
+        return found
 
     def _affords(self, function: int) -> bool:
         """Whether a function may be read, besides those that are followed."""

@@ -10,8 +10,6 @@ from imgcheck.binaries.isa.x86.values import (
     Options,
     Value,
     Word,
-    added,
-    combined,
     constant,
     low,
     numbered,
@@ -120,8 +118,7 @@ class Operands:
         index = numbered(state.values.get(memory.index)) if memory.index else constant(0)
         if base is None or index is None:
             return None
-        index = shifted(index, memory.scale.bit_length() - 1, 64)
-        return added(combined(int.__add__, base, index, 64), memory.displacement, 64)
+        return _total(base, index, memory)
 
     def sum(self, state: State, after: int, memory: Memory) -> Value:
         """What LEA makes of an operand, of which compilers make use for sums of any kind."""
@@ -131,8 +128,7 @@ class Operands:
         base, index = (state.values.get(r) if r else constant(0) for r in (memory.base, memory.index))
         if memory.base == memory.index and memory.scale == 1:
             base, index = shifted(base, 1, 64), constant(0)
-        index = shifted(index, memory.scale.bit_length() - 1, 64)
-        return summed(summed(base, index, 64), constant(memory.displacement & _MASK), 64)
+        return _total(base, index, memory)
 
     def _looked_up(self, addresses: Options | None, size: int) -> Value:
         """The pointers or numbers that lie at addresses."""
@@ -145,6 +141,12 @@ class Operands:
                 return None
             found.append((*at.numbers[0][:1], condition))
         return Options(tuple(found)) if found else None
+
+
+def _total(base: Value, index: Value, memory: Memory) -> Value:
+    """The base, the index as often as an operand scales it, and the displacement."""
+    scaled = shifted(index, memory.scale.bit_length() - 1, 64)
+    return summed(summed(base, scaled, 64), constant(memory.displacement & _MASK), 64)
 
 
 def _in_object(state: State, memory: Memory) -> tuple[int, int] | None:
