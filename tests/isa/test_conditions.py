@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imgcheck.binaries.isa.x86.conditions import (
+from imgcheck.binaries.isa.conditions import (
     ALWAYS,
     NEVER,
     UNTOLD,
@@ -21,8 +21,7 @@ from imgcheck.binaries.isa.x86.conditions import (
     shielded,
     unshielded,
 )
-from imgcheck.binaries.isa.x86.encodings import names
-from imgcheck.binaries.isa.x86.values import (
+from imgcheck.binaries.isa.values import (
     BELOW,
     BORROW,
     CLEAR,
@@ -38,6 +37,7 @@ from imgcheck.binaries.isa.x86.values import (
     truth,
     word,
 )
+from imgcheck.binaries.isa.x86.encodings import names
 
 FEATURES = ("avx", "bmi2", "aes", "?1000")
 CPUS = [frozenset(f for f, has in zip(FEATURES, bits, strict=True) if has) for bits in product((0, 1), repeat=4)]

@@ -5,8 +5,8 @@ from operator import add, and_, or_, xor
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition, having, opposite
-from imgcheck.binaries.isa.x86.values import (
+from imgcheck.binaries.isa.conditions import ALWAYS, Condition, having, opposite
+from imgcheck.binaries.isa.values import (
     BORROW,
     CLEAR,
     EQUAL,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from imgcheck.binaries.isa.x86.dominators import Tree, tree
+from imgcheck.binaries.isa.dominators import Tree, tree
 from imgcheck.binaries.isa.x86.facts import (
     CALL,
     CLOBBERED,

@@ -9,9 +9,9 @@ dominators (Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm") te
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, blurred, both
+from imgcheck.binaries.isa.conditions import ALWAYS, UNTOLD, Condition, blurred, both
+from imgcheck.binaries.isa.dominators import Tree
 from imgcheck.binaries.isa.x86.control import Block, ControlFlow
-from imgcheck.binaries.isa.x86.dominators import Tree
 from imgcheck.binaries.isa.x86.facts import Code
 
 _FEW_TESTS = 8

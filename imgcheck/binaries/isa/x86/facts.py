@@ -13,8 +13,8 @@ import iced_x86 as iced
 import msgspec
 from msgspec.structs import replace
 
+from imgcheck.binaries.isa.values import Options, constant
 from imgcheck.binaries.isa.x86.decode import own_length
-from imgcheck.binaries.isa.x86.values import Options, constant
 
 COMPUTE, LEA, SWAP, CPUID, XGETBV, CALL, INDIRECT_CALL, BRANCH, JUMP, INDIRECT_JUMP, RETURN, STOP = range(12)
 """Kinds of instructions. SWAP exchanges two whole registers, BRANCH is conditional and the first that may lead

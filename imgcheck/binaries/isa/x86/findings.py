@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from imgcheck.binaries.isa import queries
-from imgcheck.binaries.isa.layout import Layout, distinct, numbers, within
-from imgcheck.binaries.isa.names import clones
-from imgcheck.binaries.isa.reach import Edges, reach
-from imgcheck.binaries.isa.x86.conditions import (
+from imgcheck.binaries.isa.conditions import (
     ALWAYS,
     NEVER,
     UNTOLD,
@@ -24,6 +21,9 @@ from imgcheck.binaries.isa.x86.conditions import (
     shielded,
     understood_wholly,
 )
+from imgcheck.binaries.isa.layout import Layout, distinct, numbers, within
+from imgcheck.binaries.isa.names import clones
+from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from dataclasses import replace
 from functools import reduce
 
-from imgcheck.binaries.isa.x86.conditions import (
+from imgcheck.binaries.isa.conditions import (
     ALWAYS,
     NEVER,
     Condition,
@@ -23,6 +23,29 @@ from imgcheck.binaries.isa.x86.conditions import (
     opposite,
     understood,
     understood_wholly,
+)
+from imgcheck.binaries.isa.values import (
+    BORROW,
+    CLEAR,
+    EQUAL,
+    SETTLED,
+    Comparison,
+    Frame,
+    Options,
+    Value,
+    Word,
+    added,
+    constant,
+    halves,
+    joined,
+    low,
+    narrowed,
+    outcome,
+    replaced,
+    shifted,
+    tells,
+    under,
+    word,
 )
 from imgcheck.binaries.isa.x86.control import Block, ControlFlow, Loop
 from imgcheck.binaries.isa.x86.dominance import Guarded, Labels, guarded, merged
@@ -54,29 +77,6 @@ from imgcheck.binaries.isa.x86.handed import STRUCT, Arguments, Callee, Context,
 from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved
 from imgcheck.binaries.isa.x86.operations import SELECTING, flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, is_pointer, variable
-from imgcheck.binaries.isa.x86.values import (
-    BORROW,
-    CLEAR,
-    EQUAL,
-    SETTLED,
-    Comparison,
-    Frame,
-    Options,
-    Value,
-    Word,
-    added,
-    constant,
-    halves,
-    joined,
-    low,
-    narrowed,
-    outcome,
-    replaced,
-    shifted,
-    tells,
-    under,
-    word,
-)
 
 _RESULTS = RAX | RDX
 _SCRATCH = CLOBBERED & ~RAX

@@ -14,11 +14,12 @@ from weakref import proxy
 import numpy as np
 
 from imgcheck.binaries.elf import PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
+from imgcheck.binaries.isa.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded, understood_wholly
 from imgcheck.binaries.isa.layout import numbers, within
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded, understood_wholly
+from imgcheck.binaries.isa.values import Value, constant, in_part, joined, shifted, tells, word
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.dominance import Guarded, merged
 from imgcheck.binaries.isa.x86.encodings import QUERIES
@@ -41,7 +42,6 @@ from imgcheck.binaries.isa.x86.handed import (
     for_callee,
 )
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters, takes_result
-from imgcheck.binaries.isa.x86.values import Value, constant, in_part, joined, shifted, tells, word
 
 PF_W = 2
 _POINTER = 8

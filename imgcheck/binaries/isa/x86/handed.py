@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition
+from imgcheck.binaries.isa.conditions import ALWAYS, Condition
+from imgcheck.binaries.isa.values import Frame, Value, joined
 from imgcheck.binaries.isa.x86.dominance import Guarded
 from imgcheck.binaries.isa.x86.state import CALLER
-from imgcheck.binaries.isa.x86.values import Frame, Value, joined
 
 STRUCT = 64
 """Bytes of a structure that a callee fills through a pointer, as far as they are taken for CPU knowledge."""

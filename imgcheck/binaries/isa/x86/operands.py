@@ -1,10 +1,6 @@
 """Where the operands of instructions lie in memory, and what is known of what lies there."""
 
-from imgcheck.binaries.isa.x86.control import ControlFlow
-from imgcheck.binaries.isa.x86.facts import Fact, Memory
-from imgcheck.binaries.isa.x86.handed import Context
-from imgcheck.binaries.isa.x86.state import State, variable
-from imgcheck.binaries.isa.x86.values import (
+from imgcheck.binaries.isa.values import (
     SETTLED,
     Frame,
     Options,
@@ -17,6 +13,10 @@ from imgcheck.binaries.isa.x86.values import (
     summed,
     whole,
 )
+from imgcheck.binaries.isa.x86.control import ControlFlow
+from imgcheck.binaries.isa.x86.facts import Fact, Memory
+from imgcheck.binaries.isa.x86.handed import Context
+from imgcheck.binaries.isa.x86.state import State, variable
 
 Where = int | tuple[int, int] | None
 """A global address, a place on the stack or in an object (a register's bit and a distance), or nobody knows."""

@@ -4,9 +4,8 @@ from operator import and_, or_, xor
 
 import iced_x86 as iced
 
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, not_understood, opposite
-from imgcheck.binaries.isa.x86.facts import VECTOR_COPIES, Operation
-from imgcheck.binaries.isa.x86.values import (
+from imgcheck.binaries.isa.conditions import ALWAYS, not_understood, opposite
+from imgcheck.binaries.isa.values import (
     BELOW,
     BORROW,
     CLEAR,
@@ -25,6 +24,7 @@ from imgcheck.binaries.isa.x86.values import (
     summed,
     truth,
 )
+from imgcheck.binaries.isa.x86.facts import VECTOR_COPIES, Operation
 
 _M = iced.Mnemonic
 _SIGNED = {_M.MOVSX, _M.MOVSXD, _M.CDQE}

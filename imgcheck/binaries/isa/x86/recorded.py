@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imgcheck.binaries.elf import Elf
-from imgcheck.binaries.isa.x86.conditions import implied
+from imgcheck.binaries.isa.conditions import implied
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge, cpus
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, Condition, either
+from imgcheck.binaries.isa.conditions import ALWAYS, Condition, either
+from imgcheck.binaries.isa.values import Comparison, Options, Value, joined, tells
 from imgcheck.binaries.isa.x86.facts import ARGUMENTS, FLAGS
-from imgcheck.binaries.isa.x86.values import Comparison, Options, Value, joined, tells
 
 _LOWEST_ADDRESS = 1 << 12
 Initial = Callable[[int, int], Value]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from operator import add, and_, or_, xor
 
-from imgcheck.binaries.isa.x86.conditions import ALWAYS, NEVER, Condition, both, either, not_understood, opposite
+from imgcheck.binaries.isa.conditions import ALWAYS, NEVER, Condition, both, either, not_understood, opposite
 
 _MOST = 16
 """Numbers that a value may be; of more, nothing is known."""
