@@ -172,7 +172,10 @@ def unshielded(condition: Condition, feature: str) -> tuple[Term, ...]:
 @cache
 def _implications() -> dict[str, frozenset[str]]:
     """Each feature -> all that CPUs with it have, over any number of steps."""
-    direct = {feature: set(others) for feature, others in analysis()["x86"]["implies"].items()}
+    direct: dict[str, set[str]] = {}
+    for machine in ("x86", "aarch64", "ppc64le"):
+        for feature, others in analysis()[machine]["implies"].items():
+            direct.setdefault(feature, set()).update(others)
     found: dict[str, frozenset[str]] = {}
     for feature in direct:
         seen, waiting = set(), [feature]
@@ -186,9 +189,9 @@ def _implications() -> dict[str, frozenset[str]]:
 
 
 @cache
-def bit_conditions(place: str) -> dict[int, Condition]:
+def bit_conditions(place: str, machine: str = "x86") -> dict[int, Condition]:
     """What each bit of a word tells, where that is known: the word by its name in rules/analysis/isa.toml."""
-    return {int(bit): having(name) for bit, name in analysis()["x86"]["bits"].get(place, {}).items()}
+    return {int(bit): having(name) for bit, name in analysis()[machine]["bits"].get(place, {}).items()}
 
 
 @cache

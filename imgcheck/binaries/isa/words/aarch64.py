@@ -72,6 +72,18 @@ class AArch64(Code):
         near = np.isin(targets & ~15, (users - 4) & ~15) & ~np.isin(targets, self.functions.start)
         return marks | self.holding(sites[near])
 
+    @cached_property
+    def stubs(self) -> dict[int, int]:
+        """PLT entries begin with the ADRP of their slot, or with BTI before that."""
+        sites, targets = self.addresses
+        loads = (self.word_at(sites) & 0xFFC003FF) == 0xF9400211
+        found = zip(sites[loads].tolist(), targets[loads].tolist(), strict=True)
+        return {site - before: slot for site, slot in found for before in (4, 8)}
+
+    def comparing(self, number: int, first: bool) -> np.ndarray:
+        mask, value = (0x7FFFFFFF, 0x7100001F) if first else (0xFFFFFC1F, 0xF100001F)
+        return self.holding(self.matching(mask, value | number << 10))
+
     def is_data(self, at: np.ndarray) -> np.ndarray:
         """Literals: where no branch leads, behind one that goes elsewhere, together with what is no instruction."""
         targets, ends, others = self._flow

@@ -50,6 +50,9 @@ class Code:
 
     # What machines tell
 
+    table: int | None = None
+    """Where the register of the table of contents points to, on machines that have one."""
+
     @cached_property
     def branches(self) -> Places:
         """Direct calls and jumps."""
@@ -70,6 +73,15 @@ class Code:
 
     def calling(self, users: np.ndarray) -> np.ndarray:
         """Marks functions that call through stubs, whose instructions `users` load the slots of imported functions."""
+        raise NotImplementedError
+
+    @cached_property
+    def stubs(self) -> dict[int, int]:
+        """Address of a stub that leads to another file's function -> the slot with its address."""
+        raise NotImplementedError
+
+    def comparing(self, number: int, first: bool) -> np.ndarray:
+        """Marks functions that compare a number with 64 bits, or their first parameter, with this one."""
         raise NotImplementedError
 
     def is_data(self, at: np.ndarray) -> np.ndarray:
@@ -161,3 +173,8 @@ class Code:
 def signed(values: np.ndarray, bits: int) -> np.ndarray:
     """The lowest `bits` bits of each value, as numbers with a sign."""
     return ((values & (1 << bits) - 1) ^ 1 << bits - 1) - (1 << bits - 1)
+
+
+def signed_number(value: int, bits: int) -> int:
+    """The same of one number."""
+    return ((value & (1 << bits) - 1) ^ 1 << bits - 1) - (1 << bits - 1)

@@ -15,12 +15,17 @@ from imgcheck.binaries.isa.names import clones, queries
 from imgcheck.binaries.isa.queries import foreign
 from imgcheck.binaries.isa.reach import path_to, reach
 from imgcheck.binaries.isa.words.aarch64 import AArch64
+from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk
 from imgcheck.binaries.isa.words.code import Code
 from imgcheck.binaries.isa.words.ppc64le import Ppc64le
+from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk
+from imgcheck.binaries.isa.words.spread import Guards, Spread
+from imgcheck.binaries.isa.words.walk import Walk
 from imgcheck.documents.facts import Isa, IsaUse
 from imgcheck.knowledge.store import rules_directory
 
 _MACHINES: dict[str, type[Code]] = {"aarch64": AArch64, "ppc64le": Ppc64le}
+_WALKS: dict[str, type[Walk]] = {"aarch64": AArch64Walk, "ppc64le": Ppc64leWalk}
 _STT_IFUNC = 10
 _START_BYTES = 64
 """The C library's start code has referred to main by then."""
@@ -45,6 +50,7 @@ class _Judge:
         self.code, self.layout, self.functions = code, code.layout, code.functions
         self.machine = code.layout.elf.machine
         self.rules = _patterns(self.machine)
+        self._walks: dict[tuple[bytes, bytes], tuple[np.ndarray, np.ndarray]] = {}
 
     # Queries
 
@@ -68,17 +74,32 @@ class _Judge:
 
     @cached_property
     def askers(self) -> np.ndarray:
-        """Marks functions that ask the CPU or the C library, or read a variable that one of those writes."""
+        """Marks functions that ask the CPU, the kernel or the C library by themselves."""
         slots = np.concatenate([np.empty(0, np.int64), *self.query_names.values()])
         sites, targets = self.code.addresses
         marks = self.code.holding(self._query_instructions) | self.code.calling(sites[np.isin(targets, slots)])
-        for named in self._told_by_files.values():
-            marks |= named
-        return marks | self._readers(marks) | self.code.choosers
+        return marks | self._spread.askers
+
+    @cached_property
+    def _spread(self) -> Spread:
+        readers = np.logical_or.reduce([self.code.choosers & False, *self._told_by_files.values()])
+        return Spread(self.code, _WALKS[self.machine], self.query_names, readers, self.used)
+
+    @cached_property
+    def guards(self) -> Guards:
+        """What runs behind a test."""
+        return self._spread.run(self.askers, self.resolvers)
+
+    @cached_property
+    def _keepers(self) -> np.ndarray:
+        """Marks functions that ask, but test nothing: what they learn goes where it is not followed to."""
+        marks = self.askers.copy()
+        marks[[index for index, flow in self.guards.flows.items() if flow.tests]] = False
+        return marks
 
     @cached_property
     def _told_by_files(self) -> dict[str, np.ndarray]:
-        """Files in which the kernel says what the CPU has, with marks of functions that name one or call one that does.
+        """Files in which the kernel says what the CPU has, with marks of functions that name one.
 
         The kernel keeps the auxiliary vector in one (proc(5)), for programs that do without getauxval.
         """
@@ -87,25 +108,21 @@ class _Judge:
         for name in queries(self.machine)["files"]:
             marks = self.code.holding(sites[np.isin(targets, self.layout.addresses_of(name.encode() + b"\0"))])
             if marks.any():
-                marks[self.code.calls.source[marks[self.code.calls.target]]] = True
                 found[name] = marks
         return found
-
-    def _readers(self, askers: np.ndarray) -> np.ndarray:
-        """Marks functions that refer to a variable that an asking function writes to."""
-        sites, targets = self.code.addresses
-        held = self.functions.holding(sites)
-        written = targets[(held >= 0) & askers[held] & self.code.is_stored_to(sites)]
-        return self.code.holding(sites[np.isin(targets, written)])
 
     @cached_property
     def asks_cpu(self) -> tuple[str, ...]:
         found = ["IFUNC"] if len(self.resolvers) else []
+        if self._spread.askers.any():
+            found.append("getauxval")
+        elif self.guards and self._spread.finds_words:
+            found.append("AT_HWCAP")
         if len(self._query_instructions):
             found.append(self.code.query)
         if self.code.choosers[self.used].any():
             found.append("__aarch64_have_lse_atomics")
-        return tuple(found + sorted([*self.query_names, *self._told_by_files]))
+        return tuple(dict.fromkeys(found + sorted([*self.query_names, *self._told_by_files])))
 
     # Instructions
 
@@ -154,17 +171,17 @@ class _Judge:
 
     # Reach
 
-    @cached_property
-    def _open_calls(self) -> np.ndarray:
-        """Which calls are made without a test: what versions by name call belongs to them."""
-        return ((~self.askers | self._starters) & ~self._clones)[self.code.calls.source]
+    def _reached(self, feature: str, roots: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What calls lead to from `roots` that no test shields, for which `feature` is enough.
 
-    @cached_property
-    def _starters(self) -> np.ndarray:
-        """Functions that run at load: they may ask the CPU, but what they call they mostly call anyway."""
-        marks = np.zeros(len(self.functions), bool)
-        marks[self._roots] = True
-        return marks & ~self.code.choosers
+        What versions by name call belongs to them, and what functions that `kept` marks call counts as not reached.
+        """
+        calls = self.code.calls
+        over = self.guards.exposed(calls.site, calls.source, feature) & ~(self._clones | kept)[calls.source]
+        key = over.tobytes(), roots.tobytes()
+        if key not in self._walks:
+            self._walks[key] = reach(calls, roots, over)
+        return self._walks[key]
 
     @cached_property
     def _roots(self) -> np.ndarray:
@@ -181,14 +198,9 @@ class _Judge:
         return np.concatenate([near, pointed[pointed > 0]])
 
     @cached_property
-    def _load(self) -> tuple[np.ndarray, np.ndarray]:
-        return reach(self.code.calls, self._roots, self._open_calls)
-
-    @cached_property
-    def _exported(self) -> tuple[np.ndarray, np.ndarray]:
+    def _exported(self) -> np.ndarray:
         roots = self.code.index(self.layout.exports)
-        roots = numbers(roots[~np.isin(roots, self.resolvers)], len(self.functions))
-        return reach(self.code.calls, roots, self._open_calls)
+        return numbers(roots[~np.isin(roots, self.resolvers)], len(self.functions))
 
     # Verdict
 
@@ -198,8 +210,8 @@ class _Judge:
 
     def _use(self, feature: str) -> IsaUse:
         at = self.found[feature]
-        answer, reason, shown, path = self._answer(self.code.holding(at))
         held = self.functions.holding(at)
+        answer, reason, shown, path = self._answer(feature, at, held)
         address = int(at[held == shown][0]) if shown >= 0 else int(at[0])
         holder = int(self.functions.holding(np.array([address]))[0])
         return IsaUse(
@@ -208,18 +220,25 @@ class _Judge:
             code=self.layout.bytes_at(address, address + 4).hex(), text=self.code.text(address), call_path=path,
         )  # fmt: skip
 
-    def _answer(self, users: np.ndarray) -> tuple[str, str, int, tuple[str, ...]]:
-        plain = users & ~self.askers & ~self._clones
-        for (seen, parent), reason in (
-            (self._load, "Reached at load or start without a test of the CPU on the way."),
-            (self._exported, "Exported functions reach it without a test of the CPU."),
+    def _answer(self, feature: str, at: np.ndarray, held: np.ndarray) -> tuple[str, str, int, tuple[str, ...]]:
+        exposed = (held >= 0) & self.guards.exposed(at, held, feature)
+        plain = self.code.holding(at[exposed]) & ~self._clones
+        many = max(3, 0.02 * len(self.functions))
+        nobody = np.zeros(len(self.functions), bool)
+        chosen = self.code.index(np.array(self.guards.handed_out(feature), np.int64))
+        for roots, reason, loads in (
+            (self._roots, "Reached at load or start without a test of the CPU on the way.", True),
+            (numbers(chosen, len(self.functions)), "Chosen by a test of the CPU that is for less.", True),
+            (self._exported, "Exported functions reach it without a test of the CPU.", False),
         ):
-            hit = np.flatnonzero(plain & seen)
-            if len(hit):
-                sure = parent is self._load[1] or not self.asks_cpu or len(hit) >= max(3, 0.02 * len(self.functions))
-                path = path_to(self.layout, self.functions, parent, int(hit[0]))
-                return ("required" if sure else "unknown"), reason, int(hit[0]), path
+            for kept in (self._keepers, nobody):
+                seen, parent = self._reached(feature, roots, kept)
+                hit = np.flatnonzero(plain & seen)
+                if len(hit):
+                    sure = (loads and kept is not nobody) or not self.asks_cpu or len(hit) >= many
+                    path = path_to(self.layout, self.functions, parent, int(hit[0]))
+                    return ("required" if sure else "unknown"), reason, int(hit[0]), path
         if not self.asks_cpu:
-            shown = int(np.flatnonzero(users)[0])
+            shown = int(held[held >= 0][0])
             return "required", "Nothing in the file asks the CPU what it has before it uses this.", shown, ()
         return "dispatched", f"Reached only behind a test of the CPU ({', '.join(self.asks_cpu[:3])}).", -1, ()

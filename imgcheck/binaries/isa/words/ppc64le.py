@@ -25,6 +25,8 @@ _OF_REGISTER = 0xFC1F0000
 """Mask of the primary opcode and the base."""
 _USES = 7
 """Words from an ADDIS on that may use its register."""
+_COMPARISON, _FIRST = 0x28000000, 3
+"""CMPLI, and but for one bit CMPI; the register of the first parameter."""
 _MTCTR, _BRANCH = 0x7D8903A6, 0x48000000
 """`mtctr r12` before a `bctr`, and `b`: the ends of stubs by which linkers reach a function with its address in r12."""
 _NEAR_STUB = 8
@@ -48,7 +50,7 @@ class Ppc64le(Code):
     @cached_property
     def addresses(self) -> Places:
         """Distances from the table of contents: in one word from r2, or with ADDIS and the next few words."""
-        table = self._table
+        table = self.table
         if table is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         opcodes = (_ADDI, *_LOADS, *_STORES)
@@ -71,7 +73,7 @@ class Ppc64le(Code):
         return signed(np.where(np.isin(word >> 26, (_LD, _STD)), word & ~3, word), 16)
 
     @cached_property
-    def _table(self) -> int | None:
+    def table(self) -> int | None:
         """Where r2 points: functions work it out at their global entry, from r12 or as a constant."""
         for register, relative in ((_ENTRY, 1), (0, 0)):
             sites = self.fitting(0xFFFF0000, _ADDIS << 26 | _TOC << 21 | register << 16)
@@ -98,6 +100,17 @@ class Ppc64le(Code):
         slots = np.sort(users)
         first = np.append(slots, np.iinfo(np.int64).max)[np.searchsorted(slots, targets)]
         return self.holding(sites[first - targets <= _NEAR_STUB])
+
+    @cached_property
+    def stubs(self) -> dict[int, int]:
+        sites, targets = self.addresses
+        loads = self.word_at(sites) >> 21 == _LD << 5 | _ENTRY
+        found = zip(sites[loads].tolist(), targets[loads].tolist(), strict=True)
+        return {site - before: slot for site, slot in found for before in range(0, _NEAR_STUB + 1, 4)}
+
+    def comparing(self, number: int, first: bool) -> np.ndarray:
+        mask, value = (0xF85FFFFF, _FIRST << 16) if first else (0xF860FFFF, 1 << 21)
+        return self.holding(self.matching(mask, _COMPARISON | value | number))
 
     def is_data(self, at: np.ndarray) -> np.ndarray:
         """A prefixed instruction of a linker's stub is run by who calls the stub: it loads where the next words go."""

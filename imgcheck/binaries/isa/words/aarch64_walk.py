@@ -1,0 +1,455 @@
+"""What AArch64 instructions do to what is known of general registers, memory and flags.
+
+Encodings: Arm Architecture Reference Manual, C4.1 ("A64 instruction set encoding"). Instructions that are not followed
+leave nothing known of the register that they would write to.
+"""
+
+from collections.abc import Callable
+from operator import and_, or_, xor
+
+from imgcheck.binaries.isa.conditions import ALWAYS, both, either
+from imgcheck.binaries.isa.values import (
+    BELOW,
+    BELOW_OR_EQUAL,
+    BORROW,
+    CLEAR,
+    EQUAL,
+    LESS,
+    LESS_OR_EQUAL,
+    SIGN,
+    Comparison,
+    Frame,
+    Options,
+    Value,
+    Word,
+    added,
+    chosen,
+    combined,
+    constant,
+    inverted,
+    low,
+    outcome,
+    shifted,
+    summed,
+)
+from imgcheck.binaries.isa.words.code import signed_number
+from imgcheck.binaries.isa.words.walk import (
+    GOES_ON,
+    JUMPS,
+    JUMPS_ANYWHERE,
+    LEAVES,
+    NOTHING,
+    STACK,
+    TESTS,
+    Ending,
+    Flags,
+    Known,
+    Labels,
+    Test,
+    Walk,
+)
+
+_ZERO = _SP = 31
+_TESTS = EQUAL, BELOW, SIGN, None, BELOW_OR_EQUAL, LESS, LESS_OR_EQUAL
+"""For each pair of AArch64's conditions (C1.2.4) the test of values that it is."""
+_REVERSED = False, True, False, False, True, True, True
+"""Whether the first of the pair is met where that test is not: CS, HI, GE and GT."""
+_BITWISE = and_, or_, xor, and_
+_SIMD_TO_GENERAL = (0x5F20FC00, 0x1E200000), (0xBFE0FC00, 0x0E003C00), (0xBFE0FC00, 0x0E002C00)
+
+
+class AArch64Walk(Walk):
+    """One pass over a function of AArch64."""
+
+    first = 0
+    clobbered = tuple(range(19))
+
+    def prepare(self) -> None:
+        self.state.values[_SP] = Frame((STACK, 0))
+
+    # Order
+
+    @staticmethod
+    def ending(word: int, address: int) -> Ending:
+        if word & 0xFF000010 == 0x54000000 or word & 0x7E000000 == 0x34000000:
+            return Ending(TESTS, address + 4 * signed_number(word >> 5, 19))
+        if word & 0x7E000000 == 0x36000000:
+            return Ending(TESTS, address + 4 * signed_number(word >> 5, 14))
+        if word & 0xFC000000 == 0x14000000:
+            return Ending(JUMPS, address + 4 * signed_number(word, 26))
+        if word & 0xFE000000 == 0xD6000000:
+            operation = word >> 21 & 3
+            return Ending((JUMPS_ANYWHERE, GOES_ON, LEAVES, LEAVES)[operation])
+        return Ending(LEAVES if word & 0xFFE0001F == 0xD4200000 or word < 1 << 16 else GOES_ON)
+
+    def test(self, word: int) -> Test | None:
+        if word & 0xFF000010 == 0x54000000:
+            flags = self.state.flags.get(0)
+            if not flags:
+                return None
+            equal = not word & 1 if word & 15 < 2 else None
+            return Test(flags.told, flags.labels(word & 15), flags.origin, flags.type, equal)
+        told, value = self._read(word & 31)
+        if word & 0x7E000000 == 0x36000000:
+            place = word >> 31 << 5 | word >> 19 & 31
+            value, bits = combined(and_, shifted(value, -place, 64), constant(1), 64), 1
+        else:
+            bits = 64 if word >> 31 else 32
+        zero = outcome(Comparison(value, 0, bits, CLEAR), EQUAL) if isinstance(value, Options | Word) else None
+        if zero and word >> 24 & 1:
+            zero = zero[::-1]
+        return Test(told, zero, self.state.origins.get(word & 31, -1))
+
+    # Single instructions
+
+    def step(self, word: int, address: int) -> None:
+        group = word >> 25 & 15
+        if group in (8, 9):
+            self._immediate(word, address)
+        elif group in (5, 13):
+            self._registers(word, address)
+        elif group & 5 == 4:
+            self._memory(word, address)
+        elif group in (10, 11):
+            self._branch(word, address)
+        elif group & 7 == 7 and any(word & mask == value for mask, value in _SIMD_TO_GENERAL):
+            self._write(word & 31, NOTHING)
+
+    def _read(self, register: int) -> Known:
+        return (False, constant(0)) if register == _ZERO else self.known(register)
+
+    def _write(self, register: int, known: Known, bits: int = 64) -> None:
+        if register == _ZERO:
+            return
+        told, value = known
+        if bits == 32 and not isinstance(value, Frame):
+            value = low(value, 32)
+        self.put(register, (told, value))
+
+    def _branch(self, word: int, address: int) -> None:
+        if word & 0xFC000000 == 0x94000000:
+            self.call(address + 4 * signed_number(word, 26))
+        elif word & 0xFFE00000 == 0xD6200000:
+            self.call(-1, self.state.values.get(word >> 5 & 31))
+        elif word & 0xFC000000 == 0x14000000:
+            target = address + 4 * signed_number(word, 26)
+            if target not in self.blocks:
+                self.call(target)
+        elif word & 0xFFF00000 == 0xD5300000:
+            asks = word & 0xFFFF0000 == 0xD5380000
+            self._write(word & 31, (asks, None))
+
+    def _immediate(self, word: int, address: int) -> None:
+        kind, register, source = word >> 23 & 7, word & 31, word >> 5 & 31
+        bits = 64 if word >> 31 else 32
+        if kind in (0, 1):
+            distance = signed_number(word >> 5 & 0x7FFFF, 19) << 2 | word >> 29 & 3
+            self._write(
+                register, (False, constant((address & ~0xFFF) + (distance << 12) if word >> 31 else address + distance))
+            )
+        elif kind == 2:
+            number = (word >> 10 & 0xFFF) << (12 if word >> 22 & 1 else 0)
+            self._add(word, (False, constant(number)), number, bits)
+        elif kind == 4:
+            number = _bitmask(word, bits)
+            self._logical(word, self._read(source), constant(number), bits)
+        elif kind == 5:
+            self._move_wide(word, bits)
+        elif kind == 6:
+            self._bitfield(word, bits)
+        else:
+            self._write(register, NOTHING)
+
+    def _add(self, word: int, other: Known, number: int | None, bits: int) -> None:
+        """ADD or SUB; an immediate one reads and writes the stack pointer where others have the zero register."""
+        register, source = word & 31, word >> 5 & 31
+        subtracts, sets_flags = word >> 30 & 1, word >> 29 & 1
+        told, value = self.known(source) if number is not None else self._read(source)
+        compared = other[1].constant if isinstance(other[1], Options) else None
+        if subtracts:
+            made = added(value, -compared, bits) if compared is not None else None
+        else:
+            made = summed(value, other[1], bits)
+        told |= other[0]
+        if made is None and not subtracts:  # the address of an element, nobody knows which
+            told |= self.is_object(value) or self.is_object(other[1])
+        if sets_flags:
+            against = Comparison(value, compared, bits, BORROW) if compared is not None else None
+            self._set_flags(told, against if subtracts else Comparison(made, 0, bits, None), source)
+            self.note_type(0, (told, value), compared if subtracts else None, bits)
+            self._write(register, (told, made), bits)
+        elif number is not None:
+            self.put(register, (told, made if isinstance(made, Frame) or bits == 64 else low(made, 32)))
+        else:
+            self._write(register, (told, made), bits)
+
+    def _logical(self, word: int, known: Known, other: Value, bits: int, told: bool = False) -> None:
+        operation, register, source = word >> 29 & 3, word & 31, word >> 5 & 31
+        told |= known[0]
+        value = known[1] if not isinstance(known[1], Frame) else None
+        other = other if not isinstance(other, Frame) else None
+        made = combined(_BITWISE[operation], value, other, bits)
+        if operation == 3:
+            self._set_flags(told, Comparison(made, 0, bits, CLEAR), source)
+        self._write(register, (told, made), bits)
+
+    def _move_wide(self, word: int, bits: int) -> None:
+        register, at = word & 31, 16 * (word >> 21 & 3)
+        number = (word >> 5 & 0xFFFF) << at
+        operation = word >> 29 & 3
+        if operation == 3:
+            told, value = self._read(register)
+            around = combined(and_, value, constant(~(0xFFFF << at) & (1 << 64) - 1), 64) if value is not None else None
+            made = combined(or_, around, constant(number), bits) if around is not None else None
+            self._write(register, (told, made), bits)
+        else:
+            self._write(register, (False, constant((~number if operation == 0 else number) & (1 << bits) - 1)), bits)
+
+    def _bitfield(self, word: int, bits: int) -> None:
+        register, source = word & 31, word >> 5 & 31
+        rotate, last, operation = word >> 16 & 63, word >> 10 & 63, word >> 29 & 3
+        told, value = self._read(source)
+        if operation == 1:  # BFM keeps the rest of its target
+            self._write(register, (told or self._read(register)[0], None))
+            return
+        value = None if isinstance(value, Frame) else low(value, bits)
+        if last >= rotate:
+            made = shifted(low(value, last + 1), -rotate, bits)
+            width = last - rotate + 1
+        else:
+            made = shifted(low(value, last + 1), bits - rotate, bits)
+            width = 0
+        if (
+            operation == 0
+            and width
+            and not (isinstance(made, Options) and all(not n >> width - 1 for n, _ in made.numbers))
+        ):
+            made = None if last + 1 < 32 else made if last + 1 >= bits else None
+        self._write(register, (told, made), bits)
+
+    def _registers(self, word: int, address: int) -> None:
+        register, source, other = word & 31, word >> 5 & 31, word >> 16 & 31
+        bits = 64 if word >> 31 else 32
+        if word & 0x1F000000 == 0x0A000000:
+            self._logical_registers(word, bits)
+        elif word & 0x1F000000 == 0x0B000000:
+            told, value = self._read(other)
+            plain = not word >> 10 & 63 or (word >> 21 & 1 and word >> 10 & 7 == 0)
+            value = value if plain or told else None
+            if word >> 21 & 1:
+                value = low(value, (8, 16, 32, 64)[word >> 13 & 3]) if not isinstance(value, Frame) else value
+            elif word >> 10 & 63 and word >> 22 & 3 == 0:
+                value = shifted(value, word >> 10 & 63, bits)
+            self._add(word, (told, value), None, bits)
+        elif word & 0x1FE00000 == 0x1A800000:
+            self._select(word, address, bits)
+        elif word & 0x1FE00000 == 0x1A400000:
+            self._compare_on_condition(word, bits)
+        else:
+            told = self._read(source)[0] or self._read(other)[0]
+            made = None
+            if word & 0x5FE0F800 == 0x1AC02000 and word >> 10 & 3 < 2:  # LSLV, LSRV
+                distance = self._read(other)[1]
+                value = self._read(source)[1]
+                if isinstance(distance, Options) and distance.constant is not None and not isinstance(value, Frame):
+                    by = distance.constant % bits
+                    made = shifted(low(value, bits), -by if word >> 10 & 1 else by, bits)
+            self._write(register, (told, made), bits)
+
+    def _logical_registers(self, word: int, bits: int) -> None:
+        register, source, other = word & 31, word >> 5 & 31, word >> 16 & 31
+        distance, kind, operation = word >> 10 & 63, word >> 22 & 3, word >> 29 & 3
+        second_told, second = self._read(other)
+        if operation == 1 and source == _ZERO and not distance and not word >> 21 & 1:
+            self._write(register, (second_told, second), bits)  # MOV
+            return
+        second = None if isinstance(second, Frame) else low(second, bits)
+        if distance:
+            second = shifted(second, (distance, -distance, 0, 0)[kind], bits) if kind < 2 else None
+        if word >> 21 & 1:
+            second = inverted(second, bits)
+        first = self._read(source)
+        if source == other and operation == 3 and not distance:  # TST of a register with itself
+            second = None if isinstance(first[1], Frame) else first[1]
+            self._set_flags(first[0], Comparison(second, 0, bits, CLEAR), source)
+            self._write(register, (first[0], second), bits)
+            return
+        self._logical(word, first, second, bits, second_told)
+
+    # Flags
+
+    def _set_flags(self, told: bool, compared: Comparison | None, source: int) -> None:
+        def labels(condition: int) -> Labels | None:
+            return _labels(compared, condition)
+
+        self.state.flags[0] = Flags(told, labels, self.state.origins.get(source, -1))
+
+    def _compare_on_condition(self, word: int, bits: int) -> None:
+        """CCMP and CCMN: a comparison where a condition holds, else flags that the instruction names."""
+        told, value = self._read(word >> 5 & 31)
+        if word >> 11 & 1:
+            number: int | None = word >> 16 & 31
+        else:
+            other_told, other = self._read(word >> 16 & 31)
+            told |= other_told
+            number = other.constant if isinstance(other, Options) else None
+        compared = Comparison(value, number, bits, BORROW) if number is not None and word >> 30 & 1 else None
+        before, first, named = self.state.flags.get(0), word >> 12 & 15, word & 15
+        first_told = bool(before and before.told)
+        prior = before.labels(first) if before and before.told else (ALWAYS, ALWAYS)
+        compares = told
+
+        def labels(condition: int) -> Labels | None:
+            then = _labels(compared, condition) if compares else (ALWAYS, ALWAYS)
+            if prior is None or then is None:
+                return None
+            holds, fails = both(prior[0], then[0]), both(prior[0], then[1])
+            if _met(named, condition):
+                return either(holds, prior[1]), fails
+            return holds, either(fails, prior[1])
+
+        self.state.flags[0] = Flags(told or first_told, labels)
+
+    def _select(self, word: int, address: int, bits: int) -> None:
+        """CSEL, CSINC, CSINV and CSNEG."""
+        first, second = self._read(word >> 5 & 31), self._read(word >> 16 & 31)
+        flags = self.state.flags.get(0)
+        told = bool(flags and flags.told)
+        labels = self._understood(flags.labels(word >> 12 & 15), address) if flags and told else (ALWAYS, ALWAYS)
+        other = second[1]
+        if word >> 10 & 1:
+            other = added(other, 1, bits) if not word >> 30 & 1 else None
+        elif word >> 30 & 1:
+            other = inverted(other, bits) if not isinstance(other, Frame) else None
+        made = None
+        if first[1] is not None and other is not None:
+            made = chosen(first[1], other, labels)
+        known = told or first[0] or second[0], made
+        if flags and word >> 12 & 15 < 2 and not word >> 30 & 1 and not word >> 10 & 1:
+            known = self.as_selected(flags, second if word >> 12 & 1 else first, known)
+        self._write(word & 31, known, bits)
+
+    # Memory
+
+    def _memory(self, word: int, address: int) -> None:
+        vector = word >> 26 & 1
+        if word & 0x3A000000 == 0x28000000:
+            self._pair(word, bool(vector))
+        elif word & 0x3B000000 == 0x18000000:
+            where = constant(address + 4 * signed_number(word >> 5, 19))
+            if not vector:
+                self._write(word & 31, self.load(where, 8 if word >> 30 & 1 else 4))
+        elif word & 0x3A000000 == 0x38000000:
+            self._single(word, bool(vector))
+        elif not vector and word & 0x3F000000 == 0x08000000:
+            self._exclusive(word)
+
+    def _exclusive(self, word: int) -> None:
+        """Loads and stores with an order (LDAR, STLR), exclusive ones, and CAS."""
+        size, register = 1 << (word >> 30), word & 31
+        where = self.known(word >> 5 & 31)[1]
+        ordered = word >> 23 & 1 and not word >> 21 & 1
+        if word >> 22 & 1:
+            self._load(register, where, size)
+        elif ordered:
+            self.store(where, self._read(register), size)
+        else:
+            self._write(word >> 16 & 31, NOTHING)
+
+    def _single(self, word: int, vector: bool) -> None:
+        size, operation = 1 << (word >> 30), word >> 22 & 3
+        base, register = word >> 5 & 31, word & 31
+        where = self.known(base)[1]
+        if word >> 24 & 1:
+            where = _moved(where, (word >> 10 & 0xFFF) * (size << (4 if vector and operation > 1 else 0)))
+        elif word >> 21 & 1:
+            if word >> 10 & 3 != 2:  # atomic operations read and write
+                self._write(register, NOTHING)
+                return
+            where = None  # an element of an array
+        else:
+            distance, mode = signed_number(word >> 12, 9), word >> 10 & 3
+            moved = _moved(where, distance)
+            if mode in (1, 3):
+                self.put(base, (self.known(base)[0], moved))
+            where = where if mode == 1 else moved
+        if vector:
+            return
+        if operation == 0 and where is None and word & 0x01200C00 == 0x00200800:
+            self.store_to_element([self.known(base)[1], self._read(word >> 16 & 31)[1]], self._read(register))
+        elif operation == 0:
+            self.store(where, self._read(register), size)
+        elif not (size == 8 and operation == 2):  # PRFM
+            if where is None and self._is_told_element(word, base):
+                self._write(register, (True, None))
+            else:
+                self._load(register, where, size)
+
+    def _is_told_element(self, word: int, base: int) -> bool:
+        """Whether a load brings what the CPU told, or what that is the index or the address of."""
+        told, address = self.known(base)
+        if word & 0x01200C00 != 0x00200800:
+            return told
+        index_told, index = self._read(word >> 16 & 31)
+        return told or index_told or self.is_object(address) or self.is_object(index)
+
+    def _load(self, register: int, where: Value, size: int) -> None:
+        known = self.load(where, size)
+        self._write(register, known, 64 if size == 8 else 32)
+        self.note_origin(register, where)
+
+    def _pair(self, word: int, vector: bool) -> None:
+        size = 8 if word >> 31 else 4
+        scale = 4 << (word >> 30) if vector else size
+        base, mode = word >> 5 & 31, word >> 23 & 3
+        where = self.known(base)[1]
+        moved = _moved(where, signed_number(word >> 15, 7) * scale)
+        if mode in (1, 3):
+            self.put(base, (self.known(base)[0], moved))
+        where = where if mode == 1 else moved
+        if vector:
+            return
+        for number, register in enumerate((word & 31, word >> 10 & 31)):
+            place = _moved(where, number * size)
+            if word >> 22 & 1:
+                self._load(register, place, size)
+            else:
+                self.store(place, self._read(register), size)
+
+
+def _labels(compared: Comparison | None, condition: int) -> Labels | None:
+    """What holds where one of AArch64's conditions is met, and where not."""
+    if condition >= 14:
+        return None
+    test = _TESTS[condition >> 1]
+    if compared is None or test is None or isinstance(compared.value, Frame):
+        return None
+    found = outcome(compared, test)
+    return found[::-1] if found and _REVERSED[condition >> 1] != bool(condition & 1) else found
+
+
+def _met(flags: int, condition: int) -> bool:
+    """Whether a condition is met by the flags N, Z, C and V, from the highest bit on."""
+    n, z, c, v = (bool(flags >> at & 1) for at in (3, 2, 1, 0))
+    tests: tuple[Callable[[], bool], ...] = (
+        lambda: z, lambda: c, lambda: n, lambda: v, lambda: c and not z, lambda: n == v, lambda: n == v and not z,
+        lambda: True,
+    )  # fmt: skip
+    return tests[condition >> 1]() != bool(condition & 1 and condition < 14)
+
+
+def _moved(address: Value, distance: int) -> Value:
+    return added(address, distance, 64) if isinstance(address, Frame | Options) else None
+
+
+def _bitmask(word: int, bits: int) -> int:
+    """The number of a logical instruction (DecodeBitMasks, J1.1.3)."""
+    n, rotate, ones = word >> 22 & 1, word >> 16 & 63, word >> 10 & 63
+    size = 1 << ((n << 6 | ~ones & 63).bit_length() - 1)
+    count, by = (ones & size - 1) + 1, rotate & size - 1
+    element = (1 << count) - 1
+    element = (element >> by | element << size - by) & (1 << size) - 1
+    number = 0
+    for at in range(0, bits, size):
+        number |= element << at
+    return number & (1 << bits) - 1

@@ -1,0 +1,343 @@
+"""What Power instructions do to what is known of general registers, memory and the condition register.
+
+Encodings: Power ISA 3.1, book I. Registers and calls: 64-Bit ELF V2 ABI Specification for Power, 2.2. Instructions that
+are not followed leave nothing known of the register that they would write to.
+"""
+
+from operator import and_, or_, xor
+
+from imgcheck.binaries.isa.conditions import ALWAYS
+from imgcheck.binaries.isa.values import (
+    BELOW,
+    BELOW_OR_EQUAL,
+    BORROW,
+    EQUAL,
+    LESS,
+    LESS_OR_EQUAL,
+    Comparison,
+    Frame,
+    Options,
+    Value,
+    Word,
+    added,
+    chosen,
+    combined,
+    constant,
+    inverted,
+    low,
+    outcome,
+    shifted,
+    summed,
+)
+from imgcheck.binaries.isa.words.code import signed_number
+from imgcheck.binaries.isa.words.walk import (
+    GOES_ON,
+    JUMPS,
+    JUMPS_ANYWHERE,
+    LEAVES,
+    NOTHING,
+    STACK,
+    TESTS,
+    Ending,
+    Flags,
+    Known,
+    Labels,
+    Test,
+    Walk,
+)
+
+_SP, _TOC, _THREAD = 1, 2, 13
+_CTR = 32
+"""The count register, by which functions are called indirectly."""
+_ELSEWHERE = 1 << 62
+"""Where a conditional return goes."""
+_HWCAP2 = -28776
+"""Where the C library keeps that word, from the thread pointer on (GCC's ppc-auxv.h, TCB_HWCAP_BASE_OFFSET)."""
+_HWCAPS = range(-28776, -28744)
+_AT_HWCAP2 = 26
+_LOADS = {32: 4, 33: 4, 34: 1, 35: 1, 40: 2, 41: 2, 42: 2, 43: 2}
+_STORES = {36: 4, 37: 4, 38: 1, 39: 1, 44: 2, 45: 2}
+"""Primary opcodes, and bytes; odd ones leave the address in the base register."""
+_INDEXED_LOADS = {20, 21, 23, 84, 87, 279, 341, 343}
+_INDEXED_STORES = {149, 150, 151, 214, 215, 407}
+_BITWISE = {28: and_, 444: or_, 316: xor, 60: and_, 412: or_}
+_COMPLEMENTED = {60, 412}
+"""ANDC and ORC."""
+_IMMEDIATE = {24: or_, 25: or_, 26: xor, 27: xor, 28: and_, 29: and_}
+_EXTENDED = {954: 8, 922: 16, 986: 32}
+_NEVER_GOES_ON = 0x7FE00008
+"""TRAP."""
+
+
+class Ppc64leWalk(Walk):
+    """One pass over a function of ppc64le."""
+
+    first = 3
+    clobbered = (0, *range(3, 13), _CTR)
+
+    def prepare(self) -> None:
+        self.state.values[_SP] = Frame((STACK, 0))
+        self.state.values[_TOC] = constant(self.surroundings.table)
+
+    # Order
+
+    @staticmethod
+    def ending(word: int, address: int) -> Ending:
+        opcode = word >> 26
+        always = word >> 21 & 0x14 == 0x14
+        if opcode == 18:
+            return Ending() if word & 1 else Ending(JUMPS, address + (signed_number(word, 26) & ~3))
+        if opcode == 16:
+            return Ending() if word & 1 else Ending(TESTS, address + (signed_number(word, 16) & ~3))
+        if opcode == 19 and word >> 1 & 0x3FF == 16:
+            return Ending(LEAVES) if always else Ending(TESTS, _ELSEWHERE)
+        if opcode == 19 and word >> 1 & 0x3FF == 528 and not word & 1:
+            return Ending(JUMPS_ANYWHERE)
+        return Ending(LEAVES if word in (0, _NEVER_GOES_ON) else GOES_ON)
+
+    def test(self, word: int) -> Test | None:
+        options, bit = word >> 21 & 31, word >> 16 & 31
+        flags = self.state.flags.get(bit >> 2)
+        if options & 16 or not flags:
+            return None
+        labels = flags.labels(bit & 3)
+        equal = bool(options & 8) if bit & 3 == 2 else None
+        return Test(flags.told, labels if options & 8 or not labels else labels[::-1], flags.origin, flags.type, equal)
+
+    # Single instructions
+
+    def step(self, word: int, address: int) -> None:
+        opcode = word >> 26
+        if opcode == 18 and (word & 1 or address + (signed_number(word, 26) & ~3) not in self.blocks):
+            self.call(address + (signed_number(word, 26) & ~3))
+        elif opcode == 19:
+            self._of_condition(word)
+        elif opcode in (14, 15):
+            number = signed_number(word, 16) << (16 if opcode == 15 else 0)
+            told, value = self.known(word >> 16 & 31) if word >> 16 & 31 else (False, constant(0))
+            self._write(word >> 21 & 31, (told, added(value, number, 64)))
+        elif opcode in _IMMEDIATE:
+            number = (word & 0xFFFF) << (16 if opcode & 1 else 0)
+            self._logical(word, opcode > 27, _IMMEDIATE[opcode], (False, constant(number)))
+        elif opcode in (20, 21, 23, 30):
+            self._rotate(word, opcode)
+        elif opcode in (10, 11):
+            number = signed_number(word, 16) if opcode == 11 else word & 0xFFFF
+            self._compare(word, self.known(word >> 16 & 31), number, signed=opcode == 11)
+        elif opcode == 31:
+            self._extended(word)
+        elif opcode in _LOADS or opcode in _STORES or opcode in (58, 62):
+            self._memory(word, opcode)
+        elif opcode in (7, 8, 12, 13):
+            self._write(word >> 21 & 31, (self.known(word >> 16 & 31)[0], None))
+
+    def _write(self, register: int, known: Known) -> None:
+        if register not in (_TOC, _THREAD):  # what is there is there all the time
+            self.put(register, known)
+
+    def _of_condition(self, word: int) -> None:
+        """Branches by a register, and what is done to bits of the condition register."""
+        operation = word >> 1 & 0x3FF
+        if operation == 528:
+            if word & 1 or not self.blocks.jumps_inside:
+                self.call(-1, self.state.values.get(_CTR))
+        elif operation != 16:
+            field, sources = word >> 23 & 7, (word >> 18 & 7, word >> 13 & 7)
+            told = any(flags.told for at in sources if (flags := self.state.flags.get(at)))
+            self.state.flags[field] = Flags(told, lambda bit: None)
+
+    def _logical(self, word: int, records: bool, work, other: Known) -> None:
+        source, target = word >> 21 & 31, word >> 16 & 31
+        told, value = self.known(source)
+        told |= other[0]
+        values = [None if isinstance(each, Frame) else each for each in (value, other[1])]
+        if work is or_ and values[1] == constant(0):
+            made = value
+        else:
+            made = combined(work, *values, 64)
+        origin = self.state.origins.get(source, -1)
+        self._write(target, (told, made))
+        if records:
+            self._record(told, made, origin)
+
+    def _record(self, told: bool, made: Value, origin: int) -> None:
+        """The first field of the condition register tells how a result stands to zero."""
+        self._set_flags(0, told, Comparison(made, 0, 64, BORROW), True, origin)
+
+    def _set_flags(self, at: int, told: bool, compared: Comparison | None, signed: bool, origin: int) -> None:
+        tests = (LESS, LESS_OR_EQUAL, EQUAL) if signed else (BELOW, BELOW_OR_EQUAL, EQUAL)
+
+        def labels(bit: int) -> Labels | None:
+            if compared is None or bit == 3 or not isinstance(compared.value, Options | Word):
+                return None
+            found = outcome(compared, tests[bit])
+            return found[::-1] if found and bit == 1 else found
+
+        self.state.flags[at] = Flags(told, labels, origin)
+
+    def _compare(self, word: int, known: Known, number: int | None, signed: bool) -> None:
+        bits = 64 if word >> 21 & 1 else 32
+        compared = Comparison(known[1], number, bits, BORROW) if number is not None else None
+        origin = self.state.origins.get(word >> 16 & 31, -1)
+        self._set_flags(word >> 23 & 7, known[0], compared, signed, origin)
+        self.note_type(word >> 23 & 7, known, number, bits)
+
+    def _rotate(self, word: int, opcode: int) -> None:
+        """Rotations that keep a part of the result: RLWINM, RLDICL, RLDICR and RLDIC are followed."""
+        source, target = word >> 21 & 31, word >> 16 & 31
+        told, value = self.known(source)
+        value = None if isinstance(value, Frame) else value
+        made = None
+        if opcode == 21:
+            made = _rotated(low(value, 32), word >> 11 & 31, 32, _mask32(word >> 6 & 31, word >> 1 & 31))
+        elif opcode == 30 and word >> 4 & 1 == 0 and word >> 2 & 3 < 3:
+            distance = word >> 11 & 31 | word >> 1 << 5 & 32
+            edge = word >> 6 & 31 | word & 32
+            kind = word >> 2 & 3
+            first, last = ((edge, 63), (0, edge), (edge, 63 - distance))[kind]
+            made = _rotated(value, distance, 64, _mask64(first, last)) if first <= last else None
+        elif opcode in (20, 30):  # RLWIMI and RLDIMI keep the rest of the target
+            told |= self.known(target)[0]
+        origin = self.state.origins.get(source, -1)
+        self._write(target, (told, made))
+        if word & 1:
+            self._record(told, made, origin)
+
+    def _extended(self, word: int) -> None:
+        operation, records = word >> 1 & 0x3FF, bool(word & 1)
+        first, second, third = word >> 21 & 31, word >> 16 & 31, word >> 11 & 31
+        if operation in (0, 32):
+            other_told, other = self.known(third)
+            number = other.constant if isinstance(other, Options) else None
+            told, value = self.known(second)
+            self._compare(word, (told or other_told, value), number, signed=operation == 0)
+        elif operation in _BITWISE:
+            told, value = self.known(third)
+            value = inverted(value, 64) if operation in _COMPLEMENTED and not isinstance(value, Frame) else value
+            if operation == 444 and first == third:
+                self._copy(second, third)
+            else:
+                self._logical(word, records, _BITWISE[operation], (told, value))
+        elif operation & 31 == 15:
+            self._select(word)
+        elif operation in _EXTENDED:
+            told, value = self.known(first)
+            origin = self.state.origins.get(first, -1)
+            made = None if isinstance(value, Frame) else low(value, _EXTENDED[operation])
+            self._write(second, (told, made))
+            if records:
+                self._record(told, made, origin)
+        elif operation in (266, 40):
+            self._sum(word, operation == 40, records)
+        elif operation in (467, 339):
+            self._special(word, operation == 467)
+        elif operation in _INDEXED_LOADS:
+            parts = self.known(second), self.known(third)
+            told = any(is_told or self.is_object(value) for is_told, value in parts)
+            self._write(first, (told, None))
+        elif operation in _INDEXED_STORES:
+            self.store_to_element([self.known(second)[1], self.known(third)[1]], self.known(first))
+        else:
+            told = self.known(first)[0] or self.known(third)[0]
+            written = (
+                second if operation in (24, 536, 27, 539, 792, 794, 824, 826, 827, 26, 58, 124, 476, 284) else first
+            )
+            self._write(written, (told, None))
+            if records:
+                self._record(told, None, -1)
+
+    def _copy(self, target: int, source: int) -> None:
+        known, origin = self.known(source), self.state.origins.get(source)
+        self._write(target, known)
+        if origin is not None:
+            self.state.origins[target] = origin
+
+    def _sum(self, word: int, subtracts: bool, records: bool) -> None:
+        target = word >> 21 & 31
+        (a, first), (b, second) = self.known(word >> 16 & 31), self.known(word >> 11 & 31)
+        if subtracts:
+            number = first.constant if isinstance(first, Options) else None
+            made = added(second, -number, 64) if number is not None else None
+        else:
+            made = summed(first, second, 64)
+            a |= made is None and (self.is_object(first) or self.is_object(second))
+        self._write(target, (a or b, made))
+        if records:
+            self._record(a or b, made, -1)
+
+    def _special(self, word: int, writes: bool) -> None:
+        register, special = word >> 21 & 31, word >> 16 & 31 | word >> 6 & 0x3E0
+        if not writes:
+            self._write(register, NOTHING)
+        elif special == 9:
+            self.put(_CTR, self.known(register))
+
+    def _select(self, word: int) -> None:
+        """ISEL: one register where a bit of the condition register is set, else another."""
+        bit = word >> 6 & 31
+        flags = self.state.flags.get(bit >> 2)
+        first = self.known(word >> 16 & 31) if word >> 16 & 31 else (False, constant(0))
+        second = self.known(word >> 11 & 31)
+        told = bool(flags and flags.told)
+        labels = self._understood(flags.labels(bit & 3), bit) if flags and told else (ALWAYS, ALWAYS)
+        made = None
+        if first[1] is not None and second[1] is not None:
+            made = chosen(first[1], second[1], labels)
+        known = told or first[0] or second[0], made
+        if flags and bit & 3 == 2:
+            known = self.as_selected(flags, first, known)
+        self._write(word >> 21 & 31, known)
+
+    # Memory
+
+    def _memory(self, word: int, opcode: int) -> None:
+        register, base = word >> 21 & 31, word >> 16 & 31
+        doubles = opcode in (58, 62)
+        distance = signed_number(word, 16) & ~3 if doubles else signed_number(word, 16)
+        if base == _THREAD:
+            told = distance in _HWCAPS and opcode in (32, 58)
+            value = self.surroundings.words(_AT_HWCAP2)[1] if told and distance == _HWCAP2 else None
+            if opcode not in _STORES and opcode != 62:
+                self._write(register, (told, low(value, 32) if value else None))
+            return
+        where = _moved(self.known(base)[1], distance) if base else constant(distance)
+        updates = word & 3 == 1 if doubles else bool(opcode & 1)
+        if opcode in _STORES or opcode == 62:
+            self.store(where, self.known(register), 8 if doubles else _STORES[opcode])
+        else:
+            self._load(register, base, where, (4 if word & 3 == 2 else 8) if doubles else _LOADS[opcode])
+        if updates:
+            self.put(base, (self.known(base)[0], where))
+
+    def _load(self, register: int, base: int, where: Value, size: int) -> None:
+        by_pointer = where is None and self.known(base)[0]
+        self._write(register, (True, None) if by_pointer else self.load(where, size))
+        self.note_origin(register, where)
+
+
+def _moved(address: Value, distance: int) -> Value:
+    return added(address, distance, 64) if isinstance(address, Frame | Options) else None
+
+
+def _mask32(first: int, last: int) -> int:
+    """Bits of a word from one place to another, counted from the highest; where they wrap around, those outside."""
+    if first <= last:
+        return (1 << 32 - first) - 1 & ~((1 << 31 - last) - 1)
+    return 0xFFFFFFFF & ~_mask32(last + 1, first - 1) if last + 1 <= first - 1 else 0xFFFFFFFF
+
+
+def _mask64(first: int, last: int) -> int:
+    return (1 << 64 - first) - 1 & ~((1 << 63 - last) - 1)
+
+
+def _rotated(value: Value, distance: int, bits: int, mask: int) -> Value:
+    """A value rotated to the left, as far as a mask lets it through."""
+    up = shifted(value, distance, bits)
+    down = shifted(value, distance - bits, bits) if distance else None
+    if not distance or mask & (1 << distance) - 1 == 0:
+        turned = up
+    elif mask >> distance == 0:
+        turned = down
+    else:
+        turned = combined(or_, up, down, bits) if up is not None and down is not None else None
+    return combined(and_, turned, constant(mask), bits)

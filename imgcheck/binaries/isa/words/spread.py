@@ -1,0 +1,372 @@
+"""How what the CPU told spreads through a file whose code is made of words, and what runs only behind a test of it.
+
+As for x86 (x86/guards.py): from functions that report features and instructions that read them to the variables that
+hold them, to callers and to parameters. Each round follows the functions that the round before made interesting.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from imgcheck.binaries.elf import PT_LOAD
+from imgcheck.binaries.isa.conditions import (
+    ALWAYS,
+    NEVER,
+    UNTOLD,
+    Condition,
+    bit_conditions,
+    either,
+    opposite,
+    shielded,
+    understood,
+    understood_wholly,
+)
+from imgcheck.binaries.isa.layout import numbers, within
+from imgcheck.binaries.isa.names import analysis, matches, queries
+from imgcheck.binaries.isa.reach import Edges, reach
+from imgcheck.binaries.isa.values import Frame, Options, Value, Word, constant, joined
+from imgcheck.binaries.isa.words.code import Code
+from imgcheck.binaries.isa.words.walk import (
+    FUNCTION,
+    NOTHING,
+    OBJECT,
+    QUERIED,
+    Flow,
+    Given,
+    Known,
+    Surroundings,
+    Told,
+    Walk,
+)
+
+PF_W = 2
+_ROUNDS = 8
+_LONGEST = 1 << 15
+_TOTAL = 400_000
+"""Bytes of a function, and of all functions, that are followed."""
+_ACCESSOR = 256
+_READERS = 3000
+"""A variable that more functions read is no CPU flag."""
+_ALL_BITS = (1 << 64) - 1
+_POINTER = 8
+
+
+@dataclass
+class Guards:
+    """What is known of functions that ask the CPU or are told what it has."""
+
+    flows: dict[int, Flow] = field(default_factory=dict)
+    skipped: set[int] = field(default_factory=set)
+    """Functions that ask but are not followed: all that they do counts as behind a test."""
+
+    def handed_out(self, feature: str) -> list[int]:
+        """Addresses of code that is chosen by tests which are understood, and do not shield `feature`."""
+        found: dict[int, Condition] = {}
+        for flow in self.flows.values():
+            for address, condition in flow.chosen.items():
+                found[address] = either(found.get(address, NEVER), condition)
+        return [address for address, told in found.items() if understood_wholly(told) and not shielded(told, feature)]
+
+    @cached_property
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[Condition]]:
+        ordered = sorted((piece for flow in self.flows.values() for piece in flow.guarded), key=lambda piece: piece[:2])
+        number = {condition: i for i, condition in enumerate((ALWAYS, UNTOLD))}
+        rows = [(first, end, number.setdefault(told, len(number))) for first, end, told in ordered]
+        table = np.array(rows, np.int64).reshape(-1, 3)
+        return table[:, 0], table[:, 1], table[:, 2], list(number)
+
+    def exposed(self, addresses: np.ndarray, functions: np.ndarray, feature: str) -> np.ndarray:
+        """Which of the addresses, in the functions of the same rows, run without a test that shields `feature`."""
+        first, end, number, conditions = self._pieces
+        exposing = np.array([not shielded(condition, feature) for condition in conditions])
+        at = np.searchsorted(first, addresses, side="right") - 1
+        held = at >= 0
+        held[held] = addresses[held] < end[at[held]]
+        out = np.ones(len(addresses), bool)
+        out[held] = exposing[number[at[held]]]
+        if self.skipped:
+            out[np.isin(functions, list(self.skipped))] = False
+        return out
+
+
+class Spread:
+    """The rounds, for one file."""
+
+    def __init__(
+        self, code: Code, walk: type[Walk], imported: dict[str, np.ndarray], readers: np.ndarray, users: np.ndarray
+    ) -> None:
+        """`imported`: names of functions and data of other files that report features, with their slots; `readers`
+        marks functions that read them from a file, which are not followed, as those are not that choose by themselves;
+        `users` marks those that use a feature.
+        """
+        self.code, self.layout, self.functions, self._walk = code, code.layout, code.functions, walk
+        self.machine = code.layout.elf.machine
+        self.guards = Guards(skipped=set(np.flatnonzero(readers | code.choosers).tolist()))
+        self._users = users
+        self._names = list(imported)
+        self._slots = {int(slot): i for i, slots in enumerate(imported.values()) for slot in slots.tolist()}
+        self._variables: dict[int, dict[int, Known]] = defaultdict(dict)
+        """Address -> what each function that writes to it leaves there."""
+        self._owned: dict[int, frozenset[int]] = defaultdict(frozenset)
+        """Function -> variables that it writes to."""
+        self._results: dict[int, Told] = {}
+        self._given: dict[int, Given] = {}
+        self._budget = _TOTAL
+        self._read = set(np.flatnonzero(readers).tolist())
+        self._starts = set(self.functions.start.tolist())
+        self._surroundings = Surroundings(
+            self._called,
+            self._asked,
+            self._variable,
+            self._initial,
+            self._pointer,
+            self._holds,
+            self._is_data,
+            self._starts.__contains__,
+            code.table or 0,
+            lambda word: self._word_of(constant(word)).result,
+        )
+
+    @cached_property
+    def askers(self) -> np.ndarray:
+        """Marks functions that ask a function of this file that reports features as the C library's does."""
+        marks = np.zeros(len(self.functions), bool)
+        marks[list(self._callers(self._reporters))] = True
+        return marks
+
+    def _take_as_told(self, readers: set[int]) -> set[int]:
+        """Takes what functions return and store for what the CPU told; those that this concerns."""
+        sites, targets = self.code.addresses
+        held = self.functions.holding(sites)
+        stored = np.isin(held, list(readers)) & self.code.is_stored_to(sites)
+        for index, address in zip(held[stored].tolist(), targets[stored].tolist(), strict=True):
+            self._variables[address][index] = True, None
+        self._results |= dict.fromkeys(readers, Told((True, None)))
+        return self._callers(readers) | self._readers(set(targets[stored].tolist()))
+
+    def run(self, askers: np.ndarray, resolvers: np.ndarray) -> Guards:
+        """Follows the functions that `askers` marks, the resolvers of IFUNCs, and those that they lead to."""
+        for index in resolvers.tolist():
+            self._given[index] = self._of_resolver
+        pending = set(np.flatnonzero(askers).tolist()) | set(resolvers.tolist()) | self._take_as_told(self._read)
+        pending |= set(np.flatnonzero(self.readers).tolist())
+        for _ in range(_ROUNDS):
+            pending = self._worth_following(self._follow_all(pending - self.guards.skipped))
+            if not pending:
+                break
+        return self.guards
+
+    def _worth_following(self, pending: set[int]) -> set[int]:
+        """Those that lead to a use of a feature or choose one, and those as small as what hands knowledge on."""
+        chosen = np.array(sorted(pending), np.int64)
+        size = self.functions.end[chosen] - self.functions.start[chosen]
+        return set(chosen[self._deciding[chosen] | (size <= _ACCESSOR)].tolist())
+
+    @cached_property
+    def _deciding(self) -> np.ndarray:
+        """Functions that lead to a use, or take the address of one that does."""
+        calls, (sites, targets) = self.code.calls, self.code.addresses
+        order = np.argsort(calls.target, kind="stable")
+        back = Edges(calls.target[order], calls.source[order], calls.site[order], calls.count)
+        leads, _ = reach(back, np.flatnonzero(self._users))
+        taken = self.code.index(targets)
+        return leads | self.code.holding(sites[(taken >= 0) & leads[taken]])
+
+    def _follow_all(self, pending: Iterable[int]) -> set[int]:
+        """Follows functions; those that what is new concerns come back."""
+        told, stored, given = set(), set(), set()
+        for index in sorted(pending):
+            start, end = int(self.functions.start[index]), int(self.functions.end[index])
+            if end - start > _LONGEST or end - start > self._budget:
+                self.guards.skipped.add(index)
+                continue
+            self._budget -= end - start
+            words = np.frombuffer(self.layout.bytes_at(start, end)[: (end - start) & ~3], "<u4").tolist()
+            if not words:
+                continue
+            flow = self.guards.flows[index] = self._follow(index, start, words)
+            if self._tells(flow.told) and self._results.get(index) != flow.told:
+                self._results[index] = flow.told
+                told.add(index)
+            stored |= self._assign(index, flow)
+            given |= self._hand_over(flow)
+        return self._callers(told) | self._readers(stored) | given
+
+    def _follow(self, index: int, start: int, words: list[int]) -> Flow:
+        given, owned = self._given.get(index, Given()), self._owned[index]
+        flow = self._walk(start, words, self._surroundings, given, owned).run()
+        if flow.assigned.keys() <= owned:
+            return flow
+        self._owned[index] = owned | flow.assigned.keys()
+        return self._walk(start, words, self._surroundings, given, self._owned[index]).run()
+
+    def _tells(self, told: Told) -> bool:
+        """Whether a function hands back what the CPU told, or the address of an object with it."""
+        is_told, value = told.result
+        return is_told or bool(told.filled) or (isinstance(value, Options) and self._holds(value.constant))
+
+    def _holds(self, address: int | None) -> bool:
+        """Whether something that the CPU told lies in the object at an address."""
+        return address is not None and any(address + at in self._variables for at in range(OBJECT))
+
+    def _assign(self, index: int, flow: Flow) -> set[int]:
+        """Variables of which something else is known than before."""
+        changed = set()
+        for address, (told, value) in flow.assigned.items():
+            knows = told and (
+                not isinstance(value, Options) or any(understood(c) for _, c in value.numbers) or not _plain(value)
+            )
+            if not knows and address not in self._variables:
+                continue
+            if self._variables[address].get(index) != (told, value):
+                self._variables[address][index] = told, value
+                changed.add(address)
+        return changed
+
+    def _hand_over(self, flow: Flow) -> set[int]:
+        """Notes what calls hand over; the functions that are handed something new."""
+        changed = set()
+        for target, handed in flow.passes.items():
+            index = int(self.code.index(np.array([target]))[0]) if target >= 0 else -1
+            if index < 0:
+                continue
+            before = self._given.get(index)
+            known = before
+            for given in handed:
+                known = given if known is None else _joined(known, given)
+            if known != before:
+                self._given[index] = known
+                changed.add(index)
+        return changed
+
+    def _callers(self, called: set[int]) -> set[int]:
+        calls = self.code.calls
+        marks = np.zeros(len(self.functions) + 1, bool)
+        marks[list(called)] = True
+        return set(calls.source[marks[calls.target]].tolist())
+
+    def _readers(self, variables: set[int]) -> set[int]:
+        """Functions that refer to one of these variables, directly or through a pointer to it."""
+        if not variables:
+            return set()
+        held = np.array(sorted({address + i for address in variables for i in range(_POINTER)}), np.int64)
+        sites, targets = self.code.addresses
+        pointers = self.layout.pointers
+        near = within(targets, held) | within(targets, pointers.slot[within(pointers.target, held)])
+        readers = set(numbers(self.functions.holding(sites[near]), len(self.functions)).tolist())
+        return readers if len(readers) <= _READERS else set()
+
+    # What the walks ask
+
+    @cached_property
+    def _reporters(self) -> set[int]:
+        """Functions of this file that are told the type of a word of the auxiliary vector, and know both with features.
+
+        So does the C library's getauxval in a static program.
+        """
+        words = [int(number) for number in analysis()["queries"]["words"]]
+        return set(
+            np.flatnonzero(np.logical_and.reduce([self.code.comparing(word, first=True) for word in words])).tolist()
+        )
+
+    @cached_property
+    def readers(self) -> np.ndarray:
+        """Marks functions that compare types of words of the auxiliary vector with those that tell of features."""
+        rules = analysis()["queries"]
+        first, *others = [int(number) for number in rules["words"]]
+        compared = [self.code.comparing(number, first=False) for number in (*others, *rules["others"]["types"])]
+        return self.code.comparing(first, first=False) & np.logical_or.reduce(compared)
+
+    @property
+    def finds_words(self) -> bool:
+        """Whether one of these has kept what it found."""
+        keepers = self._results.keys() | {index for written in self._variables.values() for index in written}
+        return bool(self.readers[list(keepers)].any())
+
+    def _called(self, target: int, first: Value) -> Told | None:
+        slot = self.code.stubs.get(target)
+        if slot in self._slots:
+            return self._asked(self._slots[slot], first)
+        index = int(self.code.index(np.array([target]))[0]) if target >= 0 else -1
+        if index in self._reporters:
+            return self._word_of(first)
+        return self._results.get(index)
+
+    def _asked(self, number: int, first: Value) -> Told:
+        return self._word_of(first) if "auxv" in self._names[number] else Told((True, None))
+
+    def _word_of(self, type_: Value) -> Told:
+        """What getauxval returns, by the type of the word that it is asked for."""
+        number = type_.constant if isinstance(type_, Options) else None
+        if number is None:
+            return Told((True, None))
+        name = analysis()["queries"]["words"].get(str(number))
+        if not name:
+            return Told()
+        bits = bit_conditions(name, self.machine)
+        told = tuple((at, held, opposite(held)) for at, held in sorted(bits.items()))
+        return Told((True, Word(told, _ALL_BITS & ~sum(1 << at for at in bits))))
+
+    @cached_property
+    def _of_resolver(self) -> Given:
+        """What the loader hands to an IFUNC's resolver: both words, the second in a structure (SYSVABI64 of AArch64)."""
+        first, second = (self._word_of(constant(int(word))).result for word in analysis()["queries"]["words"])
+        return Given({0: first}, {1: {8: first, 16: second}})
+
+    def _variable(self, address: int, apart: int) -> Known | None:
+        written = self._variables.get(address)
+        if not written:
+            return None
+        left = [value for index, (_, value) in written.items() if self.functions.start[index] != apart]
+        if not left:
+            return None
+        value, *others = left
+        for other in others:
+            value = joined(value, ALWAYS, other, ALWAYS)
+        return True, value
+
+    def _is_data(self, address: int) -> bool:
+        return any(s.vaddr <= address < s.vaddr + s.memsz for s in self.layout.elf.segments if s.flags & PF_W)
+
+    def _initial(self, address: int, size: int) -> Value:
+        for segment in self.layout.elf.segments:
+            if segment.type == PT_LOAD and segment.vaddr <= address and address + size <= segment.vaddr + segment.memsz:
+                at = address - segment.vaddr
+                if at >= segment.filesz:
+                    return constant(0)
+                data = self.layout.elf.data[segment.offset + at : segment.offset + at + size]
+                return constant(int.from_bytes(data, "little"))
+        return None
+
+    def _pointer(self, address: int) -> Value:
+        if address in self._slots:
+            number = self._slots[address]
+            is_function = matches(self._names[number], queries(self.machine)["functions"])
+            return Frame((FUNCTION if is_function else QUERIED, number))
+        pointers = self.layout.pointers
+        found = int(pointers.at(np.array([address]))[0])
+        target = int(pointers.target[found]) if found >= 0 else -1
+        return constant(target) if target > 0 else None
+
+
+def _plain(value: Options) -> bool:
+    return all(condition == ALWAYS for _, condition in value.numbers)
+
+
+def _joined(one: Given, other: Given) -> Given:
+    """What two calls hand over together: what both do, and that what one does may be what the CPU told."""
+
+    def together(mine: dict[int, Known], theirs: dict[int, Known]) -> dict[int, Known]:
+        found = {}
+        for key in mine.keys() | theirs.keys():
+            (a, x), (b, y) = mine.get(key, NOTHING), theirs.get(key, NOTHING)
+            found[key] = a or b, joined(x, ALWAYS, y, ALWAYS) if x is not None and y is not None else None
+        return {key: known for key, known in found.items() if known != NOTHING}
+
+    objects = {
+        n: together(one.objects.get(n, {}), other.objects.get(n, {})) for n in one.objects.keys() | other.objects.keys()
+    }
+    return replace(one, values=together(one.values, other.values), objects=objects)

@@ -1,0 +1,580 @@
+"""How what the CPU told flows through one function of a machine whose code is made of words.
+
+A forward pass over the blocks in reverse postorder, as for x86 (x86/flow.py), but smaller: what is known of registers,
+of places on the stack and of variables, the flags, and under which condition each block runs. What instructions do is
+told by a subclass for each machine.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import pairwise
+
+from imgcheck.binaries.isa.conditions import (
+    ALWAYS,
+    NEVER,
+    Condition,
+    as_far_as_told,
+    both,
+    either,
+    not_understood,
+    opposite,
+)
+from imgcheck.binaries.isa.dominators import Tree, tree
+from imgcheck.binaries.isa.values import SETTLED, Frame, Options, Value, Word, joined, low, shifted, tells, under
+
+STACK, QUERIED, FUNCTION, VARIABLE, PARAMETER = -1, -2, -3, -4, -16
+"""Bases of places and addresses: the stack, data that tell of the CPU, functions that do, variables (by address), and
+from the last on what the parameters point to, by their number."""
+PARAMETERS = 8
+"""Registers that hand over parameters, from `Walk.first` on; the first of them hands back the result."""
+OBJECT = 64
+"""Bytes of an object that a call gets by its address which are looked at."""
+_EXIT = -1
+_PASSES = 3
+"""Over a function with loops: what the CPU told goes around one of them, and in it another."""
+_WIDEST = 8
+Place = int | tuple[int, int]
+"""A register by its number, or a base and a displacement."""
+Labels = tuple[Condition, Condition]
+"""What holds where a test is met, and where it is not."""
+Known = tuple[bool, Value]
+"""Whether it rests on what the CPU told, and what is known of it."""
+NOTHING: Known = False, None
+GOES_ON, TESTS, JUMPS, LEAVES, JUMPS_ANYWHERE = range(5)
+"""What the end of a block does; leaving may be by a jump to another function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What a word does to the order of things, and the address where it may go on besides the next."""
+
+    kind: int = GOES_ON
+    target: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a call of a function brings."""
+
+    result: Known = NOTHING
+    filled: dict[int, dict[int, Known]] = field(default_factory=dict)
+    """By the number of a parameter that is an address: what lies at which distance from there afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What callers hand to a function: by the number of the parameter what it is, and what lies where it points to."""
+
+    values: dict[int, Known] = field(default_factory=dict)
+    objects: dict[int, dict[int, Known]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the file knows when one of its functions is looked at."""
+
+    called: Callable[[int, Value], Told | None]
+    """(address, first argument) -> what a call of that address brings, None where nothing is known of it."""
+    asked: Callable[[int, Value], Told]
+    """(number, first argument) -> the same for a function of another file that reports features."""
+    variable: Callable[[int, int], Known | None]
+    """(address, start of a function) -> what other functions leave in a variable (with -1 all of them); None where it
+    is none that the CPU has a part in."""
+    initial: Callable[[int, int], Value]
+    """(address, bytes) -> what lies there when the file is loaded."""
+    pointer: Callable[[int], Value]
+    """What the loader writes to an address."""
+    holds: Callable[[int | None], bool]
+    """Whether something that the CPU told lies in the object at an address."""
+    is_data: Callable[[int], bool]
+    """Whether something can be stored at an address."""
+    is_code: Callable[[int], bool]
+    """Whether a function begins at an address."""
+    table: int
+    """Where the table of contents lies, on machines that have one in a register."""
+    words: Callable[[int], Known]
+    """What the word of the auxiliary vector tells that has a type."""
+
+
+@dataclass
+class Flow:
+    """What one function does with what the CPU told."""
+
+    guarded: list[tuple[int, int, Condition]] = field(default_factory=list)
+    """Ranges of addresses, sorted, and what is necessary for them to run; others run always."""
+    tests: bool = False
+    told: Told = field(default_factory=Told)
+    assigned: dict[int, Known] = field(default_factory=dict)
+    """Variables that it writes what the CPU told to, by address."""
+    passes: dict[int, list[Given]] = field(default_factory=dict)
+    """By the address of a function that it calls: what it hands over."""
+    chosen: dict[int, Condition] = field(default_factory=dict)
+    """Addresses of code that somebody may call from now on, and what is necessary for each to be handed out."""
+    hides: bool = False
+    """Whether it keeps what the CPU told where it is not followed to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What the flags tell: the labels of each condition by its number, where they are understood."""
+
+    told: bool
+    labels: Callable[[int], Labels | None]
+    origin: int = -1
+    """The variable that is compared, if one is."""
+    type: int | None = None
+    """The number that something unknown is compared with: it may be the type of a word of the auxiliary vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """What a conditional branch tests."""
+
+    told: bool
+    """It rests on what the CPU told."""
+    labels: Labels | None
+    origin: int
+    type: int | None = None
+    """As of the flags."""
+    equal: bool | None = None
+    """Whether it is met where what is compared is equal, if it asks for that."""
+
+
+@dataclass
+class State:
+    """What is known at one place of a function."""
+
+    values: dict[Place, Value] = field(default_factory=dict)
+    told: set[Place] = field(default_factory=set)
+    """Places that hold what rests on what the CPU told."""
+    flags: dict[int, Flags] = field(default_factory=dict)
+    """By the number of the condition register's field, where there are several."""
+    path: Condition = ALWAYS
+    """What is necessary to arrive here."""
+    word: Known = NOTHING
+    """What a word of the auxiliary vector tells, where its type has just been found."""
+    origins: dict[int, int] = field(default_factory=dict)
+    """By a register's number the variable that it was read from, which the function writes to as well."""
+
+    def copy(self) -> "State":
+        return State(dict(self.values), set(self.told), dict(self.flags), self.path, origins=dict(self.origins))
+
+    def join(self, other: "State", initial: Callable[[int, int], Value]) -> None:
+        """The state where another way arrives too."""
+        for place in self.values.keys() | other.values.keys():
+            one, two = (self._at(state, place, initial) for state in (self, other))
+            value = joined(one, self.path, two, other.path) if one is not None and two is not None else None
+            if value != one and tells(value):
+                self.told.add(place)
+            if value is None and not _is_variable(place):
+                self.values.pop(place, None)
+            else:
+                self.values[place] = value
+        self.told |= other.told
+        self.origins = {k: v for k, v in self.origins.items() if other.origins.get(k) == v}
+        self.flags = {k: v for k, v in self.flags.items() if other.flags.get(k) is v}
+        self.path = either(self.path, other.path)
+
+    def widen(self, other: "State") -> None:
+        """What is known at the beginning of a loop where `other` comes back to: of what changes, if the CPU told it."""
+        kept = self.origins.keys()  # what was read from a variable is what it holds at first, or what some run has left
+        for place in [place for place in self.values if place not in kept]:
+            one, two = self.values[place], other.values.get(place)
+            if one != two:
+                told = place in self.told or place in other.told
+                value = joined(one, ALWAYS, two, ALWAYS) if told and two is not None and one is not None else None
+                if value is None and not _is_variable(place):
+                    del self.values[place]
+                else:
+                    self.values[place] = value
+        self.told |= {place for place in other.told - kept if not _is_variable(place) or place in self.values}
+        self.flags = {}
+
+    def settle(self, variable: int) -> None:
+        """A variable is seen not to hold what it held at first: it holds what some run has left."""
+        self.values[VARIABLE, variable] = SETTLED
+        for register in [register for register, origin in self.origins.items() if origin == variable]:
+            self.values[register] = SETTLED
+
+    @staticmethod
+    def _at(state: "State", place: Place, initial: Callable[[int, int], Value]) -> Value:
+        """What is known of a place; a variable that was not written on the way holds what it held at first."""
+        if _is_variable(place) and place not in state.values:
+            return initial(place[1], 4)
+        return state.values.get(place)
+
+
+def _is_variable(place: Place) -> bool:
+    return isinstance(place, tuple) and place[0] == VARIABLE
+
+
+class Blocks:
+    """The basic blocks of a function, from the endings of its words."""
+
+    def __init__(self, start: int, endings: list[Ending]) -> None:
+        self.start, self.end = start, start + 4 * len(endings)
+        inside = {e.target for e in endings if start <= e.target < self.end}
+        behind = {start + 4 * (i + 1) for i, e in enumerate(endings) if e.kind != GOES_ON}
+        edges = sorted({start, *inside, *(at for at in behind if at < self.end), self.end})
+        self.ranges = list(pairwise(edges))
+        number = {first: i for i, (first, _) in enumerate(self.ranges)}
+        self.after: dict[int, list[int]] = {}
+        anywhere = []
+        for i, (_, end) in enumerate(self.ranges):
+            ending = endings[(end - start) // 4 - 1]
+            onward = [number[end]] if ending.kind in (GOES_ON, TESTS) and end in number else []
+            if ending.kind in (TESTS, JUMPS) and ending.target in number:
+                onward.append(number[ending.target])
+            if ending.kind == JUMPS_ANYWHERE:
+                anywhere.append(i)
+            self.after[i] = list(dict.fromkeys(onward))
+        entered = {0}.union(*self.after.values())
+        for i in anywhere:  # a table of jumps leads to what nothing else leads to
+            self.after[i] = [j for j in self.after if j not in entered]
+        self.jumps_inside = any(self.after[i] for i in anywhere)
+        """Whether jumps by a register stay in the function."""
+        self.tree: Tree = tree(0, self.after)
+        self._back = self._postdominators(endings)
+
+    def _postdominators(self, endings: list[Ending]) -> Tree:
+        before = {i: [self.tree.order[at] for at in self.tree.before[self.tree.place[i]]] for i in self.tree.order}
+        ends = {i: endings[(self.ranges[i][1] - self.start) // 4 - 1] for i in self.tree.order}
+        before[_EXIT] = [
+            i for i, end in ends.items() if not self.after[i] or (end.target >= 0 and end.target not in self)
+        ]
+        return tree(_EXIT, before)
+
+    def __contains__(self, address: int) -> bool:
+        return self.start <= address < self.end
+
+    def met(self, number: int) -> int:
+        """The immediate dominator of a block, where each way on from it leads to the block; else -1."""
+        tree, back = self.tree, self._back
+        above = tree.order[tree.above[tree.place[number]]]
+        if above not in back.place or number not in back.place:
+            return -1
+        return above if back.dominates(back.place[number], back.place[above]) else -1
+
+
+class Walk:
+    """One pass over a function. A subclass tells what single words do, by `ending` and `step`."""
+
+    def __init__(
+        self, start: int, words: list[int], surroundings: Surroundings, given: Given, owned: frozenset[int]
+    ) -> None:
+        """`owned`: variables that the function itself writes to."""
+        self.start, self.words, self.surroundings, self.owned = start, words, surroundings, owned
+        self.flow = Flow()
+        self.blocks = Blocks(start, [self.ending(word, start + 4 * i) for i, word in enumerate(words)])
+        self.state = State()
+        self.prepare()
+        for number in range(PARAMETERS):
+            base = PARAMETER + number
+            told, value = given.values.get(number, NOTHING)
+            self._keep(self.first + number, (told, Frame((base, 0)) if value is None and not told else value))
+            for at, known in given.objects.get(number, {}).items():
+                self._keep((base, at), known)
+        self.paths: dict[int, Condition] = {}
+        tree = self.blocks.tree
+        self._before = {number: tree.before[at] for number, at in tree.place.items()}
+        self._back: dict[int, list[State]] = {}
+        """By the block that a loop begins with: the states that come back to it."""
+        self._results: list[Known] = []
+        self._left: list[dict[Place, Known]] = []
+        self._stored: dict[int, list[Known]] = {}
+        """What is stored to each variable, wherever that happens."""
+
+    # What machines tell
+
+    first: int
+    """The first parameter's register, and the result's."""
+    clobbered: tuple[int, ...]
+    """Registers that a callee may change."""
+
+    def prepare(self) -> None:
+        """Note what registers hold at the beginning of any function."""
+        raise NotImplementedError
+
+    @staticmethod
+    def ending(word: int, address: int) -> Ending:
+        """What a word does to the order of things."""
+        raise NotImplementedError
+
+    def step(self, word: int, address: int) -> None:
+        """Do to `state` what an instruction does that ends no block."""
+        raise NotImplementedError
+
+    def test(self, word: int) -> Test | None:
+        """What a conditional branch tests, where something is known of that."""
+        raise NotImplementedError
+
+    # The pass
+
+    def run(self) -> Flow:
+        """Follows the function; again where it has loops, with what comes back to their beginnings."""
+        place = self.blocks.tree.place
+        loops = any(place[after] <= place[i] for i in place for after in self.blocks.after[i])
+        entry = self.state
+        for _ in range(_PASSES if loops else 1):
+            self.flow, self.paths, self._results, self._left, self._stored = Flow(), {}, [], [], {}
+            self._follow(entry.copy())
+        self._summarise()
+        return self.flow
+
+    def _follow(self, entry: State) -> None:
+        arriving, back = {0: entry}, self._back
+        self._back = {}
+        for number in self.blocks.tree.order:
+            self.state = arriving.pop(number, None) or State()
+            for state in back.get(number, ()):
+                self.state.widen(state)
+            met = self.blocks.met(number) if number and self.state.path != ALWAYS else -1
+            if met >= 0:
+                self.state.path = self.paths.get(met, ALWAYS)
+            self.paths[number] = self.state.path
+            self._pass_through(number, arriving)
+
+    def _pass_through(self, number: int, arriving: dict[int, State]) -> None:
+        first, end = self.blocks.ranges[number]
+        at = self.blocks.tree.place
+        for address in range(first, end - 4, 4):
+            self.step(self.words[(address - self.start) // 4], address)
+        last = end - 4
+        word = self.words[(last - self.start) // 4]
+        ending = self.ending(word, last)
+        test = self.test(word) if ending.kind == TESTS else None
+        labels = self._understood(test.labels, last) if test and test.told else None
+        if ending.kind != TESTS:
+            self.step(word, last)
+        self.flow.tests |= labels is not None
+        onward = self.blocks.after[number]
+        outside = ending.target >= 0 and ending.target not in self.blocks
+        if outside or ending.kind == LEAVES or (ending.kind == JUMPS_ANYWHERE and not onward):
+            self._leave(self.state.path if labels is None else both(self.state.path, labels[0]))
+        for successor in onward:
+            leaving = self.state.copy()
+            if at[successor] <= at[number]:
+                self._back.setdefault(successor, []).append(leaving)
+                continue
+            if test and ending.target != end:
+                taken = self.blocks.ranges[successor][0] == ending.target
+                if labels is not None:
+                    leaving.path = both(leaving.path, labels[0 if taken else 1])
+                elif test.origin >= 0 and test.labels and test.labels[0 if taken else 1] == NEVER:
+                    leaving.settle(test.origin)
+                if test.type is not None and test.equal is taken and len(self._before[successor]) == 1:
+                    leaving.word = self.surroundings.words(test.type)
+            if successor in arriving:
+                arriving[successor].join(leaving, self.surroundings.initial)
+            else:
+                arriving[successor] = leaving
+
+    def _understood(self, labels: Labels | None, address: int) -> Labels:
+        """The labels of a test that rests on what the CPU told."""
+        if labels is None or NEVER in labels:
+            taken = not_understood(address)
+            return taken, opposite(taken)
+        return labels
+
+    def _hand_out(self, value: Value, path: Condition) -> None:
+        for number, condition in value.numbers if isinstance(value, Options) else ():
+            if self.surroundings.is_code(number):
+                told = both(condition, path)
+                self.flow.chosen[number] = either(self.flow.chosen.get(number, NEVER), told)
+
+    def _leave(self, path: Condition) -> None:
+        told, value = self.known(self.first)
+        self._hand_out(value, path)
+        self._results.append((told, under(value, path)))
+        left = {}
+        for place, value in self.state.values.items():
+            if isinstance(place, tuple) and (place[0] == VARIABLE or (place[0] >= PARAMETER and place[0] < VARIABLE)):
+                left[place] = place in self.state.told, under(value, path)
+        self._left.append(left)
+
+    def _summarise(self) -> None:
+        flow, conditions = self.flow, self.paths
+        found = ((self.blocks.ranges[i], as_far_as_told(condition)) for i, condition in conditions.items())
+        flow.guarded = sorted((first, end, path) for (first, end), path in found if path != ALWAYS)
+        filled: dict[int, dict[int, Known]] = {}
+        stored = {(VARIABLE, address) for address in self._stored}
+        for place in {place for left in self._left for place in left} | stored:
+            known = self._in_the_end(place)
+            if place[0] == VARIABLE:
+                flow.assigned[place[1]] = known
+            elif known[0] or tells(known[1]):
+                filled.setdefault(place[0] - PARAMETER, {})[place[1]] = True, known[1]
+        flow.told = Told(_together(self._results), filled)
+
+    def _in_the_end(self, place: tuple[int, int]) -> Known:
+        """What is known of a place when the function has returned, by whichever way."""
+        untouched = NOTHING
+        if place[0] == VARIABLE:
+            untouched = False, self.surroundings.initial(place[1], 4)
+            if not any(place in left for left in self._left):  # in a loop: what has been stored at its end is not told
+                return _together([untouched, *self._stored.get(place[1], [])])
+        return _together([left.get(place, untouched) for left in self._left])
+
+    # For the machines
+
+    def known(self, register: int) -> Known:
+        """What is known of a register."""
+        value = self.state.values.get(register)
+        return (True, None) if value is SETTLED else (register in self.state.told, value)
+
+    def put(self, place: Place, known: Known) -> None:
+        """A register or another place gets a value."""
+        self.state.told.discard(place)
+        self.state.values.pop(place, None)
+        if isinstance(place, int):
+            self.state.origins.pop(place, None)
+        self._keep(place, known)
+
+    def _keep(self, place: Place, known: Known) -> None:
+        told, value = known
+        if told:
+            self.state.told.add(place)
+        if value is not None or _is_variable(place):
+            self.state.values[place] = value
+
+    def load(self, address: Value, size: int) -> Known:
+        """What lies at an address."""
+        if isinstance(address, Frame):
+            if address.place[0] in (QUERIED, FUNCTION):
+                return True, None
+            return self._load_place(address.place, size)
+        if not (isinstance(address, Options) and address.constant is not None):
+            return self.state.word
+        where = address.constant
+        written = self.state.values.get((VARIABLE, where), None)
+        if (written is not None and written is not SETTLED) or (VARIABLE, where) in self.state.told:
+            return self._load_place((VARIABLE, where), size)
+        apart = -1 if written is SETTLED else self.start
+        for distance in range(_WIDEST):
+            known = self.surroundings.variable(where - distance, apart)
+            if known:
+                return True, low(shifted(known[1], -8 * distance, 64), 8 * size)
+        if where in self.owned:
+            return False, self.surroundings.initial(where, size)
+        return False, self.surroundings.pointer(where) if size == _WIDEST else None
+
+    def note_type(self, field: int, known: Known, number: int | None, bits: int) -> None:
+        """Something was compared with a number, and the flags set."""
+        unknown = not known[0] and not isinstance(known[1], Options | Word)
+        if unknown and bits == 64 and number is not None and self.surroundings.words(number)[0]:
+            self.state.flags[field] = replace(self.state.flags[field], type=number)
+
+    def as_selected(self, flags: Flags, value: Known, otherwise: Known) -> Known:
+        """What is known where one of two values is taken, this one if something is equal to the type of a word."""
+        if flags.type is None or value[0] or isinstance(value[1], Options | Word):
+            return otherwise
+        return self.surroundings.words(flags.type)
+
+    def is_object(self, value: Value) -> bool:
+        """Whether a value is the address of an object in which something lies that the CPU told."""
+        if isinstance(value, Frame):
+            base, first = value.place
+            return any((base, first + at) in self.state.told for at in range(OBJECT))
+        return isinstance(value, Options) and self.surroundings.holds(value.constant)
+
+    def note_origin(self, register: int, address: Value) -> None:
+        """A register was read from an address."""
+        where = address.constant if isinstance(address, Options) else None
+        if where in self.owned and register not in self.state.told:
+            self.state.origins[register] = where
+
+    def _load_place(self, place: tuple[int, int], size: int) -> Known:
+        base, at = place
+        for distance in range(_WIDEST):
+            held = base, at - distance
+            if held in self.state.told or held in self.state.values:
+                value = self.state.values.get(held)
+                if isinstance(value, Frame):
+                    return held in self.state.told, value if not distance and size == _WIDEST else None
+                return held in self.state.told, low(shifted(value, -8 * distance, 64), 8 * size)
+        return self.state.word if base >= PARAMETER and base < VARIABLE else NOTHING
+
+    def store(self, address: Value, known: Known, size: int) -> None:
+        """A value is stored at an address."""
+        told, value = known
+        if self.state.word[0] and not told and not isinstance(value, Options | Word) and size >= 4:
+            told, value = self.state.word
+        if size == _WIDEST:
+            self._hand_out(value, self.state.path)
+        value = value if size == _WIDEST else None if isinstance(value, Frame) else low(value, 8 * size)
+        if isinstance(address, Frame):
+            base, at = address.place
+            for distance in range(-size + 1, size):
+                self.put((base, at + distance), NOTHING)
+            self.put((base, at), (told, value))
+        elif isinstance(address, Options) and address.constant is not None:
+            self.put((VARIABLE, address.constant), (told, value))
+            self._stored.setdefault(address.constant, []).append((told, under(value, self.state.path)))
+        else:
+            self.flow.hides |= told
+
+    def store_to_element(self, parts: list[Value], known: Known) -> None:
+        """A value is stored to some element of an array, one of `parts` of whose address may be where that lies."""
+        if not known[0]:
+            return
+        for value in parts:
+            for at in range(0, OBJECT, _WIDEST):
+                if isinstance(value, Frame):
+                    self.put((value.place[0], value.place[1] + at), (True, None))
+                elif isinstance(value, Options) and value.constant and self.surroundings.is_data(value.constant):
+                    self.put((VARIABLE, value.constant + at), (True, None))
+
+    def call(self, target: int, register: Value = None) -> None:
+        """A call of an address, or of what a register holds; afterwards nothing is known of what callees may change."""
+        arguments = [self.state.values.get(self.first + number) for number in range(PARAMETERS)]
+        for value in arguments:
+            self._hand_out(value, self.state.path)
+        self._hand_out(register, self.state.path)
+        if isinstance(register, Options) and register.constant is not None:
+            target = register.constant
+        if isinstance(register, Frame) and register.place[0] == FUNCTION:
+            told = self.surroundings.asked(register.place[1], arguments[0])
+        else:
+            told = self.surroundings.called(target, arguments[0])
+        self._hand_over(target)
+        for number in self.clobbered:
+            self.put(number, NOTHING)
+        self.state.flags.clear()
+        if told is None:
+            return
+        self.put(self.first, told.result)
+        for number, filled in told.filled.items():
+            for at, known in filled.items():
+                self._fill(arguments[number], at, known)
+
+    def _fill(self, address: Value, at: int, known: Known) -> None:
+        if isinstance(address, Frame):
+            self.put((address.place[0], address.place[1] + at), known)
+        elif isinstance(address, Options) and address.constant is not None:
+            self.put((VARIABLE, address.constant + at), known)
+        else:
+            self.flow.hides = True
+
+    def _hand_over(self, target: int) -> None:
+        values, objects = {}, {}
+        for number in range(PARAMETERS):
+            known = self.known(self.first + number)
+            address = known[1]
+            if known[0] or (isinstance(address, Options) and address.constant is not None):
+                values[number] = known
+            if isinstance(address, Frame):
+                held = {at: self.known((address.place[0], address.place[1] + at)) for at in range(OBJECT)}
+                objects[number] = {at: each for at, each in held.items() if each[0]}
+        if any(told for told, _ in values.values()) or any(objects.values()):
+            self.flow.passes.setdefault(target, []).append(
+                Given(values, {n: each for n, each in objects.items() if each})
+            )
+
+
+def _together(all_known: list[Known]) -> Known:
+    """What is known where any of some ways was taken."""
+    if not all_known:
+        return NOTHING
+    value = reduce(lambda one, other: joined(one, ALWAYS, other, ALWAYS), (value for _, value in all_known))
+    return any(told for told, _ in all_known) or tells(value), value
