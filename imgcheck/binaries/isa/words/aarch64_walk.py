@@ -30,7 +30,6 @@ from imgcheck.binaries.isa.values import (
     low,
     outcome,
     shifted,
-    summed,
 )
 from imgcheck.binaries.isa.words.code import signed_number
 from imgcheck.binaries.isa.words.walk import (
@@ -169,7 +168,7 @@ class AArch64Walk(Walk):
         if subtracts:
             made = added(value, -compared, bits) if compared is not None else None
         else:
-            made = summed(value, other[1], bits)
+            made = self.sum(value, other[1], bits)
         told |= other[0]
         if made is None and not subtracts:  # the address of an element, nobody knows which
             told |= self.is_object(value) or self.is_object(other[1])
@@ -212,19 +211,13 @@ class AArch64Walk(Walk):
         if operation == 1:  # BFM keeps the rest of its target
             self._write(register, (told or self._read(register)[0], None))
             return
-        value = None if isinstance(value, Frame) else low(value, bits)
+        value = None if isinstance(value, Frame) else low(value, last + 1)
         if last >= rotate:
-            made = shifted(low(value, last + 1), -rotate, bits)
-            width = last - rotate + 1
+            made = shifted(value, -rotate, bits)
         else:
-            made = shifted(low(value, last + 1), bits - rotate, bits)
-            width = 0
-        if (
-            operation == 0
-            and width
-            and not (isinstance(made, Options) and all(not n >> width - 1 for n, _ in made.numbers))
-        ):
-            made = None if last + 1 < 32 else made if last + 1 >= bits else None
+            made = shifted(value, bits - rotate, bits)
+        if operation == 0 and not _is_positive(value, last):
+            made = None  # SBFM repeats the sign
         self._write(register, (told, made), bits)
 
     def _registers(self, word: int, address: int) -> None:
@@ -436,6 +429,13 @@ def _met(flags: int, condition: int) -> bool:
         lambda: True,
     )  # fmt: skip
     return tests[condition >> 1]() != bool(condition & 1 and condition < 14)
+
+
+def _is_positive(value: Value, sign: int) -> bool:
+    """Whether a bit of a value is clear for certain."""
+    if isinstance(value, Options):
+        return not any(number >> sign & 1 for number, _ in value.numbers)
+    return isinstance(value, Word) and not value.unknown >> sign & 1 and all(at != sign for at, _, _ in value.bits)
 
 
 def _moved(address: Value, distance: int) -> Value:

@@ -1,7 +1,7 @@
 """Judges one AArch64 or ppc64le file: which features its code needs, and whether it asks the CPU before.
 
-Calls are followed from where the file starts and from what it exports; tests inside functions are not. A function that
-asks counts as tested as a whole.
+Calls are followed from where the file starts and from what it exports, except those behind a test of the CPU for what
+is used (words.spread).
 """
 
 import tomllib
@@ -92,9 +92,9 @@ class _Judge:
 
     @cached_property
     def _keepers(self) -> np.ndarray:
-        """Marks functions that ask, but test nothing: what they learn goes where it is not followed to."""
+        """Marks functions that ask, and keep what they learn where it is not followed to."""
         marks = self.askers.copy()
-        marks[[index for index, flow in self.guards.flows.items() if flow.tests]] = False
+        marks[[index for index, flow in self.guards.flows.items() if not flow.hides]] = False
         return marks
 
     @cached_property

@@ -27,7 +27,7 @@ from imgcheck.binaries.isa.values import (
     low,
     outcome,
     shifted,
-    summed,
+    truth,
 )
 from imgcheck.binaries.isa.words.code import signed_number
 from imgcheck.binaries.isa.words.walk import (
@@ -64,7 +64,11 @@ _BITWISE = {28: and_, 444: or_, 316: xor, 60: and_, 412: or_}
 _COMPLEMENTED = {60, 412}
 """ANDC and ORC."""
 _IMMEDIATE = {24: or_, 25: or_, 26: xor, 27: xor, 28: and_, 29: and_}
+_TO_SECOND = {24, 26, 27, 58, 124, 284, 476, 536, 539, 792, 794, 824, 826, 827}
+"""Shifts, counts and the other bitwise operations write to the second register that they name."""
 _EXTENDED = {954: 8, 922: 16, 986: 32}
+_CARRY, _SUBFE = 8, 136
+"""Behind the fields of the condition register; and what makes 1 of the carry after ADDIC with -1, and 0 without."""
 _NEVER_GOES_ON = 0x7FE00008
 """TRAP."""
 
@@ -115,7 +119,7 @@ class Ppc64leWalk(Walk):
         elif opcode in (14, 15):
             number = signed_number(word, 16) << (16 if opcode == 15 else 0)
             told, value = self.known(word >> 16 & 31) if word >> 16 & 31 else (False, constant(0))
-            self._write(word >> 21 & 31, (told, added(value, number, 64)))
+            self._write(word >> 21 & 31, (told, self.sum(value, constant(number & (1 << 64) - 1), 64)))
         elif opcode in _IMMEDIATE:
             number = (word & 0xFFFF) << (16 if opcode & 1 else 0)
             self._logical(word, opcode > 27, _IMMEDIATE[opcode], (False, constant(number)))
@@ -129,7 +133,10 @@ class Ppc64leWalk(Walk):
         elif opcode in _LOADS or opcode in _STORES or opcode in (58, 62):
             self._memory(word, opcode)
         elif opcode in (7, 8, 12, 13):
-            self._write(word >> 21 & 31, (self.known(word >> 16 & 31)[0], None))
+            told, value = self.known(word >> 16 & 31)
+            self._write(word >> 21 & 31, (told, None))
+            if opcode == 12 and signed_number(word, 16) == -1:  # the carry tells then whether it was not zero
+                self._set_flags(_CARRY, told, Comparison(value, 0, 64, BORROW), False, -1)
 
     def _write(self, register: int, known: Known) -> None:
         if register not in (_TOC, _THREAD):  # what is there is there all the time
@@ -229,6 +236,9 @@ class Ppc64leWalk(Walk):
                 self._record(told, made, origin)
         elif operation in (266, 40):
             self._sum(word, operation == 40, records)
+        elif operation == _SUBFE and (carry := self.state.flags.pop(_CARRY, None)) and carry.told:
+            zero = carry.labels(2)
+            self._write(first, (True, truth(*zero[::-1]) if zero else None))
         elif operation in (467, 339):
             self._special(word, operation == 467)
         elif operation in _INDEXED_LOADS:
@@ -238,7 +248,7 @@ class Ppc64leWalk(Walk):
         elif operation in _INDEXED_STORES:
             self.store_to_element([self.known(second)[1], self.known(third)[1]], self.known(first))
         else:
-            told = self.known(first)[0] or self.known(third)[0]
+            told = any(self.known(register)[0] for register in (first, second, third))
             written = (
                 second if operation in (24, 536, 27, 539, 792, 794, 824, 826, 827, 26, 58, 124, 476, 284) else first
             )
@@ -259,7 +269,7 @@ class Ppc64leWalk(Walk):
             number = first.constant if isinstance(first, Options) else None
             made = added(second, -number, 64) if number is not None else None
         else:
-            made = summed(first, second, 64)
+            made = self.sum(first, second, 64)
             a |= made is None and (self.is_object(first) or self.is_object(second))
         self._write(target, (a or b, made))
         if records:

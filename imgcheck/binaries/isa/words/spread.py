@@ -27,7 +27,7 @@ from imgcheck.binaries.isa.conditions import (
 from imgcheck.binaries.isa.layout import numbers, within
 from imgcheck.binaries.isa.names import analysis, matches, queries
 from imgcheck.binaries.isa.reach import Edges, reach
-from imgcheck.binaries.isa.values import Frame, Options, Value, Word, constant, joined
+from imgcheck.binaries.isa.values import Frame, Options, Value, Word, constant, joined, tells
 from imgcheck.binaries.isa.words.code import Code
 from imgcheck.binaries.isa.words.walk import (
     FUNCTION,
@@ -43,11 +43,15 @@ from imgcheck.binaries.isa.words.walk import (
 )
 
 PF_W = 2
-_ROUNDS = 8
+_ROUNDS, _NEAR = 8, 2
+"""Rounds in all, and those in which what is not understood is passed on as well."""
 _LONGEST = 1 << 15
-_TOTAL = 400_000
+_TOTAL = 200_000
 """Bytes of a function, and of all functions, that are followed."""
-_ACCESSOR = 256
+_ACCESSOR, _INITIALISER = 256, 2048
+"""Bytes of functions that hand on what the CPU told as a result, and that keep it in variables."""
+_PARTS = 16
+"""Entries of a function that are followed besides its first."""
 _READERS = 3000
 """A variable that more functions read is no CPU flag."""
 _ALL_BITS = (1 << 64) - 1
@@ -112,9 +116,12 @@ class Spread:
         """Address -> what each function that writes to it leaves there."""
         self._owned: dict[int, frozenset[int]] = defaultdict(frozenset)
         """Function -> variables that it writes to."""
+        self._widths: dict[int, int] = {}
+        """Address of a variable -> the bytes that are written to it."""
         self._results: dict[int, Told] = {}
         self._given: dict[int, Given] = {}
         self._budget = _TOTAL
+        self._round = 0
         self._read = set(np.flatnonzero(readers).tolist())
         self._starts = set(self.functions.start.tolist())
         self._surroundings = Surroundings(
@@ -153,7 +160,7 @@ class Spread:
             self._given[index] = self._of_resolver
         pending = set(np.flatnonzero(askers).tolist()) | set(resolvers.tolist()) | self._take_as_told(self._read)
         pending |= set(np.flatnonzero(self.readers).tolist())
-        for _ in range(_ROUNDS):
+        for self._round in range(_ROUNDS):
             pending = self._worth_following(self._follow_all(pending - self.guards.skipped))
             if not pending:
                 break
@@ -163,7 +170,14 @@ class Spread:
         """Those that lead to a use of a feature or choose one, and those as small as what hands knowledge on."""
         chosen = np.array(sorted(pending), np.int64)
         size = self.functions.end[chosen] - self.functions.start[chosen]
-        return set(chosen[self._deciding[chosen] | (size <= _ACCESSOR)].tolist())
+        small = size <= np.where(self._storing[chosen], _INITIALISER, _ACCESSOR)
+        return set(chosen[self._deciding[chosen] | small].tolist())
+
+    @cached_property
+    def _storing(self) -> np.ndarray:
+        """Functions that store to variables."""
+        sites, _ = self.code.addresses
+        return self.code.holding(sites[self.code.is_stored_to(sites)])
 
     @cached_property
     def _deciding(self) -> np.ndarray:
@@ -178,7 +192,8 @@ class Spread:
     def _follow_all(self, pending: Iterable[int]) -> set[int]:
         """Follows functions; those that what is new concerns come back."""
         told, stored, given = set(), set(), set()
-        for index in sorted(pending):
+        size = (self.functions.end - self.functions.start).tolist()
+        for index in sorted(pending, key=lambda index: (not self._deciding[index], size[index], index)):
             start, end = int(self.functions.start[index]), int(self.functions.end[index])
             if end - start > _LONGEST or end - start > self._budget:
                 self.guards.skipped.add(index)
@@ -188,25 +203,58 @@ class Spread:
             if not words:
                 continue
             flow = self.guards.flows[index] = self._follow(index, start, words)
+            stored |= self._assign(index, flow)
             if self._tells(flow.told) and self._results.get(index) != flow.told:
                 self._results[index] = flow.told
                 told.add(index)
-            stored |= self._assign(index, flow)
             given |= self._hand_over(flow)
         return self._callers(told) | self._readers(stored) | given
 
     def _follow(self, index: int, start: int, words: list[int]) -> Flow:
-        given, owned = self._given.get(index, Given()), self._owned[index]
-        flow = self._walk(start, words, self._surroundings, given, owned).run()
-        if flow.assigned.keys() <= owned:
-            return flow
-        self._owned[index] = owned | flow.assigned.keys()
-        return self._walk(start, words, self._surroundings, given, self._owned[index]).run()
+        """What is known of a function, and of what else stands in its place: few functions of stripped files are told
+        apart where nothing is unwound.
+        """
+        flow, unreached = self._walked(index, start, words, self._given.get(index, Given()))
+        for _ in range(_PARTS):
+            if not unreached:
+                break
+            first = unreached[0]
+            self._budget -= start + 4 * len(words) - first
+            if self._budget < 0:
+                break
+            part, left = self._walked(index, first, words[(first - start) // 4 :], Given())
+            flow.add(part, set(unreached))
+            unreached = [address for address in left if address in unreached]
+        return flow
+
+    def _walked(self, index: int, start: int, words: list[int], given: Given) -> tuple[Flow, list[int]]:
+        """What is known of one part of it, and the blocks that are not reached."""
+        for _ in range(2):  # the first time it is not known yet which variables it writes to
+            walk = self._walk(start, words, self._surroundings, given, self._owned[index])
+            flow = walk.run()
+            if flow.assigned.keys() <= self._owned[index]:
+                break
+            self._owned[index] |= flow.assigned.keys()
+        return flow, walk.blocks.unreached
 
     def _tells(self, told: Told) -> bool:
         """Whether a function hands back what the CPU told, or the address of an object with it."""
         is_told, value = told.result
-        return is_told or bool(told.filled) or (isinstance(value, Options) and self._holds(value.constant))
+        filled = [known for places in told.filled.values() for _, known in places.values()]
+        if any(map(self._is_knowledge, [*filled, *([value] if is_told else [])])):
+            return True
+        return isinstance(value, Options) and self._holds(value.constant)
+
+    def _is_knowledge(self, value: Value) -> bool:
+        """Whether something that rests on what the CPU told is passed on: far from the query only what is understood.
+
+        Further on it is any result at all.
+        """
+        if self._round < _NEAR:
+            return not isinstance(value, Options) or tells(value)
+        if isinstance(value, Options):
+            return any(understood(condition) for _, condition in value.numbers)
+        return isinstance(value, Word) and any(understood(held) or understood(clear) for _, held, clear in value.bits)
 
     def _holds(self, address: int | None) -> bool:
         """Whether something that the CPU told lies in the object at an address."""
@@ -215,10 +263,9 @@ class Spread:
     def _assign(self, index: int, flow: Flow) -> set[int]:
         """Variables of which something else is known than before."""
         changed = set()
+        self._widths |= flow.widths
         for address, (told, value) in flow.assigned.items():
-            knows = told and (
-                not isinstance(value, Options) or any(understood(c) for _, c in value.numbers) or not _plain(value)
-            )
+            knows = told and self._is_knowledge(value)
             if not knows and address not in self._variables:
                 continue
             if self._variables[address].get(index) != (told, value):
@@ -249,14 +296,22 @@ class Spread:
         return set(calls.source[marks[calls.target]].tolist())
 
     def _readers(self, variables: set[int]) -> set[int]:
-        """Functions that refer to one of these variables, directly or through a pointer to it."""
+        """Functions that refer to one of these variables, directly or through a pointer to it.
+
+        Those that use or choose something may refer to the beginning of an object that has it as a member.
+        """
         if not variables:
             return set()
-        held = np.array(sorted({address + i for address in variables for i in range(_POINTER)}), np.int64)
+        widths = ((address, self._widths.get(address, _POINTER)) for address in variables)
+        held = np.array(sorted({address + i for address, width in widths for i in range(width)}), np.int64)
+        told = {address for address in variables if self._is_knowledge(self._variable(address, 0, -1)[1])}
+        before = np.array(sorted({address - i for address in told for i in range(OBJECT)}), np.int64)
         sites, targets = self.code.addresses
         pointers = self.layout.pointers
         near = within(targets, held) | within(targets, pointers.slot[within(pointers.target, held)])
-        readers = set(numbers(self.functions.holding(sites[near]), len(self.functions)).tolist())
+        holder = self.functions.holding(sites)
+        near |= self._deciding[holder] & within(targets, before)
+        readers = set(numbers(holder[near], len(self.functions)).tolist())
         return readers if len(readers) <= _READERS else set()
 
     # What the walks ask
@@ -312,13 +367,13 @@ class Spread:
 
     @cached_property
     def _of_resolver(self) -> Given:
-        """What the loader hands to an IFUNC's resolver: both words, the second in a structure (SYSVABI64 of AArch64)."""
+        """What the loader hands to an IFUNC's resolver: both words, the second in a structure (glibc, sys/ifunc.h)."""
         first, second = (self._word_of(constant(int(word))).result for word in analysis()["queries"]["words"])
         return Given({0: first}, {1: {8: first, 16: second}})
 
-    def _variable(self, address: int, apart: int) -> Known | None:
+    def _variable(self, address: int, distance: int, apart: int) -> Known | None:
         written = self._variables.get(address)
-        if not written:
+        if not written or distance >= self._widths.get(address, _POINTER):
             return None
         left = [value for index, (_, value) in written.items() if self.functions.start[index] != apart]
         if not left:
@@ -350,10 +405,6 @@ class Spread:
         found = int(pointers.at(np.array([address]))[0])
         target = int(pointers.target[found]) if found >= 0 else -1
         return constant(target) if target > 0 else None
-
-
-def _plain(value: Options) -> bool:
-    return all(condition == ALWAYS for _, condition in value.numbers)
 
 
 def _joined(one: Given, other: Given) -> Given:

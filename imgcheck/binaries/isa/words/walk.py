@@ -21,7 +21,20 @@ from imgcheck.binaries.isa.conditions import (
     opposite,
 )
 from imgcheck.binaries.isa.dominators import Tree, tree
-from imgcheck.binaries.isa.values import SETTLED, Frame, Options, Value, Word, joined, low, shifted, tells, under
+from imgcheck.binaries.isa.values import (
+    SETTLED,
+    Frame,
+    Options,
+    Value,
+    Word,
+    joined,
+    low,
+    numbered,
+    shifted,
+    summed,
+    tells,
+    under,
+)
 
 STACK, QUERIED, FUNCTION, VARIABLE, PARAMETER = -1, -2, -3, -4, -16
 """Bases of places and addresses: the stack, data that tell of the CPU, functions that do, variables (by address), and
@@ -31,6 +44,7 @@ PARAMETERS = 8
 OBJECT = 64
 """Bytes of an object that a call gets by its address which are looked at."""
 _EXIT = -1
+_ABSENT = object()
 _PASSES = 3
 """Over a function with loops: what the CPU told goes around one of them, and in it another."""
 _WIDEST = 8
@@ -78,9 +92,9 @@ class Surroundings:
     """(address, first argument) -> what a call of that address brings, None where nothing is known of it."""
     asked: Callable[[int, Value], Told]
     """(number, first argument) -> the same for a function of another file that reports features."""
-    variable: Callable[[int, int], Known | None]
-    """(address, start of a function) -> what other functions leave in a variable (with -1 all of them); None where it
-    is none that the CPU has a part in."""
+    variable: Callable[[int, int, int], Known | None]
+    """(address, distance, start of a function) -> what other functions (with -1 all of them) leave in the variable at
+    an address, which is longer than the distance in bytes; None where the CPU has no part in it."""
     initial: Callable[[int, int], Value]
     """(address, bytes) -> what lies there when the file is loaded."""
     pointer: Callable[[int], Value]
@@ -106,13 +120,27 @@ class Flow:
     tests: bool = False
     told: Told = field(default_factory=Told)
     assigned: dict[int, Known] = field(default_factory=dict)
-    """Variables that it writes what the CPU told to, by address."""
+    """Variables that it writes to, by address, and what it leaves there."""
+    widths: dict[int, int] = field(default_factory=dict)
+    """How many bytes of each it writes, where that is known."""
     passes: dict[int, list[Given]] = field(default_factory=dict)
     """By the address of a function that it calls: what it hands over."""
     chosen: dict[int, Condition] = field(default_factory=dict)
     """Addresses of code that somebody may call from now on, and what is necessary for each to be handed out."""
     hides: bool = False
     """Whether it keeps what the CPU told where it is not followed to."""
+
+    def add(self, other: "Flow", among: set[int]) -> None:
+        """What is known of another part of the same code, whose blocks begin at the addresses `among`."""
+        self.guarded = sorted([*self.guarded, *(piece for piece in other.guarded if piece[0] in among)])
+        self.tests |= other.tests
+        self.hides |= other.hides
+        self.assigned = other.assigned | self.assigned
+        self.widths = other.widths | self.widths
+        for target, given in other.passes.items():
+            self.passes.setdefault(target, []).extend(given)
+        for address, condition in other.chosen.items():
+            self.chosen[address] = either(self.chosen.get(address, NEVER), condition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +190,17 @@ class State:
 
     def join(self, other: "State", initial: Callable[[int, int], Value]) -> None:
         """The state where another way arrives too."""
-        for place in self.values.keys() | other.values.keys():
-            one, two = (self._at(state, place, initial) for state in (self, other))
+        mine, theirs = self.values, other.values
+        differing = [place for place, value in mine.items() if theirs.get(place, _ABSENT) is not value]
+        for place in differing + [place for place in theirs if place not in mine]:
+            one, two = self._at(self, place, initial), self._at(other, place, initial)
             value = joined(one, self.path, two, other.path) if one is not None and two is not None else None
             if value != one and tells(value):
                 self.told.add(place)
             if value is None and not _is_variable(place):
-                self.values.pop(place, None)
+                mine.pop(place, None)
             else:
-                self.values[place] = value
+                mine[place] = value
         self.told |= other.told
         self.origins = {k: v for k, v in self.origins.items() if other.origins.get(k) == v}
         self.flags = {k: v for k, v in self.flags.items() if other.flags.get(k) is v}
@@ -230,9 +260,12 @@ class Blocks:
                 anywhere.append(i)
             self.after[i] = list(dict.fromkeys(onward))
         entered = {0}.union(*self.after.values())
-        for i in anywhere:  # a table of jumps leads to what nothing else leads to
-            self.after[i] = [j for j in self.after if j not in entered]
-        self.jumps_inside = any(self.after[i] for i in anywhere)
+        cases = [i for i in self.after if i not in entered] if anywhere else []
+        if cases:  # a table of jumps leads to what nothing else leads to: all of them over one empty block
+            hub = len(self.ranges)
+            self.ranges.append((self.end, self.end))
+            self.after |= {number: [hub] for number in anywhere} | {hub: cases}
+        self.jumps_inside = bool(cases)
         """Whether jumps by a register stay in the function."""
         self.tree: Tree = tree(0, self.after)
         self._back = self._postdominators(endings)
@@ -244,6 +277,11 @@ class Blocks:
             i for i, end in ends.items() if not self.after[i] or (end.target >= 0 and end.target not in self)
         ]
         return tree(_EXIT, before)
+
+    @property
+    def unreached(self) -> list[int]:
+        """Addresses of the blocks to which no way leads from the first: of other functions, or exception handlers."""
+        return [first for i, (first, end) in enumerate(self.ranges) if i not in self.tree.place and first < end]
 
     def __contains__(self, address: int) -> bool:
         return self.start <= address < self.end
@@ -278,6 +316,8 @@ class Walk:
         self.paths: dict[int, Condition] = {}
         tree = self.blocks.tree
         self._before = {number: tree.before[at] for number, at in tree.place.items()}
+        self._widths: dict[tuple[int, int], int] = {}
+        """Bytes that were stored to a place."""
         self._back: dict[int, list[State]] = {}
         """By the block that a loop begins with: the states that come back to it."""
         self._results: list[Known] = []
@@ -340,6 +380,9 @@ class Walk:
         at = self.blocks.tree.place
         for address in range(first, end - 4, 4):
             self.step(self.words[(address - self.start) // 4], address)
+        if first == end:
+            arriving |= {successor: self.state.copy() for successor in self.blocks.after[number]}
+            return
         last = end - 4
         word = self.words[(last - self.start) // 4]
         ending = self.ending(word, last)
@@ -384,13 +427,14 @@ class Walk:
                 self.flow.chosen[number] = either(self.flow.chosen.get(number, NEVER), told)
 
     def _leave(self, path: Condition) -> None:
-        told, value = self.known(self.first)
+        state = self.state
+        value = state.values.get(self.first)
         self._hand_out(value, path)
-        self._results.append((told, under(value, path)))
+        self._results.append((self.first in state.told, under(value, path)))
         left = {}
-        for place, value in self.state.values.items():
-            if isinstance(place, tuple) and (place[0] == VARIABLE or (place[0] >= PARAMETER and place[0] < VARIABLE)):
-                left[place] = place in self.state.told, under(value, path)
+        for place in state.values.keys() | state.told:
+            if isinstance(place, tuple) and (place[0] == VARIABLE or PARAMETER <= place[0] < VARIABLE):
+                left[place] = place in state.told, under(state.values.get(place), path)
         self._left.append(left)
 
     def _summarise(self) -> None:
@@ -452,7 +496,7 @@ class Walk:
             return self._load_place((VARIABLE, where), size)
         apart = -1 if written is SETTLED else self.start
         for distance in range(_WIDEST):
-            known = self.surroundings.variable(where - distance, apart)
+            known = self.surroundings.variable(where - distance, distance, apart)
             if known:
                 return True, low(shifted(known[1], -8 * distance, 64), 8 * size)
         if where in self.owned:
@@ -471,6 +515,14 @@ class Walk:
             return otherwise
         return self.surroundings.words(flags.type)
 
+    @staticmethod
+    def sum(one: Value, other: Value, bits: int) -> Value:
+        """The sum of two values."""
+        found = summed(one, other, bits)
+        if found is None and isinstance(other, Options) and isinstance(one, Word):
+            return summed(numbered(one), other, bits)
+        return found
+
     def is_object(self, value: Value) -> bool:
         """Whether a value is the address of an object in which something lies that the CPU told."""
         if isinstance(value, Frame):
@@ -488,7 +540,7 @@ class Walk:
         base, at = place
         for distance in range(_WIDEST):
             held = base, at - distance
-            if held in self.state.told or held in self.state.values:
+            if distance < self._widths.get(held, _WIDEST) and (held in self.state.told or held in self.state.values):
                 value = self.state.values.get(held)
                 if isinstance(value, Frame):
                     return held in self.state.told, value if not distance and size == _WIDEST else None
@@ -508,8 +560,10 @@ class Walk:
             for distance in range(-size + 1, size):
                 self.put((base, at + distance), NOTHING)
             self.put((base, at), (told, value))
+            self._widths[base, at] = size
         elif isinstance(address, Options) and address.constant is not None:
             self.put((VARIABLE, address.constant), (told, value))
+            self._widths[VARIABLE, address.constant] = self.flow.widths[address.constant] = size
             self._stored.setdefault(address.constant, []).append((told, under(value, self.state.path)))
         else:
             self.flow.hides |= told
