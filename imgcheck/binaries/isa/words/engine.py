@@ -82,8 +82,10 @@ class _Judge:
 
     @cached_property
     def _spread(self) -> Spread:
-        readers = np.logical_or.reduce([self.code.choosers & False, *self._told_by_files.values()])
-        return Spread(self.code, _WALKS[self.machine], self.query_names, readers, self.used)
+        by_file = np.zeros(len(self.functions), bool)
+        for named in self._told_by_files.values():
+            by_file |= named
+        return Spread(self.code, _WALKS[self.machine], self.query_names, by_file, self.used)
 
     @cached_property
     def guards(self) -> Guards:

@@ -100,15 +100,15 @@ class Spread:
     """The rounds, for one file."""
 
     def __init__(
-        self, code: Code, walk: type[Walk], imported: dict[str, np.ndarray], readers: np.ndarray, users: np.ndarray
+        self, code: Code, walk: type[Walk], imported: dict[str, np.ndarray], by_file: np.ndarray, users: np.ndarray
     ) -> None:
-        """`imported`: names of functions and data of other files that report features, with their slots; `readers`
+        """`imported`: names of functions and data of other files that report features, with their slots; `by_file`
         marks functions that read them from a file, which are not followed, as those are not that choose by themselves;
         `users` marks those that use a feature.
         """
         self.code, self.layout, self.functions, self._walk = code, code.layout, code.functions, walk
         self.machine = code.layout.elf.machine
-        self.guards = Guards(skipped=set(np.flatnonzero(readers | code.choosers).tolist()))
+        self.guards = Guards(skipped=set(np.flatnonzero(by_file | code.choosers).tolist()))
         self._users = users
         self._names = list(imported)
         self._slots = {int(slot): i for i, slots in enumerate(imported.values()) for slot in slots.tolist()}
@@ -122,7 +122,7 @@ class Spread:
         self._given: dict[int, Given] = {}
         self._budget = _TOTAL
         self._round = 0
-        self._read = set(np.flatnonzero(readers).tolist())
+        self._by_file = set(np.flatnonzero(by_file).tolist())
         self._starts = set(self.functions.start.tolist())
         self._surroundings = Surroundings(
             self._called,
@@ -134,7 +134,7 @@ class Spread:
             self._is_data,
             self._starts.__contains__,
             code.table or 0,
-            lambda word: self._word_of(constant(word)).result,
+            lambda number: self._words.get(number, Told()).result,
         )
 
     @cached_property
@@ -144,22 +144,22 @@ class Spread:
         marks[list(self._callers(self._reporters))] = True
         return marks
 
-    def _take_as_told(self, readers: set[int]) -> set[int]:
-        """Takes what functions return and store for what the CPU told; those that this concerns."""
+    def _take_as_told(self) -> set[int]:
+        """Takes what those that read a file return and store for what the CPU told; what functions this concerns."""
         sites, targets = self.code.addresses
         held = self.functions.holding(sites)
-        stored = np.isin(held, list(readers)) & self.code.is_stored_to(sites)
+        stored = np.isin(held, list(self._by_file)) & self.code.is_stored_to(sites)
         for index, address in zip(held[stored].tolist(), targets[stored].tolist(), strict=True):
             self._variables[address][index] = True, None
-        self._results |= dict.fromkeys(readers, Told((True, None)))
-        return self._callers(readers) | self._readers(set(targets[stored].tolist()))
+        self._results |= dict.fromkeys(self._by_file, Told((True, None)))
+        return self._callers(self._by_file) | self._readers(set(targets[stored].tolist()))
 
     def run(self, askers: np.ndarray, resolvers: np.ndarray) -> Guards:
         """Follows the functions that `askers` marks, the resolvers of IFUNCs, and those that they lead to."""
         for index in resolvers.tolist():
             self._given[index] = self._of_resolver
-        pending = set(np.flatnonzero(askers).tolist()) | set(resolvers.tolist()) | self._take_as_told(self._read)
-        pending |= set(np.flatnonzero(self.readers).tolist())
+        pending = set(np.flatnonzero(askers).tolist()) | set(resolvers.tolist()) | self._take_as_told()
+        pending |= set(np.flatnonzero(self._seekers).tolist())
         for self._round in range(_ROUNDS):
             pending = self._worth_following(self._follow_all(pending - self.guards.skipped))
             if not pending:
@@ -248,7 +248,7 @@ class Spread:
     def _is_knowledge(self, value: Value) -> bool:
         """Whether something that rests on what the CPU told is passed on: far from the query only what is understood.
 
-        Further on it is any result at all.
+        What is not may be any result at all there.
         """
         if self._round < _NEAR:
             return not isinstance(value, Options) or tells(value)
@@ -322,24 +322,21 @@ class Spread:
 
         So does the C library's getauxval in a static program.
         """
-        words = [int(number) for number in analysis()["queries"]["words"]]
-        return set(
-            np.flatnonzero(np.logical_and.reduce([self.code.comparing(word, first=True) for word in words])).tolist()
-        )
+        compared = [self.code.comparing(word, first=True) for word in self._words]
+        return set(np.flatnonzero(np.logical_and.reduce(compared)).tolist())
 
     @cached_property
-    def readers(self) -> np.ndarray:
+    def _seekers(self) -> np.ndarray:
         """Marks functions that compare types of words of the auxiliary vector with those that tell of features."""
-        rules = analysis()["queries"]
-        first, *others = [int(number) for number in rules["words"]]
-        compared = [self.code.comparing(number, first=False) for number in (*others, *rules["others"]["types"])]
+        first, *others = self._words
+        compared = [self.code.comparing(n, first=False) for n in (*others, *analysis()["queries"]["others"]["types"])]
         return self.code.comparing(first, first=False) & np.logical_or.reduce(compared)
 
     @property
     def finds_words(self) -> bool:
         """Whether one of these has kept what it found."""
         keepers = self._results.keys() | {index for written in self._variables.values() for index in written}
-        return bool(self.readers[list(keepers)].any())
+        return bool(self._seekers[list(keepers)].any())
 
     def _called(self, target: int, first: Value) -> Told | None:
         slot = self.code.stubs.get(target)
@@ -356,19 +353,22 @@ class Spread:
     def _word_of(self, type_: Value) -> Told:
         """What getauxval returns, by the type of the word that it is asked for."""
         number = type_.constant if isinstance(type_, Options) else None
-        if number is None:
-            return Told((True, None))
-        name = analysis()["queries"]["words"].get(str(number))
-        if not name:
-            return Told()
-        bits = bit_conditions(name, self.machine)
-        told = tuple((at, held, opposite(held)) for at, held in sorted(bits.items()))
-        return Told((True, Word(told, _ALL_BITS & ~sum(1 << at for at in bits))))
+        return Told((True, None)) if number is None else self._words.get(number, Told())
+
+    @cached_property
+    def _words(self) -> dict[int, Told]:
+        """The words of the auxiliary vector that tell of features, by their types."""
+        found = {}
+        for number, name in analysis()["queries"]["words"].items():
+            bits = bit_conditions(name, self.machine)
+            told = tuple((at, held, opposite(held)) for at, held in sorted(bits.items()))
+            found[int(number)] = Told((True, Word(told, _ALL_BITS & ~sum(1 << at for at in bits))))
+        return found
 
     @cached_property
     def _of_resolver(self) -> Given:
         """What the loader hands to an IFUNC's resolver: both words, the second in a structure (glibc, sys/ifunc.h)."""
-        first, second = (self._word_of(constant(int(word))).result for word in analysis()["queries"]["words"])
+        first, second = (told.result for told in self._words.values())
         return Given({0: first}, {1: {8: first, 16: second}})
 
     def _variable(self, address: int, distance: int, apart: int) -> Known | None:
@@ -417,7 +417,6 @@ def _joined(one: Given, other: Given) -> Given:
             found[key] = a or b, joined(x, ALWAYS, y, ALWAYS) if x is not None and y is not None else None
         return {key: known for key, known in found.items() if known != NOTHING}
 
-    objects = {
-        n: together(one.objects.get(n, {}), other.objects.get(n, {})) for n in one.objects.keys() | other.objects.keys()
-    }
+    parameters = one.objects.keys() | other.objects.keys()
+    objects = {number: together(one.objects.get(number, {}), other.objects.get(number, {})) for number in parameters}
     return replace(one, values=together(one.values, other.values), objects=objects)

@@ -264,7 +264,7 @@ class Blocks:
         if cases:  # a table of jumps leads to what nothing else leads to: all of them over one empty block
             hub = len(self.ranges)
             self.ranges.append((self.end, self.end))
-            self.after |= {number: [hub] for number in anywhere} | {hub: cases}
+            self.after |= {i: [hub] for i in anywhere} | {hub: cases}
         self.jumps_inside = bool(cases)
         """Whether jumps by a register stay in the function."""
         self.tree: Tree = tree(0, self.after)
@@ -315,7 +315,8 @@ class Walk:
                 self._keep((base, at), known)
         self.paths: dict[int, Condition] = {}
         tree = self.blocks.tree
-        self._before = {number: tree.before[at] for number, at in tree.place.items()}
+        self._ways = {number: len(tree.before[at]) for number, at in tree.place.items()}
+        """How many blocks lead to each."""
         self._widths: dict[tuple[int, int], int] = {}
         """Bytes that were stored to a place."""
         self._back: dict[int, list[State]] = {}
@@ -406,7 +407,7 @@ class Walk:
                     leaving.path = both(leaving.path, labels[0 if taken else 1])
                 elif test.origin >= 0 and test.labels and test.labels[0 if taken else 1] == NEVER:
                     leaving.settle(test.origin)
-                if test.type is not None and test.equal is taken and len(self._before[successor]) == 1:
+                if test.type is not None and test.equal is taken and self._ways[successor] == 1:
                     leaving.word = self.surroundings.words(test.type)
             if successor in arriving:
                 arriving[successor].join(leaving, self.surroundings.initial)
@@ -491,15 +492,15 @@ class Walk:
         if not (isinstance(address, Options) and address.constant is not None):
             return self.state.word
         where = address.constant
-        written = self.state.values.get((VARIABLE, where), None)
-        if (written is not None and written is not SETTLED) or (VARIABLE, where) in self.state.told:
+        written = self.state.values.get((VARIABLE, where))
+        if written not in (None, SETTLED) or (VARIABLE, where) in self.state.told:
             return self._load_place((VARIABLE, where), size)
         apart = -1 if written is SETTLED else self.start
         for distance in range(_WIDEST):
             known = self.surroundings.variable(where - distance, distance, apart)
             if known:
                 return True, low(shifted(known[1], -8 * distance, 64), 8 * size)
-        if where in self.owned:
+        if written is None and where in self.owned:
             return False, self.surroundings.initial(where, size)
         return False, self.surroundings.pointer(where) if size == _WIDEST else None
 
@@ -545,7 +546,7 @@ class Walk:
                 if isinstance(value, Frame):
                     return held in self.state.told, value if not distance and size == _WIDEST else None
                 return held in self.state.told, low(shifted(value, -8 * distance, 64), 8 * size)
-        return self.state.word if base >= PARAMETER and base < VARIABLE else NOTHING
+        return self.state.word if PARAMETER <= base < VARIABLE else NOTHING
 
     def store(self, address: Value, known: Known, size: int) -> None:
         """A value is stored at an address."""
@@ -621,9 +622,8 @@ class Walk:
                 held = {at: self.known((address.place[0], address.place[1] + at)) for at in range(OBJECT)}
                 objects[number] = {at: each for at, each in held.items() if each[0]}
         if any(told for told, _ in values.values()) or any(objects.values()):
-            self.flow.passes.setdefault(target, []).append(
-                Given(values, {n: each for n, each in objects.items() if each})
-            )
+            given = Given(values, {number: held for number, held in objects.items() if held})
+            self.flow.passes.setdefault(target, []).append(given)
 
 
 def _together(all_known: list[Known]) -> Known:
