@@ -146,6 +146,15 @@ def test_what_a_version_by_name_calls_belongs_to_it() -> None:
     assert answers(compile_c(other, *flags, out="lib.so", compiler=ARM))["sve"] != "dispatched"
 
 
+def test_a_version_by_name_that_a_start_reaches_past_no_test_is_unknown() -> None:
+    start = "int main(void) { char p[4096]; choose(); COPY(p, 64); return 0; }\n"
+    flags = "-O1", "-fno-inline"
+    tested = compile_c(NAMED_VERSION + start.replace("COPY", "copy"), *flags, compiler=ARM)
+    assert answers(tested)["sve"] == "dispatched"
+    direct = compile_c(NAMED_VERSION + start.replace("COPY", "copy_sve"), *flags, compiler=ARM)
+    assert answers(direct)["sve"] == "unknown"
+
+
 READS_AUXV = r"""
 #include <fcntl.h>
 #include <stdint.h>

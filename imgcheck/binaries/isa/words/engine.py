@@ -13,7 +13,7 @@ from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.layout import Layout, distinct, numbers
 from imgcheck.binaries.isa.names import clones, queries
 from imgcheck.binaries.isa.queries import foreign
-from imgcheck.binaries.isa.reach import path_to, reach
+from imgcheck.binaries.isa.reach import path_to, reach, steps_to
 from imgcheck.binaries.isa.words.aarch64 import AArch64
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk
 from imgcheck.binaries.isa.words.code import Code
@@ -27,6 +27,9 @@ from imgcheck.knowledge.store import rules_directory
 _MACHINES: dict[str, type[Code]] = {"aarch64": AArch64, "ppc64le": Ppc64le}
 _WALKS: dict[str, type[Walk]] = {"aarch64": AArch64Walk, "ppc64le": Ppc64leWalk}
 _STT_IFUNC = 10
+_BY_NAME = (
+    "Reached at load or start without a visible test of the CPU, though by its name it is one version of several."
+)
 _START_BYTES = 64
 """The C library's start code has referred to main by then."""
 
@@ -173,13 +176,18 @@ class _Judge:
 
     # Reach
 
+    def _open(self, feature: str) -> np.ndarray:
+        """Which calls are made without a test that shields `feature`."""
+        calls = self.code.calls
+        return self.guards.exposed(calls.site, calls.source, feature)
+
     def _reached(self, feature: str, roots: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What calls lead to from `roots` that no test shields, for which `feature` is enough.
 
         What versions by name call belongs to them, and what functions that `kept` marks call counts as not reached.
         """
         calls = self.code.calls
-        over = self.guards.exposed(calls.site, calls.source, feature) & ~(self._clones | kept)[calls.source]
+        over = self._open(feature) & ~(self._clones | kept)[calls.source]
         key = over.tobytes(), roots.tobytes()
         if key not in self._walks:
             self._walks[key] = reach(calls, roots, over)
@@ -224,7 +232,8 @@ class _Judge:
 
     def _answer(self, feature: str, at: np.ndarray, held: np.ndarray) -> tuple[str, str, int, tuple[str, ...]]:
         exposed = (held >= 0) & self.guards.exposed(at, held, feature)
-        plain = self.code.holding(at[exposed]) & ~self._clones
+        users = self.code.holding(at[exposed])
+        plain = users & ~self._clones
         many = max(3, 0.02 * len(self.functions))
         nobody = np.zeros(len(self.functions), bool)
         chosen = self.code.index(np.array(self.guards.handed_out(feature), np.int64))
@@ -240,6 +249,12 @@ class _Judge:
                     sure = (loads and kept is not nobody) or not self.asks_cpu or len(hit) >= many
                     path = path_to(self.layout, self.functions, parent, int(hit[0]))
                     return ("required" if sure else "unknown"), reason, int(hit[0]), path
+        seen, parent = self._reached(feature, self._roots, self._keepers)
+        behind, lead = reach(self.code.calls, np.flatnonzero(self._clones & seen), self._open(feature))
+        hit = np.flatnonzero(users & behind)
+        if len(hit):
+            path = path_to(self.layout, self.functions, parent, steps_to(lead, int(hit[0]))[0])
+            return "unknown", _BY_NAME, int(hit[0]), path
         if not self.asks_cpu:
             shown = int(held[held >= 0][0])
             return "required", "Nothing in the file asks the CPU what it has before it uses this.", shown, ()
