@@ -4,6 +4,7 @@ import random
 import struct
 from pathlib import Path
 
+import capstone
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.conditions import implied
 from imgcheck.binaries.isa.engine import analyse_isa
+from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.names import analysis
+from imgcheck.binaries.isa.values import Word
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk, _bitmask
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk, _mask32, _mask64
-from imgcheck.binaries.isa.words.walk import Given, Surroundings, Told, Walk
+from imgcheck.binaries.isa.words.walk import GOES_ON, Given, Surroundings, Told, Walk
 from tests.isa.test_words import ARM, POWER
 from tests.tools import compile_c, need, run
 
@@ -46,6 +49,54 @@ def test_masks_of_logical_instructions_are_those_of_objdump(tmp_path: Path) -> N
             assert int(parts[1].rpartition("#")[2], 16) == _bitmask(word, 64 if word >> 31 else 32)
             checked += 1
     assert checked > 50
+
+
+NOT_FOLLOWED = {
+    *("cmp", "cmn", "tst"),  # capstone takes what they compare for written
+    *("paciasp", "autiasp", "pacibsp", "autibsp"),  # what they make of the return address does not matter
+    *("ldxp", "ldaxp"),
+}
+ATOMICS = "ldadd", "ldclr", "ldeor", "ldset", "ldsmax", "ldsmin", "ldumax", "ldumin", "swp", "cas"
+"""Of these capstone does not name the register that gets the old value."""
+
+
+def test_instructions_write_to_the_registers_that_capstone_names() -> None:
+    library = Path("/usr/aarch64-linux-gnu/lib/libc.so.6")
+    assert library.exists() or need("aarch64-linux-gnu-gcc")
+    words = _words_of(library)
+    decoder = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
+    decoder.detail = True
+    checked = 0
+    for word in random.Random(2).sample(words, 6000):
+        instruction = next(decoder.disasm(struct.pack("<I", word), 0x1000), None)
+        calls = word & 0xFC000000 == 0x94000000 or word & 0xFE000000 == 0xD6000000
+        if not instruction or calls or instruction.mnemonic in NOT_FOLLOWED or instruction.mnemonic.startswith(ATOMICS):
+            continue
+        if AArch64Walk.ending(word, 0x1000).kind != GOES_ON:
+            continue
+        names = {instruction.reg_name(register) for register in instruction.regs_access()[1]}
+        expected = {number for number in range(31) if {f"x{number}", f"w{number}", _OTHER.get(number)} & names}
+        assert _written(word) == expected, (hex(word), instruction.mnemonic, instruction.op_str)
+        checked += 1
+    assert checked > 3000
+
+
+_OTHER = {29: "fp", 30: "lr"}
+
+
+def _words_of(path: Path) -> list[int]:
+    areas = Layout(Elf(path.read_bytes())).areas
+    text = next(area for area in areas if area.name == ".text")
+    return sorted(set(text.data[: len(text.data) & ~3].view("<u4").tolist()))
+
+
+def _written(word: int) -> set[int]:
+    """The general registers of which something else is known after an instruction."""
+    walk = AArch64Walk(0x1000, [word], NOWHERE, Given(), frozenset())
+    marks = {number: Word((), number + 1) for number in range(31)}
+    walk.state.values |= marks
+    walk.step(word, 0x1000)
+    return {number for number, mark in marks.items() if walk.state.values.get(number) is not mark}
 
 
 def test_masks_of_rotations() -> None:

@@ -54,7 +54,10 @@ _TESTS = EQUAL, BELOW, SIGN, None, BELOW_OR_EQUAL, LESS, LESS_OR_EQUAL
 _REVERSED = False, True, False, False, True, True, True
 """Whether the first of the pair is met where that test is not: CS, HI, GE and GT."""
 _BITWISE = and_, or_, xor, and_
-_SIMD_TO_GENERAL = (0x5F20FC00, 0x1E200000), (0xBFE0FC00, 0x0E003C00), (0xBFE0FC00, 0x0E002C00)
+_CONVERSIONS, _TO_VECTOR = (0x5F20FC00, 0x1E200000), (2, 3, 7)
+"""Conversions between floating point and general registers, and which of them write to the former."""
+_ELEMENTS = (0xBFE0FC00, 0x0E003C00), (0xBFE0FC00, 0x0E002C00)
+"""UMOV and SMOV."""
 
 
 class AArch64Walk(Walk):
@@ -111,7 +114,7 @@ class AArch64Walk(Walk):
             self._memory(word, address)
         elif group in (10, 11):
             self._branch(word, address)
-        elif group & 7 == 7 and any(word & mask == value for mask, value in _SIMD_TO_GENERAL):
+        elif group & 7 == 7 and _writes_general(word):
             self._write(word & 31, NOTHING)
 
     def _read(self, register: int) -> Known:
@@ -336,6 +339,8 @@ class AArch64Walk(Walk):
             self._single(word, bool(vector))
         elif not vector and word & 0x3F000000 == 0x08000000:
             self._exclusive(word)
+        elif word & 0x3E800000 == 0x0C800000:  # LD1 and its like, which move their base
+            self.put(word >> 5 & 31, NOTHING)
 
     def _exclusive(self, word: int) -> None:
         """Loads and stores with an order (LDAR, STLR), exclusive ones, and CAS."""
@@ -429,6 +434,14 @@ def _met(flags: int, condition: int) -> bool:
         lambda: True,
     )  # fmt: skip
     return tests[condition >> 1]() != bool(condition & 1 and condition < 14)
+
+
+def _writes_general(word: int) -> bool:
+    """Whether an instruction on vector registers writes to a general one."""
+    mask, value = _CONVERSIONS
+    if word & mask == value:
+        return word >> 16 & 7 not in _TO_VECTOR
+    return any(word & mask == value for mask, value in _ELEMENTS)
 
 
 def _is_positive(value: Value, sign: int) -> bool:

@@ -64,8 +64,18 @@ _BITWISE = {28: and_, 444: or_, 316: xor, 60: and_, 412: or_}
 _COMPLEMENTED = {60, 412}
 """ANDC and ORC."""
 _IMMEDIATE = {24: or_, 25: or_, 26: xor, 27: xor, 28: and_, 29: and_}
-_TO_SECOND = {24, 26, 27, 58, 124, 284, 476, 536, 539, 792, 794, 824, 826, 827}
-"""Shifts, counts and the other bitwise operations write to the second register that they name."""
+_TO_SECOND = {24, 26, 27, 51, 58, 115, 124, 284, 307, 476, 508, 536, 539, 792, 794, 824, 826, 827}
+"""Shifts, counts, the other bitwise operations and moves from vector registers write to the second register named."""
+_TO_NONE = {
+    *(4, 54, 68, 86, 144, 181, 183, 246, 247, 278, 439, 598, 660, 662, 918, 982, 1014),  # traps, caches, CR, stores
+    *(535, 567, 599, 631, 663, 695, 727, 759, 855, 887, 983),  # floating point
+    *(6, 7, 38, 39, 71, 103, 135, 167, 199, 231, 359, 487),  # vectors
+    *(12, 76, 140, 268, 269, 301, 332, 364, 396, 397, 429, 524, 588, 652, 716, 780, 781, 812, 813, 844, 876, 908, 909),
+    *(940, 941, 972, 1004, 179, 211, 243, 403, 435),  # vectors and scalars
+}
+"""Extended opcodes of primary opcode 31 that write to no general register."""
+_FLOATS = range(48, 56)
+"""Primary opcodes of loads and stores of floating-point registers; odd ones leave the address in the base register."""
 _EXTENDED = {954: 8, 922: 16, 986: 32}
 _CARRY, _SUBFE = 8, 136
 """Behind the fields of the condition register; and what makes 1 of the carry after ADDIC with -1, and 0 without."""
@@ -132,6 +142,8 @@ class Ppc64leWalk(Walk):
             self._extended(word)
         elif opcode in _LOADS or opcode in _STORES or opcode in (58, 62):
             self._memory(word, opcode)
+        elif opcode in _FLOATS and opcode & 1:
+            self.put(word >> 16 & 31, NOTHING)
         elif opcode in (7, 8, 12, 13):
             told, value = self.known(word >> 16 & 31)
             self._write(word >> 21 & 31, (told, None))
@@ -247,12 +259,9 @@ class Ppc64leWalk(Walk):
             self._write(first, (told, None))
         elif operation in _INDEXED_STORES:
             self.store_to_element([self.known(second)[1], self.known(third)[1]], self.known(first))
-        else:
+        elif operation not in _TO_NONE:
             told = any(self.known(register)[0] for register in (first, second, third))
-            written = (
-                second if operation in (24, 536, 27, 539, 792, 794, 824, 826, 827, 26, 58, 124, 476, 284) else first
-            )
-            self._write(written, (told, None))
+            self._write(second if operation in _TO_SECOND else first, (told, None))
             if records:
                 self._record(told, None, -1)
 

@@ -463,10 +463,10 @@ class Walk:
 
     # For the machines
 
-    def known(self, register: int) -> Known:
-        """What is known of a register."""
-        value = self.state.values.get(register)
-        return (True, None) if value is SETTLED else (register in self.state.told, value)
+    def known(self, place: Place) -> Known:
+        """What is known of a register or another place."""
+        value = self.state.values.get(place)
+        return (True, None) if value is SETTLED else (place in self.state.told, value)
 
     def put(self, place: Place, known: Known) -> None:
         """A register or another place gets a value."""
@@ -594,7 +594,8 @@ class Walk:
             told = self.surroundings.called(target, arguments[0])
         self._hand_over(target)
         for number in self.clobbered:
-            self.put(number, NOTHING)
+            if number in self.state.values or number in self.state.told:
+                self.put(number, NOTHING)
         self.state.flags.clear()
         if told is None:
             return
@@ -612,18 +613,25 @@ class Walk:
             self.flow.hides = True
 
     def _hand_over(self, target: int) -> None:
+        """Notes what a call hands over, if the CPU has told some of it."""
+        if not self.state.told:
+            return
         values, objects = {}, {}
         for number in range(PARAMETERS):
             known = self.known(self.first + number)
             address = known[1]
             if known[0] or (isinstance(address, Options) and address.constant is not None):
                 values[number] = known
-            if isinstance(address, Frame):
-                held = {at: self.known((address.place[0], address.place[1] + at)) for at in range(OBJECT)}
-                objects[number] = {at: each for at, each in held.items() if each[0]}
-        if any(told for told, _ in values.values()) or any(objects.values()):
-            given = Given(values, {number: held for number, held in objects.items() if held})
-            self.flow.passes.setdefault(target, []).append(given)
+            if isinstance(address, Frame) and (held := self._object(address)):
+                objects[number] = held
+        if objects or any(told for told, _ in values.values()):
+            self.flow.passes.setdefault(target, []).append(Given(values, objects))
+
+    def _object(self, address: Frame) -> dict[int, Known]:
+        """What the CPU told that lies in an object, by the distance from its beginning."""
+        base, first = address.place
+        held = [place for place in self.state.told if isinstance(place, tuple) and place[0] == base]
+        return {at - first: self.known((base, at)) for _, at in held if 0 <= at - first < OBJECT}
 
 
 def _together(all_known: list[Known]) -> Known:
