@@ -1,10 +1,14 @@
 """`imgcheck binary FILE`: the instruction sets of single files, for people and for scripts."""
 
+import gc
 import json
 import re
 
+import pytest
+
 from imgcheck.cli import main
 from tests.isa.programs import SOURCES
+from tests.isa.test_words_dispatch import MACHINES, built
 from tests.tools import compile_c
 
 WRONG_TEST = """
@@ -23,6 +27,18 @@ def test_a_program_that_asks_the_cpu_dispatches(capsys) -> None:
     shown = capsys.readouterr().out
     assert "asks the CPU" in shown
     assert re.search(r"avx512f +dispatched", shown)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_program_for_another_machine_is_shown_as_well(machine: str, capsys) -> None:
+    of = MACHINES[machine]
+    path = built(of, "a test in main", "O2, static", of.bit)
+    gc.disable()  # nothing may keep the file's map until the collector comes
+    try:
+        assert main(["binary", str(path)]) == 0
+    finally:
+        gc.enable()
+    assert re.search(r"(asimddp|arch_3_00) +dispatched", capsys.readouterr().out)
 
 
 def test_a_test_for_something_else_names_the_cpus_that_die(capsys) -> None:

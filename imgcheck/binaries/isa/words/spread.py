@@ -124,18 +124,6 @@ class Spread:
         self._round = 0
         self._by_file = set(np.flatnonzero(by_file).tolist())
         self._starts = set(self.functions.start.tolist())
-        self._surroundings = Surroundings(
-            self._called,
-            self._asked,
-            self._variable,
-            self._initial,
-            self._pointer,
-            self._holds,
-            self._is_data,
-            self._starts.__contains__,
-            code.table or 0,
-            lambda number: self._words.get(number, Told()).result,
-        )
 
     @cached_property
     def askers(self) -> np.ndarray:
@@ -315,6 +303,22 @@ class Spread:
         return readers if len(readers) <= _READERS else set()
 
     # What the walks ask
+
+    @property
+    def _surroundings(self) -> Surroundings:
+        """Made anew for each walk: kept, it would refer back to this, and the file's map could not be closed."""
+        return Surroundings(
+            self._called,
+            self._asked,
+            self._variable,
+            self._initial,
+            self._pointer,
+            self._holds,
+            self._is_data,
+            self._starts.__contains__,
+            self.code.table or 0,
+            lambda number: self._words.get(number, Told()).result,
+        )
 
     @cached_property
     def _reporters(self) -> set[int]:
