@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, having, opposite
+from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.x86.control import ControlFlow
-from imgcheck.binaries.isa.x86.dominance import Guarded, guarded
+from imgcheck.binaries.isa.x86.dominance import guarded
 from imgcheck.binaries.isa.x86.facts import BRANCH, Code, facts
 
 NOP, RETURN = b"\x90", b"\xc3"

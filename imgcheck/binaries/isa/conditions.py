@@ -12,6 +12,8 @@ from imgcheck.binaries.isa.names import analysis
 
 Term = frozenset[str]
 Condition = frozenset[Term]
+Labels = tuple[Condition, Condition]
+"""What holds where a test is met, and where it is not."""
 
 ALWAYS: Condition = frozenset({frozenset()})
 NEVER: Condition = frozenset()

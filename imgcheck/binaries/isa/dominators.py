@@ -3,7 +3,7 @@
 Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -36,6 +36,28 @@ def tree(first: int, behind: Mapping[int, Sequence[int]]) -> Tree:
         for successor in behind[number]:
             before[place[successor]].append(at)
     return Tree(order, place, before, _dominators(before))
+
+
+def postdominators(forward: Tree, leaves: Iterable[int], exit: int) -> Tree:
+    """Which nodes lie on every way out: the dominators of the graph with its edges reversed, from `exit` on.
+
+    `leaves` are the nodes at whose ends a way out begins.
+    """
+    reached = forward.order
+    behind = {number: [reached[at] for at in before] for number, before in zip(reached, forward.before, strict=True)}
+    behind[exit] = list(leaves)
+    return tree(exit, behind)
+
+
+def met(number: int, forward: Tree, back: Tree) -> int:
+    """The immediate dominator of a node, where each way on from it leads to the node; else -1.
+
+    Whatever has been told between the two, here it is as it was there.
+    """
+    if number not in forward.place or number not in back.place:
+        return -1
+    above = forward.order[forward.above[forward.place[number]]]
+    return above if above in back.place and back.dominates(back.place[number], back.place[above]) else -1
 
 
 def _reverse_postorder(first: int, behind: Mapping[int, Sequence[int]]) -> list[int]:

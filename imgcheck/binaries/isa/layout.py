@@ -645,6 +645,17 @@ class Layout:
             found += [segment.vaddr + hit.start() for hit in islice(re.finditer(re.escape(text), data), _NAMES_LIMIT)]
         return np.array([address for address in found if address < _ADDRESS_LIMIT], np.int64)
 
+    def number_at(self, address: int, size: int) -> int | None:
+        """The number of `size` bytes that lies at an address when the file is loaded, before relocation."""
+        for segment in self.elf.segments:
+            if segment.type == PT_LOAD and segment.vaddr <= address and address + size <= segment.vaddr + segment.memsz:
+                at = address - segment.vaddr
+                if at >= segment.filesz:
+                    return 0
+                data = self.elf.data[segment.offset + at : segment.offset + at + size]
+                return int.from_bytes(data, "little")
+        return None
+
     def pointed(self, slots: np.ndarray) -> np.ndarray:
         """What each slot points to after relocation: by its relocation, else by the bytes in the file; -1 if absent."""
         index = self.pointers.at(slots)

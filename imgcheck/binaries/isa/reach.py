@@ -25,6 +25,12 @@ class Edges:
         """For each function, and one behind the last, the number of its first edge."""
         return np.concatenate([[0], np.cumsum(np.bincount(self.source, minlength=self.count))])
 
+    @cached_property
+    def backwards(self) -> "Edges":
+        """The same from the target to the source."""
+        order = np.argsort(self.target, kind="stable")
+        return Edges(self.target[order], self.source[order], self.site[order], self.count)
+
     def among(self, function: int) -> slice:
         """The numbers of a function's edges."""
         return slice(int(self.first[function]), int(self.first[function + 1]))

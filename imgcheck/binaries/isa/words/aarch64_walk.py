@@ -7,7 +7,7 @@ leave nothing known of the register that they would write to.
 from collections.abc import Callable
 from operator import and_, or_, xor
 
-from imgcheck.binaries.isa.conditions import ALWAYS, both, either
+from imgcheck.binaries.isa.conditions import ALWAYS, Labels, both, either
 from imgcheck.binaries.isa.values import (
     BELOW,
     BELOW_OR_EQUAL,
@@ -31,7 +31,7 @@ from imgcheck.binaries.isa.values import (
     outcome,
     shifted,
 )
-from imgcheck.binaries.isa.words.code import signed_number
+from imgcheck.binaries.isa.words.code import signed
 from imgcheck.binaries.isa.words.walk import (
     GOES_ON,
     JUMPS,
@@ -43,9 +43,9 @@ from imgcheck.binaries.isa.words.walk import (
     Ending,
     Flags,
     Known,
-    Labels,
     Test,
     Walk,
+    moved,
 )
 
 _ZERO = _SP = 31
@@ -74,11 +74,11 @@ class AArch64Walk(Walk):
     @staticmethod
     def ending(word: int, address: int) -> Ending:
         if word & 0xFF000010 == 0x54000000 or word & 0x7E000000 == 0x34000000:
-            return Ending(TESTS, address + 4 * signed_number(word >> 5, 19))
+            return Ending(TESTS, address + 4 * signed(word >> 5, 19))
         if word & 0x7E000000 == 0x36000000:
-            return Ending(TESTS, address + 4 * signed_number(word >> 5, 14))
+            return Ending(TESTS, address + 4 * signed(word >> 5, 14))
         if word & 0xFC000000 == 0x14000000:
-            return Ending(JUMPS, address + 4 * signed_number(word, 26))
+            return Ending(JUMPS, address + 4 * signed(word, 26))
         if word & 0xFE000000 == 0xD6000000:
             operation = word >> 21 & 3
             return Ending((JUMPS_ANYWHERE, GOES_ON, LEAVES, LEAVES)[operation])
@@ -130,11 +130,11 @@ class AArch64Walk(Walk):
 
     def _branch(self, word: int, address: int) -> None:
         if word & 0xFC000000 == 0x94000000:
-            self.call(address + 4 * signed_number(word, 26))
+            self.call(address + 4 * signed(word, 26))
         elif word & 0xFFE00000 == 0xD6200000:
             self.call(-1, self.state.values.get(word >> 5 & 31))
         elif word & 0xFC000000 == 0x14000000:
-            target = address + 4 * signed_number(word, 26)
+            target = address + 4 * signed(word, 26)
             if target not in self.blocks:
                 self.call(target)
         elif word & 0xFFF00000 == 0xD5300000:
@@ -145,7 +145,7 @@ class AArch64Walk(Walk):
         kind, register, source = word >> 23 & 7, word & 31, word >> 5 & 31
         bits = 64 if word >> 31 else 32
         if kind in (0, 1):
-            distance = signed_number(word >> 5 & 0x7FFFF, 19) << 2 | word >> 29 & 3
+            distance = signed(word >> 5 & 0x7FFFF, 19) << 2 | word >> 29 & 3
             self._write(
                 register, (False, constant((address & ~0xFFF) + (distance << 12) if word >> 31 else address + distance))
             )
@@ -332,7 +332,7 @@ class AArch64Walk(Walk):
         if word & 0x3A000000 == 0x28000000:
             self._pair(word, bool(vector))
         elif word & 0x3B000000 == 0x18000000:
-            where = constant(address + 4 * signed_number(word >> 5, 19))
+            where = constant(address + 4 * signed(word >> 5, 19))
             if not vector:
                 self._write(word & 31, self.load(where, 8 if word >> 30 & 1 else 4))
         elif word & 0x3A000000 == 0x38000000:
@@ -359,18 +359,18 @@ class AArch64Walk(Walk):
         base, register = word >> 5 & 31, word & 31
         where = self.known(base)[1]
         if word >> 24 & 1:
-            where = _moved(where, (word >> 10 & 0xFFF) * (size << (4 if vector and operation > 1 else 0)))
+            where = moved(where, (word >> 10 & 0xFFF) * (size << (4 if vector and operation > 1 else 0)))
         elif word >> 21 & 1:
             if word >> 10 & 3 != 2:  # atomic operations read and write
                 self._write(register, NOTHING)
                 return
             where = None  # an element of an array
         else:
-            distance, mode = signed_number(word >> 12, 9), word >> 10 & 3
-            moved = _moved(where, distance)
+            distance, mode = signed(word >> 12, 9), word >> 10 & 3
+            beyond = moved(where, distance)
             if mode in (1, 3):
-                self.put(base, (self.known(base)[0], moved))
-            where = where if mode == 1 else moved
+                self.put(base, (self.known(base)[0], beyond))
+            where = where if mode == 1 else beyond
         if vector:
             return
         if operation == 0 and where is None and word & 0x01200C00 == 0x00200800:
@@ -401,14 +401,14 @@ class AArch64Walk(Walk):
         scale = 4 << (word >> 30) if vector else size
         base, mode = word >> 5 & 31, word >> 23 & 3
         where = self.known(base)[1]
-        moved = _moved(where, signed_number(word >> 15, 7) * scale)
+        beyond = moved(where, signed(word >> 15, 7) * scale)
         if mode in (1, 3):
-            self.put(base, (self.known(base)[0], moved))
-        where = where if mode == 1 else moved
+            self.put(base, (self.known(base)[0], beyond))
+        where = where if mode == 1 else beyond
         if vector:
             return
         for number, register in enumerate((word & 31, word >> 10 & 31)):
-            place = _moved(where, number * size)
+            place = moved(where, number * size)
             if word >> 22 & 1:
                 self._load(register, place, size)
             else:
@@ -449,10 +449,6 @@ def _is_positive(value: Value, sign: int) -> bool:
     if isinstance(value, Options):
         return not any(number >> sign & 1 for number, _ in value.numbers)
     return isinstance(value, Word) and not value.unknown >> sign & 1 and all(at != sign for at, _, _ in value.bits)
-
-
-def _moved(address: Value, distance: int) -> Value:
-    return added(address, distance, 64) if isinstance(address, Frame | Options) else None
 
 
 def _bitmask(word: int, bits: int) -> int:

@@ -5,7 +5,7 @@ branches and addresses are written and where data stands among the code, is left
 """
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ _STEPS = 5
 """Words looked at behind one that makes an address."""
 _LONGEST = 8
 """Bytes of an instruction: those of Power with a prefix have two words."""
+Numbers = TypeVar("Numbers", int, np.ndarray)
 Places = tuple[np.ndarray, np.ndarray]
 """Addresses of instructions, and for each the address that it means."""
 
@@ -170,11 +171,6 @@ class Code:
         return Edges(source[kept][order], target[kept][order], sites[kept][order], len(self.functions))
 
 
-def signed(values: np.ndarray, bits: int) -> np.ndarray:
-    """The lowest `bits` bits of each value, as numbers with a sign."""
+def signed(values: Numbers, bits: int) -> Numbers:
+    """The lowest `bits` bits of a number, or of each, as numbers with a sign."""
     return ((values & (1 << bits) - 1) ^ 1 << bits - 1) - (1 << bits - 1)
-
-
-def signed_number(value: int, bits: int) -> int:
-    """The same of one number."""
-    return ((value & (1 << bits) - 1) ^ 1 << bits - 1) - (1 << bits - 1)

@@ -14,6 +14,7 @@ from imgcheck.binaries.isa.layout import Layout, distinct, numbers
 from imgcheck.binaries.isa.names import clones, queries
 from imgcheck.binaries.isa.queries import foreign
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
+from imgcheck.binaries.isa.reasons import AT_LOAD, NAMED
 from imgcheck.binaries.isa.words.aarch64 import AArch64
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk
 from imgcheck.binaries.isa.words.code import Code
@@ -27,9 +28,6 @@ from imgcheck.knowledge.store import rules_directory
 _MACHINES: dict[str, type[Code]] = {"aarch64": AArch64, "ppc64le": Ppc64le}
 _WALKS: dict[str, type[Walk]] = {"aarch64": AArch64Walk, "ppc64le": Ppc64leWalk}
 _STT_IFUNC = 10
-_BY_NAME = (
-    "Reached at load or start without a visible test of the CPU, though by its name it is one version of several."
-)
 _START_BYTES = 64
 """The C library's start code has referred to main by then."""
 
@@ -53,7 +51,8 @@ class _Judge:
         self.code, self.layout, self.functions = code, code.layout, code.functions
         self.machine = code.layout.elf.machine
         self.rules = _patterns(self.machine)
-        self._walks: dict[tuple[bytes, bytes], tuple[np.ndarray, np.ndarray]] = {}
+        self._reaches: dict[tuple[bytes, bytes], tuple[np.ndarray, np.ndarray]] = {}
+        self._open: dict[str, np.ndarray] = {}
 
     # Queries
 
@@ -121,7 +120,7 @@ class _Judge:
         found = ["IFUNC"] if len(self.resolvers) else []
         if self._spread.askers.any():
             found.append("getauxval")
-        elif self.guards and self._spread.finds_words:
+        elif self.found and self.guards.finds_words:  # else nothing needs the guards
             found.append("AT_HWCAP")
         if len(self._query_instructions):
             found.append(self.code.query)
@@ -176,10 +175,12 @@ class _Judge:
 
     # Reach
 
-    def _open(self, feature: str) -> np.ndarray:
+    def _open_calls(self, feature: str) -> np.ndarray:
         """Which calls are made without a test that shields `feature`."""
-        calls = self.code.calls
-        return self.guards.exposed(calls.site, calls.source, feature)
+        if feature not in self._open:
+            calls = self.code.calls
+            self._open[feature] = self.guards.exposed(calls.site, calls.source, feature)
+        return self._open[feature]
 
     def _reached(self, feature: str, roots: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What calls lead to from `roots` that no test shields, for which `feature` is enough.
@@ -187,11 +188,11 @@ class _Judge:
         What versions by name call belongs to them, and what functions that `kept` marks call counts as not reached.
         """
         calls = self.code.calls
-        over = self._open(feature) & ~(self._clones | kept)[calls.source]
+        over = self._open_calls(feature) & ~(self._clones | kept)[calls.source]
         key = over.tobytes(), roots.tobytes()
-        if key not in self._walks:
-            self._walks[key] = reach(calls, roots, over)
-        return self._walks[key]
+        if key not in self._reaches:
+            self._reaches[key] = reach(calls, roots, over)
+        return self._reaches[key]
 
     @cached_property
     def _roots(self) -> np.ndarray:
@@ -238,7 +239,7 @@ class _Judge:
         nobody = np.zeros(len(self.functions), bool)
         chosen = self.code.index(np.array(self.guards.handed_out(feature), np.int64))
         for roots, reason, loads in (
-            (self._roots, "Reached at load or start without a test of the CPU on the way.", True),
+            (self._roots, AT_LOAD, True),
             (numbers(chosen, len(self.functions)), "Chosen by a test of the CPU that is for less.", True),
             (self._exported, "Exported functions reach it without a test of the CPU.", False),
         ):
@@ -250,11 +251,11 @@ class _Judge:
                     path = path_to(self.layout, self.functions, parent, int(hit[0]))
                     return ("required" if sure else "unknown"), reason, int(hit[0]), path
         seen, parent = self._reached(feature, self._roots, self._keepers)
-        behind, lead = reach(self.code.calls, np.flatnonzero(self._clones & seen), self._open(feature))
+        behind, lead = reach(self.code.calls, np.flatnonzero(self._clones & seen), self._open_calls(feature))
         hit = np.flatnonzero(users & behind)
         if len(hit):
             path = path_to(self.layout, self.functions, parent, steps_to(lead, int(hit[0]))[0])
-            return "unknown", _BY_NAME, int(hit[0]), path
+            return "unknown", NAMED, int(hit[0]), path
         if not self.asks_cpu:
             shown = int(held[held >= 0][0])
             return "required", "Nothing in the file asks the CPU what it has before it uses this.", shown, ()

@@ -6,7 +6,7 @@ are not followed leave nothing known of the register that they would write to.
 
 from operator import and_, or_, xor
 
-from imgcheck.binaries.isa.conditions import ALWAYS
+from imgcheck.binaries.isa.conditions import ALWAYS, Labels
 from imgcheck.binaries.isa.values import (
     BELOW,
     BELOW_OR_EQUAL,
@@ -29,7 +29,7 @@ from imgcheck.binaries.isa.values import (
     shifted,
     truth,
 )
-from imgcheck.binaries.isa.words.code import signed_number
+from imgcheck.binaries.isa.words.code import signed
 from imgcheck.binaries.isa.words.walk import (
     GOES_ON,
     JUMPS,
@@ -41,9 +41,9 @@ from imgcheck.binaries.isa.words.walk import (
     Ending,
     Flags,
     Known,
-    Labels,
     Test,
     Walk,
+    moved,
 )
 
 _SP, _TOC, _THREAD = 1, 2, 13
@@ -100,9 +100,9 @@ class Ppc64leWalk(Walk):
         opcode = word >> 26
         always = word >> 21 & 0x14 == 0x14
         if opcode == 18:
-            return Ending() if word & 1 else Ending(JUMPS, address + (signed_number(word, 26) & ~3))
+            return Ending() if word & 1 else Ending(JUMPS, address + (signed(word, 26) & ~3))
         if opcode == 16:
-            return Ending() if word & 1 else Ending(TESTS, address + (signed_number(word, 16) & ~3))
+            return Ending() if word & 1 else Ending(TESTS, address + (signed(word, 16) & ~3))
         if opcode == 19 and word >> 1 & 0x3FF == 16:
             return Ending(LEAVES) if always else Ending(TESTS, _ELSEWHERE)
         if opcode == 19 and word >> 1 & 0x3FF == 528 and not word & 1:
@@ -122,12 +122,12 @@ class Ppc64leWalk(Walk):
 
     def step(self, word: int, address: int) -> None:
         opcode = word >> 26
-        if opcode == 18 and (word & 1 or address + (signed_number(word, 26) & ~3) not in self.blocks):
-            self.call(address + (signed_number(word, 26) & ~3))
+        if opcode == 18 and (word & 1 or address + (signed(word, 26) & ~3) not in self.blocks):
+            self.call(address + (signed(word, 26) & ~3))
         elif opcode == 19:
             self._of_condition(word)
         elif opcode in (14, 15):
-            number = signed_number(word, 16) << (16 if opcode == 15 else 0)
+            number = signed(word, 16) << (16 if opcode == 15 else 0)
             told, value = self.known(word >> 16 & 31) if word >> 16 & 31 else (False, constant(0))
             self._write(word >> 21 & 31, (told, self.sum(value, constant(number & (1 << 64) - 1), 64)))
         elif opcode in _IMMEDIATE:
@@ -136,10 +136,10 @@ class Ppc64leWalk(Walk):
         elif opcode in (20, 21, 23, 30):
             self._rotate(word, opcode)
         elif opcode in (10, 11):
-            number = signed_number(word, 16) if opcode == 11 else word & 0xFFFF
+            number = signed(word, 16) if opcode == 11 else word & 0xFFFF
             self._compare(word, self.known(word >> 16 & 31), number, signed=opcode == 11)
         elif opcode == 31:
-            self._extended(word)
+            self._extended(word, address)
         elif opcode in _LOADS or opcode in _STORES or opcode in (58, 62):
             self._memory(word, opcode)
         elif opcode in _FLOATS and opcode & 1:
@@ -147,7 +147,7 @@ class Ppc64leWalk(Walk):
         elif opcode in (7, 8, 12, 13):
             told, value = self.known(word >> 16 & 31)
             self._write(word >> 21 & 31, (told, None))
-            if opcode == 12 and signed_number(word, 16) == -1:  # the carry tells then whether it was not zero
+            if opcode == 12 and signed(word, 16) == -1:  # the carry tells then whether it was not zero
                 self._set_flags(_CARRY, told, Comparison(value, 0, 64, BORROW), False, -1)
 
     def _write(self, register: int, known: Known) -> None:
@@ -222,7 +222,7 @@ class Ppc64leWalk(Walk):
         if word & 1:
             self._record(told, made, origin)
 
-    def _extended(self, word: int) -> None:
+    def _extended(self, word: int, address: int) -> None:
         operation, records = word >> 1 & 0x3FF, bool(word & 1)
         first, second, third = word >> 21 & 31, word >> 16 & 31, word >> 11 & 31
         if operation in (0, 32):
@@ -238,7 +238,7 @@ class Ppc64leWalk(Walk):
             else:
                 self._logical(word, records, _BITWISE[operation], (told, value))
         elif operation & 31 == 15:
-            self._select(word)
+            self._select(word, address)
         elif operation in _EXTENDED:
             told, value = self.known(first)
             origin = self.state.origins.get(first, -1)
@@ -291,14 +291,14 @@ class Ppc64leWalk(Walk):
         elif special == 9:
             self.put(_CTR, self.known(register))
 
-    def _select(self, word: int) -> None:
+    def _select(self, word: int, address: int) -> None:
         """ISEL: one register where a bit of the condition register is set, else another."""
         bit = word >> 6 & 31
         flags = self.state.flags.get(bit >> 2)
         first = self.known(word >> 16 & 31) if word >> 16 & 31 else (False, constant(0))
         second = self.known(word >> 11 & 31)
         told = bool(flags and flags.told)
-        labels = self._understood(flags.labels(bit & 3), bit) if flags and told else (ALWAYS, ALWAYS)
+        labels = self._understood(flags.labels(bit & 3), address) if flags and told else (ALWAYS, ALWAYS)
         made = None
         if first[1] is not None and second[1] is not None:
             made = chosen(first[1], second[1], labels)
@@ -312,14 +312,14 @@ class Ppc64leWalk(Walk):
     def _memory(self, word: int, opcode: int) -> None:
         register, base = word >> 21 & 31, word >> 16 & 31
         doubles = opcode in (58, 62)
-        distance = signed_number(word, 16) & ~3 if doubles else signed_number(word, 16)
+        distance = signed(word, 16) & ~3 if doubles else signed(word, 16)
         if base == _THREAD:
             told = distance in _HWCAPS and opcode in (32, 58)
             value = self.surroundings.words(_AT_HWCAP2)[1] if told and distance == _HWCAP2 else None
             if opcode not in _STORES and opcode != 62:
                 self._write(register, (told, low(value, 32) if value else None))
             return
-        where = _moved(self.known(base)[1], distance) if base else constant(distance)
+        where = moved(self.known(base)[1], distance) if base else constant(distance)
         updates = word & 3 == 1 if doubles else bool(opcode & 1)
         if opcode in _STORES or opcode == 62:
             self.store(where, self.known(register), 8 if doubles else _STORES[opcode])
@@ -332,10 +332,6 @@ class Ppc64leWalk(Walk):
         by_pointer = where is None and self.known(base)[0]
         self._write(register, (True, None) if by_pointer else self.load(where, size))
         self.note_origin(register, where)
-
-
-def _moved(address: Value, distance: int) -> Value:
-    return added(address, distance, 64) if isinstance(address, Frame | Options) else None
 
 
 def _mask32(first: int, last: int) -> int:

@@ -11,11 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from imgcheck.binaries.elf import PT_LOAD
+from imgcheck.binaries.elf import PF_W
 from imgcheck.binaries.isa.conditions import (
     ALWAYS,
     NEVER,
-    UNTOLD,
     Condition,
     bit_conditions,
     either,
@@ -24,9 +23,10 @@ from imgcheck.binaries.isa.conditions import (
     understood,
     understood_wholly,
 )
+from imgcheck.binaries.isa.guarded import Pieces
 from imgcheck.binaries.isa.layout import numbers, within
 from imgcheck.binaries.isa.names import analysis, matches, queries
-from imgcheck.binaries.isa.reach import Edges, reach
+from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.values import Frame, Options, Value, Word, constant, joined, tells
 from imgcheck.binaries.isa.words.code import Code
 from imgcheck.binaries.isa.words.walk import (
@@ -42,7 +42,6 @@ from imgcheck.binaries.isa.words.walk import (
     Walk,
 )
 
-PF_W = 2
 _ROUNDS, _NEAR = 8, 2
 """Rounds in all, and those in which what is not understood is passed on as well."""
 _LONGEST = 1 << 15
@@ -65,6 +64,8 @@ class Guards:
     flows: dict[int, Flow] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
     """Functions that ask but are not followed: all that they do counts as behind a test."""
+    finds_words: bool = False
+    """Whether one that walks over the auxiliary vector keeps what it finds there."""
 
     def handed_out(self, feature: str) -> list[int]:
         """Addresses of code that is chosen by tests which are understood, and do not shield `feature`."""
@@ -75,22 +76,17 @@ class Guards:
         return [address for address, told in found.items() if understood_wholly(told) and not shielded(told, feature)]
 
     @cached_property
-    def _pieces(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[Condition]]:
-        ordered = sorted((piece for flow in self.flows.values() for piece in flow.guarded), key=lambda piece: piece[:2])
-        number = {condition: i for i, condition in enumerate((ALWAYS, UNTOLD))}
-        rows = [(first, end, number.setdefault(told, len(number))) for first, end, told in ordered]
-        table = np.array(rows, np.int64).reshape(-1, 3)
-        return table[:, 0], table[:, 1], table[:, 2], list(number)
+    def _pieces(self) -> Pieces:
+        return Pieces.of(piece for flow in self.flows.values() for piece in flow.guarded)
 
     def exposed(self, addresses: np.ndarray, functions: np.ndarray, feature: str) -> np.ndarray:
         """Which of the addresses, in the functions of the same rows, run without a test that shields `feature`."""
-        first, end, number, conditions = self._pieces
-        exposing = np.array([not shielded(condition, feature) for condition in conditions])
-        at = np.searchsorted(first, addresses, side="right") - 1
+        pieces = self._pieces
+        at = np.searchsorted(pieces.start, addresses, side="right") - 1
         held = at >= 0
-        held[held] = addresses[held] < end[at[held]]
+        held[held] = addresses[held] < pieces.end[at[held]]
         out = np.ones(len(addresses), bool)
-        out[held] = exposing[number[at[held]]]
+        out[held] = pieces.exposing(feature)[pieces.number[at[held]]]
         if self.skipped:
             out[np.isin(functions, list(self.skipped))] = False
         return out
@@ -152,6 +148,8 @@ class Spread:
             pending = self._worth_following(self._follow_all(pending - self.guards.skipped))
             if not pending:
                 break
+        keepers = self._results.keys() | {index for written in self._variables.values() for index in written}
+        self.guards.finds_words = bool(self._seekers[list(keepers)].any())
         return self.guards
 
     def _worth_following(self, pending: set[int]) -> set[int]:
@@ -170,10 +168,8 @@ class Spread:
     @cached_property
     def _deciding(self) -> np.ndarray:
         """Functions that lead to a use, or take the address of one that does."""
-        calls, (sites, targets) = self.code.calls, self.code.addresses
-        order = np.argsort(calls.target, kind="stable")
-        back = Edges(calls.target[order], calls.source[order], calls.site[order], calls.count)
-        leads, _ = reach(back, np.flatnonzero(self._users))
+        sites, targets = self.code.addresses
+        leads, _ = reach(self.code.calls.backwards, np.flatnonzero(self._users))
         taken = self.code.index(targets)
         return leads | self.code.holding(sites[(taken >= 0) & leads[taken]])
 
@@ -336,12 +332,6 @@ class Spread:
         compared = [self.code.comparing(n, first=False) for n in (*others, *analysis()["queries"]["others"]["types"])]
         return self.code.comparing(first, first=False) & np.logical_or.reduce(compared)
 
-    @property
-    def finds_words(self) -> bool:
-        """Whether one of these has kept what it found."""
-        keepers = self._results.keys() | {index for written in self._variables.values() for index in written}
-        return bool(self._seekers[list(keepers)].any())
-
     def _called(self, target: int, first: Value) -> Told | None:
         slot = self.code.stubs.get(target)
         if slot in self._slots:
@@ -391,14 +381,8 @@ class Spread:
         return any(s.vaddr <= address < s.vaddr + s.memsz for s in self.layout.elf.segments if s.flags & PF_W)
 
     def _initial(self, address: int, size: int) -> Value:
-        for segment in self.layout.elf.segments:
-            if segment.type == PT_LOAD and segment.vaddr <= address and address + size <= segment.vaddr + segment.memsz:
-                at = address - segment.vaddr
-                if at >= segment.filesz:
-                    return constant(0)
-                data = self.layout.elf.data[segment.offset + at : segment.offset + at + size]
-                return constant(int.from_bytes(data, "little"))
-        return None
+        number = self.layout.number_at(address, size)
+        return None if number is None else constant(number)
 
     def _pointer(self, address: int) -> Value:
         if address in self._slots:

@@ -14,19 +14,22 @@ from imgcheck.binaries.isa.conditions import (
     ALWAYS,
     NEVER,
     Condition,
+    Labels,
     as_far_as_told,
     both,
     either,
     not_understood,
     opposite,
 )
-from imgcheck.binaries.isa.dominators import Tree, tree
+from imgcheck.binaries.isa.dominators import Tree, met, postdominators, tree
+from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.values import (
     SETTLED,
     Frame,
     Options,
     Value,
     Word,
+    added,
     joined,
     low,
     numbered,
@@ -50,8 +53,6 @@ _PASSES = 3
 _WIDEST = 8
 Place = int | tuple[int, int]
 """A register by its number, or a base and a displacement."""
-Labels = tuple[Condition, Condition]
-"""What holds where a test is met, and where it is not."""
 Known = tuple[bool, Value]
 """Whether it rests on what the CPU told, and what is known of it."""
 NOTHING: Known = False, None
@@ -115,9 +116,8 @@ class Surroundings:
 class Flow:
     """What one function does with what the CPU told."""
 
-    guarded: list[tuple[int, int, Condition]] = field(default_factory=list)
+    guarded: list[Guarded] = field(default_factory=list)
     """Ranges of addresses, sorted, and what is necessary for them to run; others run always."""
-    tests: bool = False
     told: Told = field(default_factory=Told)
     assigned: dict[int, Known] = field(default_factory=dict)
     """Variables that it writes to, by address, and what it leaves there."""
@@ -133,7 +133,6 @@ class Flow:
     def add(self, other: "Flow", among: set[int]) -> None:
         """What is known of another part of the same code, whose blocks begin at the addresses `among`."""
         self.guarded = sorted([*self.guarded, *(piece for piece in other.guarded if piece[0] in among)])
-        self.tests |= other.tests
         self.hides |= other.hides
         self.assigned = other.assigned | self.assigned
         self.widths = other.widths | self.widths
@@ -271,12 +270,9 @@ class Blocks:
         self._back = self._postdominators(endings)
 
     def _postdominators(self, endings: list[Ending]) -> Tree:
-        before = {i: [self.tree.order[at] for at in self.tree.before[self.tree.place[i]]] for i in self.tree.order}
         ends = {i: endings[(self.ranges[i][1] - self.start) // 4 - 1] for i in self.tree.order}
-        before[_EXIT] = [
-            i for i, end in ends.items() if not self.after[i] or (end.target >= 0 and end.target not in self)
-        ]
-        return tree(_EXIT, before)
+        leaves = (i for i, end in ends.items() if not self.after[i] or (end.target >= 0 and end.target not in self))
+        return postdominators(self.tree, leaves, _EXIT)
 
     @property
     def unreached(self) -> list[int]:
@@ -287,12 +283,13 @@ class Blocks:
         return self.start <= address < self.end
 
     def met(self, number: int) -> int:
-        """The immediate dominator of a block, where each way on from it leads to the block; else -1."""
-        tree, back = self.tree, self._back
-        above = tree.order[tree.above[tree.place[number]]]
-        if above not in back.place or number not in back.place:
-            return -1
-        return above if back.dominates(back.place[number], back.place[above]) else -1
+        """As dominators.met."""
+        return met(number, self.tree, self._back)
+
+
+def moved(address: Value, distance: int) -> Value:
+    """An address and a distance from there."""
+    return added(address, distance, 64) if isinstance(address, Frame | Options) else None
 
 
 class Walk:
@@ -391,7 +388,6 @@ class Walk:
         labels = self._understood(test.labels, last) if test and test.told else None
         if ending.kind != TESTS:
             self.step(word, last)
-        self.flow.tests |= labels is not None
         onward = self.blocks.after[number]
         outside = ending.target >= 0 and ending.target not in self.blocks
         if outside or ending.kind == LEAVES or (ending.kind == JUMPS_ANYWHERE and not onward):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from imgcheck.binaries.isa.dominators import Tree, tree
+from imgcheck.binaries.isa.dominators import Tree, met, postdominators, tree
 from imgcheck.binaries.isa.x86.facts import (
     CALL,
     CLOBBERED,
@@ -94,12 +94,10 @@ class ControlFlow:
 
     @cached_property
     def _postdominators(self) -> Tree:
-        """Which blocks lie on every way out of the function: the dominators of the graph with its edges reversed."""
+        """Which blocks lie on every way out of the function."""
         reached = self.dominators.order
-        places = self.dominators.before
-        behind = {number: [reached[at] for at in before] for number, before in zip(reached, places, strict=True)}
-        behind[_EXIT] = [number for number in reached if self._leaves(self.blocks[number])]
-        return tree(_EXIT, behind)
+        leaves = (number for number in reached if self._leaves(self.blocks[number]))
+        return postdominators(self.dominators, leaves, _EXIT)
 
     def _leaves(self, block: Block) -> bool:
         """Whether a way out of the function begins at the end of the block."""
@@ -107,15 +105,8 @@ class ControlFlow:
         return not block.successors or (target >= 0 and not self.code.inside(target))
 
     def met(self, number: int) -> int:
-        """The immediate dominator of a block, where each way on from it leads to the block; else -1.
-
-        Whatever the tests between the two have told, here it is as it was there.
-        """
-        tree, back = self.dominators, self._postdominators
-        above = tree.order[tree.above[tree.place[number]]] if number in tree.place else _EXIT
-        if above not in back.place or number not in back.place:
-            return -1
-        return above if back.dominates(back.place[number], back.place[above]) else -1
+        """As dominators.met."""
+        return met(number, self.dominators, self._postdominators)
 
     @cached_property
     def order(self) -> list[int]:

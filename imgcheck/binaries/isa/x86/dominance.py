@@ -9,18 +9,14 @@ dominators (Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm") te
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from imgcheck.binaries.isa.conditions import ALWAYS, UNTOLD, Condition, blurred, both
+from imgcheck.binaries.isa.conditions import ALWAYS, UNTOLD, Condition, Labels, blurred, both
 from imgcheck.binaries.isa.dominators import Tree
+from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.x86.control import Block, ControlFlow
 from imgcheck.binaries.isa.x86.facts import Code
 
 _FEW_TESTS = 8
 _MAX_TESTS, _MAX_BLOCKS = 256, 4000
-
-Labels = tuple[Condition, Condition]
-"""What holds where a test jumps, and where it goes on."""
-Guarded = tuple[int, int, Condition]
-"""A range of addresses, and what is necessary for it to run."""
 
 
 def guarded(graph: ControlFlow, tests: dict[int, Labels], alike: list[list[int]]) -> list[Guarded]:

@@ -312,14 +312,7 @@ class Findings:
 
     def _leading_to(self, functions: np.ndarray) -> np.ndarray:
         """The marked `functions` and those that call one of them over any number of steps."""
-        return reach(self.backwards, np.flatnonzero(functions))[0]
-
-    @cached_property
-    def backwards(self) -> Edges:
-        """The calls from the called to the caller."""
-        calls = self.graph.calls
-        order = np.argsort(calls.target, kind="stable")
-        return Edges(calls.target[order], calls.source[order], calls.site[order], calls.count)
+        return reach(self.graph.calls.backwards, np.flatnonzero(functions))[0]
 
     @cached_property
     def query_symbols(self) -> dict[int, str]:

@@ -14,6 +14,7 @@ from imgcheck.binaries.isa.conditions import (
     ALWAYS,
     NEVER,
     Condition,
+    Labels,
     as_far_as_told,
     bit_conditions,
     both,
@@ -24,6 +25,7 @@ from imgcheck.binaries.isa.conditions import (
     understood,
     understood_wholly,
 )
+from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.values import (
     BORROW,
     CLEAR,
@@ -48,7 +50,7 @@ from imgcheck.binaries.isa.values import (
     word,
 )
 from imgcheck.binaries.isa.x86.control import Block, ControlFlow, Loop
-from imgcheck.binaries.isa.x86.dominance import Guarded, Labels, guarded, merged
+from imgcheck.binaries.isa.x86.dominance import guarded, merged
 from imgcheck.binaries.isa.x86.facts import (
     ARGUMENTS,
     BRANCH,

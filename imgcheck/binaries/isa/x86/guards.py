@@ -13,15 +13,16 @@ from weakref import proxy
 
 import numpy as np
 
-from imgcheck.binaries.elf import PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
-from imgcheck.binaries.isa.conditions import ALWAYS, UNTOLD, Condition, bit_conditions, shielded, understood_wholly
+from imgcheck.binaries.elf import PF_W, PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
+from imgcheck.binaries.isa.conditions import ALWAYS, Condition, bit_conditions, understood_wholly
+from imgcheck.binaries.isa.guarded import Guarded, Pieces
 from imgcheck.binaries.isa.layout import numbers, within
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.values import Value, constant, in_part, joined, shifted, tells, word
 from imgcheck.binaries.isa.x86.control import ControlFlow
-from imgcheck.binaries.isa.x86.dominance import Guarded, merged
+from imgcheck.binaries.isa.x86.dominance import merged
 from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.endings import Endings
 from imgcheck.binaries.isa.x86.facts import RAX, THREAD, facts
@@ -43,7 +44,6 @@ from imgcheck.binaries.isa.x86.handed import (
 )
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters, takes_result
 
-PF_W = 2
 _POINTER = 8
 _ROUNDS = 8
 _FUNCTION_BYTES = 1 << 16
@@ -114,19 +114,12 @@ class Guards:
         return out
 
     @cached_property
-    def _pieces(self) -> "_Pieces":
-        ordered = sorted((piece for flow in self.flows.values() for piece in flow.guarded), key=lambda piece: piece[:2])
-        number = {condition: i for i, condition in enumerate((ALWAYS, UNTOLD))}
-        rows = [(first, end, number.setdefault(told, len(number))) for first, end, told in ordered]
-        table = np.array(rows, np.int64).reshape(-1, 3)
-        return _Pieces(table[:, 0], table[:, 1], table[:, 2], list(number))
+    def _pieces(self) -> Pieces:
+        return Pieces.of(piece for flow in self.flows.values() for piece in flow.guarded)
 
     def exposing(self, feature: str) -> np.ndarray:
         """Which conditions, by number, do not shield `feature`."""
-        known = self._pieces.exposing
-        if feature not in known:
-            known[feature] = np.array([not shielded(condition, feature) for condition in self.conditions])
-        return known[feature]
+        return self._pieces.exposing(feature)
 
     def guarded(self) -> dict[int, list[Guarded]]:
         """What is known of each function, for `restore`."""
@@ -147,17 +140,6 @@ class Guards:
         known.guarded = together
         self.__dict__.pop("_pieces", None)
         return True
-
-
-@dataclass(frozen=True, slots=True)
-class _Pieces:
-    """Guarded ranges of all functions, by address, with the number of each one's condition."""
-
-    start: np.ndarray
-    end: np.ndarray
-    number: np.ndarray
-    conditions: list[Condition]
-    exposing: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 class Spread:
@@ -314,7 +296,7 @@ class Spread:
         """Whether some call of a function is behind no test, as far as is seen; looked up once in a round."""
         if self._called_freely.get(function) == self.round:
             return True
-        calls = self.found.backwards
+        calls = self._calls.backwards
         own = calls.among(function)
         called = zip(calls.target[own].tolist(), calls.site[own].tolist(), strict=True)
         freely = not all(self._is_behind_test(source, site) for source, site in called)
@@ -551,14 +533,8 @@ class Spread:
         if self._thread and self._thread[0] <= address < THREAD:
             first, segment = self._thread
             address += segment.vaddr - first
-        for segment in self.found.layout.elf.segments:
-            if segment.type == PT_LOAD and segment.vaddr <= address and address + size <= segment.vaddr + segment.memsz:
-                at = address - segment.vaddr
-                if at >= segment.filesz:
-                    return constant(0)
-                data = self.found.layout.elf.data[segment.offset + at : segment.offset + at + size]
-                return constant(int.from_bytes(data, "little"))
-        return None
+        number = self.found.layout.number_at(address, size)
+        return None if number is None else constant(number)
 
     def _holds(self, address: int) -> bool:
         return (address & ~3) in self.variables

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition
+from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.values import Frame, Value, joined
-from imgcheck.binaries.isa.x86.dominance import Guarded
 from imgcheck.binaries.isa.x86.state import CALLER
 
 STRUCT = 64

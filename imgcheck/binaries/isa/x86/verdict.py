@@ -11,6 +11,7 @@ from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.conditions import Term, implied, shielded, unshielded
 from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.reach import path_to, steps_to
+from imgcheck.binaries.isa.reasons import AT_LOAD, NAMED
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.findings import Findings
@@ -38,7 +39,6 @@ _LOOSE_REASON = "Called through pointers in a program that is compiled for more 
 _FAR_REASON = (
     "A long chain of calls from the start reaches it without a visible test, but ordinary code does not use it."
 )
-_AT_LOAD = "Reached at load or start without a test of the CPU on the way."
 _CONTRADICTED = "Reached at load or start {}: the tests on the way do not ask for this."
 _IN_OBJECTS = "Reached from load or start past tests of members of objects, which may hold what the CPU told."
 _MANY_WAYS = "Reached at load or start behind tests of the CPU, of which too many would have to be told apart."
@@ -46,7 +46,6 @@ _MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
 _INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way find."
 _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
 _OF_FLOATS = "Used where a function with a variable argument list gets floating-point numbers, and nowhere else."
-_NAMED = "Reached at load or start without a visible test of the CPU, though by its name it is one version of several."
 _BY_POINTER = "Code that load or start reaches takes its address, without a visible test of the CPU."
 _IN_PART = "A part of the file seems to be compiled for it, and other code calls that part without a visible test."
 _RECORDED = "The compiler recorded that it was free to use this everywhere, and nothing in the file asks the CPU."
@@ -154,7 +153,7 @@ class _Judge:
             return Verdict("unknown", _BY_POINTER, *by_pointer)
         named = self._reached("load", feature, lambda found: found.excused)
         if named:
-            return Verdict("unknown", _NAMED, *named)
+            return Verdict("unknown", NAMED, *named)
         if self._is_beside_library(feature, users):
             return Verdict("unknown", _BESIDE)
         if feature in _WIDE and self._is_wide_in_part(feature, open_users):
@@ -196,7 +195,7 @@ class _Judge:
         if found is None:
             return Verdict("unknown", _MANY_WAYS, *at_load)
         given = _kinds(unshielded(found, feature))
-        return Verdict("required", _CONTRADICTED.format(_words(given)) if given else _AT_LOAD, *at_load, given)
+        return Verdict("required", _CONTRADICTED.format(_words(given)) if given else AT_LOAD, *at_load, given)
 
     def _chosen(self, feature: str) -> Verdict | None:
         """The verdict where code that asks the CPU picks a version that uses more than it asked for."""
