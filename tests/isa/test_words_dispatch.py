@@ -110,6 +110,32 @@ int main(int n, char **v, char **environment) {
     return 0;
 }
 """,
+    "a byte of a variable that was written as a whole": """
+static union { unsigned long all; unsigned char bytes[8]; } caps;
+int main(int n, char **v) {
+    caps.all = getauxval(WORD);
+    __asm__ volatile("" ::: "memory");
+    printf("%ld\\n", caps.bytes[__builtin_ctzl(BIT) / 8] & 1 << __builtin_ctzl(BIT) % 8 ? fast(n) : slow(n));
+    return 0;
+}
+""",
+    "a table of functions by a level": """
+static long slower(long x) { return x * 7 - 1; }
+static long (*const table[])(long) = {slow, slower, fast};
+__attribute__((noinline)) static int level(long x) { return getauxval(WORD) & BIT ? 2 : x > 5; }
+int main(int n, char **v) { printf("%ld\\n", table[level(n)](n)); return 0; }
+""",
+    "a switch over a level": """
+__attribute__((noinline)) static int level(long x) { return getauxval(WORD) & BIT ? 18 : 3 + (x > 5); }
+__attribute__((noinline)) static long work(int level, long x) {
+    switch (level) {
+CASES
+    case 18: return fast(x);
+    default: return slow(x);
+    }
+}
+int main(int n, char **v) { printf("%ld\\n", work(level(n), n)); return 0; }
+""".replace("CASES", "\n".join(f"    case {i}: return (x ^ {i * i}) / {i + 3} + x % {i + 2};" for i in range(18))),
 }
 STYLES = {"O0": ("-O0",), "O2, stripped": ("-O2", "-s"), "O2, static": ("-O2", "-static", "-s"), "Os": ("-Os",)}
 

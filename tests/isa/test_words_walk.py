@@ -28,6 +28,7 @@ NOWHERE = Surroundings(
     initial=lambda address, size: None,
     pointer=lambda address: None,
     holds=lambda address: False,
+    fixed=lambda address, size: None,
     is_data=lambda address: False,
     is_code=lambda address: False,
     table=0,

@@ -272,10 +272,22 @@ def _possible(value: Word) -> int:
     return value.unknown | sum(1 << at for at, _, _ in value.bits)
 
 
-def extended(value: Options, source: int, bits: int) -> Options | None:
-    """The numbers of `source` bits with a sign, as numbers of `bits` bits."""
+def mapped(value: Options, work: Callable[[int], int]) -> Options | None:
+    """What `work` makes of each of the numbers."""
+    return _options([(work(number), condition) for number, condition in value.numbers])
+
+
+def extended(value: Value, source: int, bits: int) -> Value:
+    """The lowest `source` bits of a value as a number with a sign, in `bits` bits."""
     sign, mask = 1 << source - 1, (1 << bits) - 1
-    return _options([(((n & 2 * sign - 1) ^ sign) - sign & mask, c) for n, c in value.numbers])
+    if isinstance(value, Options):
+        return mapped(value, lambda n: ((n & 2 * sign - 1) ^ sign) - sign & mask)
+    found = low(value, source)
+    if not isinstance(value, Word) or not isinstance(found, Word):
+        return None
+    copies = mask & ~(2 * sign - 1)
+    repeated = [(at, *told) for place, *told in found.bits if 1 << place == sign for at in range(source, bits)]
+    return Word(found.bits + tuple(repeated), found.unknown | (copies if found.unknown & sign else 0))
 
 
 def in_part(value: Value, address: int) -> Value:
@@ -343,7 +355,8 @@ def outcome(told: Comparison | None, test: int) -> tuple[Condition, Condition] |
         return _reversed(outcome(Comparison(told.carry, 0, 1, CLEAR), EQUAL))
     if told.value is None:
         return None
-    if test == SIGN and isinstance(told.value, Word) and told.carry == CLEAR:
+    is_sign = (test == SIGN and told.carry == CLEAR) or (test == LESS and told.number == 0 and told.carry == BORROW)
+    if is_sign and isinstance(told.value, Word):
         sign = shifted(low(told.value, told.bits), 1 - told.bits, told.bits)
         return _reversed(outcome(Comparison(sign, 0, 1, CLEAR), EQUAL))
     if test == EQUAL and isinstance(told.value, Word):
@@ -405,9 +418,10 @@ def _numbers(value: Value, bits: int) -> list[tuple[int, Condition]] | None:
     mask = (1 << bits) - 1
     if isinstance(value, Options):
         return [(n & mask, c) for n, c in value.numbers]
-    if not isinstance(value, Word) or value.unknown & mask:
+    if not isinstance(value, Word) or (value.unknown & mask).bit_count() > _COUNTED_BITS:
         return None
-    inside = [bit for bit in value.bits if bit[0] < bits]
+    unknown = [(at, ALWAYS, ALWAYS) for at in range(bits) if value.unknown >> at & 1]
+    inside = [bit for bit in value.bits if bit[0] < bits] + unknown
     return list(_listed(inside)) if len(inside) <= _COUNTED_BITS else None
 
 

@@ -26,6 +26,7 @@ from imgcheck.binaries.isa.values import (
     chosen,
     combined,
     constant,
+    extended,
     inverted,
     low,
     outcome,
@@ -102,6 +103,9 @@ class AArch64Walk(Walk):
             zero = zero[::-1]
         return Test(told, zero, self.state.origins.get(word & 31, -1))
 
+    def jumped_to(self, word: int) -> Value:
+        return self.state.values.get(word >> 5 & 31)
+
     # Single instructions
 
     def step(self, word: int, address: int) -> None:
@@ -131,7 +135,7 @@ class AArch64Walk(Walk):
     def _branch(self, word: int, address: int) -> None:
         if word & 0xFC000000 == 0x94000000:
             self.call(address + 4 * signed(word, 26))
-        elif word & 0xFFE00000 == 0xD6200000:
+        elif word & 0xFFE00000 == 0xD6200000 or (word & 0xFFE00000 == 0xD6000000 and not self.blocks.jumps_inside):
             self.call(-1, self.state.values.get(word >> 5 & 31))
         elif word & 0xFC000000 == 0x14000000:
             target = address + 4 * signed(word, 26)
@@ -219,8 +223,8 @@ class AArch64Walk(Walk):
             made = shifted(value, -rotate, bits)
         else:
             made = shifted(value, bits - rotate, bits)
-        if operation == 0 and not _is_positive(value, last):
-            made = None  # SBFM repeats the sign
+        if operation == 0:  # SBFM repeats the sign
+            made = extended(made, last - rotate + 1 if last >= rotate else bits - rotate + last + 1, bits)
         self._write(register, (told, made), bits)
 
     def _registers(self, word: int, address: int) -> None:
@@ -230,12 +234,11 @@ class AArch64Walk(Walk):
             self._logical_registers(word, bits)
         elif word & 0x1F000000 == 0x0B000000:
             told, value = self._read(other)
-            plain = not word >> 10 & 63 or (word >> 21 & 1 and word >> 10 & 7 == 0)
-            value = value if plain or told else None
             if word >> 21 & 1:
-                value = low(value, (8, 16, 32, 64)[word >> 13 & 3]) if not isinstance(value, Frame) else value
-            elif word >> 10 & 63 and word >> 22 & 3 == 0:
-                value = shifted(value, word >> 10 & 63, bits)
+                value = _extended(value, word >> 13 & 7, word >> 10 & 7, bits)
+            elif word >> 10 & 63:
+                distance, kind = word >> 10 & 63, word >> 22 & 3
+                value = shifted(low(value, bits), (distance, -distance)[kind], bits) if kind < 2 else None
             self._add(word, (told, value), None, bits)
         elif word & 0x1FE00000 == 0x1A800000:
             self._select(word, address, bits)
@@ -356,7 +359,7 @@ class AArch64Walk(Walk):
 
     def _single(self, word: int, vector: bool) -> None:
         size, operation = 1 << (word >> 30), word >> 22 & 3
-        base, register = word >> 5 & 31, word & 31
+        base, register, other = word >> 5 & 31, word & 31, word >> 16 & 31
         where = self.known(base)[1]
         if word >> 24 & 1:
             where = moved(where, (word >> 10 & 0xFFF) * (size << (4 if vector and operation > 1 else 0)))
@@ -364,7 +367,8 @@ class AArch64Walk(Walk):
             if word >> 10 & 3 != 2:  # atomic operations read and write
                 self._write(register, NOTHING)
                 return
-            where = None  # an element of an array
+            index = _extended(self._read(other)[1], word >> 13 & 7, word >> 30 if word >> 12 & 1 else 0, 64)
+            where = self.element(where, index)
         else:
             distance, mode = signed(word >> 12, 9), word >> 10 & 3
             beyond = moved(where, distance)
@@ -373,15 +377,16 @@ class AArch64Walk(Walk):
             where = where if mode == 1 else beyond
         if vector:
             return
-        if operation == 0 and where is None and word & 0x01200C00 == 0x00200800:
-            self.store_to_element([self.known(base)[1], self._read(word >> 16 & 31)[1]], self._read(register))
+        if operation == 0 and not self.is_one(where) and word & 0x01200C00 == 0x00200800:
+            self.store_to_element([self.known(base)[1], self._read(other)[1]], self._read(register))
         elif operation == 0:
             self.store(where, self._read(register), size)
         elif not (size == 8 and operation == 2):  # PRFM
-            if where is None and self._is_told_element(word, base):
-                self._write(register, (True, None))
-            else:
-                self._load(register, where, size)
+            told, value = self.load(where, size)
+            told = told or (not self.is_one(where) and self._is_told_element(word, base))
+            if operation > 1:
+                value = extended(value, 8 * size, 64 if operation == 2 else 32)
+            self._loaded(register, where, (told, value))
 
     def _is_told_element(self, word: int, base: int) -> bool:
         """Whether a load brings what the CPU told, or what that is the index or the address of."""
@@ -392,8 +397,10 @@ class AArch64Walk(Walk):
         return told or index_told or self.is_object(address) or self.is_object(index)
 
     def _load(self, register: int, where: Value, size: int) -> None:
-        known = self.load(where, size)
-        self._write(register, known, 64 if size == 8 else 32)
+        self._loaded(register, where, self.load(where, size))
+
+    def _loaded(self, register: int, where: Value, known: Known) -> None:
+        self._write(register, known)
         self.note_origin(register, where)
 
     def _pair(self, word: int, vector: bool) -> None:
@@ -444,11 +451,12 @@ def _writes_general(word: int) -> bool:
     return any(word & mask == value for mask, value in _ELEMENTS)
 
 
-def _is_positive(value: Value, sign: int) -> bool:
-    """Whether a bit of a value is clear for certain."""
-    if isinstance(value, Options):
-        return not any(number >> sign & 1 for number, _ in value.numbers)
-    return isinstance(value, Word) and not value.unknown >> sign & 1 and all(at != sign for at, _, _ in value.bits)
+def _extended(value: Value, option: int, distance: int, bits: int) -> Value:
+    """The last operand of instructions with an extended register (ExtendReg, J1.1.3)."""
+    source = 8 << (option & 3)
+    if isinstance(value, Frame):
+        return value if source == 64 and not distance else None
+    return shifted(extended(value, source, bits) if option & 4 else low(value, source), distance, bits)
 
 
 def _bitmask(word: int, bits: int) -> int:

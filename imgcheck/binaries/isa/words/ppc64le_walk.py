@@ -23,6 +23,7 @@ from imgcheck.binaries.isa.values import (
     chosen,
     combined,
     constant,
+    extended,
     inverted,
     low,
     outcome,
@@ -58,7 +59,11 @@ _AT_HWCAP2 = 26
 _LOADS = {32: 4, 33: 4, 34: 1, 35: 1, 40: 2, 41: 2, 42: 2, 43: 2}
 _STORES = {36: 4, 37: 4, 38: 1, 39: 1, 44: 2, 45: 2}
 """Primary opcodes, and bytes; odd ones leave the address in the base register."""
-_INDEXED_LOADS = {20, 21, 23, 84, 87, 279, 341, 343}
+_SIGNED_LOADS = {42, 43}
+_INDEXED_LOADS = {20: 4, 21: 8, 23: 4, 84: 8, 87: 1, 279: 2, 341: 4, 343: 2}
+_INDEXED_LOADS |= {53: 8, 55: 4, 119: 1, 311: 2, 373: 4, 375: 2}
+"""Extended opcodes, and bytes; those with bit 5 leave the address in the base register."""
+_SIGNED_INDEXED_LOADS = {341, 343, 373, 375}
 _INDEXED_STORES = {149, 150, 151, 214, 215, 407}
 _BITWISE = {28: and_, 444: or_, 316: xor, 60: and_, 412: or_}
 _COMPLEMENTED = {60, 412}
@@ -117,6 +122,9 @@ class Ppc64leWalk(Walk):
         labels = flags.labels(bit & 3)
         equal = bool(options & 8) if bit & 3 == 2 else None
         return Test(flags.told, labels if options & 8 or not labels else labels[::-1], flags.origin, flags.type, equal)
+
+    def jumped_to(self, word: int) -> Value:
+        return self.state.values.get(_CTR)
 
     # Single instructions
 
@@ -242,7 +250,7 @@ class Ppc64leWalk(Walk):
         elif operation in _EXTENDED:
             told, value = self.known(first)
             origin = self.state.origins.get(first, -1)
-            made = None if isinstance(value, Frame) else low(value, _EXTENDED[operation])
+            made = extended(value, _EXTENDED[operation], 64)
             self._write(second, (told, made))
             if records:
                 self._record(told, made, origin)
@@ -254,9 +262,7 @@ class Ppc64leWalk(Walk):
         elif operation in (467, 339):
             self._special(word, operation == 467)
         elif operation in _INDEXED_LOADS:
-            parts = self.known(second), self.known(third)
-            told = any(is_told or self.is_object(value) for is_told, value in parts)
-            self._write(first, (told, None))
+            self._load_indexed(first, second, third, operation)
         elif operation in _INDEXED_STORES:
             self.store_to_element([self.known(second)[1], self.known(third)[1]], self.known(first))
         elif operation not in _TO_NONE:
@@ -324,14 +330,30 @@ class Ppc64leWalk(Walk):
         if opcode in _STORES or opcode == 62:
             self.store(where, self.known(register), 8 if doubles else _STORES[opcode])
         else:
-            self._load(register, base, where, (4 if word & 3 == 2 else 8) if doubles else _LOADS[opcode])
+            size = (4 if word & 3 == 2 else 8) if doubles else _LOADS[opcode]
+            self._load(register, base, where, size, repeats_sign=size == 4 if doubles else opcode in _SIGNED_LOADS)
         if updates:
             self.put(base, (self.known(base)[0], where))
 
-    def _load(self, register: int, base: int, where: Value, size: int) -> None:
+    def _load(self, register: int, base: int, where: Value, size: int, repeats_sign: bool) -> None:
         by_pointer = where is None and self.known(base)[0]
-        self._write(register, (True, None) if by_pointer else self.load(where, size))
+        told, value = (True, None) if by_pointer else self.load(where, size)
+        self._write(register, (told, extended(value, 8 * size, 64) if repeats_sign else value))
         self.note_origin(register, where)
+
+    def _load_indexed(self, register: int, base: int, index: int, operation: int) -> None:
+        parts = self.known(base) if base else (False, constant(0)), self.known(index)
+        (_, one), (_, other) = parts
+        where = self.element(one, other) if isinstance(other, Word) else self.element(other, one)
+        size = _INDEXED_LOADS[operation]
+        told, value = self.load(where, size)
+        if not self.is_one(where):
+            told |= any(is_told or self.is_object(part) for is_told, part in parts)
+        if operation in _SIGNED_INDEXED_LOADS:
+            value = extended(value, 8 * size, 64)
+        self._write(register, (told, value))
+        if operation & 32:
+            self._write(base, (parts[0][0] or parts[1][0], where))
 
 
 def _mask32(first: int, last: int) -> int:

@@ -310,6 +310,7 @@ class Spread:
             self._initial,
             self._pointer,
             self._holds,
+            self._fixed,
             self._is_data,
             self._starts.__contains__,
             self.code.table or 0,
@@ -383,6 +384,14 @@ class Spread:
     def _initial(self, address: int, size: int) -> Value:
         number = self.layout.number_at(address, size)
         return None if number is None else constant(number)
+
+    def _fixed(self, address: int, size: int) -> int | None:
+        """A number in a segment that is not written to, or the address of a function in any."""
+        pointer = self._pointer(address) if size == _POINTER else None
+        if isinstance(pointer, Options):
+            return pointer.constant
+        number = self.layout.number_at(address, size)
+        return number if number in self._starts or not self._is_data(address) else None
 
     def _pointer(self, address: int) -> Value:
         if address in self._slots:

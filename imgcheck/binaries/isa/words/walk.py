@@ -32,6 +32,7 @@ from imgcheck.binaries.isa.values import (
     added,
     joined,
     low,
+    mapped,
     numbered,
     shifted,
     summed,
@@ -102,6 +103,8 @@ class Surroundings:
     """What the loader writes to an address."""
     holds: Callable[[int | None], bool]
     """Whether something that the CPU told lies in the object at an address."""
+    fixed: Callable[[int, int], int | None]
+    """(address, bytes) -> the number that lies there as long as the program runs; for all that can be told."""
     is_data: Callable[[int], bool]
     """Whether something can be stored at an address."""
     is_code: Callable[[int], bool]
@@ -322,6 +325,8 @@ class Walk:
         self._left: list[dict[Place, Known]] = []
         self._stored: dict[int, list[Known]] = {}
         """What is stored to each variable, wherever that happens."""
+        self._cases: dict[int, Condition] = {}
+        """Where jumps over a table lead to that the CPU has a part in, and what is necessary for each."""
 
     # What machines tell
 
@@ -345,6 +350,10 @@ class Walk:
 
     def test(self, word: int) -> Test | None:
         """What a conditional branch tests, where something is known of that."""
+        raise NotImplementedError
+
+    def jumped_to(self, word: int) -> Value:
+        """Where a jump by a register goes."""
         raise NotImplementedError
 
     # The pass
@@ -379,7 +388,7 @@ class Walk:
         for address in range(first, end - 4, 4):
             self.step(self.words[(address - self.start) // 4], address)
         if first == end:
-            arriving |= {successor: self.state.copy() for successor in self.blocks.after[number]}
+            arriving |= {successor: self._state_of_case(successor) for successor in self.blocks.after[number]}
             return
         last = end - 4
         word = self.words[(last - self.start) // 4]
@@ -388,6 +397,8 @@ class Walk:
         labels = self._understood(test.labels, last) if test and test.told else None
         if ending.kind != TESTS:
             self.step(word, last)
+        if ending.kind == JUMPS_ANYWHERE:
+            self._note_cases(self.jumped_to(word))
         onward = self.blocks.after[number]
         outside = ending.target >= 0 and ending.target not in self.blocks
         if outside or ending.kind == LEAVES or (ending.kind == JUMPS_ANYWHERE and not onward):
@@ -410,12 +421,27 @@ class Walk:
             else:
                 arriving[successor] = leaving
 
+    def _note_cases(self, target: Value) -> None:
+        """A jump over a table: each number that chooses an entry has a condition, and so has the entry."""
+        if isinstance(target, Options) and tells(target):
+            for address, condition in target.numbers:
+                told = both(condition, self.state.path)
+                self._cases[address] = either(self._cases.get(address, NEVER), told)
+
+    def _state_of_case(self, number: int) -> State:
+        """What is known where an entry of such a table leads to; those that no number chooses count as tested."""
+        state, first = self.state.copy(), self.blocks.ranges[number][0]
+        if self._cases:
+            condition = self._cases.get(first, NEVER)
+            state.path = both(state.path, condition if condition != NEVER else not_understood(first))
+        return state
+
     def _understood(self, labels: Labels | None, address: int) -> Labels:
-        """The labels of a test that rests on what the CPU told."""
-        if labels is None or NEVER in labels:
-            taken = not_understood(address)
-            return taken, opposite(taken)
-        return labels
+        """The labels of a test that rests on what the CPU told; of one whose outcome is sure, that says nothing."""
+        taken = not_understood(address)
+        if labels and NEVER in labels and ALWAYS in labels:
+            return tuple(ALWAYS if label == ALWAYS else taken for label in labels)
+        return (taken, opposite(taken)) if labels is None or NEVER in labels else labels
 
     def _hand_out(self, value: Value, path: Condition) -> None:
         for number, condition in value.numbers if isinstance(value, Options) else ():
@@ -485,12 +511,14 @@ class Walk:
             if address.place[0] in (QUERIED, FUNCTION):
                 return True, None
             return self._load_place(address.place, size)
-        if not (isinstance(address, Options) and address.constant is not None):
+        if not isinstance(address, Options):
             return self.state.word
+        if address.constant is None:
+            return self._load_entry(address, size) if tells(address) else self.state.word
         where = address.constant
-        written = self.state.values.get((VARIABLE, where))
-        if written not in (None, SETTLED) or (VARIABLE, where) in self.state.told:
+        if self._covering(VARIABLE, where) is not None:
             return self._load_place((VARIABLE, where), size)
+        written = self.state.values.get((VARIABLE, where))
         apart = -1 if written is SETTLED else self.start
         for distance in range(_WIDEST):
             known = self.surroundings.variable(where - distance, distance, apart)
@@ -499,6 +527,18 @@ class Walk:
         if written is None and where in self.owned:
             return False, self.surroundings.initial(where, size)
         return False, self.surroundings.pointer(where) if size == _WIDEST else None
+
+    def _load_entry(self, address: Options, size: int) -> Known:
+        """What lies in a table at one of some addresses, which tell the same as what is there."""
+        on_path = under(address, self.state.path)
+        addresses = on_path.numbers if isinstance(on_path, Options) else ()
+        entries = {at: self.surroundings.fixed(at, size) for at, _ in addresses}
+        return True, mapped(on_path, entries.__getitem__) if entries and None not in entries.values() else None
+
+    @staticmethod
+    def is_one(address: Value) -> bool:
+        """Whether an address can be but one."""
+        return isinstance(address, Frame) or (isinstance(address, Options) and address.constant is not None)
 
     def note_type(self, field: int, known: Known, number: int | None, bits: int) -> None:
         """Something was compared with a number, and the flags set."""
@@ -511,6 +551,10 @@ class Walk:
         if flags.type is None or value[0] or isinstance(value[1], Options | Word):
             return otherwise
         return self.surroundings.words(flags.type)
+
+    def element(self, base: Value, index: Value) -> Value:
+        """The address of an element of an array, where that can be one of few."""
+        return self.sum(base, numbered(index) if isinstance(index, Word) else index, 64)
 
     @staticmethod
     def sum(one: Value, other: Value, bits: int) -> Value:
@@ -533,16 +577,26 @@ class Walk:
         if where in self.owned and register not in self.state.told:
             self.state.origins[register] = where
 
-    def _load_place(self, place: tuple[int, int], size: int) -> Known:
-        base, at = place
+    def _covering(self, base: int, at: int) -> int | None:
+        """How far below a place the one begins that was written and reaches there."""
         for distance in range(_WIDEST):
             held = base, at - distance
-            if distance < self._widths.get(held, _WIDEST) and (held in self.state.told or held in self.state.values):
+            if distance < self._widths.get(held, _WIDEST):
                 value = self.state.values.get(held)
-                if isinstance(value, Frame):
-                    return held in self.state.told, value if not distance and size == _WIDEST else None
-                return held in self.state.told, low(shifted(value, -8 * distance, 64), 8 * size)
-        return self.state.word if PARAMETER <= base < VARIABLE else NOTHING
+                if held in self.state.told or value not in (None, SETTLED):
+                    return distance
+        return None
+
+    def _load_place(self, place: tuple[int, int], size: int) -> Known:
+        base, at = place
+        distance = self._covering(base, at)
+        if distance is None:
+            return self.state.word if PARAMETER <= base < VARIABLE else NOTHING
+        held = base, at - distance
+        value = self.state.values.get(held)
+        if isinstance(value, Frame):
+            return held in self.state.told, value if not distance and size == _WIDEST else None
+        return held in self.state.told, low(shifted(value, -8 * distance, 64), 8 * size)
 
     def store(self, address: Value, known: Known, size: int) -> None:
         """A value is stored at an address."""
