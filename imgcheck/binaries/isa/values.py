@@ -392,7 +392,8 @@ def _counted(told: Comparison, test: int) -> tuple[Condition, Condition] | None:
             holds = either(holds, condition)
         else:
             fails = either(fails, condition)
-    return holds, fails
+    unknown = isinstance(told.value, Word) and holds == fails == ALWAYS
+    return None if unknown else (holds, fails)
 
 
 def narrowed(told: Comparison, test: int, holds: bool) -> Value:
@@ -420,8 +421,10 @@ def _numbers(value: Value, bits: int) -> list[tuple[int, Condition]] | None:
         return [(n & mask, c) for n, c in value.numbers]
     if not isinstance(value, Word) or (value.unknown & mask).bit_count() > _COUNTED_BITS:
         return None
-    unknown = [(at, ALWAYS, ALWAYS) for at in range(bits) if value.unknown >> at & 1]
-    inside = [bit for bit in value.bits if bit[0] < bits] + unknown
+    told = [bit for bit in value.bits if bit[0] < bits]
+    if not told and value.unknown & mask:
+        return None
+    inside = told + [(at, ALWAYS, ALWAYS) for at in range(bits) if value.unknown >> at & 1]
     return list(_listed(inside)) if len(inside) <= _COUNTED_BITS else None
 
 

@@ -5,16 +5,19 @@ is used (words.spread).
 """
 
 import tomllib
+from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
 
 from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.isa.arriving import Start, arriving
+from imgcheck.binaries.isa.conditions import ALWAYS, unshielded
 from imgcheck.binaries.isa.layout import Layout, distinct, numbers
 from imgcheck.binaries.isa.names import clones, queries
 from imgcheck.binaries.isa.queries import foreign
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
-from imgcheck.binaries.isa.reasons import AT_LOAD, NAMED
+from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Kinds, in_words, kinds_of
 from imgcheck.binaries.isa.words.aarch64 import AArch64
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk
 from imgcheck.binaries.isa.words.code import Code
@@ -30,6 +33,10 @@ _WALKS: dict[str, type[Walk]] = {"aarch64": AArch64Walk, "ppc64le": Ppc64leWalk}
 _STT_IFUNC = 10
 _START_BYTES = 64
 """The C library's start code has referred to main by then."""
+_NOTHING_ASKS = "Nothing in the file asks the CPU what it has before it uses this."
+_EXPORTED = "Exported functions reach it without a test of the CPU."
+Uses = tuple[np.ndarray, np.ndarray]
+"""For each instruction its function, and the number of the condition under which that arrives there."""
 
 
 @cache
@@ -175,24 +182,26 @@ class _Judge:
 
     # Reach
 
+    @cached_property
+    def _conditions_of_calls(self) -> np.ndarray:
+        return self.guards.at(self.code.calls.source, self.code.calls.site)
+
     def _open_calls(self, feature: str) -> np.ndarray:
         """Which calls are made without a test that shields `feature`."""
         if feature not in self._open:
-            calls = self.code.calls
-            self._open[feature] = self.guards.exposed(calls.site, calls.source, feature)
+            self._open[feature] = self.guards.exposing(feature)[self._conditions_of_calls]
         return self._open[feature]
 
-    def _reached(self, feature: str, roots: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What calls lead to from `roots` that no test shields, for which `feature` is enough.
-
-        What versions by name call belongs to them, and what functions that `kept` marks call counts as not reached.
-        """
-        calls = self.code.calls
-        over = self._open_calls(feature) & ~(self._clones | kept)[calls.source]
+    def _reached(self, roots: np.ndarray, over: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the calls that `over` marks lead to from `roots`, as `reach` has it."""
         key = over.tobytes(), roots.tobytes()
         if key not in self._reaches:
-            self._reaches[key] = reach(calls, roots, over)
+            self._reaches[key] = reach(self.code.calls, roots, over)
         return self._reaches[key]
+
+    def _followed_calls(self, feature: str, left_out: np.ndarray) -> np.ndarray:
+        """Calls that no test shields for which `feature` is enough, without those of the functions `left_out`."""
+        return self._open_calls(feature) & ~left_out[self.code.calls.source]
 
     @cached_property
     def _roots(self) -> np.ndarray:
@@ -222,41 +231,107 @@ class _Judge:
     def _use(self, feature: str) -> IsaUse:
         at = self.found[feature]
         held = self.functions.holding(at)
-        answer, reason, shown, path = self._answer(feature, at, held)
-        address = int(at[held == shown][0]) if shown >= 0 else int(at[0])
+        found = self._answer(feature, at, held)
+        address = int(at[held == found.function][0]) if found.function >= 0 else int(at[0])
         holder = int(self.functions.holding(np.array([address]))[0])
         return IsaUse(
-            feature=feature, answer=answer, reason=reason, count=len(at), address=address,
+            feature=feature, answer=found.answer, reason=found.reason, count=len(at), address=address,
             function=self.layout.name(int(self.functions.start[holder])),
-            code=self.layout.bytes_at(address, address + 4).hex(), text=self.code.text(address), call_path=path,
+            code=self.layout.bytes_at(address, address + 4).hex(), text=self.code.text(address),
+            call_path=found.path, given=found.given,
         )  # fmt: skip
 
-    def _answer(self, feature: str, at: np.ndarray, held: np.ndarray) -> tuple[str, str, int, tuple[str, ...]]:
-        exposed = (held >= 0) & self.guards.exposed(at, held, feature)
-        users = self.code.holding(at[exposed])
-        plain = users & ~self._clones
-        many = max(3, 0.02 * len(self.functions))
-        nobody = np.zeros(len(self.functions), bool)
-        chosen = self.code.index(np.array(self.guards.handed_out(feature), np.int64))
-        for roots, reason, loads in (
-            (self._roots, AT_LOAD, True),
-            (numbers(chosen, len(self.functions)), "Chosen by a test of the CPU that is for less.", True),
-            (self._exported, "Exported functions reach it without a test of the CPU.", False),
-        ):
-            for kept in (self._keepers, nobody):
-                seen, parent = self._reached(feature, roots, kept)
-                hit = np.flatnonzero(plain & seen)
-                if len(hit):
-                    sure = (loads and kept is not nobody) or not self.asks_cpu or len(hit) >= many
-                    path = path_to(self.layout, self.functions, parent, int(hit[0]))
-                    return ("required" if sure else "unknown"), reason, int(hit[0]), path
-        seen, parent = self._reached(feature, self._roots, self._keepers)
-        behind, lead = reach(self.code.calls, np.flatnonzero(self._clones & seen), self._open_calls(feature))
-        hit = np.flatnonzero(users & behind)
-        if len(hit):
-            path = path_to(self.layout, self.functions, parent, steps_to(lead, int(hit[0]))[0])
-            return "unknown", NAMED, int(hit[0]), path
+    def _answer(self, feature: str, at: np.ndarray, held: np.ndarray) -> "_Answer":
+        number = self.guards.at(held, at)
+        exposed = (held >= 0) & self.guards.exposing(feature)[number]
+        uses = held[exposed], number[exposed]
+        for way in self._ways(feature):
+            for kept in (self._keepers, self._nobody):
+                found = self._led_to(feature, uses, way, kept)
+                if found:
+                    return found
+        found = self._in_a_version(feature, uses[0])
+        if found:
+            return found
         if not self.asks_cpu:
-            shown = int(held[held >= 0][0])
-            return "required", "Nothing in the file asks the CPU what it has before it uses this.", shown, ()
-        return "dispatched", f"Reached only behind a test of the CPU ({', '.join(self.asks_cpu[:3])}).", -1, ()
+            return _Answer("required", _NOTHING_ASKS, int(held[held >= 0][0]))
+        return _Answer("dispatched", f"Reached only behind a test of the CPU ({', '.join(self.asks_cpu[:3])}).")
+
+    def _ways(self, feature: str) -> tuple["_Way", ...]:
+        chosen = self.guards.handed_out(feature)
+        index = self.code.index(np.array(list(chosen), np.int64))
+        choices = [(told, index[i : i + 1]) for i, told in enumerate(chosen.values()) if index[i] >= 0]
+        return (
+            _Way([(ALWAYS, self._roots)], AT_LOAD, CONTRADICTED),
+            _Way(choices, "Chosen by a test of the CPU that is for less.", MISCHOSEN, is_choice=True),
+            _Way([(ALWAYS, self._exported)], _EXPORTED, _EXPORTED, loads=False),
+        )
+
+    @cached_property
+    def _nobody(self) -> np.ndarray:
+        return np.zeros(len(self.functions), bool)
+
+    def _led_to(self, feature: str, uses: Uses, way: "_Way", kept: np.ndarray) -> "_Answer | None":
+        """The answer where something leads to a use past the tests, without versions by name, to which belongs what they
+        call; past functions that keep what they learn, and from exports, it is sure only where very many uses are met.
+        """
+        versions = self._nobody if way.is_choice else self._clones
+        plain = ~versions[uses[0]]
+        uses = uses[0][plain], uses[1][plain]
+        over = self._followed_calls(feature, versions | kept)
+        seen, parent = self._reached(way.roots, over)
+        hit = distinct(uses[0][seen[uses[0]]])
+        if not len(hit):
+            return None
+        sure = (way.loads and kept is self._keepers) or not self.asks_cpu or len(hit) >= self._many
+        told = arriving(self.code.calls, self.guards.conditions, self._conditions_of_calls, over, uses, way.starts)
+        given = kinds_of(unshielded(told, feature), self._decisive) if told is not None else ()
+        reason = way.reason_on_some.format(in_words(given)) if given else way.reason
+        path = path_to(self.layout, self.functions, parent, int(hit[0]))
+        return _Answer("required" if sure else "unknown", reason, int(hit[0]), path, given)
+
+    @cached_property
+    def _many(self) -> float:
+        return max(3, 0.02 * len(self.functions))
+
+    @cached_property
+    def _decisive(self) -> set[str]:
+        """Features that not every CPU has."""
+        return {pattern["feature"] for pattern in self.rules["patterns"]}
+
+    def _in_a_version(self, feature: str, users: np.ndarray) -> "_Answer | None":
+        """The answer where only functions that are versions by name lead to a use."""
+        seen, parent = self._reached(self._roots, self._followed_calls(feature, self._clones | self._keepers))
+        behind, lead = reach(self.code.calls, np.flatnonzero(self._clones & seen), self._open_calls(feature))
+        hit = distinct(users[behind[users]])
+        if not len(hit):
+            return None
+        path = path_to(self.layout, self.functions, parent, steps_to(lead, int(hit[0]))[0])
+        return _Answer("unknown", NAMED, int(hit[0]), path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What may lead to a use, and the reasons to give where it does: on every CPU, and on those of some kinds alone."""
+
+    starts: list[Start]
+    reason: str
+    reason_on_some: str
+    loads: bool = True
+    """Whether it runs when the file is loaded or started."""
+    is_choice: bool = False
+    """Whether code that asks the CPU picks it: versions by name are meant then."""
+
+    @property
+    def roots(self) -> np.ndarray:
+        return distinct(np.concatenate([np.empty(0, np.int64), *(roots for _, roots in self.starts)]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    answer: str
+    reason: str
+    function: int = -1
+    """The function that shows it, by its number."""
+    path: tuple[str, ...] = ()
+    given: Kinds = ()

@@ -67,29 +67,38 @@ class Guards:
     finds_words: bool = False
     """Whether one that walks over the auxiliary vector keeps what it finds there."""
 
-    def handed_out(self, feature: str) -> list[int]:
+    def handed_out(self, feature: str) -> dict[int, Condition]:
         """Addresses of code that is chosen by tests which are understood, and do not shield `feature`."""
         found: dict[int, Condition] = {}
         for flow in self.flows.values():
             for address, condition in flow.chosen.items():
                 found[address] = either(found.get(address, NEVER), condition)
-        return [address for address, told in found.items() if understood_wholly(told) and not shielded(told, feature)]
+        return {at: told for at, told in found.items() if understood_wholly(told) and not shielded(told, feature)}
 
     @cached_property
     def _pieces(self) -> Pieces:
         return Pieces.of(piece for flow in self.flows.values() for piece in flow.guarded)
 
-    def exposed(self, addresses: np.ndarray, functions: np.ndarray, feature: str) -> np.ndarray:
-        """Which of the addresses, in the functions of the same rows, run without a test that shields `feature`."""
+    @property
+    def conditions(self) -> list[Condition]:
+        """What the numbers of `at` stand for."""
+        return self._pieces.conditions
+
+    def at(self, functions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+        """The number of the condition under which each address, inside the function of the same row, is reached."""
         pieces = self._pieces
         at = np.searchsorted(pieces.start, addresses, side="right") - 1
         held = at >= 0
         held[held] = addresses[held] < pieces.end[at[held]]
-        out = np.ones(len(addresses), bool)
-        out[held] = pieces.exposing(feature)[pieces.number[at[held]]]
+        out = np.zeros(len(addresses), np.int64)
+        out[held] = pieces.number[at[held]]
         if self.skipped:
-            out[np.isin(functions, list(self.skipped))] = False
+            out[np.isin(functions, list(self.skipped))] = 1
         return out
+
+    def exposing(self, feature: str) -> np.ndarray:
+        """Which conditions, by number, do not shield `feature`."""
+        return self._pieces.exposing(feature)
 
 
 class Spread:

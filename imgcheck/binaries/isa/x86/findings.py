@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from imgcheck.binaries.isa import queries
+from imgcheck.binaries.isa.arriving import Start, arriving
 from imgcheck.binaries.isa.conditions import (
     ALWAYS,
     NEVER,
     UNTOLD,
     Condition,
-    both,
-    either,
     implied,
     shielded,
     understood_wholly,
@@ -39,12 +38,8 @@ _NAMED_USERS = 5_000
 _ORDINARY = ("sse3", "ssse3", "avx")
 """Where very many functions use what a compiler writes everywhere, no names tell them apart."""
 _CHOOSER = 64
-_MOST_CIRCUMSTANCES = 64
-"""Conditions looked at on the way to a use."""
 _MOST_TESTED_CALLS = 200
 """Calls behind tests in a file that is small enough to look at all ways through it."""
-Start = tuple[Condition, np.ndarray]
-"""Functions, and the condition under which they are called."""
 _SPILL = ((0, 0xFF, 0xC5), (1, 0xFF, 0xF8), (2, 0xFF, 0x29), (3, 0x38, 0))
 """Bytes of VMOVAPS from XMM0 to memory: distance, mask and value."""
 _WITHOUT_FLOATS = (((-4, 0x84), (-3, 0xC0), (-2, 0x74)), -1), (((-8, 0x84), (-7, 0xC0), (-6, 0x0F), (-5, 0x84)), -4)
@@ -593,28 +588,9 @@ class Findings:
 
         None where it is too much to tell.
         """
-        conditions, calls, number = self.guards.conditions, self.graph.calls, self.call_conditions
-        free, tested = over & (number == 0), np.flatnonzero(over & (number > 0))
         at = at[self.confirmed_function[at] >= 0]
-        use, use_number = self.confirmed_function[at], self.instruction_conditions[at]
-        found, waiting = NEVER, list(starts)
-        been: dict[Condition, np.ndarray] = {}
-        for _ in range(_MOST_CIRCUMSTANCES):
-            if not waiting or found == ALWAYS:
-                return found
-            condition, roots = waiting.pop(0)
-            seen, _ = reach(calls, roots, free)
-            before = been.get(condition)
-            been[condition] = seen if before is None else seen | before
-            seen = seen if before is None else seen & ~before
-            for k in distinct(use_number[seen[use]]).tolist():
-                found = either(found, both(condition, conditions[k]))
-            onward = tested[seen[calls.source[tested]]]
-            for k in distinct(number[onward]).tolist():
-                further, targets = both(condition, conditions[k]), calls.target[onward[number[onward] == k]]
-                if further and (further not in been or not been[further][targets].all()):
-                    waiting.append((further, targets))
-        return None
+        uses = self.confirmed_function[at], self.instruction_conditions[at]
+        return arriving(self.graph.calls, self.guards.conditions, self.call_conditions, over, uses, starts)
 
     def refutes(self, steps: list[int], feature: str) -> bool:
         """Whether a closer look at the path `steps` shows a call that is none, or a test that stands before one.

@@ -11,7 +11,7 @@ from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.conditions import Term, implied, shielded, unshielded
 from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.reach import path_to, steps_to
-from imgcheck.binaries.isa.reasons import AT_LOAD, NAMED
+from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Kinds, in_words, kinds_of
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.findings import Findings
@@ -39,10 +39,8 @@ _LOOSE_REASON = "Called through pointers in a program that is compiled for more 
 _FAR_REASON = (
     "A long chain of calls from the start reaches it without a visible test, but ordinary code does not use it."
 )
-_CONTRADICTED = "Reached at load or start {}: the tests on the way do not ask for this."
 _IN_OBJECTS = "Reached from load or start past tests of members of objects, which may hold what the CPU told."
 _MANY_WAYS = "Reached at load or start behind tests of the CPU, of which too many would have to be told apart."
-_MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
 _INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way find."
 _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
 _OF_FLOATS = "Used where a function with a variable argument list gets floating-point numbers, and nowhere else."
@@ -69,7 +67,7 @@ class Verdict:
     function: int = -1
     """Index of the function that shows it."""
     path: tuple[str, ...] = ()
-    given: tuple[tuple[str, ...], ...] = ()
+    given: Kinds = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +193,7 @@ class _Judge:
         if found is None:
             return Verdict("unknown", _MANY_WAYS, *at_load)
         given = _kinds(unshielded(found, feature))
-        return Verdict("required", _CONTRADICTED.format(_words(given)) if given else AT_LOAD, *at_load, given)
+        return Verdict("required", CONTRADICTED.format(in_words(given)) if given else AT_LOAD, *at_load, given)
 
     def _chosen(self, feature: str) -> Verdict | None:
         """The verdict where code that asks the CPU picks a version that uses more than it asked for."""
@@ -204,7 +202,7 @@ class _Judge:
         if not kinds:
             return None
         answer = "required" if self.found.layout.is_program else "unknown"
-        return Verdict(answer, _MISCHOSEN.format(_words(kinds)), given=kinds)
+        return Verdict(answer, MISCHOSEN.format(in_words(kinds)), given=kinds)
 
     def _inevitable(self, feature: str) -> Verdict | None:
         """The verdict of a program that uses a feature whichever way its tests go."""
@@ -395,22 +393,8 @@ class _Judge:
         return int((users & free).sum()), int((users & called & ~free).sum())
 
 
-def _kinds(terms: tuple[Term, ...]) -> tuple[tuple[str, ...], ...]:
-    """The kinds of CPUs for IsaUse.given; none where there is one without any condition."""
-    decisive = {*names().values()} - {*BASELINE}
-    kinds = {tuple(sorted(literal for literal in term if literal.removeprefix("!") in decisive)) for term in terms}
-    return tuple(sorted(kinds)) if all(kinds) else ()
-
-
-def _words(kinds: tuple[tuple[str, ...], ...]) -> str:
-    """As in: on a CPU with avx2 and without avx512f, or with fma."""
-    return "on a CPU " + ", or ".join(_kind_words(kind) for kind in kinds)
-
-
-def _kind_words(kind: tuple[str, ...]) -> str:
-    has = " ".join(name for name in kind if name[0] != "!")
-    lacks = " ".join(name[1:] for name in kind if name[0] == "!")
-    return " and ".join(filter(None, (has and f"with {has}", lacks and f"without {lacks}")))
+def _kinds(terms: tuple[Term, ...]) -> Kinds:
+    return kinds_of(terms, {*names().values()} - {*BASELINE})
 
 
 _BELOW_AVX = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16")
