@@ -248,7 +248,8 @@ def added(value: Value, number: int, bits: int) -> Value:
     """The sum of the value and a constant."""
     if isinstance(value, Frame):
         base, at = value.place
-        return Frame((base, at + number))
+        half = 1 << bits - 1
+        return Frame((base, at + ((number + half) % (2 * half) - half)))
     if isinstance(value, Options):
         return _options([((n + number) & ((1 << bits) - 1), c) for n, c in value.numbers])
     return None

@@ -14,10 +14,8 @@ from imgcheck.binaries.isa.words.code import Code, Places, signed
 if TYPE_CHECKING:
     import capstone
 
-_SMALL = 64
-"""Bytes of a function that only chooses between two forms of one operation (outlined atomics)."""
-_USES = 5
-"""Words from an ADRP on that may use its register."""
+_USES = 128
+"""Words behind an ADRP that may use its register."""
 _CONDITIONAL = (0xFF000010, 0x54000000, 19), (0x7E000000, 0x34000000, 19), (0x7E000000, 0x36000000, 14)
 """Mask and value of B.cond, CBZ and TBZ, and how many bits from the fifth on their distance has."""
 _ENDS = (0xFC000000, 0x14000000), (0xFFFFFC1F, 0xD65F0000), (0xFFFFFC1F, 0xD61F0000)
@@ -42,26 +40,35 @@ class AArch64(Code):
 
     @cached_property
     def addresses(self) -> Places:
-        """ADRP with the 12-bit offset of the next few words that use its register."""
+        """ADR, which linkers make of ADRP and ADD too, and ADRP with the 12-bit offset of words that use its register.
+
+        Clang keeps a page in a register over long stretches: uses are looked for until something else is put there.
+        """
+        near = self.matching(0x9F000000, 0x10000000)
+        found_sites, found_targets = [near], [near + _relative(self.word_at(near))]
         sites = self.matching(0x9F000000, 0x90000000)
-        word = self.word_at(sites).astype(np.int64)
-        page = (sites & ~0xFFF) + (signed((word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3, 21) << 12)
-        found_sites, found_targets = [], []
-        for step in range(1, _USES):
-            user = self.word_at(sites + 4 * step).astype(np.int64)
-            same = user >> 5 & 31 == word & 31
+        word = self.word_at(sites)
+        page, register = (sites & ~0xFFF) + (_relative(word) << 12), word & np.uint32(31)
+        for _ in range(_USES):
+            if not len(sites):
+                break
+            sites = sites + 4
+            user = self.word_at(sites)
+            same = user >> np.uint32(5) & np.uint32(31) == register
             loads = same & (user & 0x3B000000 == 0x39000000)
-            hit = loads | (same & self.makes(user))
-            scale = np.where(loads, user >> 30 & 3, 0)
-            found_sites.append(sites[hit] + 4 * step)
-            found_targets.append((page + ((user >> 10 & 0xFFF) << scale))[hit])
+            hit = loads | (same & (user & 0x7FC00000 == 0x11000000))
+            scale = np.where(loads, user >> np.uint32(30), 0)
+            found_sites.append(sites[hit])
+            found_targets.append((page + ((user.astype(np.int64) >> 10 & 0xFFF) << scale))[hit])
+            kept = ~_puts_elsewhere(user, register)
+            sites, page, register = sites[kept], page[kept], register[kept]
         return np.concatenate(found_sites), np.concatenate(found_targets)
 
     def stores(self, words: np.ndarray) -> np.ndarray:
         return (words & 0x3B400000) == 0x39000000
 
     def makes(self, words: np.ndarray) -> np.ndarray:
-        return (words & 0x7FC00000) == 0x11000000
+        return ((words & 0x7FC00000) == 0x11000000) | ((words & 0x9F000000) == 0x10000000)
 
     def calling(self, users: np.ndarray) -> np.ndarray:
         """PLT entries are 16 bytes from ADRP to BR; some are functions of their own, the others lie behind these."""
@@ -84,6 +91,9 @@ class AArch64(Code):
         mask, value = (0x7FFFFFFF, 0x7100001F) if first else (0xFFFFFC1F, 0xF100001F)
         return self.holding(self.matching(mask, value | number << 10))
 
+    def handing(self, number: int) -> np.ndarray:
+        return self.matching(0x7FFFFFFF, 0x52800000 | number << 5)
+
     def is_data(self, at: np.ndarray) -> np.ndarray:
         """Literals: where no branch leads, behind one that goes elsewhere, together with what is no instruction."""
         targets, ends, others = self._flow
@@ -104,12 +114,31 @@ class AArch64(Code):
 
     @cached_property
     def choosers(self) -> np.ndarray:
-        """Outlined atomics load a byte and branch on it before they use anything."""
-        loads = self.matching(0xFFC00000, 0x39400000)
-        tested = (self.word_at(loads + 4) & 0x7E000000) == 0x34000000
-        return self.holding(loads[tested]) & (self.functions.end - self.functions.start <= _SMALL)
+        """They load a byte to x16 by an address in x16 and branch on it (lse.S of libgcc and compiler-rt)."""
+        loads = self.matching(0xFFC003FF, 0x39400210)
+        return self.holding(loads[(self.word_at(loads + 4) & 0x7E00001F) == 0x34000010])
 
     def decoder(self) -> "capstone.Cs":
         import capstone
 
         return capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
+
+
+def _relative(words: np.ndarray) -> np.ndarray:
+    """The distance in each ADR or ADRP."""
+    word = words.astype(np.int64)
+    return signed((word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3, 21)
+
+
+def _puts_elsewhere(words: np.ndarray, registers: np.ndarray) -> np.ndarray:
+    """Which words put something else into the register of the same row, or leave the function for good or for a call.
+
+    Of what a call may change nothing is left.
+    """
+    group = words >> np.uint32(25) & np.uint32(15)
+    loads = (group & 5 == 4) & (words & 0x00400000 != 0)
+    writes = np.isin(group, (5, 8, 9, 13)) | loads
+    second = loads & (words & 0x3A000000 == 0x28000000) & (words >> np.uint32(10) & np.uint32(31) == registers)
+    calls = (words & 0xFC000000 == 0x94000000) | (words & 0xFFFFFC1F == 0xD63F0000)
+    returns = words & 0xFFFFFC1F == 0xD65F0000
+    return (writes & (words & np.uint32(31) == registers)) | second | (calls & (registers < 19)) | returns

@@ -55,10 +55,21 @@ _TESTS = EQUAL, BELOW, SIGN, None, BELOW_OR_EQUAL, LESS, LESS_OR_EQUAL
 _REVERSED = False, True, False, False, True, True, True
 """Whether the first of the pair is met where that test is not: CS, HI, GE and GT."""
 _BITWISE = and_, or_, xor, and_
-_CONVERSIONS, _TO_VECTOR = (0x5F20FC00, 0x1E200000), (2, 3, 7)
-"""Conversions between floating point and general registers, and which of them write to the former."""
-_ELEMENTS = (0xBFE0FC00, 0x0E003C00), (0xBFE0FC00, 0x0E002C00)
-"""UMOV and SMOV."""
+_TO_GENERAL = (
+    *((0x5F26FC00, 0x1E200000), (0x5F26FC00, 0x1E240000)),  # FCVT to integers, by the rounding
+    *((0x5F3EFC00, 0x1E260000), (0x7FFFFC00, 0x1E7E0000), (0x5F3E0000, 0x1E180000)),  # FMOV, FJCVTZS, to fixed point
+    *((0xBFE0FC00, 0x0E003C00), (0xBFE0FC00, 0x0E002C00)),  # UMOV, SMOV
+    *((0xFF30FC00, 0x0420E000), (0xFF30F800, 0x0430E000), (0xFF20F000, 0x0420F000)),  # SVE: CNTB, INCB, SQINCB
+    *((0xFFFFF800, 0x04BF5000), (0xFFE0F800, 0x04205000), (0xFFE0F800, 0x04605000)),  # RDVL, ADDVL, ADDPL
+    *((0xFF3FC200, 0x25208000), (0xFF3EF800, 0x252C8800), (0xFF3EE000, 0x0520A000), (0xFF3FE000, 0x0530A000)),
+)
+"""Instructions on vector registers and predicates that write to a general one; the last: CNTP, INCP, LASTA, CLASTA."""
+_TO_FLAGS = (0xFF20FC07, 0x1E202000), (0xFF200C00, 0x1E200400)
+"""FCMP and FCCMP; of SVE's instructions many write to the flags."""
+_ORDERED = 0x3F200C00, 0x19000000
+"""LDAPUR, STLUR and their like."""
+_COMPARES_AND_SWAPS = (0x3FA07C00, 0x08A07C00), (0xBFA07C00, 0x08207C00)
+"""CAS and CASP."""
 
 
 class AArch64Walk(Walk):
@@ -118,8 +129,10 @@ class AArch64Walk(Walk):
             self._memory(word, address)
         elif group in (10, 11):
             self._branch(word, address)
-        elif group & 7 == 7 and _writes_general(word):
-            self._write(word & 31, NOTHING)
+        elif any(word & mask == value for mask, value in _TO_GENERAL):
+            self.put(word & 31, NOTHING)
+        elif group == 2 or any(word & mask == value for mask, value in _TO_FLAGS):
+            self.state.flags.clear()
 
     def _read(self, register: int) -> Known:
         return (False, constant(0)) if register == _ZERO else self.known(register)
@@ -135,7 +148,7 @@ class AArch64Walk(Walk):
     def _branch(self, word: int, address: int) -> None:
         if word & 0xFC000000 == 0x94000000:
             self.call(address + 4 * signed(word, 26))
-        elif word & 0xFFE00000 == 0xD6200000 or (word & 0xFFE00000 == 0xD6000000 and not self.blocks.jumps_inside):
+        elif word & 0xFEE00000 == 0xD6200000 or (word & 0xFEE00000 == 0xD6000000 and not self.blocks.jumps_inside):
             self.call(-1, self.state.values.get(word >> 5 & 31))
         elif word & 0xFC000000 == 0x14000000:
             target = address + 4 * signed(word, 26)
@@ -144,6 +157,10 @@ class AArch64Walk(Walk):
         elif word & 0xFFF00000 == 0xD5300000:
             asks = word & 0xFFFF0000 == 0xD5380000
             self._write(word & 31, (asks, None))
+        elif word & 0xFFE0001F == 0xD4000001:  # SVC
+            self._write(0, NOTHING)
+        elif word & 0xFFFFFFE0 == 0xD51B4200:  # MSR to the flags
+            self.state.flags.clear()
 
     def _immediate(self, word: int, address: int) -> None:
         kind, register, source = word >> 23 & 7, word & 31, word >> 5 & 31
@@ -245,6 +262,8 @@ class AArch64Walk(Walk):
         elif word & 0x1FE00000 == 0x1A400000:
             self._compare_on_condition(word, bits)
         else:
+            if word & 0x3FE00000 == 0x3A000000:  # ADCS, SBCS, RMIF and SETF
+                self.state.flags.clear()
             told = self._read(source)[0] or self._read(other)[0]
             made = None
             if word & 0x5FE0F800 == 0x1AC02000 and word >> 10 & 3 < 2:  # LSLV, LSRV
@@ -342,20 +361,32 @@ class AArch64Walk(Walk):
             self._single(word, bool(vector))
         elif not vector and word & 0x3F000000 == 0x08000000:
             self._exclusive(word)
+        elif word & _ORDERED[0] == _ORDERED[1]:
+            self._at(word, moved(self.known(word >> 5 & 31)[1], signed(word >> 12, 9)))
         elif word & 0x3E800000 == 0x0C800000:  # LD1 and its like, which move their base
             self.put(word >> 5 & 31, NOTHING)
 
     def _exclusive(self, word: int) -> None:
         """Loads and stores with an order (LDAR, STLR), exclusive ones, and CAS."""
-        size, register = 1 << (word >> 30), word & 31
+        size, register, other = 1 << (word >> 30), word & 31, word >> 16 & 31
         where = self.known(word >> 5 & 31)[1]
-        ordered = word >> 23 & 1 and not word >> 21 & 1
-        if word >> 22 & 1:
+        if any(word & mask == value for mask, value in _COMPARES_AND_SWAPS):
+            self._exchange(where, other, register, size)
+        elif word >> 22 & 1:
             self._load(register, where, size)
-        elif ordered:
+            if word >> 21 & 1:  # LDXP
+                self._write(word >> 10 & 31, NOTHING)
+        elif word >> 23 & 1:
             self.store(where, self._read(register), size)
         else:
-            self._write(word >> 16 & 31, NOTHING)
+            self.store(where, (self._read(register)[0], None), size)
+            self._write(other, NOTHING)
+
+    def _exchange(self, where: Value, old: int, new: int, size: int) -> None:
+        """Operations that leave in memory what they make of it and of a register, and what was there in another."""
+        told, _ = self.load(where, size) if self.is_one(where) else NOTHING
+        self._write(old, (told, None))
+        self.store(where, (told or self._read(new)[0], None), size)
 
     def _single(self, word: int, vector: bool) -> None:
         size, operation = 1 << (word >> 30), word >> 22 & 3
@@ -364,7 +395,11 @@ class AArch64Walk(Walk):
         if word >> 24 & 1:
             where = moved(where, (word >> 10 & 0xFFF) * (size << (4 if vector and operation > 1 else 0)))
         elif word >> 21 & 1:
-            if word >> 10 & 3 != 2:  # atomic operations read and write
+            if word >> 10 & 3 == 0 and not vector:
+                self._exchange(where, register, other, size)
+                return
+            if word >> 10 & 3 != 2:  # LDRAA
+                self.put(base, NOTHING)
                 self._write(register, NOTHING)
                 return
             index = _extended(self._read(other)[1], word >> 13 & 7, word >> 30 if word >> 12 & 1 else 0, 64)
@@ -376,17 +411,30 @@ class AArch64Walk(Walk):
                 self.put(base, (self.known(base)[0], beyond))
             where = where if mode == 1 else beyond
         if vector:
+            if operation in (0, 2):
+                self.forget(where, 16 if operation else size)
             return
         if operation == 0 and not self.is_one(where) and word & 0x01200C00 == 0x00200800:
             self.store_to_element([self.known(base)[1], self._read(other)[1]], self._read(register))
         elif operation == 0:
             self.store(where, self._read(register), size)
         elif not (size == 8 and operation == 2):  # PRFM
-            told, value = self.load(where, size)
-            told = told or (not self.is_one(where) and self._is_told_element(word, base))
-            if operation > 1:
-                value = extended(value, 8 * size, 64 if operation == 2 else 32)
-            self._loaded(register, where, (told, value))
+            told = not self.is_one(where) and self._is_told_element(word, base)
+            self._load_extended(word, where, told)
+
+    def _at(self, word: int, where: Value) -> None:
+        """A load or store of one register at an address."""
+        if word >> 22 & 3:
+            self._load_extended(word, where, False)
+        else:
+            self.store(where, self._read(word & 31), 1 << (word >> 30))
+
+    def _load_extended(self, word: int, where: Value, is_told: bool) -> None:
+        size, operation = 1 << (word >> 30), word >> 22 & 3
+        told, value = self.load(where, size)
+        if operation > 1:
+            value = extended(value, 8 * size, 64 if operation == 2 else 32)
+        self._loaded(word & 31, where, (told or is_told, value))
 
     def _is_told_element(self, word: int, base: int) -> bool:
         """Whether a load brings what the CPU told, or what that is the index or the address of."""
@@ -413,6 +461,8 @@ class AArch64Walk(Walk):
             self.put(base, (self.known(base)[0], beyond))
         where = where if mode == 1 else beyond
         if vector:
+            if not word >> 22 & 1:
+                self.forget(where, 2 * scale)
             return
         for number, register in enumerate((word & 31, word >> 10 & 31)):
             place = moved(where, number * size)
@@ -441,14 +491,6 @@ def _met(flags: int, condition: int) -> bool:
         lambda: True,
     )  # fmt: skip
     return tests[condition >> 1]() != bool(condition & 1 and condition < 14)
-
-
-def _writes_general(word: int) -> bool:
-    """Whether an instruction on vector registers writes to a general one."""
-    mask, value = _CONVERSIONS
-    if word & mask == value:
-        return word >> 16 & 7 not in _TO_VECTOR
-    return any(word & mask == value for mask, value in _ELEMENTS)
 
 
 def _extended(value: Value, option: int, distance: int, bits: int) -> Value:

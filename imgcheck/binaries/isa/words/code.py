@@ -15,6 +15,7 @@ from imgcheck.binaries.isa.reach import Edges
 if TYPE_CHECKING:
     import capstone
 
+STT_GNU_IFUNC = 10
 _STEPS = 5
 """Words looked at behind one that makes an address."""
 _LONGEST = 8
@@ -85,13 +86,17 @@ class Code:
         """Marks functions that compare a number with 64 bits, or their first parameter, with this one."""
         raise NotImplementedError
 
+    def handing(self, number: int) -> np.ndarray:
+        """Words that make a number the first parameter of a call."""
+        raise NotImplementedError
+
     def is_data(self, at: np.ndarray) -> np.ndarray:
         """Which of the words at these addresses are no code that the function around them runs."""
         raise NotImplementedError
 
     @cached_property
     def choosers(self) -> np.ndarray:
-        """Marks small functions that test a flag of the CPU themselves and then choose between two forms."""
+        """Marks outlined atomics: compilers' functions that test a flag of the CPU and choose between two forms."""
         return np.zeros(len(self.functions), bool)
 
     def handed_over(self, near: np.ndarray) -> np.ndarray:
@@ -161,11 +166,30 @@ class Code:
         marks[held[held >= 0]] = True
         return marks
 
+    def called(self, targets: np.ndarray) -> np.ndarray:
+        """The function that a call of each address leads to, through a stub for functions of this file too; else -1."""
+        stubs, behind = self._own_stubs
+        at = np.minimum(np.searchsorted(stubs, targets), len(stubs) - 1)
+        through = np.where(stubs[at] == targets, behind[at], -1) if len(stubs) else np.full(len(targets), -1)
+        return np.where(through < 0, self.index(targets), through)
+
+    @cached_property
+    def _own_stubs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Addresses of stubs that lead to functions of this file, sorted, and which; not those that IFUNCs choose."""
+        stubs = np.array(sorted(self.stubs), np.int64)
+        slots = np.array([self.stubs[stub] for stub in stubs.tolist()], np.int64)
+        relocations, symbols = self.layout.relocations, self.layout.code_symbols
+        behind = self.layout.pointed(slots)
+        chosen = np.isin(slots, relocations["offset"][relocations["type"] == self.irelative])
+        chosen |= np.isin(behind, symbols.value[symbols.type == STT_GNU_IFUNC])
+        behind = np.where(chosen, -1, self.index(behind))
+        return stubs[behind >= 0], behind[behind >= 0]
+
     @cached_property
     def calls(self) -> Edges:
         """Calls and tail calls between functions of this file."""
         sites, targets = self.branches
-        target, source = self.index(targets), self.functions.holding(sites)
+        target, source = self.called(targets), self.functions.holding(sites)
         kept = (target >= 0) & (source >= 0) & (source != target)
         order = np.argsort(source[kept], kind="stable")
         return Edges(source[kept][order], target[kept][order], sites[kept][order], len(self.functions))

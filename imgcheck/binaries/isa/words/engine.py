@@ -20,7 +20,7 @@ from imgcheck.binaries.isa.reach import path_to, reach, steps_to
 from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Kinds, in_words, kinds_of
 from imgcheck.binaries.isa.words.aarch64 import AArch64
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk
-from imgcheck.binaries.isa.words.code import Code
+from imgcheck.binaries.isa.words.code import STT_GNU_IFUNC, Code
 from imgcheck.binaries.isa.words.ppc64le import Ppc64le
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk
 from imgcheck.binaries.isa.words.spread import Guards, Spread
@@ -30,7 +30,6 @@ from imgcheck.knowledge.store import rules_directory
 
 _MACHINES: dict[str, type[Code]] = {"aarch64": AArch64, "ppc64le": Ppc64le}
 _WALKS: dict[str, type[Walk]] = {"aarch64": AArch64Walk, "ppc64le": Ppc64leWalk}
-_STT_IFUNC = 10
 _START_BYTES = 64
 """The C library's start code has referred to main by then."""
 _NOTHING_ASKS = "Nothing in the file asks the CPU what it has before it uses this."
@@ -67,7 +66,7 @@ class _Judge:
     def resolvers(self) -> np.ndarray:
         relocations, symbols = self.layout.relocations, self.layout.code_symbols
         addresses = relocations["addend"][relocations["type"] == self.code.irelative]
-        index = self.code.index(np.concatenate([addresses, symbols.value[symbols.type == _STT_IFUNC]]))
+        index = self.code.index(np.concatenate([addresses, symbols.value[symbols.type == STT_GNU_IFUNC]]))
         return numbers(index, len(self.functions))
 
     @cached_property
@@ -272,8 +271,9 @@ class _Judge:
         return np.zeros(len(self.functions), bool)
 
     def _led_to(self, feature: str, uses: Uses, way: "_Way", kept: np.ndarray) -> "_Answer | None":
-        """The answer where something leads to a use past the tests, without versions by name, to which belongs what they
-        call; past functions that keep what they learn, and from exports, it is sure only where very many uses are met.
+        """The answer where something leads to a use past the tests; versions by name and what they call are left out.
+
+        Past functions that keep what they learn, and from exports, it is sure only where very many uses are met.
         """
         versions = self._nobody if way.is_choice else self._clones
         plain = ~versions[uses[0]]

@@ -112,6 +112,9 @@ class Ppc64le(Code):
         mask, value = (0xF85FFFFF, _FIRST << 16) if first else (0xF860FFFF, 1 << 21)
         return self.holding(self.matching(mask, _COMPARISON | value | number))
 
+    def handing(self, number: int) -> np.ndarray:
+        return self.matching(0xFFFFFFFF, _ADDI << 26 | _FIRST << 21 | number)
+
     def is_data(self, at: np.ndarray) -> np.ndarray:
         """A prefixed instruction of a linker's stub is run by who calls the stub: it loads where the next words go."""
         loads = self.word_at(at + 4) >> 21 & 31 == _ENTRY

@@ -51,9 +51,13 @@ _ACCESSOR, _INITIALISER = 256, 2048
 """Bytes of functions that hand on what the CPU told as a result, and that keep it in variables."""
 _PARTS = 16
 """Entries of a function that are followed besides its first."""
+_HANDED = 16
+"""Bytes before a call in which its parameters are made."""
 _READERS = 3000
 """A variable that more functions read is no CPU flag."""
 _ALL_BITS = (1 << 64) - 1
+_END = 1 << 63
+"""No address is beyond; sums of what is known may be."""
 _POINTER = 8
 
 
@@ -270,7 +274,7 @@ class Spread:
         """Notes what calls hand over; the functions that are handed something new."""
         changed = set()
         for target, handed in flow.passes.items():
-            index = int(self.code.index(np.array([target]))[0]) if target >= 0 else -1
+            index = self._function(target)
             if index < 0:
                 continue
             before = self._given.get(index)
@@ -328,12 +332,26 @@ class Spread:
 
     @cached_property
     def _reporters(self) -> set[int]:
-        """Functions of this file that are told the type of a word of the auxiliary vector, and know both with features.
+        """Functions of this file that are told the type of a word of the auxiliary vector: a static getauxval.
 
-        So does the C library's getauxval in a static program.
+        glibc's knows both types with features; musl's knows one of its own, and is asked for theirs.
         """
         compared = [self.code.comparing(word, first=True) for word in self._words]
-        return set(np.flatnonzero(np.logical_and.reduce(compared)).tolist())
+        known = np.logical_and.reduce(compared)
+        small = self.functions.end - self.functions.start <= _ACCESSOR
+        for type_ in analysis()["queries"]["others"]["own"]:
+            known |= self.code.comparing(type_, first=True) & small & self._handed_types
+        return set(np.flatnonzero(known).tolist())
+
+    @cached_property
+    def _handed_types(self) -> np.ndarray:
+        """Marks functions that are called with the type of a word with features as their first parameter."""
+        handing = np.sort(np.concatenate([self.code.handing(word) for word in self._words]))
+        sites, targets = self.code.branches
+        before = np.append(-1, handing)[np.searchsorted(handing, sites)]
+        marks = np.zeros(len(self.functions) + 1, bool)
+        marks[self.code.index(targets[(before >= 0) & (sites - before <= _HANDED)])] = True
+        return marks[:-1]
 
     @cached_property
     def _seekers(self) -> np.ndarray:
@@ -346,10 +364,13 @@ class Spread:
         slot = self.code.stubs.get(target)
         if slot in self._slots:
             return self._asked(self._slots[slot], first)
-        index = int(self.code.index(np.array([target]))[0]) if target >= 0 else -1
+        index = self._function(target)
         if index in self._reporters:
             return self._word_of(first)
         return self._results.get(index)
+
+    def _function(self, target: int) -> int:
+        return int(self.code.called(np.array([target]))[0]) if 0 <= target < _END else -1
 
     def _asked(self, number: int, first: Value) -> Told:
         return self._word_of(first) if "auxv" in self._names[number] else Told((True, None))
@@ -408,7 +429,7 @@ class Spread:
             is_function = matches(self._names[number], queries(self.machine)["functions"])
             return Frame((FUNCTION if is_function else QUERIED, number))
         pointers = self.layout.pointers
-        found = int(pointers.at(np.array([address]))[0])
+        found = int(pointers.at(np.array([address]))[0]) if 0 <= address < _END else -1
         target = int(pointers.target[found]) if found >= 0 else -1
         return constant(target) if target > 0 else None
 

@@ -560,8 +560,8 @@ class Walk:
     def sum(one: Value, other: Value, bits: int) -> Value:
         """The sum of two values."""
         found = summed(one, other, bits)
-        if found is None and isinstance(other, Options) and isinstance(one, Word):
-            return summed(numbered(one), other, bits)
+        if found is None and {type(one), type(other)} == {Word, Options}:
+            return summed(numbered(one), numbered(other), bits)
         return found
 
     def is_object(self, value: Value) -> bool:
@@ -612,12 +612,22 @@ class Walk:
                 self.put((base, at + distance), NOTHING)
             self.put((base, at), (told, value))
             self._widths[base, at] = size
-        elif isinstance(address, Options) and address.constant is not None:
+        elif isinstance(address, Options) and address.constant and self.surroundings.is_data(address.constant):
             self.put((VARIABLE, address.constant), (told, value))
             self._widths[VARIABLE, address.constant] = self.flow.widths[address.constant] = size
             self._stored.setdefault(address.constant, []).append((told, under(value, self.state.path)))
         else:
             self.flow.hides |= told
+
+    def forget(self, address: Value, size: int) -> None:
+        """Something unknown is stored at an address."""
+        if not self.is_one(address):
+            return
+        base, first = address.place if isinstance(address, Frame) else (VARIABLE, address.constant)
+        for at in range(first - _WIDEST + 1, first + size):
+            if at + self._widths.get((base, at), _WIDEST) > first:
+                self.put((base, at), NOTHING)
+                self.state.values.pop((base, at), None)
 
     def store_to_element(self, parts: list[Value], known: Known) -> None:
         """A value is stored to some element of an array, one of `parts` of whose address may be where that lies."""
@@ -647,6 +657,7 @@ class Walk:
             if number in self.state.values or number in self.state.told:
                 self.put(number, NOTHING)
         self.state.flags.clear()
+        self._let_others_write()
         if told is None:
             return
         self.put(self.first, told.result)
@@ -654,10 +665,17 @@ class Walk:
             for at, known in filled.items():
                 self._fill(arguments[number], at, known)
 
+    def _let_others_write(self) -> None:
+        """After a call, a variable may hold what another function leaves there."""
+        for place in [place for place in self.state.values.keys() | self.state.told if _is_variable(place)]:
+            left = self.surroundings.variable(place[1], 0, self.start)
+            if left and self.state.values.get(place) is not SETTLED:
+                self.put(place, _together([self.known(place), left]))
+
     def _fill(self, address: Value, at: int, known: Known) -> None:
         if isinstance(address, Frame):
             self.put((address.place[0], address.place[1] + at), known)
-        elif isinstance(address, Options) and address.constant is not None:
+        elif isinstance(address, Options) and address.constant and self.surroundings.is_data(address.constant):
             self.put((VARIABLE, address.constant + at), known)
         else:
             self.flow.hides = True
