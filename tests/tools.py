@@ -51,6 +51,7 @@ PACKAGES = {
     "patchelf": "patchelf",
     "powerpc64le-linux-gnu-gcc": "gcc-powerpc64le-linux-gnu",
     "powerpc64le-linux-gnu-objdump": "binutils-powerpc64le-linux-gnu",
+    "aarch64-linux-gnu-as": "binutils-aarch64-linux-gnu",
     "aarch64-linux-gnu-objdump": "binutils-aarch64-linux-gnu",
     "proot": "proot",
     "ps": "procps",
