@@ -104,7 +104,7 @@ class _Judge:
         self.given_up: set[str] = set()
         """Features of whose users some may still be reached by calls that are none."""
         self.doubted: set[str] = set()
-        """Features of which it is open whether tests of members of objects stand before them."""
+        """Features of which it is open whether tests of members of objects stand before them, or far from the start."""
         self._counted: dict[bytes, tuple[int, int]] = {}
         ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
         ordinary = ordinary & ~found.clones
@@ -134,6 +134,7 @@ class _Judge:
         if at_load and (not found.asks_cpu or len(at_load[1]) <= _CLOSE or self._is_baseline(feature, users)):
             return self._on_some_cpus(feature, at_load)
         if at_load:
+            self.doubted |= implied(feature)
             return Verdict("unknown", _FAR_REASON, *at_load)
         if not found.asks_cpu:
             return self._without_query(feature, users)
