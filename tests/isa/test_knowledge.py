@@ -52,6 +52,14 @@ __attribute__((noinline)) static void named(void) {
         __cpuid(0x80000002 + i, word[0], word[1], word[2], word[3]);
 }
 """
+OTHER_REGISTER = """
+static int wide;
+__attribute__((noinline)) static void ask(void) {
+    unsigned a, b, c, d;
+    __cpuid(1, a, b, c, d);
+    wide = d >> 5 & 1;  /* MSR; AVX2 is that bit of another leaf */
+}
+"""
 UNTOLD = {
     "caches": (CACHES, "struct sizes s = {0, 0}; caches(&s); if (s.l1 != -7) use();"),
     "blocks": (
@@ -60,6 +68,7 @@ UNTOLD = {
         "if (block > 0) use();",
     ),
     "maker": (MAKER, "maker(); if (leaves > 0 || intel) use();"),
+    "a bit of another register": (OTHER_REGISTER, "ask(); if (wide) use();"),
     "name": (NAME, 'named(); if (!strstr(name, "No such CPU")) use();'),
 }
 
