@@ -641,6 +641,7 @@ class _Walk:
         known = self.operands.sum(self.state, ip + fact.size, memory) if fact.written else None
         told = fact.read & self.state.marked
         members = self._members(fact, told)
+        of_array = self.operands.is_of_array(self.state, ip + fact.size, memory)  # the base may be what is written
         self.state.mark(fact.written, bool(told))
         self.state.members |= members
         if fact.written and (memory.relative or (not memory.base and not memory.index)):
@@ -657,7 +658,7 @@ class _Walk:
         elif known is not None:
             self.state.values[fact.written] = known
             self._point(fact.written, known)
-        elif fact.written and self.operands.is_of_array(self.state, ip + fact.size, memory):
+        elif fact.written and of_array:
             self.state.marked |= fact.written
             self.flow.obeys = True
 

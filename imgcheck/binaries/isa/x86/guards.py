@@ -25,7 +25,7 @@ from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.dominance import merged
 from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.endings import Endings
-from imgcheck.binaries.isa.x86.facts import RAX, THREAD, facts
+from imgcheck.binaries.isa.x86.facts import ARGUMENTS, LEA, RAX, THREAD, facts
 from imgcheck.binaries.isa.x86.flow import follow
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE
 from imgcheck.binaries.isa.x86.handed import (
@@ -602,7 +602,7 @@ class Spread:
         pointers = self.found.layout.pointers
         near |= within(target, pointers.slot[within(pointers.target & ~3, variables)])
         readers = set(numbers(self.functions.holding(site[near]), len(self.functions)).tolist())
-        readers |= self._readers_of_members(variables)
+        readers |= self._readers_of_members(variables) | self._pointing_into(variables)
         return readers if len(readers) <= _READERS else set()
 
     def _readers_of_members(self, variables: np.ndarray) -> set[int]:
@@ -611,19 +611,36 @@ class Spread:
         Only of members that are understood: any address comes before some variable.
         """
         told = {v for v in variables.tolist() if any(tells(self._value(v + i)) for i in range(4))}
-        site, target, taken = self._data_references
-        before = np.flatnonzero(taken & _leads_to(target, np.array(sorted(told), np.int64), STRUCT))
-        holder = self.functions.holding(site[before])
         found: set[int] = set()
-        structures: dict[int, set[int]] = defaultdict(set)
-        for function, address in zip(holder.tolist(), target[before].tolist(), strict=True):
-            if function >= 0 and self._deciding[function]:
-                structures[function].add(address)
-        for function, addresses in structures.items():
-            distances = {d for d in range(STRUCT) if any((at + d) & ~3 in told for at in addresses)}
+        for function, distances in self._distances(told, self._deciding).items():
             if self._affords(function) and self._reads(function, lambda d, among=distances: (d in among, None)):
                 found.add(function)
         return found
+
+    def _pointing_into(self, variables: np.ndarray) -> set[int]:
+        """Small functions that work out where an element of an array in such a structure lies.
+
+        What they return leads to what the CPU told, as glibc's __x86_get_cpuid_feature_leaf does.
+        """
+        small = self.functions.end - self.functions.start <= _ACCESSOR
+        structures = self._distances(set(variables.tolist()), small)
+        return {f for f, distances in structures.items() if self._affords(f) and self._points_to_element(f, distances)}
+
+    def _points_to_element(self, function: int, distances: set[int]) -> bool:
+        """Whether a function takes the address of an element of an array that lies so far from some base."""
+        made = (fact.loads[0] for fact in self._chart(function).code.facts if fact.kind == LEA)
+        return any(memory.base and memory.index and memory.displacement in distances for memory in made)
+
+    def _distances(self, variables: set[int], among: np.ndarray) -> dict[int, set[int]]:
+        """How far the `variables` lie from addresses that functions take, by those of the functions that are marked."""
+        site, target, taken = self._data_references
+        before = np.flatnonzero(taken & _leads_to(target, np.array(sorted(variables), np.int64), STRUCT))
+        holder = self.functions.holding(site[before])
+        structures: dict[int, set[int]] = defaultdict(set)
+        for function, address in zip(holder.tolist(), target[before].tolist(), strict=True):
+            if function >= 0 and among[function]:
+                structures[function].update(d for d in range(STRUCT) if (address + d) & ~3 in variables)
+        return structures
 
     def _affords(self, function: int) -> bool:
         """Whether a function may be read, besides those that are followed."""
