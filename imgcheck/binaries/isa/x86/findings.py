@@ -1,9 +1,10 @@
 """What the code of one file shows: confirmed instructions per function, and where it asks the CPU."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,7 @@ from imgcheck.binaries.isa.conditions import (
 )
 from imgcheck.binaries.isa.layout import Layout, distinct, numbers, within
 from imgcheck.binaries.isa.names import clones
+from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
@@ -318,6 +320,23 @@ class Findings:
         return {i: name for i, name in named.items() if i in called}
 
     @cached_property
+    def vector_calls(self) -> tuple[np.ndarray, np.ndarray]:
+        """Functions and sites of their calls that ask for words of the auxiliary vector, some of them for features.
+
+        Most programs that call such a function ask for something else: who wants features says so by a number.
+        """
+        named = queries.imports(self.layout, rules_of_queries("x86_64")["vector"]) if self.bits == 64 else {}
+        callers, _, sites = self.graph.imported(list(named)) if named else (np.empty(0, np.int64),) * 3
+        wanting = [caller for caller in set(callers.tolist()) - {-1} if self._names_word(caller)]
+        kept = np.isin(callers, wanting)
+        return callers[kept], sites[kept]
+
+    def _names_word(self, function: int) -> bool:
+        """Whether a function brings the type of a word that tells of features into the register of a parameter."""
+        code = self.layout.bytes_at(int(self.functions.start[function]), int(self.functions.end[function]))
+        return bool(_types_of_words().search(code))
+
+    @cached_property
     def query_data(self) -> dict[str, np.ndarray]:
         return queries.data(self.layout)
 
@@ -334,6 +353,7 @@ class Findings:
             callers = callers[callers >= 0]
         site, target, _ = self.graph.references
         readers = self.functions.holding(site[np.isin(target & ~3, self.query_addresses & ~3)])
+        callers = np.append(callers, self.vector_calls[0])
         parts = [np.flatnonzero(self.using(*QUERIES)), self.resolvers, callers, readers[readers >= 0]]
         return distinct(np.concatenate(parts)).astype(np.int64)
 
@@ -342,6 +362,8 @@ class Findings:
         found = [name for name in QUERIES if self.using(name).any()]
         if len(self.resolvers):
             found.append("IFUNC")
+        if len(self.vector_calls[0]):
+            found.append("getauxval")
         return (*found, *sorted({*self.query_symbols.values(), *self.query_data}))
 
     @cached_property
@@ -747,6 +769,14 @@ class Findings:
         roots = self.graph.starting_at(self.layout.exports)
         roots = roots[(roots >= 0) & ~np.isin(roots, self.resolvers)]
         return roots[~self.clones[roots]]
+
+
+@cache
+def _types_of_words() -> re.Pattern[bytes]:
+    """MOV or PUSH and POP of the types of the auxiliary vector's words that tell of features, to EDI."""
+    types = [int(number) for number in rules_of_queries("x86_64")["words"]]
+    forms = (form for n in types for form in (b"\xbf" + n.to_bytes(4, "little"), bytes([0x6A, n, 0x5F])))
+    return re.compile(b"|".join(map(re.escape, forms)))
 
 
 def _next_call(code: Code) -> tuple[int, int]:

@@ -17,10 +17,10 @@ from imgcheck.binaries.elf import PF_W, PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segm
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, bit_conditions, understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded, Pieces
 from imgcheck.binaries.isa.layout import numbers, within
-from imgcheck.binaries.isa.names import analysis
+from imgcheck.binaries.isa.names import analysis, queries
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
-from imgcheck.binaries.isa.values import Value, constant, in_part, joined, shifted, tells, word
+from imgcheck.binaries.isa.values import Options, Value, constant, in_part, joined, shifted, tells, word
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.dominance import merged
 from imgcheck.binaries.isa.x86.encodings import QUERIES
@@ -57,6 +57,8 @@ _LOOKS = 10_000
 _BEHIND_CALL = 64
 """Bytes from a call on that are read to see whether its result is wanted."""
 _NOTHING = Given()
+_BY_TYPE = Callee(returns=RAX, obeys=True)
+"""What a call for a word of the auxiliary vector brings where its type is open."""
 _FEATURES = 12
 """Where the word of features lies in struct __processor_model of libgcc and compiler-rt."""
 _SMALLEST_FIELD = 64
@@ -196,6 +198,7 @@ class Spread:
         self._calls: Edges = self.graph.calls
         known = list(found.query_symbols)
         self._imports = set(self.graph.imported(known)[2].tolist()) if known else set()
+        self._vector_calls = set(found.vector_calls[1].tolist())
 
     def run(self) -> Guards:
         self.variables |= self._query_slots()
@@ -443,6 +446,8 @@ class Spread:
         def callee(after: int, target: int) -> Callee:
             if after - 5 in imports or after - 6 in imports:
                 return Callee(returns=RAX, outputs=True)
+            if self._asks_for_word(after):
+                return _BY_TYPE
             called = sites.get(after, -1)
             if called in self.resolvers:  # what is called through a slot that a resolver fills is what it has chosen
                 return NOTHING
@@ -453,6 +458,8 @@ class Spread:
             return NOTHING
 
         def asked(after: int, given: Arguments) -> Callee | None:
+            if self._asks_for_word(after):
+                return _word_of_vector(given)
             return self._ask(sites[after], given, depth + 1) if after in sites else None
 
         context = Context(callee, self._holds, self._pointee, self._value, self._initial, self._fixed, asked, member)
@@ -464,6 +471,10 @@ class Spread:
         if index in self._asked_by_name:
             flow.result = in_part(flow.result, int(self.functions.start[index]))
         return flow
+
+    def _asks_for_word(self, after: int) -> bool:
+        """Whether the call before an address asks for a word of the auxiliary vector."""
+        return after - 5 in self._vector_calls or after - 6 in self._vector_calls
 
     @cached_property
     def _asked_by_name(self) -> set[int]:
@@ -649,6 +660,18 @@ class Spread:
         affordable = known or size <= min(_FUNCTION_BYTES, self.unread)
         self.unread -= size if affordable and not known else 0
         return affordable
+
+
+def _word_of_vector(given: Arguments) -> Callee | None:
+    """What a word of the auxiliary vector tells, by its type in the first parameter; None where that is open."""
+    number = given.get(ARGUMENTS[0])
+    if not isinstance(number, Options) or number.constant is None:
+        return None
+    name = queries("x86_64")["words"].get(str(number.constant))
+    if name is None:
+        return NOTHING
+    bits = bit_conditions(name)
+    return Callee(returns=RAX, value=word(bits) if bits else None)
 
 
 def _leads_to(addresses: np.ndarray, variables: np.ndarray, span: int) -> np.ndarray:
