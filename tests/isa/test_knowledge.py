@@ -60,6 +60,16 @@ __attribute__((noinline)) static void ask(void) {
     wide = d >> 5 & 1;  /* MSR; AVX2 is that bit of another leaf */
 }
 """
+END = """
+__asm__(".bss; .balign 64; numbers: .zero 256; flag: .zero 4; .text");
+extern unsigned numbers[] __attribute__((visibility("hidden")));
+extern unsigned flag[] __attribute__((visibility("hidden")));
+__attribute__((noinline)) static void ask(void) {
+    unsigned a, b, c, d;
+    __cpuid_count(7, 0, a, b, c, d);
+    flag[0] = b >> 5 & 1;
+}
+"""
 UNTOLD = {
     "caches": (CACHES, "struct sizes s = {0, 0}; caches(&s); if (s.l1 != -7) use();"),
     "blocks": (
@@ -69,6 +79,10 @@ UNTOLD = {
     ),
     "maker": (MAKER, "maker(); if (leaves > 0 || intel) use();"),
     "a bit of another register": (OTHER_REGISTER, "ask(); if (wide) use();"),
+    "the end of an array, where a flag lies": (
+        END,
+        "ask(); for (unsigned *p = numbers; p != flag; p++) *p = p[1] + 3; use();",
+    ),
     "name": (NAME, 'named(); if (!strstr(name, "No such CPU")) use();'),
 }
 

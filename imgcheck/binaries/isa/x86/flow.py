@@ -538,12 +538,15 @@ class _Walk:
         What lies at a known address is knowledge or not by itself, and so is what is stored, wherever it goes. What
         was itself read through a pointer is a number or a name, or leads away from what the CPU told.
         """
+        compares = fact.writes_flags and not fact.written and not fact.stores
+        # Where knowledge lies is none: compilers compare with the end of an array, and another variable begins there.
+        read = fact.read & ~(sum(self.state.addresses) & ~fact.pointers) if compares else fact.read
         if not fact.pointers:
-            return fact.read
+            return read
         if not fact.loads:
-            return fact.read & ~fact.pointers
+            return read & ~fact.pointers
         bases = sum({m.base for m in fact.loads if not m.index})
-        return fact.read & ~(fact.pointers & bases & (self.state.members | sum(self.state.addresses)))
+        return read & ~(fact.pointers & bases & (self.state.members | sum(self.state.addresses)))
 
     def _members(self, fact: Fact, told: int) -> int:
         """The written registers, where all knowledge `told` comes from words read through a pointer, now or before."""
