@@ -196,6 +196,30 @@ def test_assembler_labels_behind_start_code_do_not_run_with_it(shape: str) -> No
     agrees(compile_c(KERNELS_BEHIND_START_CODE, "-O2", *SHAPES[shape]))
 
 
+NOUGHTS = """
+#include <cpuid.h>
+#include <stdio.h>
+__attribute__((noinline)) long hold(long n) {
+    __asm__ volatile("push %%rbp; mov %%rsp, %%rbp; movq $0, -24(%%rbp); shlx %%rax, %%rax, %%rax; pop %%rbp"
+                     : "+a"(n) : : "memory");
+    return n;
+}
+int main(void) {
+    unsigned a, b = 0, c, d;
+    __get_cpuid_count(7, 0, &a, &b, &c, &d);
+    printf("%ld %d\\n", hold(3), b >> 5 & 1);
+    return 0;
+}
+"""
+
+
+def test_noughts_behind_a_byte_of_an_operand_are_no_call() -> None:
+    """-24 as one byte is the opcode of CALL, which would lead to the next instruction."""
+    path = compile_c(NOUGHTS, "-O0", "-s", "-fno-asynchronous-unwind-tables")
+    assert b"\x48\xc7\x45\xe8\0\0\0\0" in path.read_bytes()
+    agrees(path)
+
+
 TABLES_BETWEEN_FUNCTIONS = """
 __asm__(".text\\n"
         ".rept 6000\\n .p2align 3\\n .quad 0\\n .quad 0x0e\\n .long 0x18, 0x06\\n"

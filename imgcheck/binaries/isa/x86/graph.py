@@ -348,12 +348,18 @@ def _before(area: Area, addresses: np.ndarray) -> np.ndarray:
 
 
 def _branches_in(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of near calls and jumps, and how far from there they lead."""
+    """Positions of near calls and jumps, and how far from there they lead.
+
+    What leads to the next instruction is left out: noughts behind a byte of another operand, or code that wants to know
+    where it is.
+    """
     calls = find_bytes(data[:-_OPERAND], 0xFE, 0xE8)
     escapes = find_bytes(data[:-_OPERAND], 0xFF, 0x0F)
     conditional = escapes[(data[escapes + 1] & 0xF0) == 0x80]
-    distances = [_word(data, calls + 1) + 5, _word(data, conditional + 2) + 6]
-    return np.concatenate([calls, conditional]), np.concatenate(distances)
+    operands = np.concatenate([_word(data, calls + 1), _word(data, conditional + 2)])
+    sizes = np.repeat([5, 6], [len(calls), len(conditional)])
+    onward = np.flatnonzero(operands)
+    return np.concatenate([calls, conditional])[onward], (operands + sizes)[onward]
 
 
 def _immediates(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
