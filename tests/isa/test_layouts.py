@@ -220,6 +220,24 @@ def test_noughts_behind_a_byte_of_an_operand_are_no_call() -> None:
     agrees(path)
 
 
+BEHIND_NOP = """
+#include <stdio.h>
+int slow(void);
+int (*pick(void))(void);
+__asm__(".text; .balign 16; pick: push %rbx; mov $7, %eax; xor %ecx, %ecx; cpuid; test $0x20, %ebx; pop %rbx;"
+        "lea fast(%rip), %rax; jne 1f; lea slow(%rip), %rax; 1: ret;"
+        ".balign 16; slow: xor %eax, %eax; ret; NOP; fast: vpaddd %ymm1, %ymm1, %ymm1; vzeroupper; xor %eax, %eax; ret;"
+        ".balign 16");
+int main(void) { printf("%d\\n", pick()() + slow()); return 0; }
+"""
+
+
+@pytest.mark.parametrize("nop", ["nop", "xchg %ax, %ax", "nopl (%rax)", ".byte 0x0f, 0x1f, 0x44, 0, 0"])
+def test_functions_also_begin_behind_a_nop(nop: str) -> None:
+    """As clang makes them for size: aligned to four or eight bytes."""
+    agrees(compile_c(BEHIND_NOP.replace("NOP", nop), "-Os", "-s", "-fno-asynchronous-unwind-tables"))
+
+
 TABLES_BETWEEN_FUNCTIONS = """
 __asm__(".text\\n"
         ".rept 6000\\n .p2align 3\\n .quad 0\\n .quad 0x0e\\n .long 0x18, 0x06\\n"

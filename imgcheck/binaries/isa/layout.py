@@ -32,6 +32,8 @@ _FUNCTION_ENDS = (0x00, 0x90, *_ENDS, 0xD6)
 """The same, those of padding, and of RET and zeros on AArch64."""
 _SHORT_JUMP, _CALL_OR_JUMP, _THROUGH_MEMORY = 0xEB, (0xE8, 0xE9), (0x15, 0x25)
 """First bytes of jumps on x86, and of calls, which may be of what does not return; the ModRM byte behind FF."""
+_NOPS = tuple(map(bytes.fromhex, ("90", "6690", "0f1f00", "0f1f4000", "0f1f440000", "660f1f440000", "0f1f8000000000")))
+"""What assemblers fill gaps of up to seven bytes with."""
 _PADDING = 1 << 12
 """Bytes between two sections of code that linkers leave out for alignment."""
 ALIGNMENT = 16
@@ -440,7 +442,16 @@ class Layout:
         return distinct(np.concatenate([called[ended], pointed]))
 
     def is_behind_end(self, addresses: np.ndarray) -> np.ndarray:
-        """Whether what stands before each address ends a function (x86)."""
+        """Whether what stands before each address, or before a NOP there that aligns it, ends a function (x86)."""
+        ended = self._ends_before(addresses)
+        for padding in _NOPS:
+            padded = np.flatnonzero(~ended)
+            for distance, byte in enumerate(reversed(padding)):
+                padded = padded[self.bytes_before(addresses[padded] - distance) == byte]
+            ended[padded] = self._ends_before(addresses[padded] - len(padding))
+        return ended
+
+    def _ends_before(self, addresses: np.ndarray) -> np.ndarray:
         before = {distance: self.bytes_before(addresses - (distance - 1)) for distance in (1, 2, 5, 6)}
         ended = np.isin(before[1], _ENDS) | (before[2] == _SHORT_JUMP) | np.isin(before[5], _CALL_OR_JUMP)
         return ended | ((before[6] == 0xFF) & np.isin(before[5], _THROUGH_MEMORY))
