@@ -44,6 +44,10 @@ DYING = {
     "a version by name without a test": "__attribute__((noinline)) static int stream(int n)"
     " { return n > 0 ? use_avx2(x, x + n) : plain(x, x + n); }"
     'int main(int n, char **words) { printf("%u\\n", asked); return stream(n) < 0; }',
+    "a version by name that a callback picks by size": "__attribute__((noinline)) static int order(const void *a,"
+    " const void *b) { return a != b ? use_avx2(a, b) : plain(a, b); }"
+    'int main(void) { int v[4] = {3, 1, 2, 0}; qsort(v, 4, sizeof *v, order); printf("%d %u\\n", v[0], asked);'
+    " return 0; }",
 }
 FLAGS = [("-O2",), ("-O2", "-no-pie", "-fno-pie"), ("-O2", "-s"), ("-O2", "-static", "-s")]
 

@@ -150,7 +150,7 @@ class _Judge:
         by_pointer = self._reached("pointers", feature)
         if by_pointer and len(by_pointer[1]) <= _CLOSE:
             return Verdict("unknown", _BY_POINTER, *by_pointer)
-        named = self._reached("load", feature, lambda found: found.excused)
+        named = self._reached_by_name(feature)
         if named:
             return Verdict("unknown", NAMED, *named)
         if self._is_beside_library(feature, users):
@@ -294,6 +294,12 @@ class _Judge:
                 return int(hit[0]), path_to(found.layout, found.functions, parent, int(hit[0]))
         self.given_up.add(feature)
         return None
+
+    def _reached_by_name(self, feature: str) -> tuple[int, tuple[str, ...]] | None:
+        """A version by name that load or start reaches, also by the address of a function over few steps."""
+        at_load = self._reached("load", feature, lambda found: found.excused)
+        by_pointer = at_load or self._reached("pointers", feature, lambda found: found.excused)
+        return at_load or (by_pointer if by_pointer and len(by_pointer[1]) <= _CLOSE else None)
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
         by_export = self._reached("exports", feature) or ()
