@@ -51,6 +51,7 @@ SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
         {"if (Caps::get().avx2) return": "if (Caps::get().ssse3) return"},
     ),
     "an object on the caller's stack": ("object_on_stack", {}, {"level >= AVX2)": "level >= AVX)"}),
+    "bits of a structure that is returned and copied": ("copied_structure", {}, {}),
     "a switch over a level": (
         "switch_by_level",
         {},

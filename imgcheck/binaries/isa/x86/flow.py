@@ -347,6 +347,8 @@ class _Walk:
         left = (place for place in self.state.values if isinstance(place, tuple) and place[0] >= CALLER)
         slots = [place for place in left if place[0] - CALLER not in ARGUMENTS]
         self.filled.append({(base - CALLER, at): under(self.state.values[base, at], path) for base, at in slots})
+        kept = (place for place in self.state.slots if place[0] >= CALLER and place[0] - CALLER not in ARGUMENTS)
+        self.flow.told.update((base - CALLER, at) for base, at in kept)
         self._hand_out(value, path)
         variables = ((place, v) for place, v in self.state.values.items() if isinstance(place, int) and place < 0)
         self.left.append({address_of(place): under(v, path) for place, v in variables})
@@ -448,6 +450,7 @@ class _Walk:
             state.values[place] = value
             if tells(value):
                 state.slots.add(place)
+        state.slots |= brings.told
         for where, value in brings.assigned.items():
             self._keep(where, value, WORD)
             self.written.append((ip, where, WORD))

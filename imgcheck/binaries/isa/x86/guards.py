@@ -503,6 +503,7 @@ class Spread:
                 flow.filled,
                 flow.assigned,
                 flow.stores,
+                flow.told,
             )
         found = self._asked[key]
         return None if found.obeys else found

@@ -33,6 +33,8 @@ class Callee:
     """What this call leaves in variables whose addresses it got."""
     stores: set[int] = field(default_factory=set)
     """Those of them that it leaves knowledge in, understood or not."""
+    told: set[tuple[int, int]] = field(default_factory=set)
+    """The same of places on the caller's stack."""
 
 
 NOTHING = Callee()
@@ -116,6 +118,8 @@ class Flow:
     """What is known of RDX when it returns."""
     filled: Filled = field(default_factory=dict)
     """What it leaves on the stack of its caller, by the caller's places."""
+    told: set[tuple[int, int]] = field(default_factory=set)
+    """Those of them that it leaves knowledge in, understood or not."""
     model: int = 0
     """Where it keeps what the compiler's run-time library found out: the address of __cpu_model."""
     members: Members = field(default_factory=dict)
