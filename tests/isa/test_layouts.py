@@ -196,6 +196,92 @@ def test_assembler_labels_behind_start_code_do_not_run_with_it(shape: str) -> No
     agrees(compile_c(KERNELS_BEHIND_START_CODE, "-O2", *SHAPES[shape]))
 
 
+GO_ASKING = """package main
+
+func sum(p *uint32, n int) uint32
+func cpuid(leaf, subleaf uint32) (eax, ebx, ecx, edx uint32)
+func xgetbv() (eax, edx uint32)
+
+var wide = detect()
+
+func detect() bool {
+	_, _, c, _ := cpuid(1, 0)
+	if c&(1<<27) == 0 {
+		return false
+	}
+	if eax, _ := xgetbv(); eax&6 != 6 {
+		return false
+	}
+	LAST
+}
+
+func main() {
+	v := make([]uint32, 64)
+	for i := range v {
+		v[i] = uint32(i)
+	}
+	if wide {
+		println(sum(&v[0], len(v)))
+	}
+	println(len(v))
+}
+"""
+GO_ASSEMBLY = """#include "textflag.h"
+TEXT ·cpuid(SB), NOSPLIT, $0-24
+	MOVL leaf+0(FP), AX
+	MOVL subleaf+4(FP), CX
+	CPUID
+	MOVL AX, eax+8(FP)
+	MOVL BX, ebx+12(FP)
+	MOVL CX, ecx+16(FP)
+	MOVL DX, edx+20(FP)
+	RET
+TEXT ·xgetbv(SB), NOSPLIT, $0-8
+	MOVL $0, CX
+	XGETBV
+	MOVL AX, eax+0(FP)
+	MOVL DX, edx+4(FP)
+	RET
+TEXT ·sum(SB), NOSPLIT, $0-20
+	MOVQ p+0(FP), SI
+	MOVQ n+8(FP), CX
+	VPXOR Y0, Y0, Y0
+loop:
+	VPADDD (SI), Y0, Y0
+	ADDQ $32, SI
+	SUBQ $8, CX
+	JNZ loop
+	VMOVD X0, AX
+	VZEROUPPER
+	MOVL AX, ret+16(FP)
+	RET
+"""
+
+
+def asking_go(name: str, last: str, *flags: str) -> Path:
+    place = cache_directory("compiled", name)
+    (place / "cpu_amd64.s").write_text(GO_ASSEMBLY)
+    source = GO_ASKING.replace("LAST", last)
+    return built(name, source, need("go"), "build", *flags, "-o", "{target}")
+
+
+GO_FLAGS = {"": (), "-N": ("-gcflags", "-N -l"), "-s": _STRIPPED}
+
+
+@pytest.mark.parametrize("flags", GO_FLAGS)
+def test_what_go_functions_are_asked_on_the_stack(flags: str) -> None:
+    agrees(asking_go(f"go-asks{flags}", "_, b, _, _ := cpuid(7, 0); return b&(1<<5) != 0", *GO_FLAGS[flags]))
+
+
+@pytest.mark.parametrize("flags", ["", "-N"])
+def test_a_go_program_that_asks_for_too_little_is_not_said_to_run(flags: str) -> None:
+    path = asking_go(f"go-errs{flags}", "return c&(1<<19) != 0", *GO_FLAGS[flags])
+    command = [need("qemu-x86_64"), "-cpu", "SandyBridge", str(path)]
+    assert b"SIGILL" in subprocess.run(command, capture_output=True, timeout=60).stderr  # Go's runtime catches it
+    assert predicted(analyse(path), MODELS["SandyBridge"]) != "runs"
+    assert predicted(analyse(path), MODELS["Haswell"]) == "runs"
+
+
 NOUGHTS = """
 #include <cpuid.h>
 #include <stdio.h>

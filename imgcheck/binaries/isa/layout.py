@@ -318,10 +318,11 @@ class Layout:
         return f"sub_{address:x}"
 
     def named_starts(self) -> np.ndarray:
-        """Addresses of a program's main and of Python modules' PyInit functions, by their names."""
+        """Addresses of a program's main, also of Go's, and of Python modules' PyInit functions, by their names."""
         symbols = self.code_symbols
         # Linkers let a name share the end of a longer one, so a name need not follow a NUL.
-        wanted = [(SHT_SYMTAB, b"main\0"), (SHT_DYNSYM, b"main\0")] if self.is_program else [(SHT_DYNSYM, b"PyInit_")]
+        mains = [(SHT_SYMTAB, b"main\0"), (SHT_SYMTAB, b"main.main\0"), (SHT_DYNSYM, b"main\0")]
+        wanted = mains if self.is_program else [(SHT_DYNSYM, b"PyInit_")]
         offsets: list[int] = []
         for section in self.elf.sections:
             for kind, name in wanted:

@@ -75,7 +75,17 @@ from imgcheck.binaries.isa.x86.facts import (
     Fact,
     Memory,
 )
-from imgcheck.binaries.isa.x86.handed import STRUCT, Arguments, Callee, Context, Filled, Flow, Given, add_member
+from imgcheck.binaries.isa.x86.handed import (
+    PUSHED,
+    STRUCT,
+    Arguments,
+    Callee,
+    Context,
+    Filled,
+    Flow,
+    Given,
+    add_member,
+)
 from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved
 from imgcheck.binaries.isa.x86.operations import SELECTING, flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, is_pointer, variable
@@ -139,6 +149,7 @@ class _Walk:
         """For each return the variables written on the way to it."""
         self.filled: list[Filled] = []
         """And the places on the caller's stack."""
+        self.stack_results: list[Filled] = []
         self.paths: dict[int, Condition] = {}
         """What is necessary to arrive at a block, by its number."""
         self.kept_in_loops: set[int] = set()
@@ -349,6 +360,11 @@ class _Walk:
         self.filled.append({(base - CALLER, at): under(self.state.values[base, at], path) for base, at in slots})
         kept = (place for place in self.state.slots if place[0] >= CALLER and place[0] - CALLER not in ARGUMENTS)
         self.flow.told.update((base - CALLER, at) for base, at in kept)
+        if self.flow.stack:
+            values = self.state.values
+            places = (place for place in (*values, *self.state.slots) if isinstance(place, tuple) and place[0] == RSP)
+            above = {at for _, at in places if at >= PUSHED}
+            self.stack_results.append({(RSP, at - PUSHED): under(values.get((RSP, at)), path) for at in above})
         self._hand_out(value, path)
         variables = ((place, v) for place, v in self.state.values.items() if isinstance(place, int) and place < 0)
         self.left.append({address_of(place): under(v, path) for place, v in variables})
@@ -395,6 +411,9 @@ class _Walk:
         if not (brings.obeys or brings.outputs):
             return brings
         arguments = {r: v for r in ARGUMENTS if _is_argument(v := state.values.get(r))}
+        if brings.stack:
+            places = ((RSP, at) for at in range(_STACK_RESULTS))
+            arguments |= {place: v for place in places if _is_argument(v := state.values.get(place))}
         if not brings.obeys and not any(map(self._is_address, arguments.values())):
             return brings
         asked = self.context.asked(after, arguments)
@@ -430,7 +449,8 @@ class _Walk:
         for place in state.members_of(state.bases) if state.bases else ():
             state.values.pop(place, None)
         if brings.stack:
-            results = {(RSP, i) for i in range(_STACK_RESULTS)}
+            left = {place for place in brings.filled if place[0] == RSP}
+            results = left or {(RSP, i) for i in range(_STACK_RESULTS)}
             state.slots |= results
             for place in results & state.values.keys():  # what it was given lay there
                 del state.values[place]
@@ -781,12 +801,17 @@ def _joined(values: list[Value]) -> Value:
     return found
 
 
+def _left(places: list[Filled]) -> Filled:
+    """What is known of each place where some path has left something."""
+    found = {place for filled in places for place in filled}
+    return {place: _joined([filled[place] for filled in places if place in filled]) for place in found}
+
+
 def _summarise(walk: _Walk) -> None:
     """What is known of the result and of the variables when the function has returned, by whichever way."""
     flow, returned = walk.flow, walk.returned
     flow.result, flow.second = _joined(returned), _joined(walk.seconds)
-    for place in {place for filled in walk.filled for place in filled}:
-        flow.filled[place] = _joined([filled[place] for filled in walk.filled if place in filled])
+    flow.filled, flow.stack_results = _left(walk.filled), _left(walk.stack_results)
     for where in walk.stored:
         initial = walk.context.initial(where, 4)
         known = _joined([left.get(where, initial) for left in walk.left])

@@ -454,7 +454,7 @@ class Spread:
             if called in self.returns or called in self.outputs or called in self.stacked:
                 flow = self.guards.flows[called]
                 told = flow.returns, flow.obeys, called in self.outputs, called in self.stacked
-                return Callee(*told, flow.result)
+                return Callee(*told, flow.result, filled=flow.stack_results)
             return NOTHING
 
         def asked(after: int, given: Arguments) -> Callee | None:
@@ -484,9 +484,9 @@ class Spread:
 
     def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
         """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""
-        expected = self.expected(function, sum(arguments))
-        arguments = {register: value for register, value in arguments.items() if register & expected}
-        key = function, tuple(sorted(arguments.items(), key=lambda item: item[0]))
+        expected = self.expected(function, sum(place for place in arguments if isinstance(place, int)))
+        arguments = {at: value for at, value in arguments.items() if isinstance(at, tuple) or at & expected}
+        key = function, frozenset(arguments.items())
         if key not in self._asked:
             size = int(self.functions.end[function] - self.functions.start[function])
             if depth > _DEEPEST_QUERY or not self._questions or size > _LONGEST_QUERY:
@@ -500,7 +500,7 @@ class Spread:
                 flow.stack,
                 flow.result,
                 flow.second,
-                flow.filled,
+                flow.filled | flow.stack_results,
                 flow.assigned,
                 flow.stores,
                 flow.told,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.values import Frame, Value, joined
-from imgcheck.binaries.isa.x86.state import CALLER
+from imgcheck.binaries.isa.x86.state import CALLER, Place
 
 STRUCT = 64
 """Bytes of a structure that a callee fills through a pointer, as far as they are taken for CPU knowledge."""
@@ -39,8 +39,10 @@ class Callee:
 
 NOTHING = Callee()
 Filled = dict[tuple[int, int], Value]
-Arguments = dict[int, Value]
-"""By the register: numbers, and addresses on the stack."""
+Arguments = dict[Place, Value]
+"""By the register, or by the place on the stack where Go's assembly gets them: numbers, and addresses on the stack."""
+PUSHED = 8
+"""Bytes of the return address, by which places on the caller's stack lie further from RSP for the callee."""
 NO_MEMBER = False, None
 Member = Callable[[int], tuple[bool, Value]]
 Members = dict[tuple[int, int], Value]
@@ -120,6 +122,9 @@ class Flow:
     """What it leaves on the stack of its caller, by the caller's places."""
     told: set[tuple[int, int]] = field(default_factory=set)
     """Those of them that it leaves knowledge in, understood or not."""
+    stack_results: Filled = field(default_factory=dict)
+    """What it leaves where its caller pushed arguments, by the caller's places (the calling convention of Go's
+    assembly)."""
     model: int = 0
     """Where it keeps what the compiler's run-time library found out: the address of __cpu_model."""
     members: Members = field(default_factory=dict)
@@ -134,6 +139,10 @@ def add_member(members: Members, place: tuple[int, int], value: Value) -> None:
 def for_callee(arguments: Arguments) -> Arguments:
     """The arguments of a call as the callee sees them: places on the stack become those of its caller."""
     return {
-        register: Frame((value.place[0] + CALLER, value.place[1])) if isinstance(value, Frame) else value
-        for register, value in arguments.items()
+        _for_callee(place): Frame((value.place[0] + CALLER, value.place[1])) if isinstance(value, Frame) else value
+        for place, value in arguments.items()
     }
+
+
+def _for_callee(place: Place) -> Place:
+    return (place[0], place[1] + PUSHED) if isinstance(place, tuple) else place
