@@ -91,7 +91,6 @@ MISSED = {
     ("an object of one of two classes", "O0"),
     ("an object of one of two classes", "O0, not unwound"),
     ("results of a function that is told the leaf", "O0, not unwound"),
-    ("a register over calls", "O0, not unwound"),
 }
 """Where a test for too little is taken for one for enough: see docs/cpu.md."""
 DOUBTED = {("a bit whose number is a parameter", "O0"), ("a static object of C++", "O0")}
