@@ -222,16 +222,28 @@ class Layout:
     def bytes_before(self, addresses: np.ndarray) -> np.ndarray:
         """The byte before each address; 0 outside the code."""
         values = np.zeros(len(addresses), np.uint8)
-        for area in self.areas:
-            inside = (addresses > area.address) & (addresses <= area.end)
-            values[inside] = area.data[addresses[inside] - area.address - 1]
+        area = self._area_of(addresses - 1)
+        inside = area >= 0
+        starts, _, offsets = self._edges
+        values[inside] = self.elf.array[offsets[area[inside]] + addresses[inside] - 1 - starts[area[inside]]]
         return values
 
     def in_code(self, addresses: np.ndarray) -> np.ndarray:
-        inside = np.zeros(len(addresses), bool)
-        for area in self.areas:
-            inside |= (addresses >= area.address) & (addresses < area.end)
-        return inside
+        return self._area_of(addresses) >= 0
+
+    @cached_property
+    def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where each area begins and ends, and its offset in the file."""
+        table = np.array([(area.address, area.end, area.offset) for area in self.areas], np.int64).reshape(-1, 3)
+        return table[:, 0], table[:, 1], table[:, 2]
+
+    def _area_of(self, addresses: np.ndarray) -> np.ndarray:
+        """The number of the area that holds each address; -1 where none does."""
+        starts, ends, _ = self._edges
+        area = np.searchsorted(starts, addresses, side="right") - 1
+        held = area >= 0
+        held[held] = addresses[held] < ends[area[held]]
+        return np.where(held, area, -1)
 
     # Symbols
 
@@ -317,11 +329,12 @@ class Layout:
                 return text
         return f"sub_{address:x}"
 
-    def named_starts(self) -> np.ndarray:
-        """Addresses of a program's main, also of Go's, and of Python modules' PyInit functions, by their names."""
+    def named_starts(self, go: bool) -> np.ndarray:
+        """Addresses of a program's main, if wanted of Go's, and of Python modules' PyInit functions, by their names."""
         symbols = self.code_symbols
         # Linkers let a name share the end of a longer one, so a name need not follow a NUL.
-        mains = [(SHT_SYMTAB, b"main\0"), (SHT_SYMTAB, b"main.main\0"), (SHT_DYNSYM, b"main\0")]
+        mains = [(SHT_SYMTAB, b"main\0"), (SHT_DYNSYM, b"main\0")]
+        mains += [(SHT_SYMTAB, b"main.main\0")] if go else []
         wanted = mains if self.is_program else [(SHT_DYNSYM, b"PyInit_")]
         offsets: list[int] = []
         for section in self.elf.sections:

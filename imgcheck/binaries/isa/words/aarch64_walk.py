@@ -57,7 +57,7 @@ _REVERSED = False, True, False, False, True, True, True
 _BITWISE = and_, or_, xor, and_
 _TO_GENERAL = (
     *((0x5F26FC00, 0x1E200000), (0x5F26FC00, 0x1E240000)),  # FCVT to integers, by the rounding
-    *((0x5F3EFC00, 0x1E260000), (0x7FFFFC00, 0x1E7E0000), (0x5F3E0000, 0x1E180000)),  # FMOV, FJCVTZS, to fixed point
+    *((0x5F37FC00, 0x1E260000), (0x7FFFFC00, 0x1E7E0000), (0x5F3E0000, 0x1E180000)),  # FMOV, FJCVTZS, to fixed point
     *((0xBFE0FC00, 0x0E003C00), (0xBFE0FC00, 0x0E002C00)),  # UMOV, SMOV
     *((0xFF30FC00, 0x0420E000), (0xFF30F800, 0x0430E000), (0xFF20F000, 0x0420F000)),  # SVE: CNTB, INCB, SQINCB
     *((0xFFFFF800, 0x04BF5000), (0xFFE0F800, 0x04205000), (0xFFE0F800, 0x04605000)),  # RDVL, ADDVL, ADDPL
@@ -300,7 +300,7 @@ class AArch64Walk(Walk):
         def labels(condition: int) -> Labels | None:
             return _labels(compared, condition)
 
-        self.state.flags[0] = Flags(told, labels, self.state.origins.get(source, -1))
+        self.state.flags[0] = Flags(told, labels, self.state.origins.get(source, -1), site=self.site)
 
     def _compare_on_condition(self, word: int, bits: int) -> None:
         """CCMP and CCMN: a comparison where a condition holds, else flags that the instruction names."""
@@ -326,7 +326,7 @@ class AArch64Walk(Walk):
                 return either(holds, prior[1]), fails
             return holds, either(fails, prior[1])
 
-        self.state.flags[0] = Flags(told or first_told, labels)
+        self.state.flags[0] = Flags(told or first_told, labels, site=self.site)
 
     def _select(self, word: int, address: int, bits: int) -> None:
         """CSEL, CSINC, CSINV and CSNEG."""

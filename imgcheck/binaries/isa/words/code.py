@@ -44,7 +44,12 @@ class Code:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._of_opcode: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._words = [(a.address, a.data[: len(a.data) & ~3].view("<u4")) for a in layout.areas if a.address % 4 == 0]
+        areas = [(a.address, a.data[: len(a.data) & ~3].view("<u4")) for a in layout.areas if a.address % 4 == 0]
+        self._words = np.concatenate([np.empty(0, np.uint32), *(words for _, words in areas)])
+        self._address = np.array([address for address, _ in areas], np.int64)
+        self._count = np.array([len(words) for _, words in areas], np.int64)
+        self._first = np.cumsum(self._count) - self._count
+        """Of each area with code the address, the number of words, and that of the words before it."""
         sites, targets = self.branches
         # Other branches also go to labels within a function.
         layout.called = targets[(self.word_at(sites) & np.uint32(self.links)) != 0]
@@ -111,8 +116,9 @@ class Code:
 
     def matching(self, mask: int, value: int) -> np.ndarray:
         """Addresses of the words that are `value` under `mask`."""
-        found = [np.flatnonzero((words & np.uint32(mask)) == np.uint32(value)) * 4 + at for at, words in self._words]
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+        found = np.flatnonzero((self._words & np.uint32(mask)) == np.uint32(value))
+        area = np.searchsorted(self._first, found, side="right") - 1
+        return self._address[area] + 4 * (found - self._first[area])
 
     def fitting(self, mask: int, value: int) -> np.ndarray:
         """The same for one of many patterns: words of one main opcode are looked for once."""
@@ -133,10 +139,12 @@ class Code:
 
     def word_at(self, addresses: np.ndarray) -> np.ndarray:
         """The word at each address; 0 outside the code."""
+        area = np.searchsorted(self._address, addresses, side="right") - 1
+        index = addresses - self._address[area] >> 2 if len(self._address) else area
+        held = area >= 0
+        held[held] = index[held] < self._count[area[held]]
         values = np.zeros(len(addresses), np.uint32)
-        for base, words in self._words:
-            inside = (addresses >= base) & (addresses < base + 4 * len(words))
-            values[inside] = words[(addresses[inside] - base) >> 2]
+        values[held] = self._words[self._first[area[held]] + index[held]]
         return values
 
     def is_stored_to(self, sites: np.ndarray) -> np.ndarray:

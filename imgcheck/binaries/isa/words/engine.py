@@ -205,7 +205,7 @@ class _Judge:
     @cached_property
     def _roots(self) -> np.ndarray:
         entry = np.array([min(self.layout.elf.entry, 1 << 62)], np.int64)
-        addresses = np.concatenate([entry, self.layout.initialisers, self.layout.named_starts(), self._main()])
+        addresses = np.concatenate([entry, self.layout.initialisers, self.layout.named_starts(go=False), self._main()])
         return numbers(self.code.index(addresses), len(self.functions))
 
     def _main(self) -> np.ndarray:

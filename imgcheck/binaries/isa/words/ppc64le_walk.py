@@ -26,6 +26,7 @@ from imgcheck.binaries.isa.values import (
     extended,
     inverted,
     low,
+    mapped,
     outcome,
     shifted,
     truth,
@@ -52,10 +53,11 @@ _CTR = 32
 """The count register, by which functions are called indirectly."""
 _ELSEWHERE = 1 << 62
 """Where a conditional return goes."""
-_HWCAP2 = -28776
-"""Where the C library keeps that word, from the thread pointer on (GCC's ppc-auxv.h, TCB_HWCAP_BASE_OFFSET)."""
+_THREAD_WORDS = {-28776: 26, -28772: 16}
+"""Where the C library keeps words of the auxiliary vector, from the thread pointer on, and their types (GCC's
+ppc-auxv.h, TCB_HWCAP_BASE_OFFSET); others that tell of the CPU follow.
+"""
 _HWCAPS = range(-28776, -28744)
-_AT_HWCAP2 = 26
 _LOADS = {32: 4, 33: 4, 34: 1, 35: 1, 40: 2, 41: 2, 42: 2, 43: 2}
 _STORES = {36: 4, 37: 4, 38: 1, 39: 1, 44: 2, 45: 2}
 """Primary opcodes, and bytes; odd ones leave the address in the base register."""
@@ -81,7 +83,12 @@ _TO_NONE = {
 """Extended opcodes of primary opcode 31 that write to no general register."""
 _FLOATS = range(48, 56)
 """Primary opcodes of loads and stores of floating-point registers; odd ones leave the address in the base register."""
+_FLOAT_COMPARISONS = {0, 32, 128, 130, 160, 642}
+"""Extended opcodes of primary opcode 63: FCMPU, FCMPO, FTDIV, DCMPOQ, FTSQRT and DCMPUQ."""
+_VECTOR_COMPARISONS = {35, 43}
+"""Of primary opcode 60: XSCMPUDP and XSCMPODP."""
 _EXTENDED = {954: 8, 922: 16, 986: 32}
+_NO_REGISTERS = -1, -1
 _CARRY, _SUBFE = 8, 136
 """Behind the fields of the condition register; and what makes 1 of the carry after ADDIC with -1, and 0 without."""
 _NEVER_GOES_ON = 0x7FE00008
@@ -93,8 +100,11 @@ class Ppc64leWalk(Walk):
 
     first = 3
     clobbered = (0, *range(3, 13), _CTR)
+    kept_flags = (2, 3, 4)
 
     def prepare(self) -> None:
+        self._lowered = _NO_REGISTERS
+        """The result and the source of the last ADDIC with -1."""
         self.state.values[_SP] = Frame((STACK, 0))
         self.state.values[_TOC] = constant(self.surroundings.table)
 
@@ -150,13 +160,21 @@ class Ppc64leWalk(Walk):
             self._extended(word, address)
         elif opcode in _LOADS or opcode in _STORES or opcode in (58, 62):
             self._memory(word, opcode)
+        elif _compares_floats(word):
+            self.state.flags.pop(word >> 23 & 7, None)
+        elif opcode == 4 and word >> 10 & 1:  # comparisons of vectors set the sixth field
+            self.state.flags.pop(6, None)
         elif opcode in _FLOATS and opcode & 1:
             self.put(word >> 16 & 31, NOTHING)
         elif opcode in (7, 8, 12, 13):
             told, value = self.known(word >> 16 & 31)
             self._write(word >> 21 & 31, (told, None))
+            self.state.flags.pop(_CARRY, None)
             if opcode == 12 and signed(word, 16) == -1:  # the carry tells then whether it was not zero
                 self._set_flags(_CARRY, told, Comparison(value, 0, 64, BORROW), False, -1)
+                self._lowered = word >> 21 & 31, word >> 16 & 31
+            elif opcode == 13:
+                self._record(told, None, -1)
 
     def _write(self, register: int, known: Known) -> None:
         if register not in (_TOC, _THREAD):  # what is there is there all the time
@@ -171,7 +189,7 @@ class Ppc64leWalk(Walk):
         elif operation != 16:
             field, sources = word >> 23 & 7, (word >> 18 & 7, word >> 13 & 7)
             told = any(flags.told for at in sources if (flags := self.state.flags.get(at)))
-            self.state.flags[field] = Flags(told, lambda bit: None)
+            self.state.flags[field] = Flags(told, lambda bit: None, site=self.site)
 
     def _logical(self, word: int, records: bool, work, other: Known) -> None:
         source, target = word >> 21 & 31, word >> 16 & 31
@@ -200,7 +218,7 @@ class Ppc64leWalk(Walk):
             found = outcome(compared, tests[bit])
             return found[::-1] if found and bit == 1 else found
 
-        self.state.flags[at] = Flags(told, labels, origin)
+        self.state.flags[at] = Flags(told, labels, origin, site=self.site)
 
     def _compare(self, word: int, known: Known, number: int | None, signed: bool) -> None:
         bits = 64 if word >> 21 & 1 else 32
@@ -257,8 +275,7 @@ class Ppc64leWalk(Walk):
         elif operation in (266, 40):
             self._sum(word, operation == 40, records)
         elif operation == _SUBFE and (carry := self.state.flags.pop(_CARRY, None)) and carry.told:
-            zero = carry.labels(2)
-            self._write(first, (True, truth(*zero[::-1]) if zero else None))
+            self._write(first, (True, self._of_carry(carry.labels(2), second, third)))
         elif operation in (467, 339):
             self._special(word, operation == 467)
         elif operation in _INDEXED_LOADS:
@@ -270,6 +287,13 @@ class Ppc64leWalk(Walk):
             self._write(second if operation in _TO_SECOND else first, (told, None))
             if records:
                 self._record(told, None, -1)
+
+    def _of_carry(self, zero: Labels | None, one: int, other: int) -> Value:
+        """What SUBFE makes of the carry behind ADDIC with -1: of one register 0 or -1, of result and source 1 or 0."""
+        if zero is None or (one != other and (one, other) != self._lowered):
+            return None
+        found = truth(*zero[::-1])
+        return mapped(found, lambda set_: set_ - 1 & (1 << 64) - 1) if one == other else found
 
     def _copy(self, target: int, source: int) -> None:
         known, origin = self.known(source), self.state.origins.get(source)
@@ -321,7 +345,8 @@ class Ppc64leWalk(Walk):
         distance = signed(word, 16) & ~3 if doubles else signed(word, 16)
         if base == _THREAD:
             told = distance in _HWCAPS and opcode in (32, 58)
-            value = self.surroundings.words(_AT_HWCAP2)[1] if told and distance == _HWCAP2 else None
+            type_ = _THREAD_WORDS.get(distance) if told else None
+            value = self.surroundings.words(type_)[1] if type_ is not None else None
             if opcode not in _STORES and opcode != 62:
                 self._write(register, (told, low(value, 32) if value else None))
             return
@@ -354,6 +379,13 @@ class Ppc64leWalk(Walk):
         self._write(register, (told, value))
         if operation & 32:
             self._write(base, (parts[0][0] or parts[1][0], where))
+
+
+def _compares_floats(word: int) -> bool:
+    """Whether an instruction compares floating-point numbers into a field of the condition register."""
+    if word >> 26 == 60:
+        return word >> 3 & 0xFF in _VECTOR_COMPARISONS
+    return word >> 26 == 63 and word >> 1 & 0x3FF in _FLOAT_COMPARISONS
 
 
 def _mask32(first: int, last: int) -> int:

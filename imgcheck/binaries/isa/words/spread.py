@@ -423,13 +423,20 @@ class Spread:
         number = self.layout.number_at(address, size)
         return number if number in self._starts or not self._is_data(address) else None
 
+    @cached_property
+    def _chosen_slots(self) -> frozenset[int]:
+        """Slots for which resolvers choose: what the file has there is the resolver."""
+        relocations = self.layout.relocations
+        return frozenset(relocations["offset"][relocations["type"] == self.code.irelative].tolist())
+
     def _pointer(self, address: int) -> Value:
         if address in self._slots:
             number = self._slots[address]
             is_function = matches(self._names[number], queries(self.machine)["functions"])
             return Frame((FUNCTION if is_function else QUERIED, number))
         pointers = self.layout.pointers
-        found = int(pointers.at(np.array([address]))[0]) if 0 <= address < _END else -1
+        is_one = 0 <= address < _END and address not in self._chosen_slots
+        found = int(pointers.at(np.array([address]))[0]) if is_one else -1
         target = int(pointers.target[found]) if found >= 0 else -1
         return constant(target) if target > 0 else None
 

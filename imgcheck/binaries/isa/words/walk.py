@@ -51,6 +51,10 @@ _EXIT = -1
 _ABSENT = object()
 _PASSES = 3
 """Over a function with loops: what the CPU told goes around one of them, and in it another."""
+_MOST_PLACES = 400
+"""Registers and other places of which something is known at once: each has a price at each return."""
+_MOST_LEFT = 2000
+"""Places, over all returns, of which is noted what is left there; at further ones only whether the CPU told it."""
 _WIDEST = 8
 Place = int | tuple[int, int]
 """A register by its number, or a base and a displacement."""
@@ -155,6 +159,8 @@ class Flags:
     """The variable that is compared, if one is."""
     type: int | None = None
     """The number that something unknown is compared with: it may be the type of a word of the auxiliary vector."""
+    site: int = -1
+    """The address of the instruction that set them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +211,7 @@ class State:
                 mine[place] = value
         self.told |= other.told
         self.origins = {k: v for k, v in self.origins.items() if other.origins.get(k) == v}
-        self.flags = {k: v for k, v in self.flags.items() if other.flags.get(k) is v}
+        self._keep_flags(other)
         self.path = either(self.path, other.path)
 
     def widen(self, other: "State") -> None:
@@ -221,7 +227,12 @@ class State:
                 else:
                     self.values[place] = value
         self.told |= {place for place in other.told - kept if not _is_variable(place) or place in self.values}
-        self.flags = {}
+        self._keep_flags(other)
+
+    def _keep_flags(self, other: "State") -> None:
+        """Of the flags those that one instruction has set, whichever way one came."""
+        before = other.flags
+        self.flags = {k: v for k, v in self.flags.items() if k in before and before[k].site == v.site >= 0}
 
     def settle(self, variable: int) -> None:
         """A variable is seen not to hold what it held at first: it holds what some run has left."""
@@ -313,6 +324,9 @@ class Walk:
             self._keep(self.first + number, (told, Frame((base, 0)) if value is None and not told else value))
             for at, known in given.objects.get(number, {}).items():
                 self._keep((base, at), known)
+        self.site = start
+        """The address of the instruction that is looked at."""
+        self._handed = {place: self.known(place) for place in self.state.told if isinstance(place, tuple)}
         self.paths: dict[int, Condition] = {}
         tree = self.blocks.tree
         self._ways = {number: len(tree.before[at]) for number, at in tree.place.items()}
@@ -334,6 +348,8 @@ class Walk:
     """The first parameter's register, and the result's."""
     clobbered: tuple[int, ...]
     """Registers that a callee may change."""
+    kept_flags: tuple[int, ...] = ()
+    """Fields of the condition register that it may not."""
 
     def prepare(self) -> None:
         """Note what registers hold at the beginning of any function."""
@@ -386,11 +402,12 @@ class Walk:
         first, end = self.blocks.ranges[number]
         at = self.blocks.tree.place
         for address in range(first, end - 4, 4):
+            self.site = address
             self.step(self.words[(address - self.start) // 4], address)
         if first == end:
             arriving |= {successor: self._state_of_case(successor) for successor in self.blocks.after[number]}
             return
-        last = end - 4
+        self.site = last = end - 4
         word = self.words[(last - self.start) // 4]
         ending = self.ending(word, last)
         test = self.test(word) if ending.kind == TESTS else None
@@ -454,10 +471,10 @@ class Walk:
         value = state.values.get(self.first)
         self._hand_out(value, path)
         self._results.append((self.first in state.told, under(value, path)))
-        left = {}
+        left, many = {}, sum(map(len, self._left)) > _MOST_LEFT
         for place in state.values.keys() | state.told:
             if isinstance(place, tuple) and (place[0] == VARIABLE or PARAMETER <= place[0] < VARIABLE):
-                left[place] = place in state.told, under(state.values.get(place), path)
+                left[place] = place in state.told, None if many else under(state.values.get(place), path)
         self._left.append(left)
 
     def _summarise(self) -> None:
@@ -470,7 +487,7 @@ class Walk:
             known = self._in_the_end(place)
             if place[0] == VARIABLE:
                 flow.assigned[place[1]] = known
-            elif known[0] or tells(known[1]):
+            elif (known[0] or tells(known[1])) and known != self._handed.get(place):
                 filled.setdefault(place[0] - PARAMETER, {})[place[1]] = True, known[1]
         flow.told = Told(_together(self._results), filled)
 
@@ -500,6 +517,9 @@ class Walk:
 
     def _keep(self, place: Place, known: Known) -> None:
         told, value = known
+        if isinstance(place, tuple) and len(self.state.values) + len(self.state.told) > _MOST_PLACES:
+            self.flow.hides |= told
+            return
         if told:
             self.state.told.add(place)
         if value is not None or _is_variable(place):
@@ -656,7 +676,7 @@ class Walk:
         for number in self.clobbered:
             if number in self.state.values or number in self.state.told:
                 self.put(number, NOTHING)
-        self.state.flags.clear()
+        self.state.flags = {field: flags for field, flags in self.state.flags.items() if field in self.kept_flags}
         self._let_others_write()
         if told is None:
             return

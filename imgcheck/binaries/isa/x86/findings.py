@@ -760,7 +760,7 @@ class Findings:
     def load_roots(self) -> np.ndarray:
         """Functions that run when the file is loaded or started."""
         roots = self.graph.starting_at(self.layout.certain)
-        roots = np.append(roots, self.graph.starting_at(self.layout.named_starts()))
+        roots = np.append(roots, self.graph.starting_at(self.layout.named_starts(go=True)))
         return numbers(roots, len(self.functions))
 
     @cached_property
