@@ -17,7 +17,7 @@ from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.values import Word
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk, _bitmask
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk, _mask32, _mask64
-from imgcheck.binaries.isa.words.walk import GOES_ON, Given, Surroundings, Told, Walk
+from imgcheck.binaries.isa.words.walk import GOES_ON, Flags, Given, Surroundings, Told, Walk
 from tests.isa.test_words import ARM, POWER
 from tests.tools import compile_c, need, run
 
@@ -83,6 +83,26 @@ def test_instructions_write_to_the_registers_that_capstone_names() -> None:
         assert _written(word) == expected, (hex(word), instruction.mnemonic, instruction.op_str)
         checked += 1
     assert checked > 3000
+
+
+WRITE_FLAGS = {
+    "aarch64": (
+        0,
+        {"fcmp": 0x1E612000, "fccmp": 0x1E610400, "adcs": 0xBA000000, "msr": 0xD51B4200, "ptest": 0x2550C000},
+    ),
+    "ppc64le": (6, {"fcmpu": 0xFF011000, "xscmpudp": 0xF3000118, "vcmpequb.": 0x10000406}),
+}
+
+
+@pytest.mark.parametrize(
+    ("machine", "field", "word"),
+    [(machine, field, word) for machine, (field, words) in WRITE_FLAGS.items() for word in words.values()],
+)
+def test_nothing_is_known_of_flags_that_something_else_sets(machine: str, field: int, word: int) -> None:
+    walk = WALKS[machine](0x1000, [word], NOWHERE, Given(), frozenset())
+    walk.state.flags[field] = Flags(True, lambda condition: None)
+    walk.step(word, 0x1000)
+    assert not walk.state.flags
 
 
 _OTHER = {29: "fp", 30: "lr"}

@@ -255,6 +255,16 @@ def added(value: Value, number: int, bits: int) -> Value:
     return None
 
 
+def lowered(value: Value, other: Value, bits: int) -> Value:
+    """The difference of two values, of which one can be but one number."""
+    if isinstance(other, Options) and other.constant is not None:
+        return added(value, -other.constant, bits)
+    numbers = numbered(other) if isinstance(value, Options) and value.constant is not None else None
+    if numbers:
+        return mapped(numbers, lambda number: value.constant - number & (1 << bits) - 1)
+    return None
+
+
 def summed(one: Value, other: Value, bits: int) -> Value:
     """The sum of two values: where no bit can be set in both, each bit of either."""
     for value, number in ((one, other), (other, one)):

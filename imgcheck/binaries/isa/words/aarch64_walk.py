@@ -29,6 +29,7 @@ from imgcheck.binaries.isa.values import (
     extended,
     inverted,
     low,
+    lowered,
     outcome,
     shifted,
 )
@@ -190,7 +191,7 @@ class AArch64Walk(Walk):
         told, value = self.known(source) if number is not None else self._read(source)
         compared = other[1].constant if isinstance(other[1], Options) else None
         if subtracts:
-            made = added(value, -compared, bits) if compared is not None else None
+            made = lowered(value, other[1], bits)
         else:
             made = self.sum(value, other[1], bits)
         told |= other[0]

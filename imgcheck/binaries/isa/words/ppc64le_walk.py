@@ -19,13 +19,13 @@ from imgcheck.binaries.isa.values import (
     Options,
     Value,
     Word,
-    added,
     chosen,
     combined,
     constant,
     extended,
     inverted,
     low,
+    lowered,
     mapped,
     outcome,
     shifted,
@@ -272,6 +272,9 @@ class Ppc64leWalk(Walk):
             self._write(second, (told, made))
             if records:
                 self._record(told, made, origin)
+        elif operation == 104:
+            told, value = self.known(second)
+            self._write(first, (told, lowered(constant(0), value, 64)))
         elif operation in (266, 40):
             self._sum(word, operation == 40, records)
         elif operation == _SUBFE and (carry := self.state.flags.pop(_CARRY, None)) and carry.told:
@@ -305,8 +308,7 @@ class Ppc64leWalk(Walk):
         target = word >> 21 & 31
         (a, first), (b, second) = self.known(word >> 16 & 31), self.known(word >> 11 & 31)
         if subtracts:
-            number = first.constant if isinstance(first, Options) else None
-            made = added(second, -number, 64) if number is not None else None
+            made = lowered(second, first, 64)
         else:
             made = self.sum(first, second, 64)
             a |= made is None and (self.is_object(first) or self.is_object(second))

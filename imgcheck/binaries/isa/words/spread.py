@@ -51,7 +51,7 @@ _ACCESSOR, _INITIALISER = 256, 2048
 """Bytes of functions that hand on what the CPU told as a result, and that keep it in variables."""
 _PARTS = 16
 """Entries of a function that are followed besides its first."""
-_HANDED = 16
+_HANDED = 64
 """Bytes before a call in which its parameters are made."""
 _READERS = 3000
 """A variable that more functions read is no CPU flag."""

@@ -553,7 +553,8 @@ class Walk:
         on_path = under(address, self.state.path)
         addresses = on_path.numbers if isinstance(on_path, Options) else ()
         entries = {at: self.surroundings.fixed(at, size) for at, _ in addresses}
-        return True, mapped(on_path, entries.__getitem__) if entries and None not in entries.values() else None
+        inside = tuple(each for each in addresses if entries[each[0]] is not None)
+        return True, mapped(Options(inside), entries.__getitem__) if inside else None
 
     @staticmethod
     def is_one(address: Value) -> bool:
