@@ -101,7 +101,7 @@ WRITE_FLAGS = {
 def test_nothing_is_known_of_flags_that_something_else_sets(machine: str, field: int, word: int) -> None:
     walk = WALKS[machine](0x1000, [word], NOWHERE, Given(), frozenset())
     walk.state.flags[field] = Flags(True, lambda condition: None)
-    walk.step(word, 0x1000)
+    walk.step(word)
     assert not walk.state.flags
 
 
@@ -119,7 +119,7 @@ def _written(word: int) -> set[int]:
     walk = AArch64Walk(0x1000, [word], NOWHERE, Given(), frozenset())
     marks = {number: Word((), number + 1) for number in range(31)}
     walk.state.values |= marks
-    walk.step(word, 0x1000)
+    walk.step(word)
     return {number for number, mark in marks.items() if walk.state.values.get(number) is not mark}
 
 

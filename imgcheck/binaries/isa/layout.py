@@ -105,10 +105,15 @@ class Functions:
 
     def holding(self, addresses: np.ndarray) -> np.ndarray:
         """Index of the function that holds each address, or -1."""
-        if not len(self.start):
-            return np.full(len(addresses), -1, np.int64)
-        index = _last_before(self.start, addresses)
-        return np.where((index >= 0) & (addresses < self.end[index]), index, -1)
+        return holding(self.start, self.end, addresses)
+
+
+def holding(starts: np.ndarray, ends: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+    """Index of the one of some sorted ranges that holds each address, or -1."""
+    if not len(starts):
+        return np.full(len(addresses), -1, np.int64)
+    index = _last_before(starts, addresses)
+    return np.where((index >= 0) & (addresses < ends[index]), index, -1)
 
 
 def _last_before(starts: np.ndarray, addresses: np.ndarray) -> np.ndarray:
@@ -240,10 +245,7 @@ class Layout:
     def _area_of(self, addresses: np.ndarray) -> np.ndarray:
         """The number of the area that holds each address; -1 where none does."""
         starts, ends, _ = self._edges
-        area = np.searchsorted(starts, addresses, side="right") - 1
-        held = area >= 0
-        held[held] = addresses[held] < ends[area[held]]
-        return np.where(held, area, -1)
+        return holding(starts, ends, addresses)
 
     # Symbols
 

@@ -7,7 +7,7 @@ from imgcheck.binaries.isa.names import matching, queries
 
 _COPY = 5
 """R_X86_64_COPY and R_386_COPY."""
-_IRELATIVE = {64: 37, 32: 42}
+IRELATIVE = {64: 37, 32: 42}
 _LARGEST_DATA = 1 << 12
 """Bytes of a variable that may hold CPU flags."""
 
@@ -40,10 +40,13 @@ def data(layout: Layout) -> dict[str, np.ndarray]:
     return found
 
 
-def resolvers(layout: Layout, bits: int) -> np.ndarray:
-    """Addresses of an x86 file's IRELATIVE relocations and IFUNC symbols: the loader calls them to choose a version."""
+def resolvers(layout: Layout, irelative: int) -> np.ndarray:
+    """Addresses of IRELATIVE relocations, whose type is given, and of IFUNC symbols.
+
+    The loader calls them to choose a version.
+    """
     relocations = layout.relocations
-    called = relocations["addend"][relocations["type"] == _IRELATIVE[bits]]
+    called = relocations["addend"][relocations["type"] == irelative]
     return distinct(np.concatenate([called, layout.ifuncs]))
 
 

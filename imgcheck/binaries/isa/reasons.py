@@ -1,8 +1,10 @@
-"""Reasons that the engines of all machines give for an answer, and the kinds of CPUs that it is about."""
+"""What the engines of all machines answer: the verdict on one feature, its reasons, and the CPUs that it is about."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from imgcheck.binaries.isa.conditions import Term
+from imgcheck.documents.facts import Answer
 
 AT_LOAD = "Reached at load or start without a test of the CPU on the way."
 CONTRADICTED = "Reached at load or start {}: the tests on the way do not ask for this."
@@ -10,6 +12,18 @@ MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
 NAMED = "Reached at load or start without a visible test of the CPU, though by its name it is one version of several."
 Kinds = tuple[tuple[str, ...], ...]
 """As IsaUse.given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer for one feature of a file."""
+
+    answer: Answer
+    reason: str
+    function: int = -1
+    """Index of the function that shows it."""
+    path: tuple[str, ...] = ()
+    given: Kinds = ()
 
 
 def kinds_of(terms: tuple[Term, ...], decisive: Collection[str]) -> Kinds:

@@ -14,6 +14,8 @@ from imgcheck.binaries.isa.words.code import Code, Places, signed
 if TYPE_CHECKING:
     import capstone
 
+_ADR, _ADRP, _ADD = (0x9F000000, 0x10000000), (0x9F000000, 0x90000000), (0x7FC00000, 0x11000000)
+"""Mask and value of the instructions that make addresses; of ADD the one with a number."""
 _USES = 128
 """Words behind an ADRP that may use its register."""
 _CONDITIONAL = (0xFF000010, 0x54000000, 19), (0x7E000000, 0x34000000, 19), (0x7E000000, 0x36000000, 14)
@@ -44,9 +46,9 @@ class AArch64(Code):
 
         Clang keeps a page in a register over long stretches: uses are looked for until something else is put there.
         """
-        near = self.matching(0x9F000000, 0x10000000)
+        near = self.matching(*_ADR)
         found_sites, found_targets = [near], [near + _relative(self.word_at(near))]
-        sites = self.matching(0x9F000000, 0x90000000)
+        sites = self.matching(*_ADRP)
         word = self.word_at(sites)
         page, register = (sites & ~0xFFF) + (_relative(word) << 12), word & np.uint32(31)
         for _ in range(_USES):
@@ -56,7 +58,7 @@ class AArch64(Code):
             user = self.word_at(sites)
             same = user >> np.uint32(5) & np.uint32(31) == register
             loads = same & (user & 0x3B000000 == 0x39000000)
-            hit = loads | (same & (user & 0x7FC00000 == 0x11000000))
+            hit = loads | (same & _is(user, _ADD))
             scale = np.where(loads, user >> np.uint32(30), 0)
             found_sites.append(sites[hit])
             found_targets.append((page + ((user.astype(np.int64) >> 10 & 0xFFF) << scale))[hit])
@@ -68,7 +70,7 @@ class AArch64(Code):
         return (words & 0x3B400000) == 0x39000000
 
     def makes(self, words: np.ndarray) -> np.ndarray:
-        return ((words & 0x7FC00000) == 0x11000000) | ((words & 0x9F000000) == 0x10000000)
+        return _is(words, _ADD) | _is(words, _ADR)
 
     def calling(self, users: np.ndarray) -> np.ndarray:
         """PLT entries are 16 bytes from ADRP to BR; some are functions of their own, the others lie behind these."""
@@ -122,6 +124,12 @@ class AArch64(Code):
         import capstone
 
         return capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
+
+
+def _is(words: np.ndarray, kind: tuple[int, int]) -> np.ndarray:
+    """Which words are an instruction by its mask and value."""
+    mask, value = kind
+    return words & np.uint32(mask) == np.uint32(value)
 
 
 def _relative(words: np.ndarray) -> np.ndarray:

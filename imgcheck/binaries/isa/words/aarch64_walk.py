@@ -120,16 +120,16 @@ class AArch64Walk(Walk):
 
     # Single instructions
 
-    def step(self, word: int, address: int) -> None:
+    def step(self, word: int) -> None:
         group = word >> 25 & 15
         if group in (8, 9):
-            self._immediate(word, address)
+            self._immediate(word)
         elif group in (5, 13):
-            self._registers(word, address)
+            self._registers(word)
         elif group & 5 == 4:
-            self._memory(word, address)
+            self._memory(word)
         elif group in (10, 11):
-            self._branch(word, address)
+            self._branch(word)
         elif any(word & mask == value for mask, value in _TO_GENERAL):
             self.put(word & 31, NOTHING)
         elif group == 2 or any(word & mask == value for mask, value in _TO_FLAGS):
@@ -146,13 +146,13 @@ class AArch64Walk(Walk):
             value = low(value, 32)
         self.put(register, (told, value))
 
-    def _branch(self, word: int, address: int) -> None:
+    def _branch(self, word: int) -> None:
         if word & 0xFC000000 == 0x94000000:
-            self.call(address + 4 * signed(word, 26))
+            self.call(self.site + 4 * signed(word, 26))
         elif word & 0xFEE00000 == 0xD6200000 or (word & 0xFEE00000 == 0xD6000000 and not self.blocks.jumps_inside):
             self.call(-1, self.state.values.get(word >> 5 & 31))
         elif word & 0xFC000000 == 0x14000000:
-            target = address + 4 * signed(word, 26)
+            target = self.site + 4 * signed(word, 26)
             if target not in self.blocks:
                 self.call(target)
         elif word & 0xFFF00000 == 0xD5300000:
@@ -163,13 +163,14 @@ class AArch64Walk(Walk):
         elif word & 0xFFFFFFE0 == 0xD51B4200:  # MSR to the flags
             self.state.flags.clear()
 
-    def _immediate(self, word: int, address: int) -> None:
+    def _immediate(self, word: int) -> None:
         kind, register, source = word >> 23 & 7, word & 31, word >> 5 & 31
         bits = 64 if word >> 31 else 32
         if kind in (0, 1):
             distance = signed(word >> 5 & 0x7FFFF, 19) << 2 | word >> 29 & 3
             self._write(
-                register, (False, constant((address & ~0xFFF) + (distance << 12) if word >> 31 else address + distance))
+                register,
+                (False, constant((self.site & ~0xFFF) + (distance << 12) if word >> 31 else self.site + distance)),
             )
         elif kind == 2:
             number = (word >> 10 & 0xFFF) << (12 if word >> 22 & 1 else 0)
@@ -245,7 +246,7 @@ class AArch64Walk(Walk):
             made = extended(made, last - rotate + 1 if last >= rotate else bits - rotate + last + 1, bits)
         self._write(register, (told, made), bits)
 
-    def _registers(self, word: int, address: int) -> None:
+    def _registers(self, word: int) -> None:
         register, source, other = word & 31, word >> 5 & 31, word >> 16 & 31
         bits = 64 if word >> 31 else 32
         if word & 0x1F000000 == 0x0A000000:
@@ -259,7 +260,7 @@ class AArch64Walk(Walk):
                 value = shifted(low(value, bits), (distance, -distance)[kind], bits) if kind < 2 else None
             self._add(word, (told, value), None, bits)
         elif word & 0x1FE00000 == 0x1A800000:
-            self._select(word, address, bits)
+            self._select(word, bits)
         elif word & 0x1FE00000 == 0x1A400000:
             self._compare_on_condition(word, bits)
         else:
@@ -329,12 +330,12 @@ class AArch64Walk(Walk):
 
         self.state.flags[0] = Flags(told or first_told, labels, site=self.site)
 
-    def _select(self, word: int, address: int, bits: int) -> None:
+    def _select(self, word: int, bits: int) -> None:
         """CSEL, CSINC, CSINV and CSNEG."""
         first, second = self._read(word >> 5 & 31), self._read(word >> 16 & 31)
         flags = self.state.flags.get(0)
         told = bool(flags and flags.told)
-        labels = self._understood(flags.labels(word >> 12 & 15), address) if flags and told else (ALWAYS, ALWAYS)
+        labels = self._understood(flags.labels(word >> 12 & 15), self.site) if flags and told else (ALWAYS, ALWAYS)
         other = second[1]
         if word >> 10 & 1:
             other = added(other, 1, bits) if not word >> 30 & 1 else None
@@ -350,12 +351,12 @@ class AArch64Walk(Walk):
 
     # Memory
 
-    def _memory(self, word: int, address: int) -> None:
+    def _memory(self, word: int) -> None:
         vector = word >> 26 & 1
         if word & 0x3A000000 == 0x28000000:
             self._pair(word, bool(vector))
         elif word & 0x3B000000 == 0x18000000:
-            where = constant(address + 4 * signed(word >> 5, 19))
+            where = constant(self.site + 4 * signed(word >> 5, 19))
             if not vector:
                 self._write(word & 31, self.load(where, 8 if word >> 30 & 1 else 4))
         elif word & 0x3A000000 == 0x38000000:
@@ -363,7 +364,7 @@ class AArch64Walk(Walk):
         elif not vector and word & 0x3F000000 == 0x08000000:
             self._exclusive(word)
         elif word & _ORDERED[0] == _ORDERED[1]:
-            self._at(word, moved(self.known(word >> 5 & 31)[1], signed(word >> 12, 9)))
+            self._at(word, moved(self.known(word >> 5 & 31)[1], signed(word >> 12, 9)), False)
         elif word & 0x3E800000 == 0x0C800000:  # LD1 and its like, which move their base
             self.put(word >> 5 & 31, NOTHING)
 
@@ -417,21 +418,15 @@ class AArch64Walk(Walk):
             return
         if operation == 0 and not self.is_one(where) and word & 0x01200C00 == 0x00200800:
             self.store_to_element([self.known(base)[1], self._read(other)[1]], self._read(register))
-        elif operation == 0:
-            self.store(where, self._read(register), size)
         elif not (size == 8 and operation == 2):  # PRFM
-            told = not self.is_one(where) and self._is_told_element(word, base)
-            self._load_extended(word, where, told)
+            self._at(word, where, not self.is_one(where) and self._is_told_element(word, base))
 
-    def _at(self, word: int, where: Value) -> None:
-        """A load or store of one register at an address."""
-        if word >> 22 & 3:
-            self._load_extended(word, where, False)
-        else:
-            self.store(where, self._read(word & 31), 1 << (word >> 30))
-
-    def _load_extended(self, word: int, where: Value, is_told: bool) -> None:
+    def _at(self, word: int, where: Value, is_told: bool) -> None:
+        """A store of one register at an address, or a load, which brings what the CPU told if `is_told`."""
         size, operation = 1 << (word >> 30), word >> 22 & 3
+        if operation == 0:
+            self.store(where, self._read(word & 31), size)
+            return
         told, value = self.load(where, size)
         if operation > 1:
             value = extended(value, 8 * size, 64 if operation == 2 else 32)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.isa.layout import Layout, holding
 from imgcheck.binaries.isa.reach import Edges
 
 if TYPE_CHECKING:
     import capstone
 
-STT_GNU_IFUNC = 10
 _STEPS = 5
 """Words looked at behind one that makes an address."""
 _LONGEST = 8
@@ -47,9 +46,9 @@ class Code:
         areas = [(a.address, a.data[: len(a.data) & ~3].view("<u4")) for a in layout.areas if a.address % 4 == 0]
         self._words = np.concatenate([np.empty(0, np.uint32), *(words for _, words in areas)])
         self._address = np.array([address for address, _ in areas], np.int64)
-        self._count = np.array([len(words) for _, words in areas], np.int64)
-        self._first = np.cumsum(self._count) - self._count
-        """Of each area with code the address, the number of words, and that of the words before it."""
+        counts = np.array([len(words) for _, words in areas], np.int64)
+        self._end, self._first = self._address + 4 * counts, np.cumsum(counts) - counts
+        """Of each area with code where it begins and ends, and the number of the words before it."""
         sites, targets = self.branches
         # Other branches also go to labels within a function.
         layout.called = targets[(self.word_at(sites) & np.uint32(self.links)) != 0]
@@ -139,12 +138,10 @@ class Code:
 
     def word_at(self, addresses: np.ndarray) -> np.ndarray:
         """The word at each address; 0 outside the code."""
-        area = np.searchsorted(self._address, addresses, side="right") - 1
-        index = addresses - self._address[area] >> 2 if len(self._address) else area
+        area = holding(self._address, self._end, addresses)
         held = area >= 0
-        held[held] = index[held] < self._count[area[held]]
         values = np.zeros(len(addresses), np.uint32)
-        values[held] = self._words[self._first[area[held]] + index[held]]
+        values[held] = self._words[self._first[area[held]] + (addresses[held] - self._address[area[held]] >> 2)]
         return values
 
     def is_stored_to(self, sites: np.ndarray) -> np.ndarray:
@@ -186,12 +183,16 @@ class Code:
         """Addresses of stubs that lead to functions of this file, sorted, and which; not those that IFUNCs choose."""
         stubs = np.array(sorted(self.stubs), np.int64)
         slots = np.array([self.stubs[stub] for stub in stubs.tolist()], np.int64)
-        relocations, symbols = self.layout.relocations, self.layout.code_symbols
         behind = self.layout.pointed(slots)
-        chosen = np.isin(slots, relocations["offset"][relocations["type"] == self.irelative])
-        chosen |= np.isin(behind, symbols.value[symbols.type == STT_GNU_IFUNC])
+        chosen = np.isin(slots, list(self.chosen_slots)) | np.isin(behind, self.layout.ifuncs)
         behind = np.where(chosen, -1, self.index(behind))
         return stubs[behind >= 0], behind[behind >= 0]
+
+    @cached_property
+    def chosen_slots(self) -> frozenset[int]:
+        """Slots for which resolvers choose: what the file has there is the resolver."""
+        relocations = self.layout.relocations
+        return frozenset(relocations["offset"][relocations["type"] == self.irelative].tolist())
 
     @cached_property
     def calls(self) -> Edges:

@@ -15,12 +15,12 @@ from imgcheck.binaries.isa.arriving import Start, arriving
 from imgcheck.binaries.isa.conditions import ALWAYS, unshielded
 from imgcheck.binaries.isa.layout import Layout, distinct, numbers
 from imgcheck.binaries.isa.names import clones, queries
-from imgcheck.binaries.isa.queries import foreign
+from imgcheck.binaries.isa.queries import foreign, resolvers
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
-from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Kinds, in_words, kinds_of
+from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Verdict, in_words, kinds_of
 from imgcheck.binaries.isa.words.aarch64 import AArch64
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk
-from imgcheck.binaries.isa.words.code import STT_GNU_IFUNC, Code
+from imgcheck.binaries.isa.words.code import Code
 from imgcheck.binaries.isa.words.ppc64le import Ppc64le
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk
 from imgcheck.binaries.isa.words.spread import Guards, Spread
@@ -64,10 +64,7 @@ class _Judge:
 
     @cached_property
     def resolvers(self) -> np.ndarray:
-        relocations, symbols = self.layout.relocations, self.layout.code_symbols
-        addresses = relocations["addend"][relocations["type"] == self.code.irelative]
-        index = self.code.index(np.concatenate([addresses, symbols.value[symbols.type == STT_GNU_IFUNC]]))
-        return numbers(index, len(self.functions))
+        return numbers(self.code.index(resolvers(self.layout, self.code.irelative)), len(self.functions))
 
     @cached_property
     def query_names(self) -> dict[str, np.ndarray]:
@@ -240,7 +237,7 @@ class _Judge:
             call_path=found.path, given=found.given,
         )  # fmt: skip
 
-    def _answer(self, feature: str, at: np.ndarray, held: np.ndarray) -> "_Answer":
+    def _answer(self, feature: str, at: np.ndarray, held: np.ndarray) -> Verdict:
         number = self.guards.at(held, at)
         exposed = (held >= 0) & self.guards.exposing(feature)[number]
         uses = held[exposed], number[exposed]
@@ -253,8 +250,8 @@ class _Judge:
         if found:
             return found
         if not self.asks_cpu:
-            return _Answer("required", _NOTHING_ASKS, int(held[held >= 0][0]))
-        return _Answer("dispatched", f"Reached only behind a test of the CPU ({', '.join(self.asks_cpu[:3])}).")
+            return Verdict("required", _NOTHING_ASKS, int(held[held >= 0][0]))
+        return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(self.asks_cpu[:3])}).")
 
     def _ways(self, feature: str) -> tuple["_Way", ...]:
         chosen = self.guards.handed_out(feature)
@@ -270,7 +267,7 @@ class _Judge:
     def _nobody(self) -> np.ndarray:
         return np.zeros(len(self.functions), bool)
 
-    def _led_to(self, feature: str, uses: Uses, way: "_Way", kept: np.ndarray) -> "_Answer | None":
+    def _led_to(self, feature: str, uses: Uses, way: "_Way", kept: np.ndarray) -> Verdict | None:
         """The answer where something leads to a use past the tests; versions by name and what they call are left out.
 
         Past functions that keep what they learn, and from exports, it is sure only where very many uses are met.
@@ -288,7 +285,7 @@ class _Judge:
         given = kinds_of(unshielded(told, feature), self._decisive) if told is not None else ()
         reason = way.reason_on_some.format(in_words(given)) if given else way.reason
         path = path_to(self.layout, self.functions, parent, int(hit[0]))
-        return _Answer("required" if sure else "unknown", reason, int(hit[0]), path, given)
+        return Verdict("required" if sure else "unknown", reason, int(hit[0]), path, given)
 
     @cached_property
     def _many(self) -> float:
@@ -299,7 +296,7 @@ class _Judge:
         """Features that not every CPU has."""
         return {pattern["feature"] for pattern in self.rules["patterns"]}
 
-    def _in_a_version(self, feature: str, users: np.ndarray) -> "_Answer | None":
+    def _in_a_version(self, feature: str, users: np.ndarray) -> Verdict | None:
         """The answer where only functions that are versions by name lead to a use."""
         seen, parent = self._reached(self._roots, self._followed_calls(feature, self._clones | self._keepers))
         behind, lead = reach(self.code.calls, np.flatnonzero(self._clones & seen), self._open_calls(feature))
@@ -307,7 +304,7 @@ class _Judge:
         if not len(hit):
             return None
         path = path_to(self.layout, self.functions, parent, steps_to(lead, int(hit[0]))[0])
-        return _Answer("unknown", NAMED, int(hit[0]), path)
+        return Verdict("unknown", NAMED, int(hit[0]), path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,13 +322,3 @@ class _Way:
     @property
     def roots(self) -> np.ndarray:
         return distinct(np.concatenate([np.empty(0, np.int64), *(roots for _, roots in self.starts)]))
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    answer: str
-    reason: str
-    function: int = -1
-    """The function that shows it, by its number."""
-    path: tuple[str, ...] = ()
-    given: Kinds = ()

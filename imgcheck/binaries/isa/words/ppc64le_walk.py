@@ -138,10 +138,10 @@ class Ppc64leWalk(Walk):
 
     # Single instructions
 
-    def step(self, word: int, address: int) -> None:
+    def step(self, word: int) -> None:
         opcode = word >> 26
-        if opcode == 18 and (word & 1 or address + (signed(word, 26) & ~3) not in self.blocks):
-            self.call(address + (signed(word, 26) & ~3))
+        if opcode == 18 and (word & 1 or self.site + (signed(word, 26) & ~3) not in self.blocks):
+            self.call(self.site + (signed(word, 26) & ~3))
         elif opcode == 19:
             self._of_condition(word)
         elif opcode in (14, 15):
@@ -157,7 +157,7 @@ class Ppc64leWalk(Walk):
             number = signed(word, 16) if opcode == 11 else word & 0xFFFF
             self._compare(word, self.known(word >> 16 & 31), number, signed=opcode == 11)
         elif opcode == 31:
-            self._extended(word, address)
+            self._extended(word)
         elif opcode in _LOADS or opcode in _STORES or opcode in (58, 62):
             self._memory(word, opcode)
         elif _compares_floats(word):
@@ -248,7 +248,7 @@ class Ppc64leWalk(Walk):
         if word & 1:
             self._record(told, made, origin)
 
-    def _extended(self, word: int, address: int) -> None:
+    def _extended(self, word: int) -> None:
         operation, records = word >> 1 & 0x3FF, bool(word & 1)
         first, second, third = word >> 21 & 31, word >> 16 & 31, word >> 11 & 31
         if operation in (0, 32):
@@ -264,7 +264,7 @@ class Ppc64leWalk(Walk):
             else:
                 self._logical(word, records, _BITWISE[operation], (told, value))
         elif operation & 31 == 15:
-            self._select(word, address)
+            self._select(word)
         elif operation in _EXTENDED:
             told, value = self.known(first)
             origin = self.state.origins.get(first, -1)
@@ -323,14 +323,14 @@ class Ppc64leWalk(Walk):
         elif special == 9:
             self.put(_CTR, self.known(register))
 
-    def _select(self, word: int, address: int) -> None:
+    def _select(self, word: int) -> None:
         """ISEL: one register where a bit of the condition register is set, else another."""
         bit = word >> 6 & 31
         flags = self.state.flags.get(bit >> 2)
         first = self.known(word >> 16 & 31) if word >> 16 & 31 else (False, constant(0))
         second = self.known(word >> 11 & 31)
         told = bool(flags and flags.told)
-        labels = self._understood(flags.labels(bit & 3), address) if flags and told else (ALWAYS, ALWAYS)
+        labels = self._understood(flags.labels(bit & 3), self.site) if flags and told else (ALWAYS, ALWAYS)
         made = None
         if first[1] is not None and second[1] is not None:
             made = chosen(first[1], second[1], labels)

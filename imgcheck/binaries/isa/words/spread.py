@@ -24,7 +24,7 @@ from imgcheck.binaries.isa.conditions import (
     understood_wholly,
 )
 from imgcheck.binaries.isa.guarded import Pieces
-from imgcheck.binaries.isa.layout import numbers, within
+from imgcheck.binaries.isa.layout import holding, numbers, within
 from imgcheck.binaries.isa.names import analysis, matches, queries
 from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.values import Frame, Options, Value, Word, constant, joined, tells
@@ -91,11 +91,9 @@ class Guards:
     def at(self, functions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
         """The number of the condition under which each address, inside the function of the same row, is reached."""
         pieces = self._pieces
-        at = np.searchsorted(pieces.start, addresses, side="right") - 1
-        held = at >= 0
-        held[held] = addresses[held] < pieces.end[at[held]]
+        at = holding(pieces.start, pieces.end, addresses)
         out = np.zeros(len(addresses), np.int64)
-        out[held] = pieces.number[at[held]]
+        out[at >= 0] = pieces.number[at[at >= 0]]
         if self.skipped:
             out[np.isin(functions, list(self.skipped))] = 1
         return out
@@ -423,19 +421,13 @@ class Spread:
         number = self.layout.number_at(address, size)
         return number if number in self._starts or not self._is_data(address) else None
 
-    @cached_property
-    def _chosen_slots(self) -> frozenset[int]:
-        """Slots for which resolvers choose: what the file has there is the resolver."""
-        relocations = self.layout.relocations
-        return frozenset(relocations["offset"][relocations["type"] == self.code.irelative].tolist())
-
     def _pointer(self, address: int) -> Value:
         if address in self._slots:
             number = self._slots[address]
             is_function = matches(self._names[number], queries(self.machine)["functions"])
             return Frame((FUNCTION if is_function else QUERIED, number))
         pointers = self.layout.pointers
-        is_one = 0 <= address < _END and address not in self._chosen_slots
+        is_one = 0 <= address < _END and address not in self.code.chosen_slots
         found = int(pointers.at(np.array([address]))[0]) if is_one else -1
         target = int(pointers.target[found]) if found >= 0 else -1
         return constant(target) if target > 0 else None

@@ -337,6 +337,8 @@ class Walk:
         """By the block that a loop begins with: the states that come back to it."""
         self._results: list[Known] = []
         self._left: list[dict[Place, Known]] = []
+        self._noted = 0
+        """How many places all of these have."""
         self._stored: dict[int, list[Known]] = {}
         """What is stored to each variable, wherever that happens."""
         self._cases: dict[int, Condition] = {}
@@ -360,8 +362,8 @@ class Walk:
         """What a word does to the order of things."""
         raise NotImplementedError
 
-    def step(self, word: int, address: int) -> None:
-        """Do to `state` what an instruction does that ends no block."""
+    def step(self, word: int) -> None:
+        """Do to `state` what an instruction at `site` does that ends no block."""
         raise NotImplementedError
 
     def test(self, word: int) -> Test | None:
@@ -381,6 +383,7 @@ class Walk:
         entry = self.state
         for _ in range(_PASSES if loops else 1):
             self.flow, self.paths, self._results, self._left, self._stored = Flow(), {}, [], [], {}
+            self._noted = 0
             self._follow(entry.copy())
         self._summarise()
         return self.flow
@@ -403,7 +406,7 @@ class Walk:
         at = self.blocks.tree.place
         for address in range(first, end - 4, 4):
             self.site = address
-            self.step(self.words[(address - self.start) // 4], address)
+            self.step(self.words[(address - self.start) // 4])
         if first == end:
             arriving |= {successor: self._state_of_case(successor) for successor in self.blocks.after[number]}
             return
@@ -413,7 +416,7 @@ class Walk:
         test = self.test(word) if ending.kind == TESTS else None
         labels = self._understood(test.labels, last) if test and test.told else None
         if ending.kind != TESTS:
-            self.step(word, last)
+            self.step(word)
         if ending.kind == JUMPS_ANYWHERE:
             self._note_cases(self.jumped_to(word))
         onward = self.blocks.after[number]
@@ -471,11 +474,12 @@ class Walk:
         value = state.values.get(self.first)
         self._hand_out(value, path)
         self._results.append((self.first in state.told, under(value, path)))
-        left, many = {}, sum(map(len, self._left)) > _MOST_LEFT
+        left, many = {}, self._noted > _MOST_LEFT
         for place in state.values.keys() | state.told:
             if isinstance(place, tuple) and (place[0] == VARIABLE or PARAMETER <= place[0] < VARIABLE):
                 left[place] = place in state.told, None if many else under(state.values.get(place), path)
         self._left.append(left)
+        self._noted += len(left)
 
     def _summarise(self) -> None:
         flow, conditions = self.flow, self.paths

@@ -299,7 +299,7 @@ class Findings:
     @cached_property
     def resolvers(self) -> np.ndarray:
         """Functions that the loader calls to choose an implementation."""
-        index = self.graph.starting_at(queries.resolvers(self.layout, self.bits))
+        index = self.graph.starting_at(queries.resolvers(self.layout, queries.IRELATIVE[self.bits]))
         return index[index >= 0]
 
     @cached_property

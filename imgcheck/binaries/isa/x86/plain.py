@@ -49,4 +49,6 @@ def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | Non
 
 
 def _asks(layout: Layout) -> bool:
-    return bool(queries.named_imports(layout) or queries.data(layout) or len(queries.resolvers(layout, 64)))
+    return bool(
+        queries.named_imports(layout) or queries.data(layout) or len(queries.resolvers(layout, queries.IRELATIVE[64]))
+    )

@@ -11,11 +11,11 @@ from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.conditions import Term, implied, shielded, unshielded
 from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.reach import path_to, steps_to
-from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Kinds, in_words, kinds_of
+from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Kinds, Verdict, in_words, kinds_of
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.findings import Findings
-from imgcheck.documents.facts import Answer, Isa, IsaUse
+from imgcheck.documents.facts import Isa, IsaUse
 
 _WIDE = (
     "avx",
@@ -58,16 +58,6 @@ _SCALAR = ("bmi1", "bmi2", "movbe")
 _PATH_TRIES = 20
 """Paths that may turn out to hold a false call before reach is given up."""
 _LEGACY = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt")
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    answer: Answer
-    reason: str
-    function: int = -1
-    """Index of the function that shows it."""
-    path: tuple[str, ...] = ()
-    given: Kinds = ()
 
 
 @dataclass(frozen=True, slots=True)
