@@ -68,11 +68,6 @@ def _chips(knowledge: Knowledge) -> dict[str, str]:
 
 
 @lru_cache(maxsize=4)
-def _names(knowledge: Knowledge) -> dict[frozenset[str], Product]:
-    return {_key(name): product for product in products(knowledge) for name in (product.id, *product.aliases)}
-
-
-@lru_cache(maxsize=4)
 def _pci(knowledge: Knowledge) -> dict[str, Product]:
     chips = _chips(knowledge)
     table = knowledge.table("tables/pci/nvidia.toml")
@@ -98,16 +93,22 @@ def by_name(knowledge: Knowledge, name: str) -> Product | None:
     key = _key(name)
     if not key:
         return None
-    found = _names(knowledge).get(key)
-    if found:
-        return found
-    listed = [product for product in _pci(knowledge).values() if any(_key(n) == key for n in product.id.split(" / "))]
+    for product in products(knowledge):
+        if any(_means(name, key) for name in (product.id, *product.aliases)):
+            return product
+    listed = [product for product in _pci(knowledge).values() if any(_means(n, key) for n in product.id.split(" / "))]
     return listed[0] if len({product.capability for product in listed}) == 1 else None
 
 
 def by_pci_id(knowledge: Knowledge, pci_id: str) -> Product | None:
     """The product with PCI id "10de:102d" (either case, with or without 0x); None where it is not listed."""
     return _pci(knowledge).get(pci_id.lower().replace("0x", ""))
+
+
+def _means(name: str, key: frozenset[str]) -> bool:
+    # Taking a name apart takes longer than telling that it is another.
+    lower = name.lower()
+    return all(word in lower for word in key) and _key(name) == key
 
 
 def _key(name: str) -> frozenset[str]:

@@ -347,9 +347,10 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
     outcomes = sorted(outcomes, key=_rank)
     reaches: dict[str, Reach] = {}
     chosen = _chosen(outcomes)
-    for outcome in outcomes:
-        for path in outcome.loaded:
-            reaches.setdefault(path, outcome.start.reach)
+    loaded = [(outcome.start, outcome.loaded) for outcome in outcomes]
+    # The best reached ones come first, and what is added last stays.
+    for start, paths in reversed(loaded):
+        reaches.update(dict.fromkeys(paths, start.reach))
     if roots.everything:
         reaches |= {record.path: "entry" for record in view.tree.image.files}
     problems, contextual = _sorted_out(view, outcomes, chosen)
@@ -361,23 +362,26 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
         opens=_opens(view, roots),
         injected=frozenset(view.tree.host),
         assumed=view.injection is not None and view.injection.assumed,
-        loaded={outcome.start.path: outcome.loaded for outcome in reversed(outcomes)},
+        loaded={start.path: paths for start, paths in reversed(loaded)},
         libcs=frozenset(path for path in reaches if posixpath.basename(path).startswith(("libc.so.6", "libc-2."))),
     )
 
 
 def _chosen(outcomes: list[Outcome]) -> dict[tuple[str, str], str]:
-    chosen: dict[tuple[str, str], str] = {}
+    parts: list[dict[tuple[str, str], str]] = []
     told: set[Company] = set()
     for outcome in outcomes:
-        if outcome.company is None:
+        company, begun = outcome.company, outcome.start.path
+        if company is None:
             continue
-        for name, path in outcome.company.found:
-            chosen.setdefault((outcome.start.path, name), path)
-        if outcome.company not in told:
-            told.add(outcome.company)
-            for key, path in outcome.company.chosen.items():
-                chosen.setdefault(key, path)
+        parts.append({(begun, name): path for name, path in company.found})
+        if company not in told:
+            told.add(company)
+            parts.append(company.chosen)
+    chosen: dict[tuple[str, str], str] = {}
+    # What the best reached ones chose comes first, and what is added last stays.
+    for part in reversed(parts):
+        chosen |= part
     return chosen
 
 

@@ -29,6 +29,7 @@ _MUSL_DIRECTORIES = ("/lib", "/usr/local/lib", "/usr/lib")
 _MUSL_NAME = r"ld-musl-([\w-]+)\.so\.1"
 # Library names that musl is itself, whatever follows the dot.
 _MUSL_SELF = r"lib(c|pthread|rt|m|dl|util|xnet)\."
+_ORIGIN = ("$ORIGIN", "${ORIGIN}")
 _TOKEN = r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))"
 # musl replaces the bare name whatever follows it.
 _MUSL_TOKEN = r"\$(?:\{ORIGIN\}|ORIGIN)"
@@ -202,16 +203,22 @@ class System:
 
     def expand(self, text: str, origin: str) -> str:
         """`text` with $ORIGIN, $LIB and $PLATFORM replaced, relative paths taken from the working directory."""
+        expanded = self._replaced(text, origin.rstrip("/")) if "$" in text else text
+        return posixpath.join(self.environment.working_directory, expanded).rstrip("/") or "/"
+
+    def _replaced(self, text: str, origin: str) -> str:
+        first, slash, below = text.partition("/")
+        # Nearly all that are written, some hundreds in a large image.
+        if slash and first in _ORIGIN and "$" not in below:
+            return f"{origin}/{below}"
 
         def value(match: re.Match[str]) -> str:
             token = "ORIGIN" if self.kind == "musl" else match[1] or match[2]
             if token == "ORIGIN":
-                return origin.rstrip("/")
+                return origin
             return self.defaults[0].lstrip("/") if token == "LIB" else self.platform
 
-        pattern = _MUSL_TOKEN if self.kind == "musl" else _TOKEN
-        expanded = re.sub(pattern, value, text) if "$" in text else text
-        return posixpath.join(self.environment.working_directory, expanded).rstrip("/") or "/"
+        return re.sub(_MUSL_TOKEN if self.kind == "musl" else _TOKEN, value, text)
 
     def directories(self, paths: tuple[str, ...], origin: str) -> tuple[str, ...]:
         """`paths` of an RPATH or RUNPATH, expanded. musl drops all of them where one has a token besides $ORIGIN."""
@@ -258,7 +265,8 @@ class System:
         present = self.tree.components
         subs = [sub for sub in self.subdirectories if present.issuperset(sub.split("/"))]
         subs.append("")
-        places = [f"{directory}/{sub}" if sub else directory for directory in directories for sub in subs]
+        known = [directory for directory in directories if directory.rpartition("/")[2] in present]
+        places = [f"{directory}/{sub}" if sub else directory for directory in known for sub in subs]
         return [(place, table) for place in places if (table := self.tree.table(place))]
 
     @cached_property
