@@ -38,6 +38,8 @@ _PADDING = 1 << 12
 """Bytes between two sections of code that linkers leave out for alignment."""
 ALIGNMENT = 16
 """Of functions, as compilers and assembly have it."""
+_PIECE = 1 << 18
+"""Addresses looked up at a time: what is worked out for each on the way stays small."""
 _SPARSE = 64
 """A sort of one number costs about as much as a look at so many marks."""
 _ASSEMBLY_GAP = 24
@@ -111,18 +113,21 @@ class Functions:
 def holding(starts: np.ndarray, ends: np.ndarray, addresses: np.ndarray) -> np.ndarray:
     """Index of the one of some sorted ranges that holds each address, or -1."""
     if not len(starts):
-        return np.full(len(addresses), -1, np.int64)
+        return np.full(len(addresses), -1, np.int32)
     index = _last_before(starts, addresses)
-    return np.where((index >= 0) & (addresses < ends[index]), index, -1)
+    for at in range(0, len(index), _PIECE):
+        piece = index[at : at + _PIECE]
+        piece[(piece < 0) | (addresses[at : at + _PIECE] >= ends[piece])] = -1
+    return index
 
 
 def _last_before(starts: np.ndarray, addresses: np.ndarray) -> np.ndarray:
     """Index of the last of the sorted `starts` that is not above each address; -1 where all are."""
     if len(addresses) < len(starts) or (addresses[1:] < addresses[:-1]).any():
-        return np.searchsorted(starts, addresses, side="right") - 1
+        return np.searchsorted(starts, addresses, side="right").astype(np.int32) - 1
     # Of sorted addresses, each start's share is a run: few searches instead of many.
     bounds = np.searchsorted(addresses, starts)
-    return np.repeat(np.arange(-1, len(starts)), np.diff(bounds, prepend=0, append=len(addresses)))
+    return np.repeat(np.arange(-1, len(starts), dtype=np.int32), np.diff(bounds, prepend=0, append=len(addresses)))
 
 
 def distinct(values: np.ndarray, in_runs: bool = False) -> np.ndarray:

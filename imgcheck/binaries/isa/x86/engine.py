@@ -2,10 +2,12 @@
 
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.layout import Layout
-from imgcheck.binaries.isa.x86.encodings import encodings
+from imgcheck.binaries.isa.x86.encodings import Encodings, encodings
 from imgcheck.binaries.isa.x86.findings import Findings
-from imgcheck.binaries.isa.x86.plain import plain
-from imgcheck.binaries.isa.x86.screen import screen
+from imgcheck.binaries.isa.x86.graph import Graph
+from imgcheck.binaries.isa.x86.plain import may_be_plain, plain
+from imgcheck.binaries.isa.x86.screen import Candidates, screen
+from imgcheck.binaries.isa.x86.selection import select
 from imgcheck.binaries.isa.x86.verdict import judge
 from imgcheck.documents.facts import Isa
 
@@ -16,6 +18,16 @@ def analyse(elf: Elf, bits: int) -> Isa | None:
     if not layout.areas:
         return None
     table = encodings(bits)
-    candidates = screen(layout.spans, bits, table)
-    answer = plain(layout, candidates, table) if bits == 64 else None
-    return answer or judge(Findings(layout, bits, table, candidates))
+    if may_be_plain(layout, bits):
+        candidates = screen(layout.spans, bits, table)
+        return plain(layout, candidates, table) or judge(_findings(layout, bits, table, candidates))
+    return judge(_findings(layout, bits, table))
+
+
+def _findings(layout: Layout, bits: int, table: Encodings, candidates: Candidates | None = None) -> Findings:
+    """Those of a file, of which the `candidates` may be known.
+
+    Those of a large file take half as much memory as its code: sought when the branches are done with, and not kept.
+    """
+    graph = Graph(layout, bits)
+    return Findings(graph, table, select(graph, table, candidates or screen(layout.spans, bits, table)))

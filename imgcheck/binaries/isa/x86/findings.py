@@ -21,7 +21,7 @@ from imgcheck.binaries.isa.conditions import (
     shielded,
     understood_wholly,
 )
-from imgcheck.binaries.isa.layout import Layout, distinct, numbers, within
+from imgcheck.binaries.isa.layout import distinct, within
 from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.reach import Edges, reach
@@ -32,10 +32,9 @@ from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
 from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
-from imgcheck.binaries.isa.x86.screen import Candidates
+from imgcheck.binaries.isa.x86.screen import Candidates, pairs
+from imgcheck.binaries.isa.x86.selection import Selected
 
-_SAMPLE = 4_000
-"""Functions that say how dense an extension is in a file too large to decode."""
 _NAMED_USERS = 5_000
 _ORDINARY = ("sse3", "ssse3", "avx")
 """Where very many functions use what a compiler writes everywhere, no names tell them apart."""
@@ -55,13 +54,8 @@ _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
 _NAMED_EXPORTS = 30_000
 """Exports whose names are looked at; libraries with more are C++ ones, whose variants show where they are used."""
-_BUDGET = 6 << 20
-_BUDGET_SHARE = 12
-"""Code decoded for what is above the baseline: all that may hold it up to 6 MiB, of larger files a twelfth."""
 
 
-_START_SHARE = 4
-"""Of that budget, for what the start of the file leads to."""
 _CHANCE = 128 << 10
 """Bytes of data that show no more than one instruction of an extension when they are read as code."""
 
@@ -69,113 +63,22 @@ _CHANCE = 128 << 10
 class Findings:
     """Confirmed instructions and CPU queries of one file, with its call graph."""
 
-    def __init__(self, layout: Layout, bits: int, table: Encodings, candidates: Candidates) -> None:
-        self.layout, self.bits, self.table, self.candidates = layout, bits, table, candidates
+    def __init__(self, graph: Graph, table: Encodings, selected: Selected) -> None:
+        self.graph, self.table, self.selected = graph, table, selected
+        self.layout, self.bits, self.functions = graph.layout, graph.bits, graph.functions
         self._false_sites: set[int] = set()
         self._suspecting = False
         self._exposed: dict[tuple, Any] = {}
         self._needing: dict[tuple[str, ...], np.ndarray] = {}
         self._handed: dict[int, bool] = {}
-        self.graph = Graph(layout, bits)
-        self.functions = layout.functions
 
     # Instructions
 
     @cached_property
-    def candidate_function(self) -> np.ndarray:
-        return self.functions.holding(self.candidates.address)
-
-    @cached_property
-    def interesting(self) -> np.ndarray:
-        """Sets that are more than the baseline of x86-64. 32-bit code starts from less, so SSE counts there."""
-        baseline = self.table.holding(*BASELINE) if self.bits == 64 else np.zeros(len(self.table.sets), bool)
-        wanted = ~baseline
-        wanted[0] = False
-        return wanted
-
-    @cached_property
-    def decoded(self) -> np.ndarray:
-        """Functions that are decoded: all that weigh the file or may ask, of the others as many as is affordable."""
-        size = self.functions.end - self.functions.start
-        chosen = np.zeros(len(self.functions), bool)
-        chosen[self.population] = True
-        left = self._budget
-        if self.sampled:
-            left = max(left - int(size[chosen].sum()), left // 2)
-            chosen[self._near_the_start] = True
-        chosen[self._askers_at_first_sight] = True
-        for holders in self._holders_by_rarity():
-            holders = holders[~chosen[holders]]
-            if int(size[holders].sum()) > left:
-                holders = _spread(holders, size, left)
-            chosen[holders] = True
-            left -= int(size[holders].sum())
-        return np.flatnonzero(chosen)
-
-    @property
-    def _askers_at_first_sight(self) -> np.ndarray:
-        """Functions that seem to hold a query: one of them overlooked would make the file one that never asks."""
-        held = self.candidate_function[self.table.holding(*QUERIES)[self.candidates.set]]
-        return held[held >= 0]
-
-    @property
-    def _near_the_start(self) -> np.ndarray:
-        """Functions that loading or starting the file leads to, the smallest first, for a part of the budget."""
-        held, calls = self._interesting_holders, self.graph.calls
-        held = held[reach(calls, self.load_roots, np.ones(len(calls.site), bool))[0][held]]
-        size = (self.functions.end - self.functions.start)[held]
-        order = np.argsort(size, kind="stable")
-        return held[order][np.cumsum(size[order]) <= self._budget // _START_SHARE]
-
-    @cached_property
-    def population(self) -> np.ndarray:
-        """Functions by which the file is weighed: all that seem to hold vector code of any kind, or an even sample."""
-        holders = self._vector_candidates
-        return holders[:: len(holders) // _SAMPLE + 1] if self.sampled else holders
-
-    @cached_property
-    def _vector_candidates(self) -> np.ndarray:
-        wanted = self.table.holding(*VECTOR, *BASELINE)[self.candidates.set]
-        held = self.candidate_function[wanted]
-        return numbers(held, len(self.functions))
-
-    @property
-    def vector_functions(self) -> int:
-        """How many functions hold vector code of any kind, estimated from the sample in large files."""
-        seen = int((self.vector | self.legacy)[self.population].sum())
-        return seen * len(self._vector_candidates) // max(len(self.population), 1)
-
-    @cached_property
-    def sampled(self) -> bool:
-        """Not every function with a candidate of interest can be decoded."""
-        size = self.functions.end - self.functions.start
-        return int(size[self._interesting_holders].sum()) > self._budget
-
-    @cached_property
-    def _interesting_holders(self) -> np.ndarray:
-        """Functions with a candidate of interest."""
-        held = self.candidate_function[self.interesting[self.candidates.set]]
-        return numbers(held, len(self.functions))
-
-    @property
-    def _budget(self) -> int:
-        return max(_BUDGET, self.layout.code_bytes // _BUDGET_SHARE)
-
-    def _holders_by_rarity(self) -> list[np.ndarray]:
-        held = self.candidate_function
-        wanted = np.flatnonzero(self.interesting[self.candidates.set] & (held >= 0))
-        count = max(len(self.functions), 1)
-        pairs = self.candidates.set[wanted].astype(np.int64) * count + held[wanted]
-        number, holders = np.divmod(numbers(pairs, len(self.table.sets) * count), count)
-        return sorted(np.split(holders, np.flatnonzero(number[1:] != number[:-1]) + 1), key=len)
-
-    @cached_property
     def confirmed(self) -> Candidates:
         """Instructions of interest, and legacy SSE, that really begin where they seem to."""
-        chosen = np.zeros(len(self.functions) + 1, bool)
-        chosen[self.decoded] = True
-        inside = np.flatnonzero(chosen[self.candidate_function])
-        return confirm(self.layout, self.candidates.take(inside), self.functions, self.decoded, self.bits, self.table)
+        selected = self.selected
+        return confirm(self.layout, selected.candidates, self.functions, selected.functions, self.bits, self.table)
 
     @cached_property
     def confirmed_function(self) -> np.ndarray:
@@ -186,7 +89,7 @@ class Findings:
         if features not in self._needing:
             needing = self.table.holding(*features)[self.confirmed.set]
             usual = np.flatnonzero(needing & ~self._of_floats)
-            self._needing[features] = usual if len(usual) else np.flatnonzero(needing)
+            self._needing[features] = (usual if len(usual) else np.flatnonzero(needing)).astype(np.int32)
         return self._needing[features]
 
     def needs_floats(self, feature: str) -> bool:
@@ -283,16 +186,19 @@ class Findings:
         """Functions with legacy SSE and no VEX or EVEX vector code."""
         return self.using(*BASELINE) & ~self.vector
 
+    @property
+    def vector_functions(self) -> int:
+        """How many functions hold vector code of any kind, estimated from the sample in large files."""
+        population = self.selected.population
+        seen = int((self.vector | self.legacy)[population].sum())
+        return seen * self.selected.vector_holders // max(len(population), 1)
+
     @cached_property
     def pairing(self) -> tuple[int, int]:
         """How often two 64-bit registers become one vector by PINSRQ (SSE4.1), and how often by PUNPCKLQDQ (SSE2)."""
-        inside = self.candidate_function
-        address = self.candidates.address[(inside >= 0) & self.functions.unwind[inside]]
-        address = address[bytes_at(self.layout, address) == 0x0F]
-        second = bytes_at(self.layout, address + 1)
-        long = address[second == 0x3A]
-        wide = (bytes_at(self.layout, long - 1) & 0xF8) == 0x48
-        return int(((bytes_at(self.layout, long + 2) == 0x22) & wide).sum()), int((second == 0x6C).sum())
+        found = [self.functions.holding(address) for address in pairs(self.layout.spans)]
+        insert, unpack = (int(((held >= 0) & self.functions.unwind[held]).sum()) for held in found)
+        return insert, unpack
 
     # Queries
 
@@ -422,7 +328,8 @@ class Findings:
     @cached_property
     def _order_of_leads(self) -> np.ndarray:
         """The calls of the graph and behind them the addresses taken, by the functions that they stand in."""
-        return np.argsort(np.concatenate([self.graph.calls.source, self.graph.taken.source]), kind="stable")
+        source = np.concatenate([self.graph.calls.source, self.graph.taken.source])
+        return np.argsort(source, kind="stable").astype(np.int32)
 
     @cached_property
     def _leads(self) -> Edges:
@@ -477,7 +384,7 @@ class Findings:
     def _reached_by_pointers(self, feature: str) -> tuple[np.ndarray, np.ndarray]:
         number, true = self._seen_of_leads
         over = self.guards.exposing(feature)[number] & true & ~self._versions
-        return reach(self._leads, self.load_roots, over)
+        return reach(self._leads, self.graph.load_roots, over)
 
     @cached_property
     def _versions(self) -> np.ndarray:
@@ -515,7 +422,7 @@ class Findings:
 
     def roots(self, start: str) -> np.ndarray:
         """The functions that run at "load", or the "exports"."""
-        return self.load_roots if start == "load" else self.export_roots
+        return self.graph.load_roots if start == "load" else self.export_roots
 
     @cached_property
     def choices(self) -> list[Start]:
@@ -560,7 +467,7 @@ class Findings:
 
         None where there are too many ways to tell; then there is none without a test.
         """
-        return self._arriving_openly(feature, self._outside_clones(feature), [(ALWAYS, self.load_roots)])
+        return self._arriving_openly(feature, self._outside_clones(feature), [(ALWAYS, self.graph.load_roots)])
 
     def circumstances_of_choices(self, feature: str) -> Condition | None:
         """The same for versions that code that asks the CPU picks: these are meant, whatever their names are.
@@ -586,7 +493,7 @@ class Findings:
         if np.count_nonzero(self.call_conditions) > _MOST_TESTED_CALLS:
             return UNTOLD
         wider = [self._outside_clones(other) for other in self.features if feature in implied(other)]
-        starts = [(ALWAYS, self.load_roots), *self.choices]
+        starts = [(ALWAYS, self.graph.load_roots), *self.choices]
         found = self._arriving(distinct(np.concatenate(wider)), self._true, starts)
         return UNTOLD if found is None else found
 
@@ -757,13 +664,6 @@ class Findings:
     # Reach
 
     @cached_property
-    def load_roots(self) -> np.ndarray:
-        """Functions that run when the file is loaded or started."""
-        roots = self.graph.starting_at(self.layout.certain)
-        roots = np.append(roots, self.graph.starting_at(self.layout.named_starts(go=True)))
-        return numbers(roots, len(self.functions))
-
-    @cached_property
     def export_roots(self) -> np.ndarray:
         """Exported functions, but for those that choose an implementation or are one."""
         roots = self.graph.starting_at(self.layout.exports)
@@ -815,12 +715,3 @@ def _place_pointed_to(fact: Fact) -> int | None:
         (memory,) = fact.loads
         return memory.displacement if memory.base == RSP and not memory.index else None
     return 0 if fact.moves and fact.source == RSP else None
-
-
-def _spread(holders: np.ndarray, size: np.ndarray, budget: int) -> np.ndarray:
-    """An evenly spread part of `holders` that costs about `budget` bytes to decode."""
-    total = int(size[holders].sum())
-    if budget <= 0 or total <= 0:
-        return holders[:0]
-    step = max(total // budget + 1, 2)
-    return holders[::step]

@@ -13,7 +13,7 @@ import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
-from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout, distinct, within
+from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout, distinct, numbers, within
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, instructions
 from imgcheck.binaries.isa.x86.facts import THREAD
@@ -36,6 +36,8 @@ _START_BYTES = 64
 _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
 _PIECE = 1 << 17
 """Addresses looked up at a time: what is worked out for each on the way stays small."""
+_BLOCK = 64
+"""Bytes of code for which it is known which functions start there: rarely more than two."""
 _OPERAND = 6
 """Bytes of a jump or of what stands before and in an operand."""
 _STUB_REACH = 12
@@ -48,19 +50,20 @@ class Graph:
     def __init__(self, layout: Layout, bits: int) -> None:
         self.layout = layout
         self.bits = bits
-        layout.called = self._called()
+        branches = self._branches()
+        layout.called = self._called(*branches)
         layout.certain = np.concatenate([layout.initialisers, started(layout, bits)])
-        tail_called = self._tail_called(layout.functions)
+        tail_called = self._tail_called(*branches)
         if len(tail_called):
             layout.also_called(tail_called)
         self.functions = layout.functions
         layout.called = layout.called[:0].copy()  # wanted for the starts alone, and large
+        self._through_slots, self.calls = self._find_calls(*branches)
 
-    def _called(self) -> np.ndarray:
+    def _called(self, site: np.ndarray, branched: np.ndarray) -> np.ndarray:
         """Targets of calls and of `lea`: where functions without unwind entries begin."""
         _, target, kind = self.references
         taken = target[kind == LEA_OPCODE]
-        site, branched = self._branches
         # Jumps also go to labels within a function; calls do not.
         opcode = bytes_at(self.layout, site)
         called = branched[opcode == _CALL]
@@ -70,18 +73,18 @@ class Graph:
             called = np.append(called, jumped[self.layout.bytes_before(jumped) == _INT3])
         return np.concatenate([called, taken[self.layout.in_code(taken)]])
 
-    def _tail_called(self, functions: Functions) -> np.ndarray:
+    def _tail_called(self, site: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Targets of jumps out of a function without unwind entry into another one, behind the end of something there.
 
         Where functions are not aligned, as in code for size, one that nobody calls otherwise would seem to be a part
         of the one before it.
         """
+        functions = self.layout.functions
         loose = np.append(~functions.unwind, False)
         if not (functions.start[loose[:-1]] % ALIGNMENT).any():
             return functions.start[:0]
-        site, target = self._branches
         jumping = bytes_at(self.layout, site) == _JUMP
-        short_site, short_target = self._short_jumping
+        short_site, short_target = self._short_jumping()
         site, target = np.append(site[jumping], short_site), np.append(target[jumping], short_target)
         source, other = functions.holding(site), functions.holding(target)
         leaves = np.flatnonzero(loose[source] & loose[other] & (source != other))
@@ -90,7 +93,6 @@ class Graph:
 
     # Raw scans
 
-    @cached_property
     def _branches(self) -> tuple[np.ndarray, np.ndarray]:
         """Sites and targets of everything that looks like a near call or jump with a target in code."""
         first = min((area.address for area in self.layout.spans), default=0)
@@ -164,15 +166,21 @@ class Graph:
         pieces = range(0, max(len(addresses), 1), _PIECE)
         return np.concatenate([self._starting_at(addresses[at : at + _PIECE]) for at in pieces])
 
+    @cached_property
+    def load_roots(self) -> np.ndarray:
+        """Functions that run when the file is loaded or started."""
+        named = self.layout.named_starts(go=True)
+        return numbers(self.starting_at(np.append(self.layout.certain, named)), len(self.functions))
+
     def _starting_at(self, addresses: np.ndarray) -> np.ndarray:
-        found = np.full(len(addresses), -1, np.int64)
+        found = np.full(len(addresses), -1, np.int32)
         starts = self.functions.start
         for first, end, blocks in self._blocks:
             at = np.flatnonzero((addresses >= first) & (addresses < end))
-            block = (addresses[at] - first) >> 4
+            block = (addresses[at] - first) // _BLOCK
             index, last = blocks[block], blocks[block + 1]
             left = np.flatnonzero(index < last)
-            while len(left):  # a block of 16 bytes holds at most 16 starts
+            while len(left):  # few starts share a block
                 at, index, last = at[left], index[left], last[left]
                 same = starts[index] == addresses[at]
                 found[at[same]] = index[same]
@@ -182,7 +190,7 @@ class Graph:
 
     @cached_property
     def _blocks(self) -> list[tuple[int, int, np.ndarray]]:
-        """Per span: for each 16 bytes the index of the first function that starts there or later, and one more.
+        """Per span: for each _BLOCK bytes the index of the first function that starts there or later, and one more.
 
         Several times faster than a binary search: most branches lead to a block where no function starts.
         """
@@ -190,31 +198,32 @@ class Graph:
 
     def _starts_by_block(self, span: Area) -> np.ndarray:
         first, last = np.searchsorted(self.functions.start, [span.address, span.end]).tolist()
-        block = (self.functions.start[first:last] - span.address) >> 4
-        steps = np.diff(block, prepend=-1, append=(len(span.data) >> 4) + 1)
+        block = (self.functions.start[first:last] - span.address) // _BLOCK
+        steps = np.diff(block, prepend=-1, append=len(span.data) // _BLOCK + 1)
         return np.repeat(np.arange(first, last + 1, dtype=np.int32), steps)
 
-    @cached_property
-    def calls(self) -> Edges:
-        """Calls and tail calls between functions of this file, those through the PLT to its own functions included."""
-        plt_site, plt_target, _ = self._through_slots
-        site, target = self._branches
-        direct = self._branch_stub < 0
-        site, target = site[direct], target[direct]
-        short_site, short_index = self._short_jumps
-        for done in ("_branches", "_branch_stub", "_short_jumping"):  # large, and not wanted again
-            self.__dict__.pop(done, None)
+    def _find_calls(self, site: np.ndarray, target: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], Edges]:
+        """What goes through the PLT and the GOT (`_through_slots`), and `calls`, of the branches from `site`."""
+        stub = self._stub_pointer(target)
+        far = np.flatnonzero(stub >= 0)
+        through = self._with_direct(site[far], stub[far])
         index = self.starting_at(target)
-        own = self.starting_at(plt_target)
-        site = np.concatenate([site[index >= 0], plt_site[own >= 0], short_site])
-        index = np.concatenate([index[index >= 0], own[own >= 0], short_index])
+        index[far] = -1
+        near = np.flatnonzero(index >= 0)
+        direct = site[near], index[near]
+        del stub, index  # one number for each branch
+        own = self.starting_at(self.layout.pointers.target[through[1]])
+        return through, self._between([direct, (through[0], own), self._short_jumps])
+
+    def _between(self, parts: list[tuple[np.ndarray, np.ndarray]]) -> Edges:
+        """The calls of `parts`, each sites and the functions that they lead to (-1: none), that lead to another one."""
+        parts = [(site[index >= 0], index[index >= 0]) for site, index in parts]
+        site, index = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(site, kind="stable")
         site, index = site[order], index[order]
         source = self.functions.holding(site)
-        kept = (source >= 0) & (source != index)
-        # Half as wide as they come: all that is reached is found over these columns.
-        source, index = source[kept].astype(np.int32), index[kept].astype(np.int32)
-        return Edges(source, index, site[kept], len(self.functions))
+        kept = np.flatnonzero((source >= 0) & (source != index))
+        return Edges(source[kept], index[kept], site[kept], len(self.functions))
 
     @property
     def _short_jumps(self) -> tuple[np.ndarray, np.ndarray]:
@@ -222,7 +231,7 @@ class Graph:
 
         So few bits often match by chance, so that the functions they stand in are decoded.
         """
-        site, target = self._short_jumping
+        site, target = self._short_jumping()
         index = self.starting_at(target)
         site, index = site[index >= 0], index[index >= 0]
         source = self.functions.holding(site)
@@ -231,7 +240,6 @@ class Graph:
         real = self._is_instruction(site, self.functions)
         return site[real], index[real]
 
-    @cached_property
     def _short_jumping(self) -> tuple[np.ndarray, np.ndarray]:
         """Sites and targets of everything that looks like `EB` with an 8-bit displacement."""
         sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -250,7 +258,9 @@ class Graph:
 
     def imported(self, symbols: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Function index, dynamic symbol index and site of calls to those of `symbols`, of other files."""
-        site, _, symbol = self._through_slots
+        site, pointer = self._through_slots
+        pointers = self.layout.pointers
+        symbol = np.where(pointers.target < 0, pointers.symbol, -1)[pointer]
         kept = np.isin(symbol, symbols)
         return self.functions.holding(site[kept]), symbol[kept], site[kept]
 
@@ -262,11 +272,6 @@ class Graph:
         site, target = site[chosen], target[chosen]
         pointer = self.layout.pointers.at(target)
         return site[pointer >= 0] - 1, pointer[pointer >= 0]
-
-    @cached_property
-    def _branch_stub(self) -> np.ndarray:
-        """Which pointer each branch goes through, where its target is a PLT stub; else -1."""
-        return self._stub_pointer(self._branches[1])
 
     def _stub_pointer(self, addresses: np.ndarray) -> np.ndarray:
         """Which pointer the code at each address jumps through, where it is a PLT stub; else -1."""
@@ -293,18 +298,11 @@ class Graph:
             inside = (gap == 16) | (gap == 8) | (np.roll(gap, 1) == 16) | (np.roll(gap, 1) == 8)
         return site[inside], pointer[inside]
 
-    @cached_property
-    def _through_slots(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Site, own target (or -1) and imported symbol (or -1) of calls through the PLT and the GOT."""
-        site, _ = self._branches
-        pointer = self._branch_stub
+    def _with_direct(self, site: np.ndarray, pointer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Branches to PLT stubs, each its site and the pointer that it goes through, with the calls through the GOT."""
         direct_site, direct_pointer = self._slot_jumps
-        stub = within(direct_site, self._stubs[0])
-        site = np.concatenate([site[pointer >= 0], direct_site[~stub]])
-        pointer = np.concatenate([pointer[pointer >= 0], direct_pointer[~stub]])
-        pointers = self.layout.pointers
-        own, symbol = pointers.target[pointer], pointers.symbol[pointer]
-        return site, own, np.where(own < 0, symbol, -1)
+        apart = ~within(direct_site, self._stubs[0])
+        return np.append(site, direct_site[apart]), np.append(pointer, direct_pointer[apart].astype(np.int32))
 
     # Addresses taken
 
@@ -319,11 +317,7 @@ class Graph:
             for offset in offsets:
                 pointer = pointers.at(target[reading] + offset)
                 parts.append((site[reading][pointer >= 0], pointers.target[pointer[pointer >= 0]]))
-        site, target = map(np.concatenate, zip(*parts, strict=True))
-        index, source = self.starting_at(target), self.functions.holding(site)
-        kept = np.flatnonzero((index >= 0) & (source >= 0) & (index != source))
-        kept = kept[np.argsort(site[kept], kind="stable")]
-        return Edges(source[kept], index[kept], site[kept], len(self.functions))
+        return self._between([(site, self.starting_at(target)) for site, target in parts])
 
 
 def started(layout: Layout, bits: int) -> np.ndarray:

@@ -20,10 +20,8 @@ _LIKELIEST = 8
 
 
 def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | None:
-    """The Isa of a 64-bit file that uses the baseline alone; None where more is used, asked for, or cannot be told."""
+    """The Isa of a file that uses the baseline alone; None where more is used or cannot be told."""
     functions = layout.unwound
-    if layout.code_bytes > _LARGEST or not len(functions) or _asks(layout):
-        return None
     above = ~table.holding(*BASELINE)[candidates.set]
     held = functions.holding(candidates.address)
     if (held[above] < 0).any():
@@ -46,6 +44,11 @@ def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | Non
         asks_cpu=(),
         limits=(),
     )
+
+
+def may_be_plain(layout: Layout, bits: int) -> bool:
+    """Whether it is worth a try."""
+    return bits == 64 and layout.code_bytes <= _LARGEST and len(layout.unwound) > 0 and not _asks(layout)
 
 
 def _asks(layout: Layout) -> bool:

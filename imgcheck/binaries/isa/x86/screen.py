@@ -15,7 +15,9 @@ from imgcheck.binaries.isa.x86.encodings import Encodings
 
 _LONGEST = 16
 CHUNK = 1 << 18
-"""Bytes screened at a time: the comparisons stay in the second-level cache."""
+"""Bytes compared at a time: what comes of it stays in the second-level cache."""
+_PIECE = 1 << 22
+"""Bytes screened at a time: the columns of their candidates are sorted and cut down before there are many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,17 @@ class Candidates:
         return Candidates(*(column[chosen] for column in columns))
 
 
+_NONE = Candidates(np.empty(0, np.int64), *(np.empty(0, kind) for kind in (np.uint8, bool, np.uint8, bool)))
+
+
 def joined(parts: list[Candidates]) -> Candidates:
     """All of `parts`, by address."""
-    columns = [np.concatenate([getattr(part, name) for part in parts]) for name in Candidates.__dataclass_fields__]
-    return Candidates(*columns).take(np.argsort(columns[0], kind="stable"))
+    found = Candidates(*map(np.concatenate, _columns(parts)))
+    return found.take(np.argsort(found.address, kind="stable"))
+
+
+def _columns(parts: list[Candidates]) -> Iterator[list[np.ndarray]]:
+    return ([getattr(part, name) for part in parts] for name in Candidates.__dataclass_fields__)
 
 
 def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
@@ -54,20 +63,48 @@ def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
 
 def screen(spans: tuple[Area, ...], bits: int, table: Encodings) -> Candidates:
     """All candidates of `spans`, by address."""
-    return joined([part for area in spans for part in _screen_area(area, bits, table)])
+    parts = [joined(list(part)) for area in spans for part in _screened(area, bits, table)]
+    columns = list(_columns(parts or [_NONE]))
+    parts.clear()  # so that no column is there twice but the one that is put together
+    return Candidates(*(np.concatenate(columns.pop(0)) for _ in Candidates.__dataclass_fields__))
 
 
-def _screen_area(area: Area, bits: int, table: Encodings) -> Iterator[Candidates]:
+def _screened(area: Area, bits: int, table: Encodings) -> Iterator[Iterator[Candidates]]:
+    """The candidates of each piece of `area`, by their first byte: sorting a piece is cheap, and takes little room."""
+    for first in range(0, len(area.data), _PIECE):
+        yield _screen_piece(area, first, bits, table)
+
+
+def _screen_piece(area: Area, first: int, bits: int, table: Encodings) -> Iterator[Candidates]:
     data = area.data
-    for first, screener in ((0xC5, _vex2), (0xC4, _vex3), (0x62, _evex), (0x8F, _xop), (0x0F, _legacy)):
-        at = find_bytes(data, 0xFF, first)
-        if bits == 32 and first in (0xC5, 0xC4, 0x62):  # elsewhere LDS, LES and BOUND, whose operand is in memory
+    for byte, screener in ((0xC5, _vex2), (0xC4, _vex3), (0x62, _evex), (0x8F, _xop), (0x0F, _legacy)):
+        at = find_bytes(data[first : first + _PIECE], 0xFF, byte) + first
+        if bits == 32 and byte in (0xC5, 0xC4, 0x62):  # elsewhere LDS, LES and BOUND, whose operand is in memory
             at = at[_byte(data, at, 1) >= 0xC0]
         found = screener(data, at, bits, table)
         # Behind the end of the code there are no operands: there the decoder has to agree.
         found.doubtful[found.address > len(data) - _LONGEST] = True
         found.address[:] += area.address
         yield found.take(np.flatnonzero(found.set))
+
+
+def pairs(spans: tuple[Area, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Where two 64-bit registers become a vector: addresses (of the 0F byte) of PINSRQ, and of PUNPCKLQDQ."""
+    found: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+    for area in spans:
+        for first in range(0, len(area.data), _PIECE):
+            at = find_bytes(area.data[first : first + _PIECE], 0xFF, 0x0F) + first
+            second, rex = _byte(area.data, at, 1), _byte(area.data, at, -1)
+            wide = (second == 0x3A) & (rex & 0xF8 == 0x48) & (_byte(area.data, at, 2) == 0x22)
+            for where, addresses in zip((wide, second == 0x6C), found, strict=True):
+                addresses.append(at[where & _has_66(area.data, at, rex)] + area.address)
+    insert, unpack = (np.concatenate(parts or [_NONE.address]) for parts in found)
+    return insert, unpack
+
+
+def _has_66(data: np.ndarray, at: np.ndarray, rex: np.ndarray) -> np.ndarray:
+    """Whether 66 stands before each position, or before the REX prefix there."""
+    return np.where(rex & 0xF0 == 0x40, _byte(data, at, -2), rex) == 0x66
 
 
 def _byte(data: np.ndarray, at: np.ndarray, shift: int) -> np.ndarray:

@@ -82,7 +82,7 @@ def judge(found: Findings) -> Isa:
         code_bytes=found.layout.code_bytes,
         vector_functions=found.vector_functions,
         asks_cpu=found.asks_cpu,
-        limits=("Only a sample of the functions was decoded.",) if found.sampled else (),
+        limits=("Only a sample of the functions was decoded.",) if found.selected.sampled else (),
     )
 
 
@@ -99,7 +99,7 @@ class _Judge:
         ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
         ordinary = ordinary & ~found.clones
         self.population = np.zeros(len(found.functions), bool)
-        self.population[found.population] = True
+        self.population[found.selected.population] = True
         ordinary &= self.population
         self.vector, self.legacy = found.open_vector & ordinary, found.legacy & ordinary
         self.density = Density(int(self.vector.sum()), int(self.legacy.sum()))
