@@ -162,3 +162,39 @@ def test_nothing_goes_on_behind_a_call_that_never_returns(end: str, test: str, a
     """As in Qt 5 and OpenSSL 3.0: the code behind such a call stands there by chance, and a test leads to it."""
     found = analyse(compile_c(ENDING.format(end=end, test=test), "-O1", "-fno-reorder-blocks-and-partition", "-s"))
     assert {use.answer for use in found.uses if use.feature == "avx2"} == {answer}
+
+
+WORKAROUND = """
+#include <cpuid.h>
+#include <stdio.h>
+static unsigned long long cache;
+static int x[64];
+__attribute__((noinline)) static unsigned long long find(void) {{
+    unsigned a, maker, c, d, b, word;
+    __cpuid(0, a, maker, c, d);
+    __cpuid(1, a, b, word, d);
+    __cpuid_count(7, 0, a, b, c, d);
+    unsigned long long all = (word >> 28 & 1) << 14 | (word >> 20 & 1) << 11 | (b >> 5 & 1) << 15 | 1ull << 63;
+    unsigned long long some = all & 0xf9ffffffffff3fff;
+    unsigned long long other = (maker ^ 0x756e6547u) | (all & 0x4000);
+    __asm__("test %1, %1; cmovne %2, %0" : "+r"(some) : "r"(other), "r"(all) : "cc");
+    return cache = some;
+}}
+__attribute__((noinline)) static void fast(void) {{
+    __asm__ volatile("vmovdqu (%0), %%ymm1; vpaddd %%ymm1, %%ymm1, %%ymm1; vzeroupper" : : "r"(x) : "memory", "xmm1");
+}}
+int main(void) {{
+    unsigned long long found = cache ? cache : find();
+    if (found >> {bit} & 1) fast();
+    printf("%d\\n", x[1]);
+    return 0;
+}}
+"""
+
+
+@pytest.mark.parametrize(("bit", "ends"), [(14, "dies"), (15, "runs")])
+def test_bits_that_are_cleared_for_one_maker_of_cpus_tell_what_they_did(bit: int, ends: str) -> None:
+    """As in the cache of Rust's std_detect, where the test rests on a bit of AVX and the maker's name."""
+    path = compile_c(WORKAROUND.format(bit=bit), "-O2")
+    assert observed(path, "qemu-x86_64", "SandyBridge") == ends
+    assert predicted(analyse(path), MODELS["SandyBridge"]) == ends

@@ -12,6 +12,7 @@ from imgcheck.binaries.isa.values import (
     Comparison,
     Options,
     Value,
+    Word,
     added,
     chosen,
     combined,
@@ -22,6 +23,7 @@ from imgcheck.binaries.isa.values import (
     outcome,
     shifted,
     summed,
+    tells,
     truth,
 )
 from imgcheck.binaries.isa.x86.facts import VECTOR_COPIES, Operation
@@ -84,8 +86,9 @@ def of_flags(operation: Operation, told: Comparison | None, condition: int, test
     borrows = operation.mnemonic == _M.SBB
     found = outcome(told, BELOW if borrows else condition >> 1)
     if found is None:
-        taken = not_understood(ip) if tests else ALWAYS
-        found = (taken, opposite(taken) if tests else ALWAYS)
+        understood = not tests or (_is_told_in_part(told) and tells(first) and tells(second))
+        taken = ALWAYS if understood else not_understood(ip)
+        found = (taken, ALWAYS if understood else opposite(taken))
     if condition & 1 and not borrows:
         found = found[::-1]
     if borrows:
@@ -93,6 +96,14 @@ def of_flags(operation: Operation, told: Comparison | None, condition: int, test
     if operation.source or operation.source_bits:  # CMOVcc has a second operand, SETcc none
         return chosen(second, first, found)
     return truth(*found)
+
+
+def _is_told_in_part(told: Comparison | None) -> bool:
+    """Whether the flags rest on bits of features and on something else, as who made the CPU.
+
+    What chooses between two words of features by that, as a workaround for certain CPUs does, leaves what they tell.
+    """
+    return told is not None and isinstance(told.value, Word) and told.value.unknown != 0 and tells(told.value)
 
 
 def flags_of(operation: Operation, first: Value, second: Value, made: Value) -> Comparison | None:
