@@ -21,6 +21,7 @@ from imgcheck.binaries.isa.conditions import (
     shielded,
     understood_wholly,
 )
+from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.layout import distinct, within
 from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.names import queries as rules_of_queries
@@ -30,7 +31,8 @@ from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VE
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
-from imgcheck.binaries.isa.x86.handed import Flow
+from imgcheck.binaries.isa.x86.handed import Flow, Hint
+from imgcheck.binaries.isa.x86.hints import hints
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
 from imgcheck.binaries.isa.x86.screen import Candidates, pairs
 from imgcheck.binaries.isa.x86.selection import Selected
@@ -71,6 +73,7 @@ class Findings:
         self._exposed: dict[tuple, Any] = {}
         self._needing: dict[tuple[str, ...], np.ndarray] = {}
         self._handed: dict[int, bool] = {}
+        self._behind_signs: dict[Hint, dict[int, list[Guarded]]] = {}
 
     # Instructions
 
@@ -554,6 +557,58 @@ class Findings:
         finally:
             self._suspecting = False
             self.guards.restore(guarded)
+            self._look_anew()
+
+    @cached_property
+    def hints(self) -> tuple[Hint, ...]:
+        """Signs that the file finds out by other means what the CPU has."""
+        return hints(self)
+
+    def leads_past(self, hint: Hint, feature: str) -> bool:
+        """Whether a test of such signs stands before a use of `feature`, or before what leads to one.
+
+        A CPU without the feature lacks what has it as a precondition, so that uses of that count, too.
+        """
+        wider = tuple(other for other in self.features if feature in implied(other))
+        using = self._leading_to(self.using(*wider))
+        calls, taken = self.graph.calls, self.graph.taken
+        if hint.results and using[taken.target[self._calling(hint.functions)[taken.source]]].any():
+            return True  # the instruction to try may be handed over as a function
+        parts = [edges.site[using[edges.target]] for edges in (calls, taken)]
+        sites = np.sort(np.concatenate([self.confirmed.address[self.instructions_of(*wider)], *parts]))
+        guarded = (piece for pieces in self._hinted(hint).values() for piece in pieces)
+        return any(np.searchsorted(sites, first) < np.searchsorted(sites, end) for first, end, _ in guarded)
+
+    def _calling(self, functions: Iterable[int]) -> np.ndarray:
+        """Marks the functions that call one of `functions`."""
+        calls = self.graph.calls
+        marks = np.zeros(len(self.functions), bool)
+        marks[calls.source[np.isin(calls.target, list(functions))]] = True
+        return marks
+
+    def _hinted(self, hint: Hint) -> dict[int, list[Guarded]]:
+        """What of each function runs only behind a test of such signs."""
+        if hint not in self._behind_signs:
+            self._behind_signs[hint] = Spread(self, hint).run().guarded()
+        return self._behind_signs[hint]
+
+    @contextmanager
+    def trusting(self, hint: Hint) -> Iterator[None]:
+        """Meanwhile tests of such signs count as tests of the CPU."""
+        guarded, asked = self.guards.guarded(), self.asks_cpu
+        for function, pieces in self._hinted(hint).items():
+            self.guards.narrow(function, pieces)
+        self.__dict__["asks_cpu"] = (*asked, hint.source)
+        self._look_anew()
+        try:
+            yield
+        finally:
+            self.__dict__["asks_cpu"] = asked
+            self.guards.restore(guarded)
+            for added in self.guards.flows.keys() - guarded.keys():
+                del self.guards.flows[added]
+            for stale in ("asking", "chosen"):
+                self.__dict__.pop(stale, None)
             self._look_anew()
 
     def _choice(self, steps: list[int]) -> set[int]:

@@ -179,7 +179,7 @@ class _Walk:
 
     def _pass_through(self, block: Block) -> None:
         state, numbers = self.state, slice(block.numbers.start, block.numbers.stop)
-        closely = self.exact or self.asks
+        closely = self.exact or self.asks or bool(self.context.spelled)
         for ip, fact in zip(self.code.ips[numbers], self.code.facts[numbers], strict=True):
             if fact.kind != COMPUTE:
                 self._special(fact.kind, ip, fact)
@@ -407,6 +407,8 @@ class _Walk:
             handed &= ~sum(pointing)
             values = {r: v for r in ARGUMENTS if r & handed and tells(v := state.values.get(r))}
             self.flow.passes[after] = Given(handed, pointing, values, objects)
+            if self.context.reads(after, bool(pointing or objects)):
+                return Callee(returns=RAX, outputs=True)
         brings = self.context.callee(after, self.code.targets.get(ip, 0))
         if not (brings.obeys or brings.outputs):
             return brings
@@ -429,6 +431,8 @@ class _Walk:
                 place = moved(frame.place, at)
                 if place in self.state.slots:
                     found[register, at] = self.state.values.get(place)
+            if self.context.spelled and any(key[0] == register for key in found):  # a text and the pointer to it
+                found |= {(register, at): None for at in range(STRUCT)}
             for place in self.state.members_of(register & self.state.bases):
                 if place in self.state.slots:
                     found[place] = self.state.values.get(place)
@@ -479,7 +483,7 @@ class _Walk:
     def _compute(self, ip: int, fact: Fact) -> None:
         state, after = self.state, ip + fact.size
         told = self._told_by(fact) & state.marked
-        marked = bool(told) or (fact.reads_flags and state.flags)
+        marked = bool(told) or (fact.reads_flags and state.flags) or (bool(self.context.spelled) and self._spells(fact))
         if state.addresses and fact.reads_flags and any(r & fact.read for r in state.addresses):
             marked = False  # a conditional move that chooses between two tables hands out a pointer, no knowledge
         pointee = 0
@@ -506,6 +510,11 @@ class _Walk:
                 self._move(fact, pointee)
         if fact.writes_flags:
             state.flags = marked
+
+    def _spells(self, fact: Fact) -> bool:
+        """Whether an instruction has a number that compilers make of a short text."""
+        numbers = (fact.operation and fact.operation.number, fact.brings and fact.brings.constant)
+        return not self.context.spelled.isdisjoint(numbers)
 
     def _load(self, after: int, memory: Memory, marked: bool) -> tuple[bool, int]:
         """Whether an instruction makes knowledge (`marked` so far), and the address that an operand of it holds."""

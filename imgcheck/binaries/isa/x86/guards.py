@@ -37,6 +37,7 @@ from imgcheck.binaries.isa.x86.handed import (
     Context,
     Flow,
     Given,
+    Hint,
     Member,
     Members,
     add_member,
@@ -49,6 +50,8 @@ _ROUNDS = 8
 _FUNCTION_BYTES = 1 << 16
 _TOTAL_BYTES = 300_000
 """Code followed in all, so that a file made of CPU queries costs no more than a second."""
+_HINTED_BYTES = 40_000
+"""The same where signs are followed, which programs keep near to where they find them."""
 _TELLING_ROUNDS = 3
 _HANDED_ON = 2
 """Calls over which a parameter is traced that a function does nothing with itself."""
@@ -59,6 +62,8 @@ _BEHIND_CALL = 64
 _NOTHING = Given()
 _BY_TYPE = Callee(returns=RAX, obeys=True)
 """What a call for a word of the auxiliary vector brings where its type is open."""
+_A_SIGN = Callee(returns=RAX)
+"""What a call brings whose result is a sign of what the CPU has."""
 _FEATURES = 12
 """Where the word of features lies in struct __processor_model of libgcc and compiler-rt."""
 _SMALLEST_FIELD = 64
@@ -147,19 +152,20 @@ class Guards:
 class Spread:
     """The rounds. `found` is the file's Findings."""
 
-    def __init__(self, found) -> None:
+    def __init__(self, found, hint: Hint | None = None) -> None:
+        """`hint`: follow this instead of what the CPU tells."""
         # The findings own this: a reference back would keep the file's bytes, whose map could then not be closed.
         self.found = proxy(found)
         self.graph, self.functions = found.graph, found.functions
+        self.hint = hint
         self.guards = Guards()
         self.returns: set[int] = set()
         self.outputs: set[int] = set()
         self.stacked: set[int] = set()
         self.given: dict[int, Given] = {}
         self.variables: set[int] = set()
-        self.budget = _TOTAL_BYTES
-        self.unread = _TOTAL_BYTES
-        """Bytes of functions that may still be read for their parameters alone."""
+        self.budget = self.unread = _HINTED_BYTES if hint else _TOTAL_BYTES
+        """Bytes of functions that may still be followed, and of those that may be read for their parameters alone."""
         self.round = 0
         self.askers: set[int] = set()
         self.resolvers: set[int] = set()
@@ -196,13 +202,13 @@ class Spread:
         self._called_freely: dict[int, int] = {}
         """Functions that are called without a test -> the round in which that was seen."""
         self._calls: Edges = self.graph.calls
-        known = list(found.query_symbols)
+        known = [] if hint else list(found.query_symbols)
         self._imports = set(self.graph.imported(known)[2].tolist()) if known else set()
-        self._vector_calls = set(found.vector_calls[1].tolist())
+        self._vector_calls = set() if hint else set(found.vector_calls[1].tolist())
 
     def run(self) -> Guards:
-        self.variables |= self._query_slots()
-        self.askers = set(self.found.askers.tolist())
+        self.variables |= set() if self.hint else self._query_slots()
+        self.askers = set(self.hint.functions) if self.hint else set(self.found.askers.tolist())
         self.resolvers = set(self.found.resolvers.tolist())
         pending = self.askers
         for self.round in range(_ROUNDS):
@@ -214,6 +220,8 @@ class Spread:
             self._restated.clear()
             if not pending:
                 break
+        if self.hint:
+            return self.guards
         # Resolvers of IFUNCs only hand out addresses: nothing for other functions follows from them.
         asking = set(np.flatnonzero(self.found.using(*QUERIES)).tolist())
         last = self.resolvers if self._understands else self.resolvers & asking
@@ -276,7 +284,8 @@ class Spread:
             if flow.model:
                 self._models.add(flow.model)
             self._remember(flow.stores)
-            self._remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
+            if not self.hint:
+                self._remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
             marked |= self._hand_over(index, flow)
         return marked
 
@@ -441,13 +450,15 @@ class Spread:
         depth: int = 0,
     ) -> Flow:
         sites = self._sites(index)
-        imports = self._imports
+        imports, hint = self._imports, self.hint
 
         def callee(after: int, target: int) -> Callee:
             if after - 5 in imports or after - 6 in imports:
                 return Callee(returns=RAX, outputs=True)
             if self._asks_for_word(after):
                 return _BY_TYPE
+            if hint and not hint.results.isdisjoint((after - 5, after - 6)):
+                return _A_SIGN
             called = sites.get(after, -1)
             if called in self.resolvers:  # what is called through a slot that a resolver fills is what it has chosen
                 return NOTHING
@@ -462,9 +473,17 @@ class Spread:
                 return _word_of_vector(given)
             return self._ask(sites[after], given, depth + 1) if after in sites else None
 
-        context = Context(callee, self._holds, self._pointee, self._value, self._initial, self._fixed, asked, member)
+        def reads(after: int, places: bool) -> bool:
+            if not (hint and (hint.texts or hint.spelled)):
+                return False
+            return (places and after in sites) or not hint.readers.isdisjoint((after - 5, after - 6))
+
+        spelled = hint.spelled if hint else frozenset()
+        values = self._value, self._initial, self._fixed
+        context = Context(callee, self._holds, self._pointee, *values, asked, member, reads, spelled)
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
-        tells = not self.found.leads_to_use[index] and self.round < _TELLING_ROUNDS
+        near = not self.found.leads_to_use[index] or bool(hint and index in hint.functions)
+        tells = near and self.round < _TELLING_ROUNDS
         graph = self._chart(index)
         given = self._together(index, self.given.get(index, _NOTHING), handed)
         flow = follow(graph, context, given, tells, arguments or {}) if graph.blocks else Flow()
@@ -549,7 +568,7 @@ class Spread:
         return None if number is None else constant(number)
 
     def _holds(self, address: int) -> bool:
-        return (address & ~3) in self.variables
+        return (address & ~3) in self.variables or (self.hint is not None and address in self.hint.texts)
 
     def _pointee(self, address: int) -> int:
         pointers = self.found.layout.pointers

@@ -15,6 +15,7 @@ from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAME
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.findings import Findings
+from imgcheck.binaries.isa.x86.handed import Hint
 from imgcheck.documents.facts import Isa, IsaUse
 
 _WIDE = (
@@ -111,6 +112,21 @@ class _Judge:
         return {feature: found[feature] for feature in features}
 
     def verdict(self, feature: str) -> Verdict:
+        """The verdict by what the CPU told; in doubt where other signs of that may stand before all of it."""
+        verdict = self._verdict(feature)
+        for hint in self.found.hints if verdict.answer == "required" else ():
+            if self.found.leads_past(hint, feature) and self._is_doubted_by(hint, feature):
+                return Verdict("unknown", hint.reason, verdict.function, verdict.path)
+        return verdict
+
+    def _is_doubted_by(self, hint: Hint, feature: str) -> bool:
+        """Whether all that load, start and exports lead to is tested where such signs count."""
+        with self.found.trusting(hint):
+            judge = _Judge(self.found)
+            open_use = judge._reached("load", feature) or judge._reached("exports", feature)
+            return not open_use and judge._verdict(feature).answer != "required"
+
+    def _verdict(self, feature: str) -> Verdict:
         found = self.found
         if feature in UNDECODED:
             return Verdict("unknown", "The code holds well-formed encodings that no decoder at hand knows.")
