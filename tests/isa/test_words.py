@@ -205,3 +205,21 @@ def test_scalar_code_of_half_precision_is_told() -> None:
     source = "_Float16 f(_Float16 a, _Float16 b) { return (a * b + a) * b + a; }\n"
     flags = "-O2", "-shared", "-fPIC", "-march=armv8.2-a+fp16"
     assert answers(compile_c(source, *flags, out="lib.so", compiler=ARM)) == {"fphp": "required"}
+
+
+MAPPED = """
+.globl f
+.type f, @function
+f: b 1f
+ {kind} 0x04a00001, 0x04a00002, 0x04a00003
+1: ret
+.size f, .-f
+"""
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(".long", {}), (".inst", {"sve": "required"})])
+def test_what_mapping_symbols_mark_as_data_is_no_code(kind: str, expected: dict[str, str]) -> None:
+    """The assembler marks what .long makes with $d, and what .inst makes with $x."""
+    flags = "-shared", "-nostdlib"
+    library = compile_c(MAPPED.format(kind=kind), *flags, out="lib.so", compiler=ARM, language="assembler")
+    assert answers(library) == expected

@@ -307,11 +307,44 @@ class Layout:
         columns = [np.concatenate([getattr(t, f) for t in tables]) for f in Symbols.__dataclass_fields__]
         joined = Symbols(*columns)
         wanted = np.isin(joined.type, (_STT_FUNC, _STT_NOTYPE, _STT_IFUNC)) & (joined.section != 0)
-        wanted &= self.in_code(joined.value)
+        wanted &= self.in_code(joined.value) & (self._mapped(joined) == 0)
         rank = (joined.type == _STT_NOTYPE) * 2 + (joined.bind == 0)
         order = np.flatnonzero(wanted)
         order = order[np.lexsort((rank[order], joined.value[order]))]
         return Symbols(*(column[order] for column in columns))
+
+    def _mapped(self, symbols: Symbols) -> np.ndarray:
+        """What AArch64's mapping symbols mark, by letter: x for code, d for data; 0 for symbols of other kinds.
+
+        ELF for the Arm 64-bit Architecture, "Mapping symbols": $x and $d, which .ANYTHING may follow.
+        """
+        letters = np.zeros(len(symbols.value), np.uint8)
+        if self.elf.machine != "aarch64":
+            return letters
+        array = self.elf.array
+        inside = (symbols.string >= 0) & (symbols.string < len(array) - 2)
+        at = np.flatnonzero(inside & (symbols.type == _STT_NOTYPE) & (symbols.bind == 0) & (symbols.section != 0))
+        first, letter, behind = (array[symbols.string[at] + i] for i in range(3))
+        is_one = (first == ord("$")) & np.isin(letter, list(b"xd")) & np.isin(behind, list(b"\0."))
+        letters[at[is_one]] = letter[is_one]
+        return letters
+
+    @cached_property
+    def data_in_code(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where data among code begins and ends by the file's mapping symbols, in order.
+
+        Where code without such symbols follows, it ends with the next function.
+        """
+        symbols = self.static_symbols
+        letters = self._mapped(symbols)
+        starts = distinct(symbols.value[letters == ord("d")])
+        if not len(starts):
+            return starts, starts
+        functions = symbols.value[(symbols.type == _STT_FUNC) & (symbols.section != 0)]
+        code = np.concatenate([symbols.value[letters == ord("x")], functions, self.unwind[0]])
+        starts = starts[self.in_code(starts) & ~np.isin(starts, code)]
+        edges = distinct(np.concatenate([starts, code, self._edges[1]]))
+        return starts, edges[np.searchsorted(edges, starts, side="right")]
 
     @cached_property
     def ifuncs(self) -> np.ndarray:

@@ -49,6 +49,7 @@ class Code:
         counts = np.array([len(words) for _, words in areas], np.int64)
         self._end, self._first = self._address + 4 * counts, np.cumsum(counts) - counts
         """Of each area with code where it begins and ends, and the number of the words before it."""
+        self._leave_out(*layout.data_in_code)
         sites, targets = self.branches
         # Other branches also go to labels within a function.
         layout.called = targets[(self.word_at(sites) & np.uint32(self.links)) != 0]
@@ -112,6 +113,15 @@ class Code:
         raise NotImplementedError
 
     # Words
+
+    def _leave_out(self, starts: np.ndarray, ends: np.ndarray) -> None:
+        """Puts zeros, which are no instruction, for the words of some stretches of code."""
+        area = holding(self._address, self._end, starts)
+        starts, ends, area = starts[area >= 0], ends[area >= 0], area[area >= 0]
+        first = self._first[area] + (starts - self._address[area] >> 2)
+        behind = first + (ends - starts + 3 >> 2)
+        for start, end in zip(first.tolist(), behind.tolist(), strict=True):
+            self._words[start:end] = 0
 
     def matching(self, mask: int, value: int) -> np.ndarray:
         """Addresses of the words that are `value` under `mask`."""
