@@ -171,3 +171,30 @@ def test_the_same_bytes_in_thousands_of_segments_are_read_for_addresses_once() -
     began = time.process_time()
     assert len(Layout(Elf(bytes(many))).pointers.slot) < len(program)
     assert time.process_time() - began < 5
+
+
+CHAIN = """
+.globl _start
+_start: .cfi_startproc
+ b 1f
+.cfi_endproc
+1:
+.rept {count}
+ b . + 8
+ nop
+.endr
+.inst 0x4e829420
+ ret
+"""
+
+
+def test_code_without_unwind_entries_is_followed_in_linear_time_to_its_end() -> None:
+    def seconds(count: int) -> float:
+        flags = "-nostdlib", "-static", "-s", "-Wl,--eh-frame-hdr"
+        source = CHAIN.format(count=count)
+        data = compile_c(source, *flags, compiler="aarch64-linux-gnu-gcc", language="assembler").read_bytes()
+        began = time.process_time()
+        assert features(data) == {"asimddp"}
+        return time.process_time() - began
+
+    assert seconds(160_000) < 24 * max(seconds(20_000), 0.02)

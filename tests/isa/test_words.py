@@ -207,6 +207,58 @@ def test_scalar_code_of_half_precision_is_told() -> None:
     assert answers(compile_c(source, *flags, out="lib.so", compiler=ARM)) == {"fphp": "required"}
 
 
+NOT_UNWOUND = "-static", "-s", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"
+
+
+@pytest.mark.parametrize("optimisation", ["-O0", "-Os", "-O3"])
+def test_code_without_unwind_entries_is_seen_beside_a_c_library_that_has_some(optimisation: str) -> None:
+    arm = compile_c(SOURCE, optimisation, "-march=armv8.2-a+lse", *NOT_UNWOUND, compiler=ARM)
+    assert answers(arm)["atomics"] == "required"
+    power = compile_c(SOURCE, optimisation, "-mcpu=power9", *NOT_UNWOUND, compiler=POWER)
+    for model, features in POWER_MODELS.items():
+        assert (model, predicted(analyse(power), features)) == (model, observed(power, "qemu-ppc64le", model))
+
+
+HELD_BY_A_POINTER = r"""
+#include <stdio.h>
+#include <sys/auxv.h>
+struct functions { int (*plain)(int), (*work)(int); };
+__attribute__((noinline)) static int plain(int x) { return x * 3; }
+__attribute__((noinline)) static int also(int x) { return x + 7; }
+__attribute__((noinline)) static int dot(int x) { __asm__ volatile(".inst 0x4e829420" ::: "v0"); return x; }
+__attribute__((noinline)) static void choose(struct functions *f) { if (getauxval(16) & BIT) f->work = dot; }
+__attribute__((noinline)) static void fill(struct functions *f) { f->plain = plain; f->work = also; choose(f); }
+int main(int n, char **v) { struct functions f; fill(&f); printf("%d\n", f.plain(n) + f.work(n)); return 0; }
+"""
+
+
+@pytest.mark.parametrize(("bit", "answer"), [("1 << 20", "dispatched"), ("1 << 1", "required")])
+@pytest.mark.parametrize("static", ["-static", "-dynamic"])
+def test_a_version_without_unwind_entries_is_a_function_of_its_own(static: str, bit: str, answer: str) -> None:
+    flags = "-Os", *NOT_UNWOUND[1:], static
+    program = compile_c(HELD_BY_A_POINTER.replace("BIT", bit), *flags, compiler=ARM)
+    assert answers(program)["asimddp"] == answer
+
+
+TABLE_IN_TEXT = """
+.globl main
+main: adr x1, table
+ ldr w0, [x1, w0, uxtw 2]
+ and w0, w0, 1
+ ret
+table: .inst {words}
+ ret
+"""
+
+
+def test_a_table_that_code_without_unwind_entries_reads_is_no_code() -> None:
+    words = "0x4e829420, 0x00000000, 0x4e829420"
+    source = TABLE_IN_TEXT.format(words=words)
+    assert "asimddp" not in answers(compile_c(source, "-static", "-s", compiler=ARM, language="assembler"))
+    called = source.replace(" ldr", " bl 1f\n ldr").replace("ret\ntable", "ret\n1: .inst 0x4e829420\n ret\ntable")
+    assert answers(compile_c(called, "-static", "-s", compiler=ARM, language="assembler"))["asimddp"] == "required"
+
+
 MAPPED = """
 .globl f
 .type f, @function

@@ -178,6 +178,8 @@ class Layout:
         """Addresses that code refers to as functions, as far as an engine finds them: starts without unwind entries."""
         self.certain = np.empty(0, np.int64)
         """Addresses that the loader or the C library calls, as far as an engine finds them: starts beyond doubt."""
+        self.entered = np.empty(0, np.int64)
+        """Addresses without unwind entries that reached code calls, as far as an engine finds them."""
 
     @cached_property
     def areas(self) -> tuple[Area, ...]:
@@ -424,9 +426,12 @@ class Layout:
         gaps = unwind_end[:-1][unwind_start[1:] - unwind_end[:-1] >= _ASSEMBLY_GAP] if len(unwind_end) else unwind_end
         areas = np.array([area.address for area in self.areas], np.int64)
         padded = -(-gaps // ALIGNMENT) * ALIGNMENT
+        entered = distinct(self.entered)
+        padded = padded[np.searchsorted(entered, gaps) == np.searchsorted(entered, padded)]
         # A size of 0 on an untyped symbol marks a label inside a function; typed ones are functions.
         named = symbols.value[(symbols.type != _STT_NOTYPE) | (symbols.size > 0) | (symbols.bind == 1)]
-        parts = [unwind_start, named, padded, areas, self._uncovered(), self.certain, self._behind_initialisers()]
+        parts = [unwind_start, named, padded, areas, self._uncovered(), self.certain, entered]
+        parts.append(self._behind_initialisers())
         start = distinct(np.concatenate(parts), in_runs=True)
         start = start[self.in_code(start)]
         limits = np.array(sorted([area.address for area in self.areas] + [area.end for area in self.areas]), np.int64)
@@ -515,11 +520,15 @@ class Layout:
         addresses = addresses[(addresses > span.address) & (addresses < span.end) & (addresses % ALIGNMENT > 0)]
         behind = np.minimum((addresses - base) // ALIGNMENT + 1, len(covered) - 1)
         addresses = addresses[~covered[behind]]  # few are left, of files with unwind entries
+        return addresses[~self.is_unwound(addresses)]
+
+    def is_unwound(self, addresses: np.ndarray) -> np.ndarray:
+        """Whether each address lies in an unwind entry."""
         starts, ends = self.unwind
         if not len(starts):
-            return addresses
+            return np.zeros(len(addresses), bool)
         before = np.searchsorted(starts, addresses, side="right") - 1
-        return addresses[(before < 0) | (addresses >= np.maximum.accumulate(ends)[before])]
+        return (before >= 0) & (addresses < np.maximum.accumulate(ends)[before])
 
     def _covered(self, span: Area, base: int) -> np.ndarray:
         """For each aligned address from `base` to the end of the span whether it lies in an unwind entry."""

@@ -20,8 +20,9 @@ _USES = 128
 """Words behind an ADRP that may use its register."""
 _CONDITIONAL = (0xFF000010, 0x54000000, 19), (0x7E000000, 0x34000000, 19), (0x7E000000, 0x36000000, 14)
 """Mask and value of B.cond, CBZ and TBZ, and how many bits from the fifth on their distance has."""
-_ENDS = (0xFC000000, 0x14000000), (0xFFFFFC1F, 0xD65F0000), (0xFFFFFC1F, 0xD61F0000)
-"""B, RET and BR."""
+_ENDS = (0xFC000000, 0x14000000), (0xFFFFFC1F, 0xD65F0000), (0xFFFFFC1F, 0xD61F0000), (0xFFFFFBFF, 0xD65F0BFF)
+"""B, RET, BR, and RETAA with RETAB."""
+_NOP = 0xD503201F
 _UNALLOCATED = (0x9E000000, 0x00000000), (0x1E000000, 0x02000000), (0x1E000000, 0x06000000)
 """Bits 28 to 25 are 0000, 0001 or 0011 (C4.1, "A64 instruction set encoding"); 0000 with the highest bit set is SME."""
 
@@ -34,11 +35,32 @@ class AArch64(Code):
     links = 0x80000000
     query = "mrs"
     made, base = 0, 5
+    padding = _NOP, 0
 
     @cached_property
     def branches(self) -> Places:
         sites = self.matching(0x7C000000, 0x14000000)
         return sites, sites + 4 * signed(self.word_at(sites).astype(np.int64), 26)
+
+    @cached_property
+    def conditional(self) -> Places:
+        sites, targets = [], []
+        for mask, value, bits in _CONDITIONAL:
+            at = self.matching(mask, value)
+            sites.append(at)
+            targets.append(at + 4 * signed(self.word_at(at).astype(np.int64) >> 5, bits))
+        return np.concatenate(sites), np.concatenate(targets)
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        return np.concatenate([self.matching(*each) for each in _ENDS])
+
+    @cached_property
+    def no_instructions(self) -> np.ndarray:
+        return np.concatenate([self.matching(*each) for each in _UNALLOCATED])
+
+    def jumps_anywhere(self, words: np.ndarray) -> np.ndarray:
+        return _is(words, _ENDS[2])
 
     @cached_property
     def addresses(self) -> Places:
@@ -107,12 +129,8 @@ class AArch64(Code):
     @cached_property
     def _flow(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where branches lead to and functions begin, words that never go on, and words that are no instructions."""
-        targets = [self.functions.start, self.branches[1]]
-        for mask, value, bits in _CONDITIONAL:
-            at = self.matching(mask, value)
-            targets.append(at + 4 * signed(self.word_at(at).astype(np.int64) >> 5, bits))
-        ends, others = (np.concatenate([self.matching(*each) for each in kinds]) for kinds in (_ENDS, _UNALLOCATED))
-        return distinct(np.concatenate(targets)), np.sort(ends), np.sort(others)
+        targets = np.concatenate([self.functions.start, self.branches[1], self.conditional[1]])
+        return distinct(targets), np.sort(self.ends), np.sort(self.no_instructions)
 
     @cached_property
     def choosers(self) -> np.ndarray:

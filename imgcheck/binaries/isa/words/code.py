@@ -11,10 +11,13 @@ import numpy as np
 
 from imgcheck.binaries.isa.layout import Layout, holding
 from imgcheck.binaries.isa.reach import Edges
+from imgcheck.binaries.isa.words.reached import Reached
 
 if TYPE_CHECKING:
     import capstone
 
+_START_BYTES = 64
+"""The C library's start code has referred to main by then."""
 _STEPS = 5
 """Words looked at behind one that makes an address."""
 _LONGEST = 8
@@ -53,6 +56,7 @@ class Code:
         sites, targets = self.branches
         # Other branches also go to labels within a function.
         layout.called = targets[(self.word_at(sites) & np.uint32(self.links)) != 0]
+        layout.entered = self._entered()
         self.functions = layout.functions
 
     # What machines tell
@@ -64,6 +68,32 @@ class Code:
     def branches(self) -> Places:
         """Direct calls and jumps."""
         raise NotImplementedError
+
+    @cached_property
+    def conditional(self) -> Places:
+        """Direct branches that may go on to the next word."""
+        raise NotImplementedError
+
+    padding: tuple[int, ...]
+    """Words that compilers put between functions."""
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """Instructions that never go on to the next."""
+        raise NotImplementedError
+
+    @cached_property
+    def no_instructions(self) -> np.ndarray:
+        """Words that are none."""
+        raise NotImplementedError
+
+    def jumps_anywhere(self, words: np.ndarray) -> np.ndarray:
+        """Which words jump by a register."""
+        raise NotImplementedError
+
+    def beginning(self, targets: np.ndarray) -> np.ndarray:
+        """Where the functions begin that calls of these addresses lead to."""
+        return targets
 
     @cached_property
     def addresses(self) -> Places:
@@ -163,6 +193,32 @@ class Code:
             behind = self.word_at(sites + 4 * step)
             found |= makes & self.stores(behind) & (behind >> np.uint32(self.base) & np.uint32(31) == made)
         return found
+
+    # Starts
+
+    @cached_property
+    def reached(self) -> Reached:
+        """What is reached of the code outside of unwind entries."""
+        return Reached(self)
+
+    def _entered(self) -> np.ndarray:
+        """Functions without unwind entries, beside some that have; none where the file's own symbols tell."""
+        told = len(self.layout.static_symbols.value) or not len(self.layout.unwind[0])
+        return np.empty(0, np.int64) if told else self.reached.starts
+
+    @cached_property
+    def last(self) -> np.ndarray:
+        """The last word of each area."""
+        return self._end - 4
+
+    @cached_property
+    def main(self) -> np.ndarray:
+        """What the start code hands to the C library: addresses that its first words build or load."""
+        entry = self.layout.elf.entry
+        sites, targets = self.addresses
+        near = self.handed_over(targets[(sites >= entry) & (sites < entry + _START_BYTES)])
+        pointed = self.layout.pointed(near)
+        return np.concatenate([near, pointed[pointed > 0]])
 
     # Functions
 

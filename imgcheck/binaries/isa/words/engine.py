@@ -30,8 +30,6 @@ from imgcheck.knowledge.store import rules_directory
 
 _MACHINES: dict[str, type[Code]] = {"aarch64": AArch64, "ppc64le": Ppc64le}
 _WALKS: dict[str, type[Walk]] = {"aarch64": AArch64Walk, "ppc64le": Ppc64leWalk}
-_START_BYTES = 64
-"""The C library's start code has referred to main by then."""
 _NOTHING_ASKS = "Nothing in the file asks the CPU what it has before it uses this."
 _EXPORTED = "Exported functions reach it without a test of the CPU."
 Uses = tuple[np.ndarray, np.ndarray]
@@ -152,7 +150,8 @@ class _Judge:
         held = self.functions.holding(at)
         inside = (held >= 0) & ~self.code.is_data(at)
         if self.functions.unwind.any():
-            inside &= self.functions.unwind[held] | np.isin(self.functions.start[held], self.layout.code_symbols.value)
+            bounded = self.functions.unwind[held] | np.isin(self.functions.start[held], self.layout.code_symbols.value)
+            inside &= bounded | self.code.reached.holds(at)
         at, held = at[inside], held[inside]
         if feature not in self.rules["dense"] or not len(at):
             return at
@@ -202,16 +201,9 @@ class _Judge:
     @cached_property
     def _roots(self) -> np.ndarray:
         entry = np.array([min(self.layout.elf.entry, 1 << 62)], np.int64)
-        addresses = np.concatenate([entry, self.layout.initialisers, self.layout.named_starts(go=False), self._main()])
+        named = self.layout.named_starts(go=False)
+        addresses = np.concatenate([entry, self.layout.initialisers, named, self.code.main])
         return numbers(self.code.index(addresses), len(self.functions))
-
-    def _main(self) -> np.ndarray:
-        """What the start code hands to the C library: addresses that its first words build or load."""
-        entry = self.layout.elf.entry
-        sites, targets = self.code.addresses
-        near = self.code.handed_over(targets[(sites >= entry) & (sites < entry + _START_BYTES)])
-        pointed = self.layout.pointed(near)
-        return np.concatenate([near, pointed[pointed > 0]])
 
     @cached_property
     def _exported(self) -> np.ndarray:

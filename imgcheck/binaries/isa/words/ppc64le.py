@@ -29,6 +29,11 @@ _COMPARISON, _FIRST = 0x28000000, 3
 """CMPLI, and but for one bit CMPI; the register of the first parameter."""
 _MTCTR, _BRANCH = 0x7D8903A6, 0x48000000
 """`mtctr r12` before a `bctr`, and `b`: the ends of stubs by which linkers reach a function with its address in r12."""
+_CONDITIONAL = 0x40000000
+_NOPS = 0x60000000, 0x60420000
+"""ORI of r0 and of r2 with zero."""
+_ENDS = (0xFC000001, _BRANCH), (0xFE8007FF, 0x4E800020), (0xFE8007FF, 0x4E800420)
+"""Mask and value of B, BLR and BCTR."""
 _NEAR_STUB = 8
 """Bytes from the start of such a stub to the load of its slot, at most."""
 
@@ -41,11 +46,35 @@ class Ppc64le(Code):
     links = 1
     query = "hwcap"
     made, base = 21, 16
+    padding = _NOPS
 
     @cached_property
     def branches(self) -> Places:
         sites = self.matching(0xFC000002, _BRANCH)
         return sites, sites + (signed(self.word_at(sites).astype(np.int64), 26) & ~3)
+
+    @cached_property
+    def conditional(self) -> Places:
+        sites = self.matching(0xFC000002, _CONDITIONAL)
+        return sites, sites + (signed(self.word_at(sites).astype(np.int64), 16) & ~3)
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        return np.concatenate([self.matching(*each) for each in _ENDS])
+
+    @cached_property
+    def no_instructions(self) -> np.ndarray:
+        return self.matching(0xFC000000, 0)
+
+    def jumps_anywhere(self, words: np.ndarray) -> np.ndarray:
+        mask, value = _ENDS[2]
+        return words & np.uint32(mask) == np.uint32(value)
+
+    def beginning(self, targets: np.ndarray) -> np.ndarray:
+        """Calls inside a file go past the two words by which a function works out r2."""
+        makes_table = self.word_at(targets - _LOCAL_ENTRY) & 0xFFE00000 == _ADDIS << 26 | _TOC << 21
+        makes_table &= self.word_at(targets - _LOCAL_ENTRY + 4) >> 16 == _ADDI << 10 | _TOC << 5 | _TOC
+        return np.where(makes_table, targets - _LOCAL_ENTRY, targets)
 
     @cached_property
     def addresses(self) -> Places:
