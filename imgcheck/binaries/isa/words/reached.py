@@ -35,16 +35,21 @@ class Reached:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """Functions: what reached code calls, jumps to over other functions, or takes the address of."""
-        sites, targets = self._branches
-        unwound, _ = self.layout.unwind
+        """Functions: what reached code calls, takes the address of, or jumps to past the start of another function."""
+        sites, targets = self._of_known(*self._branches)
         calls = self.code.word_at(sites) & np.uint32(self.code.links) != 0
-        calls |= np.searchsorted(unwound, sites) != np.searchsorted(unwound, targets)
-        called = targets[calls & (self.layout.is_unwound(sites) | self.holds(sites))]
-        sites, targets = self._taken
-        taken = targets[~self._leads_a_jump(sites) & (self.layout.is_unwound(sites) | self.holds(sites))]
-        kept = np.concatenate([taken, self._pointed])
-        return np.concatenate([self._roots, self.code.beginning(called), kept[self._follows_a_function(kept)]])
+        sites_of_taken, taken = self._of_known(*self._taken)
+        kept = np.concatenate([taken[~self._leads_a_jump(sites_of_taken)], self._pointed])
+        kept = kept[self._follows_a_function(kept)]
+        found = np.concatenate([self._roots, self.code.beginning(targets[calls]), kept])
+        starts = distinct(np.concatenate([self.layout.unwind[0], found]))
+        passes = np.not_equal(*(np.searchsorted(starts, each, side="right") for each in (sites, targets)))
+        return np.concatenate([found, self.code.beginning(targets[passes])])
+
+    def _of_known(self, sites: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of some instructions that are surely code."""
+        known = self.layout.is_unwound(sites) | self.holds(sites)
+        return sites[known], targets[known]
 
     @cached_property
     def _roots(self) -> np.ndarray:
