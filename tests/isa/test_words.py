@@ -33,6 +33,7 @@ POWER = "powerpc64le-linux-gnu-gcc"
 ARM_MODELS = {"cortex-a57": {"crc32", "aes", "pmull", "sha1", "sha2"},
               "cortex-a76": {"crc32", "aes", "pmull", "sha1", "sha2", "atomics", "asimdrdm", "asimddp", "fphp",
                              "asimdhp", "lrcpc"}}  # fmt: skip
+NOT_UNWOUND = "-static", "-s", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"
 POWER_MODELS = {"power8": set(), "power9": {"arch_3_00"}, "power10": {"arch_3_00", "arch_3_1"}}
 
 
@@ -91,6 +92,24 @@ def test_a_variable_of_the_hwcaps_is_known_on_ppc64le(flags: tuple[str, ...], te
     found = analyse(program)
     for model, features in POWER_MODELS.items():
         assert (model, predicted(found, features)) == (model, observed(program, "qemu-ppc64le", model))
+
+
+PC_RELATIVE = r"""
+#include <stdio.h>
+#include <sys/auxv.h>
+static unsigned long caps;
+__attribute__((noinline)) static long fast(long x) { __asm__ volatile("maddld %0,%0,%0,%0" : "+r"(x)); return x + 1; }
+__attribute__((noinline)) static long slow(long x) { return x * 3 + 1; }
+__attribute__((noinline)) static long work(long x) { return caps & BIT ? fast(x) : slow(x); }
+int main(int n, char **v) { caps = getauxval(AT_HWCAP2); printf("%ld\n", work(n)); return 0; }
+"""
+
+
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-s"), ("-O2", "-static"), ("-Os", *NOT_UNWOUND)], ids=" ".join)
+def test_a_variable_at_a_distance_from_the_instruction_is_known_on_ppc64le(flags: tuple[str, ...]) -> None:
+    for bit, answer in (("0x00800000", "dispatched"), ("0x80000000", "required")):
+        program = compile_c(PC_RELATIVE.replace("BIT", bit), "-mcpu=power10", *flags, compiler=POWER)
+        assert (bit, answers(program)["arch_3_00"]) == (bit, answer)
 
 
 def test_main_of_a_stripped_static_program_is_known_on_ppc64le() -> None:
@@ -205,9 +224,6 @@ def test_scalar_code_of_half_precision_is_told() -> None:
     source = "_Float16 f(_Float16 a, _Float16 b) { return (a * b + a) * b + a; }\n"
     flags = "-O2", "-shared", "-fPIC", "-march=armv8.2-a+fp16"
     assert answers(compile_c(source, *flags, out="lib.so", compiler=ARM)) == {"fphp": "required"}
-
-
-NOT_UNWOUND = "-static", "-s", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"
 
 
 @pytest.mark.parametrize("optimisation", ["-O0", "-Os", "-O3"])

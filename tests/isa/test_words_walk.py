@@ -14,7 +14,7 @@ from imgcheck.binaries.isa.conditions import implied
 from imgcheck.binaries.isa.engine import analyse_isa
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.names import analysis
-from imgcheck.binaries.isa.values import Word
+from imgcheck.binaries.isa.values import Word, constant
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk, _bitmask
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk, _mask32, _mask64
 from imgcheck.binaries.isa.words.walk import GOES_ON, Flags, Given, Surroundings, Told, Walk
@@ -121,6 +121,26 @@ def _written(word: int) -> set[int]:
     walk.state.values |= marks
     walk.step(word)
     return {number for number, mark in marks.items() if walk.state.values.get(number) is not mark}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        pytest.param((0x06000001, 0x38800002), 0x10002, id="pli r4,65538"),
+        pytest.param((0x0603FFFF, 0x3880FFFE), (1 << 64) - 2, id="pli r4,-2"),
+        pytest.param((0x06100000, 0x38800010), 0x1010, id="pla r4,16"),
+        pytest.param((0x04100001, 0xE4800000), None, id="pld r4,65536"),
+        pytest.param((0x04000001, 0xE4A30000), 7, id="pld r5,65536(r3)"),
+        pytest.param((0x06000000, 0x90830008), 7, id="pstw r4,8(r3)"),
+    ],
+)
+def test_prefixed_instructions_write_to_their_target_alone(words: tuple[int, int], expected: int | None) -> None:
+    walk = Ppc64leWalk(0x1000, list(words), NOWHERE, Given(), frozenset())
+    walk.state.values[4] = constant(7)
+    for walk.site, word in zip((0x1000, 0x1004), words, strict=True):
+        walk.step(word)
+    found = walk.state.values.get(4)
+    assert (found and found.constant) == expected
 
 
 def test_masks_of_rotations() -> None:

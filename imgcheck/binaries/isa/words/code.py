@@ -117,6 +117,11 @@ class Code:
         """Address of a stub that leads to another file's function -> the slot with its address."""
         raise NotImplementedError
 
+    @cached_property
+    def jumping_stubs(self) -> Places:
+        """Stubs that jump to functions of this file themselves, and where to."""
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+
     def comparing(self, number: int, first: bool) -> np.ndarray:
         """Marks functions that compare a number with 64 bits, or their first parameter, with this one."""
         raise NotImplementedError
@@ -249,10 +254,14 @@ class Code:
         """Addresses of stubs that lead to functions of this file, sorted, and which; not those that IFUNCs choose."""
         stubs = np.array(sorted(self.stubs), np.int64)
         slots = np.array([self.stubs[stub] for stub in stubs.tolist()], np.int64)
-        behind = self.layout.pointed(slots)
-        chosen = np.isin(slots, list(self.chosen_slots)) | np.isin(behind, self.layout.ifuncs)
-        behind = np.where(chosen, -1, self.index(behind))
-        return stubs[behind >= 0], behind[behind >= 0]
+        targets = self.layout.pointed(slots)
+        chosen = np.isin(slots, list(self.chosen_slots)) | np.isin(targets, self.layout.ifuncs)
+        jumping, reached = self.jumping_stubs
+        stubs = np.concatenate([stubs, jumping])
+        behind = np.concatenate([np.where(chosen, -1, self.index(targets)), self.index(reached)])
+        order = np.argsort(stubs, kind="stable")
+        order = order[behind[order] >= 0]
+        return stubs[order], behind[order]
 
     @cached_property
     def chosen_slots(self) -> frozenset[int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from imgcheck.binaries.isa.words.code import Code, Places, signed
+from imgcheck.binaries.isa.words.code import Code, Numbers, Places, signed
 
 if TYPE_CHECKING:
     import capstone
@@ -21,6 +21,11 @@ _LOCAL_ENTRY = 8
 _ADDI, _ADDIS, _LD, _STD = 14, 15, 58, 62
 _LOADS, _STORES = (32, 33, 34, 40, 42, _LD), (36, 37, 38, 44, _STD)
 """Primary opcodes of loads and stores with a base and a distance."""
+_PREFIX, _PLD, _PSTD = 1, 57, 61
+_PREFIXED = (_ADDI, *_LOADS[:-1], 41, _PLD, *_STORES[:-1], _PSTD)
+"""Primary opcodes behind a prefix: 41 is PLWA."""
+_RELATIVE = 0xFD900000, 0x04100000
+"""Mask and value of prefixes of both kinds (8LS and MLS) that make a distance relative to the instruction."""
 _OF_REGISTER = 0xFC1F0000
 """Mask of the primary opcode and the base."""
 _USES = 7
@@ -78,7 +83,20 @@ class Ppc64le(Code):
 
     @cached_property
     def addresses(self) -> Places:
-        """Distances from the table of contents: in one word from r2, or with ADDIS and the next few words."""
+        """Distances from the table of contents, and from prefixed instructions, whose second words stand for them."""
+        return tuple(np.concatenate(each) for each in zip(self._near_table, self._near_themselves, strict=True))
+
+    @cached_property
+    def _near_themselves(self) -> Places:
+        sites = self.matching(*_RELATIVE)
+        last = self.word_at(sites + 4).astype(np.int64)
+        used = np.isin(last >> 26, _PREFIXED)
+        sites, last = sites[used], last[used]
+        return sites + 4, sites + distance_of_prefixed(self.word_at(sites).astype(np.int64), last)
+
+    @cached_property
+    def _near_table(self) -> Places:
+        """In one word from r2, or with ADDIS and the next few words."""
         table = self.table
         if table is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -116,6 +134,10 @@ class Ppc64le(Code):
     def stores(self, words: np.ndarray) -> np.ndarray:
         return np.isin(words >> 26, _STORES)
 
+    def is_stored_to(self, sites: np.ndarray) -> np.ndarray:
+        prefixed = (self.word_at(sites) >> 26 == _PSTD) & (self.word_at(sites - 4) >> 26 == _PREFIX)
+        return super().is_stored_to(sites) | prefixed
+
     def makes(self, words: np.ndarray) -> np.ndarray:
         return words >> 26 == _ADDI
 
@@ -133,9 +155,17 @@ class Ppc64le(Code):
     @cached_property
     def stubs(self) -> dict[int, int]:
         sites, targets = self.addresses
-        loads = self.word_at(sites) >> 21 == _LD << 5 | _ENTRY
+        loads = np.isin(self.word_at(sites) >> 21, (_LD << 5 | _ENTRY, _PLD << 5 | _ENTRY))
         found = zip(sites[loads].tolist(), targets[loads].tolist(), strict=True)
         return {site - before: slot for site, slot in found for before in range(0, _NEAR_STUB + 1, 4)}
+
+    @cached_property
+    def jumping_stubs(self) -> Places:
+        """By these, code that has no table of contents reaches functions that work out theirs from r12."""
+        sites, targets = self.branches
+        makes_entry = self.word_at(sites - 4) >> 16 == _ADDI << 10 | _ENTRY << 5
+        makes_entry &= self.word_at(sites - 8) & _RELATIVE[0] == _RELATIVE[1]
+        return sites[makes_entry] - 8, targets[makes_entry]
 
     def comparing(self, number: int, first: bool) -> np.ndarray:
         mask, value = (0xF85FFFFF, _FIRST << 16) if first else (0xF860FFFF, 1 << 21)
@@ -158,3 +188,8 @@ class Ppc64le(Code):
         import capstone
 
         return capstone.Cs(capstone.CS_ARCH_PPC, capstone.CS_MODE_64 | capstone.CS_MODE_LITTLE_ENDIAN)
+
+
+def distance_of_prefixed(prefix: Numbers, last: Numbers) -> Numbers:
+    """The distance or number with 34 bits in the two words of a prefixed instruction."""
+    return signed((prefix & 0x3FFFF) << 16 | last & 0xFFFF, 34)

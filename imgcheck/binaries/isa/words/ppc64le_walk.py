@@ -32,6 +32,7 @@ from imgcheck.binaries.isa.values import (
     truth,
 )
 from imgcheck.binaries.isa.words.code import signed
+from imgcheck.binaries.isa.words.ppc64le import distance_of_prefixed
 from imgcheck.binaries.isa.words.walk import (
     GOES_ON,
     JUMPS,
@@ -62,6 +63,12 @@ _LOADS = {32: 4, 33: 4, 34: 1, 35: 1, 40: 2, 41: 2, 42: 2, 43: 2}
 _STORES = {36: 4, 37: 4, 38: 1, 39: 1, 44: 2, 45: 2}
 """Primary opcodes, and bytes; odd ones leave the address in the base register."""
 _SIGNED_LOADS = {42, 43}
+_PREFIX = 1
+_PADDI, _PLQ = (2, 14), (0, 56)
+_PREFIXED_LOADS = {(2, 32): 4, (2, 34): 1, (2, 40): 2, (2, 42): 2, (0, 41): 4, (0, 57): 8}
+_PREFIXED_STORES = {(2, 36): 4, (2, 38): 1, (2, 44): 2, (0, 61): 8}
+"""Type of the prefix and primary opcode behind it, and bytes; others load and store vectors and floating point."""
+_PREFIXED_SIGNED = {(2, 42), (0, 41)}
 _INDEXED_LOADS = {20: 4, 21: 8, 23: 4, 84: 8, 87: 1, 279: 2, 341: 4, 343: 2}
 _INDEXED_LOADS |= {53: 8, 55: 4, 119: 1, 311: 2, 373: 4, 375: 2}
 """Extended opcodes, and bytes; those with bit 5 leave the address in the base register."""
@@ -103,6 +110,8 @@ class Ppc64leWalk(Walk):
     kept_flags = (2, 3, 4)
 
     def prepare(self) -> None:
+        self._second = {at + 1 for at, word in enumerate(self.words) if word >> 26 == _PREFIX}
+        """Numbers of words that are the second ones of prefixed instructions."""
         self._lowered = _NO_REGISTERS
         """The result and the source of the last ADDIC with -1."""
         self.state.values[_SP] = Frame((STACK, 0))
@@ -140,7 +149,9 @@ class Ppc64leWalk(Walk):
 
     def step(self, word: int) -> None:
         opcode = word >> 26
-        if opcode == 18 and (word & 1 or self.site + (signed(word, 26) & ~3) not in self.blocks):
+        if self._second and (number := (self.site - self.start) // 4) in self._second:
+            self._prefixed(self.words[number - 1], word)
+        elif opcode == 18 and (word & 1 or self.site + (signed(word, 26) & ~3) not in self.blocks):
             self.call(self.site + (signed(word, 26) & ~3))
         elif opcode == 19:
             self._of_condition(word)
@@ -340,6 +351,26 @@ class Ppc64leWalk(Walk):
         self._write(word >> 21 & 31, known)
 
     # Memory
+
+    def _prefixed(self, prefix: int, word: int) -> None:
+        """An instruction of two words: PADDI (PLI, PLA), loads and stores; of others the target is forgotten."""
+        kind, opcode, register, base = prefix >> 24 & 3, word >> 26, word >> 21 & 31, word >> 16 & 31
+        distance = distance_of_prefixed(prefix, word)
+        if prefix >> 20 & 1:
+            told, where = False, constant(self.site - 4 + distance & (1 << 64) - 1)
+        else:
+            told, value = self.known(base) if base else (False, constant(0))
+            where = self.sum(value, constant(distance & (1 << 64) - 1), 64)
+        if (kind, opcode) == _PADDI:
+            self._write(register, (told, where))
+        elif (kind, opcode) in _PREFIXED_STORES:
+            self.store(where, self.known(register), _PREFIXED_STORES[kind, opcode])
+        elif (kind, opcode) in _PREFIXED_LOADS:
+            size = _PREFIXED_LOADS[kind, opcode]
+            self._load(register, base, where, size, repeats_sign=(kind, opcode) in _PREFIXED_SIGNED)
+        elif (kind, opcode) == _PLQ:
+            self.put(register, NOTHING)
+            self.put(register + 1, NOTHING)
 
     def _memory(self, word: int, opcode: int) -> None:
         register, base = word >> 21 & 31, word >> 16 & 31
