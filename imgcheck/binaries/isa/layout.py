@@ -520,15 +520,11 @@ class Layout:
         addresses = addresses[(addresses > span.address) & (addresses < span.end) & (addresses % ALIGNMENT > 0)]
         behind = np.minimum((addresses - base) // ALIGNMENT + 1, len(covered) - 1)
         addresses = addresses[~covered[behind]]  # few are left, of files with unwind entries
-        return addresses[~self.is_unwound(addresses)]
-
-    def is_unwound(self, addresses: np.ndarray) -> np.ndarray:
-        """Whether each address lies in an unwind entry."""
         starts, ends = self.unwind
         if not len(starts):
-            return np.zeros(len(addresses), bool)
+            return addresses
         before = np.searchsorted(starts, addresses, side="right") - 1
-        return (before >= 0) & (addresses < np.maximum.accumulate(ends)[before])
+        return addresses[(before < 0) | (addresses >= np.maximum.accumulate(ends)[before])]
 
     def _covered(self, span: Area, base: int) -> np.ndarray:
         """For each aligned address from `base` to the end of the span whether it lies in an unwind entry."""

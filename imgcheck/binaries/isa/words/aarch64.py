@@ -42,22 +42,16 @@ class AArch64(Code):
         sites = self.matching(0x7C000000, 0x14000000)
         return sites, sites + 4 * signed(self.word_at(sites).astype(np.int64), 26)
 
-    @cached_property
-    def conditional(self) -> Places:
-        sites, targets = [], []
-        for mask, value, bits in _CONDITIONAL:
-            at = self.matching(mask, value)
-            sites.append(at)
-            targets.append(at + 4 * signed(self.word_at(at).astype(np.int64) >> 5, bits))
-        return np.concatenate(sites), np.concatenate(targets)
+    def conditional(self, words: np.ndarray) -> Places:
+        kinds = [(np.flatnonzero(_is(words, (mask, value))), bits) for mask, value, bits in _CONDITIONAL]
+        distances = [4 * signed(words[at].astype(np.int64) >> 5, bits) for at, bits in kinds]
+        return np.concatenate([at for at, _ in kinds]), np.concatenate(distances)
 
-    @cached_property
-    def ends(self) -> np.ndarray:
-        return np.concatenate([self.matching(*each) for each in _ENDS])
+    def is_end(self, words: np.ndarray) -> np.ndarray:
+        return np.logical_or.reduce([_is(words, each) for each in _ENDS])
 
-    @cached_property
-    def no_instructions(self) -> np.ndarray:
-        return np.concatenate([self.matching(*each) for each in _UNALLOCATED])
+    def is_no_instruction(self, words: np.ndarray) -> np.ndarray:
+        return np.logical_or.reduce([_is(words, each) for each in _UNALLOCATED])
 
     def jumps_anywhere(self, words: np.ndarray) -> np.ndarray:
         return _is(words, _ENDS[2])
@@ -129,8 +123,12 @@ class AArch64(Code):
     @cached_property
     def _flow(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where branches lead to and functions begin, words that never go on, and words that are no instructions."""
-        targets = np.concatenate([self.functions.start, self.branches[1], self.conditional[1]])
-        return distinct(targets), np.sort(self.ends), np.sort(self.no_instructions)
+        targets = [self.functions.start, self.branches[1]]
+        for mask, value, bits in _CONDITIONAL:
+            at = self.matching(mask, value)
+            targets.append(at + 4 * signed(self.word_at(at).astype(np.int64) >> 5, bits))
+        ends, others = (np.concatenate([self.matching(*each) for each in kinds]) for kinds in (_ENDS, _UNALLOCATED))
+        return distinct(np.concatenate(targets)), np.sort(ends), np.sort(others)
 
     @cached_property
     def choosers(self) -> np.ndarray:

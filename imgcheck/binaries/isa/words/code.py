@@ -69,22 +69,19 @@ class Code:
         """Direct calls and jumps."""
         raise NotImplementedError
 
-    @cached_property
-    def conditional(self) -> Places:
-        """Direct branches that may go on to the next word."""
-        raise NotImplementedError
-
     padding: tuple[int, ...]
     """Words that compilers put between functions."""
 
-    @cached_property
-    def ends(self) -> np.ndarray:
-        """Instructions that never go on to the next."""
+    def conditional(self, words: np.ndarray) -> Places:
+        """The numbers of direct branches that may go on to the next word, and how far they go."""
         raise NotImplementedError
 
-    @cached_property
-    def no_instructions(self) -> np.ndarray:
-        """Words that are none."""
+    def is_end(self, words: np.ndarray) -> np.ndarray:
+        """Which words are instructions that never go on to the next."""
+        raise NotImplementedError
+
+    def is_no_instruction(self, words: np.ndarray) -> np.ndarray:
+        """Which words are none."""
         raise NotImplementedError
 
     def jumps_anywhere(self, words: np.ndarray) -> np.ndarray:
@@ -160,9 +157,12 @@ class Code:
 
     def matching(self, mask: int, value: int) -> np.ndarray:
         """Addresses of the words that are `value` under `mask`."""
-        found = np.flatnonzero((self._words & np.uint32(mask)) == np.uint32(value))
-        area = np.searchsorted(self._first, found, side="right") - 1
-        return self._address[area] + 4 * (found - self._first[area])
+        return self._addresses(np.flatnonzero((self._words & np.uint32(mask)) == np.uint32(value)))
+
+    def _addresses(self, numbers: np.ndarray) -> np.ndarray:
+        """Addresses of words by their numbers."""
+        area = np.searchsorted(self._first, numbers, side="right") - 1
+        return self._address[area] + 4 * (numbers - self._first[area])
 
     def fitting(self, mask: int, value: int) -> np.ndarray:
         """The same for one of many patterns: words of one main opcode are looked for once."""
@@ -212,9 +212,32 @@ class Code:
         return np.empty(0, np.int64) if told else self.reached.starts
 
     @cached_property
-    def last(self) -> np.ndarray:
-        """The last word of each area."""
-        return self._end - 4
+    def outside(self) -> tuple[np.ndarray, np.ndarray]:
+        """Addresses of the words outside of unwind entries, and these words."""
+        number = np.flatnonzero(self._is_outside)
+        return self._addresses(number), self._words[number]
+
+    def is_outside(self, addresses: np.ndarray) -> np.ndarray:
+        """Which addresses are those of code outside of unwind entries."""
+        area = holding(self._address, self._end, addresses)
+        number = self._first[area] + (addresses - self._address[area] >> 2) if len(self._first) else area
+        return self._is_outside[np.where(area < 0, -1, number)]
+
+    @cached_property
+    def _is_outside(self) -> np.ndarray:
+        """The same for each word; and no for one behind the last."""
+        starts, ends = self.layout.unwind
+        behind = np.maximum.accumulate(ends)
+        starts = np.maximum(starts, np.append(0, behind[:-1])[: len(starts)])
+        area = holding(self._address, self._end, starts)
+        held = (area >= 0) & (starts < behind)
+        starts, behind, area = starts[held], behind[held], area[held]
+        first = self._first[area] + (starts - self._address[area] >> 2)
+        until = first + (np.minimum(behind, self._end[area]) - starts + 3 >> 2)
+        edges = np.zeros(len(self._words) + 1, np.int8)
+        np.add.at(edges, first, 1)
+        np.add.at(edges, until, -1)
+        return np.append(np.cumsum(edges[:-1], dtype=np.int8) == 0, False)
 
     @cached_property
     def main(self) -> np.ndarray:

@@ -58,18 +58,15 @@ class Ppc64le(Code):
         sites = self.matching(0xFC000002, _BRANCH)
         return sites, sites + (signed(self.word_at(sites).astype(np.int64), 26) & ~3)
 
-    @cached_property
-    def conditional(self) -> Places:
-        sites = self.matching(0xFC000002, _CONDITIONAL)
-        return sites, sites + (signed(self.word_at(sites).astype(np.int64), 16) & ~3)
+    def conditional(self, words: np.ndarray) -> Places:
+        at = np.flatnonzero(words & np.uint32(0xFC000002) == _CONDITIONAL)
+        return at, signed(words[at].astype(np.int64), 16) & ~3
 
-    @cached_property
-    def ends(self) -> np.ndarray:
-        return np.concatenate([self.matching(*each) for each in _ENDS])
+    def is_end(self, words: np.ndarray) -> np.ndarray:
+        return np.logical_or.reduce([words & np.uint32(mask) == np.uint32(value) for mask, value in _ENDS])
 
-    @cached_property
-    def no_instructions(self) -> np.ndarray:
-        return self.matching(0xFC000000, 0)
+    def is_no_instruction(self, words: np.ndarray) -> np.ndarray:
+        return words >> 26 == 0
 
     def jumps_anywhere(self, words: np.ndarray) -> np.ndarray:
         mask, value = _ENDS[2]

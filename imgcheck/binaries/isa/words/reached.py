@@ -19,18 +19,25 @@ _ROUNDS = 1 << 12
 """Steps from branch to branch; where code takes more, all of it counts as reached."""
 _PADDING = 3
 """Words between two functions at most."""
+_NEAR = 12
+"""Words from an address that is made to the jump to it, at most."""
 _NOWHERE = 1 << 62
+Places = tuple[np.ndarray, np.ndarray]
 
 
 class Reached:
-    """The code of one file as runs of words, each up to one that never goes on to the next."""
+    """The code outside of unwind entries as runs of words, each up to one that never goes on to the next."""
 
     def __init__(self, code: "Code") -> None:
         self.code, self.layout = code, code.layout
-        self.ends = distinct(np.concatenate([code.ends, code.no_instructions, code.last, [_NOWHERE]]))
+        self.at, self.words = code.outside
+        stops = np.diff(self.at, append=_NOWHERE) != 4
+        ends = stops | code.is_end(self.words) | code.is_no_instruction(self.words)
+        self.ends = np.append(self.at[ends], _NOWHERE)
+        self._is_proper = np.append(~code.is_no_instruction(self.words[ends]), False)
 
     def holds(self, at: np.ndarray) -> np.ndarray:
-        """Which of these addresses outside of unwind entries are reached."""
+        """Which of these addresses are reached, of those outside of unwind entries."""
         return at >= self._lowest[np.searchsorted(self.ends, at)]
 
     @cached_property
@@ -46,9 +53,9 @@ class Reached:
         passes = np.not_equal(*(np.searchsorted(starts, each, side="right") for each in (sites, targets)))
         return np.concatenate([found, self.code.beginning(targets[passes])])
 
-    def _of_known(self, sites: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _of_known(self, sites: np.ndarray, targets: np.ndarray) -> Places:
         """Those of some instructions that are surely code."""
-        known = self.layout.is_unwound(sites) | self.holds(sites)
+        known = ~self._is_outside(sites) | self.holds(sites)
         return sites[known], targets[known]
 
     @cached_property
@@ -60,19 +67,16 @@ class Reached:
         return addresses[self._is_outside(addresses)]
 
     @cached_property
-    def _branches(self) -> tuple[np.ndarray, np.ndarray]:
-        sites, targets = self.code.branches
-        outside = self._is_outside(targets)
-        return sites[outside], targets[outside]
+    def _branches(self) -> Places:
+        """Calls and jumps to code outside of unwind entries."""
+        return self._leading_outside(*self.code.branches)
 
     @cached_property
-    def _taken(self) -> tuple[np.ndarray, np.ndarray]:
+    def _taken(self) -> Places:
         """Where addresses of what looks like code are made."""
-        sites, targets = self.code.addresses
-        outside = self._is_outside(targets) & self.code.makes(self.code.word_at(sites))
-        sites, targets = sites[outside], targets[outside]
-        looks = self._looks_like_code(targets)
-        return sites[looks], targets[looks]
+        sites, targets = self._leading_outside(*self.code.addresses)
+        taken = self.code.makes(self.code.word_at(sites)) & self._looks_like_code(targets)
+        return sites[taken], targets[taken]
 
     @cached_property
     def _pointed(self) -> np.ndarray:
@@ -81,13 +85,16 @@ class Reached:
         targets = targets[self._is_outside(targets)]
         return targets[self._looks_like_code(targets)]
 
+    def _leading_outside(self, sites: np.ndarray, targets: np.ndarray) -> Places:
+        outside = self._is_outside(targets)
+        return sites[outside], targets[outside]
+
     def _is_outside(self, addresses: np.ndarray) -> np.ndarray:
-        return self.layout.in_code(addresses) & (addresses & 3 == 0) & ~self.layout.is_unwound(addresses)
+        return self.code.is_outside(addresses) & (addresses & 3 == 0)
 
     def _looks_like_code(self, addresses: np.ndarray) -> np.ndarray:
         """Tables among the code hold what is no instruction before anything that ends a run."""
-        end = self.ends[np.searchsorted(self.ends, addresses)]
-        return ~np.isin(end, self.code.no_instructions)
+        return self._is_proper[np.searchsorted(self.ends, addresses)]
 
     def _follows_a_function(self, addresses: np.ndarray) -> np.ndarray:
         """Whether what stands before each address, but for padding, never goes on to it.
@@ -97,21 +104,29 @@ class Reached:
         before = addresses - 4
         for _ in range(_PADDING):
             before = np.where(np.isin(self.code.word_at(before), self.code.padding), before - 4, before)
-        return np.isin(before, self.ends) & ~self.code.jumps_anywhere(self.code.word_at(before))
+        words = self.code.word_at(before)
+        ended = self.code.is_end(words) & ~self.code.jumps_anywhere(words)
+        return ended | self.code.is_no_instruction(words) | ~self._is_outside(before)
 
     def _leads_a_jump(self, sites: np.ndarray) -> np.ndarray:
-        """Whether the run of each instruction ends in a jump by a register, to a block whose address it may make."""
-        end = self.ends[np.searchsorted(self.ends, sites)]
-        return self.code.jumps_anywhere(self.code.word_at(end))
+        """Whether a jump by a register soon follows each instruction, to a block whose address it may make."""
+        found, ended = np.zeros(len(sites), bool), np.zeros(len(sites), bool)
+        for step in range(1, _NEAR):
+            words = self.code.word_at(sites + 4 * step)
+            found |= self.code.jumps_anywhere(words) & ~ended
+            ended |= self.code.is_end(words)
+        return found
 
     @cached_property
     def _lowest(self) -> np.ndarray:
         """The lowest address of each run that is reached."""
-        kinds = self._branches, self.code.conditional, self._taken
+        conditional, distances = self.code.conditional(self.words)
+        sites = self.at[conditional]
+        kinds = self._branches, self._leading_outside(sites, sites + distances), self._taken
         sites, targets = (np.concatenate(each) for each in zip(*kinds, strict=True))
+        known = targets[~self._is_outside(sites)]
         order = np.argsort(sites, kind="stable")
         sites, targets = sites[order], targets[order]
-        known = targets[self.layout.is_unwound(sites)]
         frontier = distinct(np.concatenate([self._roots, self._pointed, known]))
         lowest = self.ends + 1
         for _ in range(_ROUNDS):
