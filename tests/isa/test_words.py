@@ -291,3 +291,40 @@ def test_what_mapping_symbols_mark_as_data_is_no_code(kind: str, expected: dict[
     flags = "-shared", "-nostdlib"
     library = compile_c(MAPPED.format(kind=kind), *flags, out="lib.so", compiler=ARM, language="assembler")
     assert answers(library) == expected
+
+
+COPIED = r"""
+#include <stdio.h>
+#include <string.h>
+#include <sys/auxv.h>
+struct info { long kind; int wanted, other; long rest[3]; };
+static struct info info;
+__attribute__((noinline)) static long fast(long x) { __asm__ volatile(".inst 0x4e829420" ::: "v0"); return x + 1; }
+__attribute__((noinline)) static long slow(long x) { return x * 3 + 1; }
+#ifdef HANDED_BACK
+__attribute__((noinline)) static struct info find(long n) {
+    struct info i = {n, (getauxval(AT_HWCAP) & BIT) != 0, 3, {n, 1, 2}};
+    return i;
+}
+__attribute__((constructor)) static void init(void) { info = find(5); }
+#else
+__attribute__((noinline)) static void find(struct info *i, long n) {
+    memset(i, 0, sizeof *i);
+    i->kind = n;
+    i->wanted = (getauxval(AT_HWCAP) & BIT) != 0;
+    i->other = 3;
+}
+__attribute__((constructor)) static void init(void) { struct info i; find(&i, 5); info = i; }
+#endif
+int main(int n, char **v) { printf("%ld %ld\n", info.wanted ? fast(n) : slow(n), info.rest[1]); return 0; }
+"""
+
+
+@pytest.mark.parametrize("optimisation", ["-O0", "-O1", "-O2", "-Os"])
+@pytest.mark.parametrize("way", ["-DFILLED", "-DHANDED_BACK"])
+def test_a_structure_that_is_copied_as_a_whole_keeps_its_flags(way: str, optimisation: str) -> None:
+    for bit in ("1ul << 20", "1ul << 1"):
+        program = compile_c(COPIED.replace("BIT", f"({bit})"), optimisation, way, compiler=ARM)
+        found = analyse(program)
+        for model, features in ARM_MODELS.items():
+            assert (bit, predicted(found, features)) == (bit, observed(program, "qemu-aarch64", model))

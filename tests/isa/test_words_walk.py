@@ -17,7 +17,7 @@ from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.values import Word, constant
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk, _bitmask
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk, _mask32, _mask64
-from imgcheck.binaries.isa.words.walk import GOES_ON, Flags, Given, Surroundings, Told, Walk
+from imgcheck.binaries.isa.words.walk import GOES_ON, PARAMETER, Flags, Given, Surroundings, Told, Walk
 from tests.isa.test_words import ARM, POWER
 from tests.tools import compile_c, need, run
 
@@ -141,6 +141,19 @@ def test_prefixed_instructions_write_to_their_target_alone(words: tuple[int, int
         walk.step(word)
     found = walk.state.values.get(4)
     assert (found and found.constant) == expected
+
+
+@pytest.mark.parametrize(
+    ("between", "copied"),
+    [(0xD503201F, True), (0x4EA21C40, False), (0x4C407020, False)],
+    ids=["nop", "mov v0.16b, v2.16b", "ld1 {v0.16b}, [x1]"],
+)
+def test_a_vector_register_copies_what_it_was_loaded_with_alone(between: int, copied: bool) -> None:
+    words = [0x3DC00020, between, 0x3D800040]  # ldr q0, [x1]; str q0, [x2]
+    walk = AArch64Walk(0x1000, words, NOWHERE, Given(objects={1: {8: (True, Word((), 5))}}), frozenset())
+    for word in words:
+        walk.step(word)
+    assert walk.known((PARAMETER + 2, 8)) == ((True, Word((), 5)) if copied else (False, None))
 
 
 def test_masks_of_rotations() -> None:

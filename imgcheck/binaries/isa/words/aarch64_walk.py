@@ -40,6 +40,7 @@ from imgcheck.binaries.isa.words.walk import (
     JUMPS_ANYWHERE,
     LEAVES,
     NOTHING,
+    PARAMETERS,
     STACK,
     TESTS,
     Ending,
@@ -51,6 +52,8 @@ from imgcheck.binaries.isa.words.walk import (
 )
 
 _ZERO = _SP = 31
+_VECTORS = 64
+"""Where the numbers of vector registers begin, as far as they copy something."""
 _TESTS = EQUAL, BELOW, SIGN, None, BELOW_OR_EQUAL, LESS, LESS_OR_EQUAL
 """For each pair of AArch64's conditions (C1.2.4) the test of values that it is."""
 _REVERSED = False, True, False, False, True, True, True
@@ -77,6 +80,7 @@ class AArch64Walk(Walk):
     """One pass over a function of AArch64."""
 
     first = 0
+    parameters = PARAMETERS + 1
     clobbered = tuple(range(19))
 
     def prepare(self) -> None:
@@ -130,7 +134,12 @@ class AArch64Walk(Walk):
             self._memory(word)
         elif group in (10, 11):
             self._branch(word)
-        elif any(word & mask == value for mask, value in _TO_GENERAL):
+        else:
+            self._vectors(word, group)
+
+    def _vectors(self, word: int, group: int) -> None:
+        self.state.copied.pop(_VECTORS + (word & 31), None)
+        if any(word & mask == value for mask, value in _TO_GENERAL):
             self.put(word & 31, NOTHING)
         elif group == 2 or any(word & mask == value for mask, value in _TO_FLAGS):
             self.state.flags.clear()
@@ -357,7 +366,9 @@ class AArch64Walk(Walk):
             self._pair(word, bool(vector))
         elif word & 0x3B000000 == 0x18000000:
             where = constant(self.site + 4 * signed(word >> 5, 19))
-            if not vector:
+            if vector:
+                self.state.copied.pop(_VECTORS + (word & 31), None)
+            else:
                 self._write(word & 31, self.load(where, 8 if word >> 30 & 1 else 4))
         elif word & 0x3A000000 == 0x38000000:
             self._single(word, bool(vector))
@@ -365,8 +376,10 @@ class AArch64Walk(Walk):
             self._exclusive(word)
         elif word & _ORDERED[0] == _ORDERED[1]:
             self._at(word, moved(self.known(word >> 5 & 31)[1], signed(word >> 12, 9)), False)
-        elif word & 0x3E800000 == 0x0C800000:  # LD1 and its like, which move their base
-            self.put(word >> 5 & 31, NOTHING)
+        elif word & 0x3E000000 == 0x0C000000:  # LD1 and its like
+            self.state.copied.clear()
+            if word >> 23 & 1:  # they move their base
+                self.put(word >> 5 & 31, NOTHING)
 
     def _exclusive(self, word: int) -> None:
         """Loads and stores with an order (LDAR, STLR), exclusive ones, and CAS."""
@@ -413,8 +426,7 @@ class AArch64Walk(Walk):
                 self.put(base, (self.known(base)[0], beyond))
             where = where if mode == 1 else beyond
         if vector:
-            if operation in (0, 2):
-                self.forget(where, 16 if operation else size)
+            self._move_vector(register, where, 16 if operation > 1 else size, is_load=bool(operation & 1))
             return
         if operation == 0 and not self.is_one(where) and word & 0x01200C00 == 0x00200800:
             self.store_to_element([self.known(base)[1], self._read(other)[1]], self._read(register))
@@ -425,12 +437,12 @@ class AArch64Walk(Walk):
         """A store of one register at an address, or a load, which brings what the CPU told if `is_told`."""
         size, operation = 1 << (word >> 30), word >> 22 & 3
         if operation == 0:
-            self.store(where, self._read(word & 31), size)
+            self._store(word & 31, where, size)
             return
         told, value = self.load(where, size)
         if operation > 1:
             value = extended(value, 8 * size, 64 if operation == 2 else 32)
-        self._loaded(word & 31, where, (told or is_told, value))
+        self._loaded(word & 31, where, size, (told or is_told, value))
 
     def _is_told_element(self, word: int, base: int) -> bool:
         """Whether a load brings what the CPU told, or what that is the index or the address of."""
@@ -441,11 +453,14 @@ class AArch64Walk(Walk):
         return told or index_told or self.is_object(address) or self.is_object(index)
 
     def _load(self, register: int, where: Value, size: int) -> None:
-        self._loaded(register, where, self.load(where, size))
+        self._loaded(register, where, size, self.load(where, size))
 
-    def _loaded(self, register: int, where: Value, known: Known) -> None:
+    def _loaded(self, register: int, where: Value, size: int, known: Known) -> None:
         self._write(register, known)
         self.note_origin(register, where)
+        parts = self.parts(where, size) if size == 8 else []
+        if any(width < size for _, width, _ in parts):
+            self.state.copied[register] = parts
 
     def _pair(self, word: int, vector: bool) -> None:
         size = 8 if word >> 31 else 4
@@ -456,16 +471,27 @@ class AArch64Walk(Walk):
         if mode in (1, 3):
             self.put(base, (self.known(base)[0], beyond))
         where = where if mode == 1 else beyond
-        if vector:
-            if not word >> 22 & 1:
-                self.forget(where, 2 * scale)
-            return
         for number, register in enumerate((word & 31, word >> 10 & 31)):
-            place = moved(where, number * size)
-            if word >> 22 & 1:
+            place = moved(where, number * (scale if vector else size))
+            if vector:
+                self._move_vector(register, place, scale, is_load=bool(word >> 22 & 1))
+            elif word >> 22 & 1:
                 self._load(register, place, size)
             else:
-                self.store(place, self._read(register), size)
+                self._store(register, place, size)
+
+    def _store(self, register: int, where: Value, size: int) -> None:
+        if register in self.state.copied and size == 8:
+            self.copy_out(register, where, size)
+        else:
+            self.store(where, self._read(register), size)
+
+    def _move_vector(self, number: int, where: Value, size: int, is_load: bool) -> None:
+        register = _VECTORS + number
+        if is_load:
+            self.state.copied[register] = self.parts(where, size)
+        else:
+            self.copy_out(register, where, size)
 
 
 def _labels(compared: Comparison | None, condition: int) -> Labels | None:

@@ -61,6 +61,8 @@ Place = int | tuple[int, int]
 Known = tuple[bool, Value]
 """Whether it rests on what the CPU told, and what is known of it."""
 NOTHING: Known = False, None
+Part = tuple[int, int, Known]
+"""Something that the CPU told and that lies in an object: its distance from there, its bytes, and what is known."""
 GOES_ON, TESTS, JUMPS, LEAVES, JUMPS_ANYWHERE = range(5)
 """What the end of a block does; leaving may be by a jump to another function."""
 
@@ -192,6 +194,8 @@ class State:
     """What a word of the auxiliary vector tells, where its type has just been found."""
     origins: dict[int, int] = field(default_factory=dict)
     """By a register's number the variable that it was read from, which the function writes to as well."""
+    copied: dict[int, list["Part"]] = field(default_factory=dict)
+    """By a register's number what was read into it as a whole, up to the end of the block."""
 
     def copy(self) -> "State":
         return State(dict(self.values), set(self.told), dict(self.flags), self.path, origins=dict(self.origins))
@@ -318,7 +322,7 @@ class Walk:
         self.blocks = Blocks(start, [self.ending(word, start + 4 * i) for i, word in enumerate(words)])
         self.state = State()
         self.prepare()
-        for number in range(PARAMETERS):
+        for number in range(self.parameters):
             base = PARAMETER + number
             told, value = given.values.get(number, NOTHING)
             self._keep(self.first + number, (told, Frame((base, 0)) if value is None and not told else value))
@@ -348,6 +352,8 @@ class Walk:
 
     first: int
     """The first parameter's register, and the result's."""
+    parameters: int = PARAMETERS
+    """The same, and where there is one the register with the address of a structure that is handed back."""
     clobbered: tuple[int, ...]
     """Registers that a callee may change."""
     kept_flags: tuple[int, ...] = ()
@@ -517,6 +523,7 @@ class Walk:
         self.state.values.pop(place, None)
         if isinstance(place, int):
             self.state.origins.pop(place, None)
+            self.state.copied.pop(place, None)
         self._keep(place, known)
 
     def _keep(self, place: Place, known: Known) -> None:
@@ -654,6 +661,31 @@ class Walk:
                 self.put((base, at), NOTHING)
                 self.state.values.pop((base, at), None)
 
+    def parts(self, address: Value, size: int) -> list[Part]:
+        """What the CPU told that lies in the bytes at an address."""
+        if not self.is_one(address):
+            return []
+        base, first = address.place if isinstance(address, Frame) else (VARIABLE, address.constant)
+        held = [at for at in range(size) if (base, first + at) in self.state.told or self._is_left(base, first + at)]
+        found = []
+        for at, behind in pairwise([*held, size]):
+            width = min(self._widths.get((base, first + at), _WIDEST), behind - at)
+            found.append((at, width, self.load(moved(address, at), width)))
+        return found
+
+    def _is_left(self, base: int, at: int) -> bool:
+        """Whether other functions leave something that the CPU told in a variable, and this one nothing yet."""
+        if base != VARIABLE or self._covering(base, at) is not None:
+            return False
+        return self.surroundings.variable(at, 0, self.start) is not None
+
+    def copy_out(self, register: int, address: Value, size: int) -> None:
+        """A register is stored that holds what was read as a whole, or nothing that is known."""
+        self.forget(address, size)
+        for at, width, known in self.state.copied.get(register, ()):
+            if at + width <= size:
+                self.store(moved(address, at) if self.is_one(address) else None, known, width)
+
     def store_to_element(self, parts: list[Value], known: Known) -> None:
         """A value is stored to some element of an array, one of `parts` of whose address may be where that lies."""
         if not known[0]:
@@ -667,8 +699,8 @@ class Walk:
 
     def call(self, target: int, register: Value = None) -> None:
         """A call of an address, or of what a register holds; afterwards nothing is known of what callees may change."""
-        arguments = [self.state.values.get(self.first + number) for number in range(PARAMETERS)]
-        for value in arguments:
+        arguments = [self.state.values.get(self.first + number) for number in range(self.parameters)]
+        for value in arguments[:PARAMETERS]:
             self._hand_out(value, self.state.path)
         self._hand_out(register, self.state.path)
         if isinstance(register, Options) and register.constant is not None:
@@ -681,6 +713,7 @@ class Walk:
         for number in self.clobbered:
             if number in self.state.values or number in self.state.told:
                 self.put(number, NOTHING)
+        self.state.copied.clear()
         self.state.flags = {field: flags for field, flags in self.state.flags.items() if field in self.kept_flags}
         self._let_others_write()
         if told is None:
@@ -710,9 +743,11 @@ class Walk:
         if not self.state.told:
             return
         values, objects = {}, {}
-        for number in range(PARAMETERS):
+        for number in range(self.parameters):
             known = self.known(self.first + number)
             address = known[1]
+            if number >= PARAMETERS and not isinstance(address, Frame):
+                continue
             if known[0] or (isinstance(address, Options) and address.constant is not None):
                 values[number] = known
             if isinstance(address, Frame) and (held := self._object(address)):
