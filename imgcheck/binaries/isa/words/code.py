@@ -11,7 +11,7 @@ import numpy as np
 
 from imgcheck.binaries.isa.layout import Layout, holding
 from imgcheck.binaries.isa.reach import Edges
-from imgcheck.binaries.isa.words.reached import Reached
+from imgcheck.binaries.isa.words.reached import Reached, Runs
 
 if TYPE_CHECKING:
     import capstone
@@ -201,15 +201,21 @@ class Code:
 
     # Starts
 
+    def is_reached(self, at: np.ndarray) -> np.ndarray:
+        """Which of these addresses are reached, of those outside of unwind entries."""
+        return self._reached.holds(at)
+
     @cached_property
-    def reached(self) -> Reached:
-        """What is reached of the code outside of unwind entries."""
-        return Reached(self)
+    def _reached(self) -> Runs:
+        return Reached(self).runs
 
     def _entered(self) -> np.ndarray:
         """Functions without unwind entries, beside some that have; none where the file's own symbols tell."""
-        told = len(self.layout.static_symbols.value) or not len(self.layout.unwind[0])
-        return np.empty(0, np.int64) if told else self.reached.starts
+        if len(self.layout.static_symbols.value) or not len(self.layout.unwind[0]):
+            return np.empty(0, np.int64)
+        reached = Reached(self)  # kept, it would refer back to this, and the file's map could not be closed
+        self._reached = reached.runs
+        return reached.starts
 
     @cached_property
     def outside(self) -> tuple[np.ndarray, np.ndarray]:

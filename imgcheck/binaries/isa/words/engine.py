@@ -151,7 +151,7 @@ class _Judge:
         inside = (held >= 0) & ~self.code.is_data(at)
         if self.functions.unwind.any():
             bounded = self.functions.unwind[held] | np.isin(self.functions.start[held], self.layout.code_symbols.value)
-            inside &= bounded | self.code.reached.holds(at)
+            inside &= bounded | self.code.is_reached(at)
         at, held = at[inside], held[inside]
         if feature not in self.rules["dense"] or not len(at):
             return at

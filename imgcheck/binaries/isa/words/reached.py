@@ -4,6 +4,7 @@ Compilers write no unwind entries where they are told not to, and neither does a
 is linked with has some.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,19 @@ _NOWHERE = 1 << 62
 Places = tuple[np.ndarray, np.ndarray]
 
 
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs of words, each up to one that never goes on to the next, and what is reached of them."""
+
+    ends: np.ndarray
+    lowest: np.ndarray
+    """The lowest address of each that is reached."""
+
+    def holds(self, at: np.ndarray) -> np.ndarray:
+        """Which addresses are reached."""
+        return at >= self.lowest[np.searchsorted(self.ends, at)]
+
+
 class Reached:
     """The code outside of unwind entries as runs of words, each up to one that never goes on to the next."""
 
@@ -35,10 +49,6 @@ class Reached:
         ends = stops | code.is_end(self.words) | code.is_no_instruction(self.words)
         self.ends = np.append(self.at[ends], _NOWHERE)
         self._is_proper = np.append(~code.is_no_instruction(self.words[ends]), False)
-
-    def holds(self, at: np.ndarray) -> np.ndarray:
-        """Which of these addresses are reached, of those outside of unwind entries."""
-        return at >= self._lowest[np.searchsorted(self.ends, at)]
 
     @cached_property
     def starts(self) -> np.ndarray:
@@ -51,11 +61,12 @@ class Reached:
         found = np.concatenate([self._roots, self.code.beginning(targets[calls]), kept])
         starts = distinct(np.concatenate([self.layout.unwind[0], found]))
         passes = np.not_equal(*(np.searchsorted(starts, each, side="right") for each in (sites, targets)))
+        passes |= ~self._is_outside(sites)
         return np.concatenate([found, self.code.beginning(targets[passes])])
 
     def _of_known(self, sites: np.ndarray, targets: np.ndarray) -> Places:
         """Those of some instructions that are surely code."""
-        known = ~self._is_outside(sites) | self.holds(sites)
+        known = ~self._is_outside(sites) | self.runs.holds(sites)
         return sites[known], targets[known]
 
     @cached_property
@@ -118,8 +129,8 @@ class Reached:
         return found
 
     @cached_property
-    def _lowest(self) -> np.ndarray:
-        """The lowest address of each run that is reached."""
+    def runs(self) -> Runs:
+        """What is reached of the code outside of unwind entries."""
         conditional, distances = self.code.conditional(self.words)
         sites = self.at[conditional]
         kinds = self._branches, self._leading_outside(sites, sites + distances), self._taken
@@ -134,13 +145,13 @@ class Reached:
             fresh = frontier < lowest[run]
             frontier, run = frontier[fresh], run[fresh]
             if not len(frontier):
-                return lowest
+                return Runs(self.ends, lowest)
             first = np.append(True, run[1:] != run[:-1])
             frontier, run = frontier[first], run[first]
             passed = _among(sites, frontier, lowest[run])
             lowest[run] = frontier
             frontier = distinct(targets[passed])
-        return np.zeros(len(self.ends), np.int64)
+        return Runs(self.ends, np.zeros(len(self.ends), np.int64))
 
 
 def _among(ordered: np.ndarray, first: np.ndarray, until: np.ndarray) -> np.ndarray:
