@@ -217,7 +217,7 @@ class Code:
         self._reached = reached.runs
         return reached.starts
 
-    @cached_property
+    @property
     def outside(self) -> tuple[np.ndarray, np.ndarray]:
         """Addresses of the words outside of unwind entries, and these words."""
         number = np.flatnonzero(self._is_outside)
