@@ -319,14 +319,17 @@ class Findings:
         exposing = self.guards.exposing(feature)
         return self._by_exposure("calls", feature, lambda: exposing[self.call_conditions] & self._true)
 
-    def leading_from(self, starts: np.ndarray, feature: str, own: np.ndarray) -> np.ndarray:
-        """Functions to which those of `starts` that nothing else leads to lead, but for the marked `own`.
+    def led_past(self, own: np.ndarray, feature: str) -> np.ndarray:
+        """Functions to which those that nothing leads to lead, past the marked `own`.
 
         Code leads to what it calls, and to what it takes the address of, with no test for `feature` before that.
         """
+        return self._by_exposure(own.tobytes(), feature, lambda: self._led_past(own, feature))
+
+    def _led_past(self, own: np.ndarray, feature: str) -> np.ndarray:
         edges, (number, true) = self._leads, self._seen_of_leads
         over = self.guards.exposing(feature)[number] & true & ~own[edges.source]
-        return reach(edges, np.flatnonzero(starts & ~self._led), over)[0]
+        return reach(edges, np.flatnonzero(~own & ~self._led), over)[0]
 
     @cached_property
     def _order_of_leads(self) -> np.ndarray:
@@ -367,7 +370,7 @@ class Findings:
         marks[np.searchsorted(self.graph.calls.site, sorted(self._false_sites))] = False
         return marks
 
-    def _by_exposure(self, what: str, feature: str, work: Callable[[], Any]) -> Any:
+    def _by_exposure(self, what: str | bytes, feature: str, work: Callable[[], Any]) -> Any:
         """Most features are exposed by the same conditions, so that the answer for one serves for others."""
         key = what, self.guards.exposing(feature).tobytes()
         if key not in self._exposed:

@@ -391,8 +391,7 @@ class _Judge:
 
     def _plain(self, feature: str, users: np.ndarray) -> np.ndarray:
         """Ordinary code: what only users of a feature lead to, and all that it calls, belongs to them."""
-        own = users | self.found.clones
-        return self.found.leading_from(~own, feature, own) & ~users
+        return self.found.led_past(users | self.found.clones, feature) & ~users
 
     def _count_callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
         """Users with a direct caller that neither tests nor uses it, and users called only behind a test."""
