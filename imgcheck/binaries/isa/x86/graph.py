@@ -58,7 +58,10 @@ class Graph:
             layout.also_called(tail_called)
         self.functions = layout.functions
         layout.called = layout.called[:0].copy()  # wanted for the starts alone, and large
-        self._through_slots, self.calls = self._find_calls(*branches)
+        self._through_slots = self._find_slots(*branches)
+        """Sites of calls through the PLT and the GOT, and the pointer that each goes through."""
+        self.calls = self._find_calls(*branches)
+        """Calls and tail calls between functions of this file, those through the PLT to its own functions included."""
 
     def _called(self, site: np.ndarray, branched: np.ndarray) -> np.ndarray:
         """Targets of calls and of `lea`: where functions without unwind entries begin."""
@@ -202,18 +205,14 @@ class Graph:
         steps = np.diff(block, prepend=-1, append=len(span.data) // _BLOCK + 1)
         return np.repeat(np.arange(first, last + 1, dtype=np.int32), steps)
 
-    def _find_calls(self, site: np.ndarray, target: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], Edges]:
-        """What goes through the PLT and the GOT (`_through_slots`), and `calls`, of the branches from `site`."""
-        stub = self._stub_pointer(target)
-        far = np.flatnonzero(stub >= 0)
-        through = self._with_direct(site[far], stub[far])
+    def _find_calls(self, site: np.ndarray, target: np.ndarray) -> Edges:
         index = self.starting_at(target)
-        index[far] = -1
         near = np.flatnonzero(index >= 0)
-        direct = site[near], index[near]
-        del stub, index  # one number for each branch
-        own = self.starting_at(self.layout.pointers.target[through[1]])
-        return through, self._between([direct, (through[0], own), self._short_jumps])
+        # A stub may count as a function by its symbol or unwind entry.
+        near = near[self._stub_pointer(target[near]) < 0]
+        slot_site, pointer = self._through_slots
+        through = slot_site, self.starting_at(self.layout.pointers.target[pointer])
+        return self._between([(site[near], index[near]), through, self._short_jumps])
 
     def _between(self, parts: list[tuple[np.ndarray, np.ndarray]]) -> Edges:
         """The calls of `parts`, each sites and the functions that they lead to (-1: none), that lead to another one."""
@@ -298,11 +297,13 @@ class Graph:
             inside = (gap == 16) | (gap == 8) | (np.roll(gap, 1) == 16) | (np.roll(gap, 1) == 8)
         return site[inside], pointer[inside]
 
-    def _with_direct(self, site: np.ndarray, pointer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Branches to PLT stubs, each its site and the pointer that it goes through, with the calls through the GOT."""
+    def _find_slots(self, site: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        stub = self._stub_pointer(target)
+        through_stub = np.flatnonzero(stub >= 0)
         direct_site, direct_pointer = self._slot_jumps
-        apart = ~within(direct_site, self._stubs[0])
-        return np.append(site, direct_site[apart]), np.append(pointer, direct_pointer[apart].astype(np.int32))
+        direct = ~within(direct_site, self._stubs[0])
+        pointer = np.append(stub[through_stub], direct_pointer[direct].astype(np.int32))
+        return np.append(site[through_stub], direct_site[direct]), pointer
 
     # Addresses taken
 
