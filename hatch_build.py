@@ -22,7 +22,8 @@ class WorkedOut(BuildHookInterface):
         """Add both files; not for an editable installation, whose rules and code may change."""
         if version == "editable":
             return
-        root, made = Path(self.root), Path(tempfile.mkdtemp(prefix="imgcheck-build-"))
+        self._made = tempfile.TemporaryDirectory(prefix="imgcheck-build-")
+        root, made = Path(self.root), Path(self._made.name)
         model = runpy.run_path(str(root / "imgcheck/loader/code.py"))
         texts = {
             "imgcheck/rules/parsed.json": parsed(root / "rules"),
@@ -32,6 +33,11 @@ class WorkedOut(BuildHookInterface):
             target = made / Path(place).name
             target.write_text(text, encoding="utf-8")
             build_data["force_include"][str(target)] = place
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Drop them once they are in the wheel."""
+        if version != "editable":
+            self._made.cleanup()
 
 
 def parsed(rules: Path) -> str:
