@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from imgcheck.binaries.isa.layout import distinct
-from imgcheck.binaries.isa.words.code import Code, Places, signed
+from imgcheck.binaries.isa.words.code import Code, Places, of_kinds, signed
 
 if TYPE_CHECKING:
     import capstone
@@ -43,18 +43,18 @@ class AArch64(Code):
         return sites, sites + 4 * signed(self.word_at(sites).astype(np.int64), 26)
 
     def conditional(self, words: np.ndarray) -> Places:
-        kinds = [(np.flatnonzero(_is(words, (mask, value))), bits) for mask, value, bits in _CONDITIONAL]
+        kinds = [(np.flatnonzero(of_kinds(words, kind)), bits) for *kind, bits in _CONDITIONAL]
         distances = [4 * signed(words[at].astype(np.int64) >> 5, bits) for at, bits in kinds]
         return np.concatenate([at for at, _ in kinds]), np.concatenate(distances)
 
     def is_end(self, words: np.ndarray) -> np.ndarray:
-        return np.logical_or.reduce([_is(words, each) for each in _ENDS])
+        return of_kinds(words, *_ENDS)
 
     def is_no_instruction(self, words: np.ndarray) -> np.ndarray:
-        return np.logical_or.reduce([_is(words, each) for each in _UNALLOCATED])
+        return of_kinds(words, *_UNALLOCATED)
 
     def jumps_anywhere(self, words: np.ndarray) -> np.ndarray:
-        return _is(words, _ENDS[2])
+        return of_kinds(words, _ENDS[2])
 
     @cached_property
     def addresses(self) -> Places:
@@ -74,7 +74,7 @@ class AArch64(Code):
             user = self.word_at(sites)
             same = user >> np.uint32(5) & np.uint32(31) == register
             loads = same & (user & 0x3B000000 == 0x39000000)
-            hit = loads | (same & _is(user, _ADD))
+            hit = loads | (same & of_kinds(user, _ADD))
             scale = np.where(loads, user >> np.uint32(30), 0)
             found_sites.append(sites[hit])
             found_targets.append((page + ((user.astype(np.int64) >> 10 & 0xFFF) << scale))[hit])
@@ -86,7 +86,7 @@ class AArch64(Code):
         return (words & 0x3B400000) == 0x39000000
 
     def makes(self, words: np.ndarray) -> np.ndarray:
-        return _is(words, _ADD) | _is(words, _ADR)
+        return of_kinds(words, _ADD, _ADR)
 
     def calling(self, users: np.ndarray) -> np.ndarray:
         """PLT entries are 16 bytes from ADRP to BR; some are functions of their own, the others lie behind these."""
@@ -123,12 +123,11 @@ class AArch64(Code):
     @cached_property
     def _flow(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where branches lead to and functions begin, words that never go on, and words that are no instructions."""
-        targets = [self.functions.start, self.branches[1]]
-        for mask, value, bits in _CONDITIONAL:
-            at = self.matching(mask, value)
-            targets.append(at + 4 * signed(self.word_at(at).astype(np.int64) >> 5, bits))
-        ends, others = (np.concatenate([self.matching(*each) for each in kinds]) for kinds in (_ENDS, _UNALLOCATED))
-        return distinct(np.concatenate(targets)), np.sort(ends), np.sort(others)
+        numbers, distances = self.conditional(self._words)
+        targets = [self.functions.start, self.branches[1], self._addresses(numbers) + distances]
+        kinds = self.is_end(self._words), self.is_no_instruction(self._words)
+        ends, others = (self._addresses(np.flatnonzero(marks)) for marks in kinds)
+        return distinct(np.concatenate(targets)), ends, others
 
     @cached_property
     def choosers(self) -> np.ndarray:
@@ -140,12 +139,6 @@ class AArch64(Code):
         import capstone
 
         return capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
-
-
-def _is(words: np.ndarray, kind: tuple[int, int]) -> np.ndarray:
-    """Which words are an instruction by its mask and value."""
-    mask, value = kind
-    return words & np.uint32(mask) == np.uint32(value)
 
 
 def _relative(words: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ Every word is an instruction, so a match by mask and value needs no decoding. Wh
 branches and addresses are written and where data stands among the code, is left to AArch64 and Ppc64le.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -306,6 +307,11 @@ class Code:
         kept = (target >= 0) & (source >= 0) & (source != target)
         order = np.argsort(source[kept], kind="stable")
         return Edges(source[kept][order], target[kept][order], sites[kept][order], len(self.functions))
+
+
+def of_kinds(words: np.ndarray, *kinds: Sequence[int]) -> np.ndarray:
+    """Which words are of one of some kinds, each a mask and the value under it."""
+    return np.logical_or.reduce([words & np.uint32(mask) == np.uint32(value) for mask, value in kinds])
 
 
 def signed(values: Numbers, bits: int) -> Numbers:

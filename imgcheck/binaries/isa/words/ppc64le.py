@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from imgcheck.binaries.isa.words.code import Code, Numbers, Places, signed
+from imgcheck.binaries.isa.words.code import Code, Numbers, Places, of_kinds, signed
 
 if TYPE_CHECKING:
     import capstone
@@ -21,7 +21,7 @@ _LOCAL_ENTRY = 8
 _ADDI, _ADDIS, _LD, _STD = 14, 15, 58, 62
 _LOADS, _STORES = (32, 33, 34, 40, 42, _LD), (36, 37, 38, 44, _STD)
 """Primary opcodes of loads and stores with a base and a distance."""
-_PREFIX, _PLD, _PSTD = 1, 57, 61
+PREFIX, _PLD, _PSTD = 1, 57, 61
 _PREFIXED = (_ADDI, *_LOADS[:-1], 41, _PLD, *_STORES[:-1], _PSTD)
 """Primary opcodes behind a prefix: 41 is PLWA."""
 _RELATIVE = 0xFD900000, 0x04100000
@@ -63,14 +63,13 @@ class Ppc64le(Code):
         return at, signed(words[at].astype(np.int64), 16) & ~3
 
     def is_end(self, words: np.ndarray) -> np.ndarray:
-        return np.logical_or.reduce([words & np.uint32(mask) == np.uint32(value) for mask, value in _ENDS])
+        return of_kinds(words, *_ENDS)
 
     def is_no_instruction(self, words: np.ndarray) -> np.ndarray:
         return words >> 26 == 0
 
     def jumps_anywhere(self, words: np.ndarray) -> np.ndarray:
-        mask, value = _ENDS[2]
-        return words & np.uint32(mask) == np.uint32(value)
+        return of_kinds(words, _ENDS[2])
 
     def beginning(self, targets: np.ndarray) -> np.ndarray:
         """Calls inside a file go past the two words by which a function works out r2."""
@@ -132,7 +131,7 @@ class Ppc64le(Code):
         return np.isin(words >> 26, _STORES)
 
     def is_stored_to(self, sites: np.ndarray) -> np.ndarray:
-        prefixed = (self.word_at(sites) >> 26 == _PSTD) & (self.word_at(sites - 4) >> 26 == _PREFIX)
+        prefixed = (self.word_at(sites) >> 26 == _PSTD) & (self.word_at(sites - 4) >> 26 == PREFIX)
         return super().is_stored_to(sites) | prefixed
 
     def makes(self, words: np.ndarray) -> np.ndarray:

@@ -32,7 +32,7 @@ from imgcheck.binaries.isa.values import (
     truth,
 )
 from imgcheck.binaries.isa.words.code import signed
-from imgcheck.binaries.isa.words.ppc64le import distance_of_prefixed
+from imgcheck.binaries.isa.words.ppc64le import PREFIX, distance_of_prefixed
 from imgcheck.binaries.isa.words.walk import (
     GOES_ON,
     JUMPS,
@@ -63,7 +63,6 @@ _LOADS = {32: 4, 33: 4, 34: 1, 35: 1, 40: 2, 41: 2, 42: 2, 43: 2}
 _STORES = {36: 4, 37: 4, 38: 1, 39: 1, 44: 2, 45: 2}
 """Primary opcodes, and bytes; odd ones leave the address in the base register."""
 _SIGNED_LOADS = {42, 43}
-_PREFIX = 1
 _PADDI, _PLQ = (2, 14), (0, 56)
 _PREFIXED_LOADS = {(2, 32): 4, (2, 34): 1, (2, 40): 2, (2, 42): 2, (0, 41): 4, (0, 57): 8}
 _PREFIXED_STORES = {(2, 36): 4, (2, 38): 1, (2, 44): 2, (0, 61): 8}
@@ -110,7 +109,7 @@ class Ppc64leWalk(Walk):
     kept_flags = (2, 3, 4)
 
     def prepare(self) -> None:
-        self._second = {at + 1 for at, word in enumerate(self.words) if word >> 26 == _PREFIX}
+        self._second = {at + 1 for at, word in enumerate(self.words) if word >> 26 == PREFIX}
         """Numbers of words that are the second ones of prefixed instructions."""
         self._lowered = _NO_REGISTERS
         """The result and the source of the last ADDIC with -1."""

@@ -30,4 +30,6 @@ def _findings(layout: Layout, bits: int, table: Encodings, candidates: Candidate
     Those of a large file take half as much memory as its code: sought when the branches are done with, and not kept.
     """
     graph = Graph(layout, bits)
-    return Findings(graph, table, select(graph, table, candidates or screen(layout.spans, bits, table)))
+    if candidates is None:
+        candidates = screen(layout.spans, bits, table)
+    return Findings(graph, table, select(graph, table, candidates))
