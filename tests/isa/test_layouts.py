@@ -128,6 +128,17 @@ def test_no_unwind_data(tmp_path: Path, name: str, march: str, shape: str) -> No
     assert said == ("dies" if march == "haswell" else "runs"), [(u.feature, u.answer, u.reason) for u in found.uses]
 
 
+@pytest.mark.parametrize(("name", "march"), [("loops", "haswell"), ("supports", "x86-64"), ("table", "x86-64")])
+@pytest.mark.parametrize("base", ["0x7ffff000", "0x80000000", "0x7f0000000000"])
+def test_where_a_library_lies_does_not_matter(base: str, name: str, march: str) -> None:
+    def answers(where: str) -> list[tuple[str, str, str]]:
+        library = compile_c(SOURCES[name], "-O2", "-fPIC", "-shared", f"-march={march}", f"-Wl,-Ttext-segment={where}")
+        return [(use.feature, use.answer, use.reason) for use in analyse(library).uses]
+
+    assert answers(base) == answers("0")
+    assert answers(base)
+
+
 def seconds(data: bytes) -> float:
     elf = Elf(data)
     began = time.process_time()

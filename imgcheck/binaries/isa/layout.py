@@ -16,12 +16,15 @@ import numpy as np
 from imgcheck.binaries.elf import ET_EXEC, ET_REL, PT_GNU_EH_FRAME, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, Elf
 
 _ADDRESS_LIMIT = 1 << 62
+_LOW = (1 << 31) - (1 << 20)
+"""Addresses below fit into 32 bits with a sign, and so do those some steps beyond."""
 _STT_FUNC, _STT_NOTYPE, _STT_IFUNC = 2, 0, 10
 _SHT_RELA, _SHT_REL = 4, 9
 _DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 18, "RELR": 36, "RELRSZ": 35,
        "SONAME": 14, "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
        "GNU_HASH": 0x6FFFFEF5, "PLTREL": 20, "FLAGS_1": 0x6FFFFFFB}  # fmt: skip
 _DF_1_PIE = 0x08000000
+_RELOCATION = np.dtype([("offset", "i8"), ("type", "i4"), ("symbol", "i4"), ("addend", "i8")])
 _NAMES_LIMIT = 10_000
 _LONGEST_NAME = 512
 """Bytes of a symbol's name that are read; the rest of longer ones tells nothing."""
@@ -123,6 +126,7 @@ def holding(starts: np.ndarray, ends: np.ndarray, addresses: np.ndarray) -> np.n
 
 def _last_before(starts: np.ndarray, addresses: np.ndarray) -> np.ndarray:
     """Index of the last of the sorted `starts` that is not above each address; -1 where all are."""
+    starts = starts.astype(addresses.dtype, copy=False)  # the shorter column; numpy would widen the longer one
     if len(addresses) < len(starts) or (addresses[1:] < addresses[:-1]).any():
         return np.searchsorted(starts, addresses, side="right").astype(np.int32) - 1
     # Of sorted addresses, each start's share is a run: few searches instead of many.
@@ -210,6 +214,18 @@ class Layout:
             else:
                 spans.append((area.address, area.offset, area.offset + len(area.data)))
         return tuple(Area("", address, self.elf.array[start:end], start) for address, start, end in spans)
+
+    @cached_property
+    def extent(self) -> tuple[int, int]:
+        """The lowest address that the loaded file or its code holds, and the one behind the highest."""
+        held = [(area.address, area.end) for area in self.areas]
+        held += [(s.vaddr, s.vaddr + s.memsz) for s in self.elf.segments if s.type == PT_LOAD and s.memsz]
+        return min((first for first, _ in held), default=0), max((end for _, end in held), default=0)
+
+    @cached_property
+    def address_type(self) -> type[np.signedinteger]:
+        """For columns of addresses in `extent` and next to it: most files lie so low that half the room will do."""
+        return np.int32 if self.extent[1] < _LOW else np.int64
 
     @property
     def code_bytes(self) -> int:
@@ -619,8 +635,7 @@ class Layout:
     def relocations(self) -> np.ndarray:
         """offset, type, symbol, addend of every dynamic relocation (of static ones in object files)."""
         parts = [self._relocations(o, s, rela) for o, s, rela in self._relocation_areas()]
-        dtype = np.dtype([("offset", "i8"), ("type", "i8"), ("symbol", "i8"), ("addend", "i8")])
-        return np.concatenate(parts) if parts else np.empty(0, dtype)
+        return np.concatenate(parts) if parts else np.empty(0, _RELOCATION)
 
     def _relocation_areas(self) -> list[tuple[int, int, bool]]:
         value = self.elf.dynamic_value
@@ -640,7 +655,7 @@ class Layout:
     def _relocations(self, offset: int, size: int, rela: bool) -> np.ndarray:
         dtype = self.elf.rela_dtype if rela else self.elf.rel_dtype
         raw = self.elf.records(offset, dtype, size // dtype.itemsize)
-        out = np.empty(len(raw), np.dtype([("offset", "i8"), ("type", "i8"), ("symbol", "i8"), ("addend", "i8")]))
+        out = np.empty(len(raw), _RELOCATION)
         shift, mask = (32, 0xFFFFFFFF) if self.elf.bits == 64 else (8, 0xFF)
         out["offset"] = _clipped(raw["offset"])
         out["type"], out["symbol"] = raw["info"] & mask, raw["info"] >> shift
@@ -751,7 +766,7 @@ class Layout:
         fixed, addresses = fixed[unchanged], addresses[unchanged]
         slot = np.concatenate([relocations["offset"], relr, fixed])
         target = np.concatenate([target, self._stored(relr), addresses])
-        symbol = np.concatenate([np.where(has, index, -1), np.full(len(relr) + len(fixed), -1, np.int64)])
+        symbol = np.concatenate([np.where(has, index, -1), np.full(len(relr) + len(fixed), -1, np.int32)])
         order = np.argsort(slot, kind="stable")
         return Pointers(slot[order], target[order], symbol[order])
 

@@ -126,7 +126,7 @@ def _far_enough(candidates: Candidates, first: np.ndarray) -> np.ndarray:
 
     Runs begin at the indices `first`.
     """
-    never = np.iinfo(np.int64).max
+    never = np.iinfo(candidates.address.dtype).max
     beyond = np.maximum.reduceat(np.where(candidates.beyond, candidates.address, -1), first)
     within = np.minimum.reduceat(np.where(candidates.beyond, never, candidates.address), first)
     return np.maximum(beyond, np.where(within == never, -1, within))

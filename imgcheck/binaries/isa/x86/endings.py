@@ -3,6 +3,8 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.x86.facts import (
@@ -34,13 +36,15 @@ class Endings:
 
     def marked(self, code: Code, callees: dict[int, int]) -> Code:
         """`code` with its calls that never return as STOP; `callees` are functions by the address behind the call."""
-        return stopped(code, lambda site, after: site in self._sites or not self._may_return(callees.get(after, -1)))
+        first, last = np.searchsorted(self._sites, [code.ips[0], code.ips[-1] + 1]) if code.ips else (0, 0)
+        final = set(self._sites[first:last].tolist())
+        return stopped(code, lambda site, after: site in final or not self._may_return(callees.get(after, -1)))
 
     @cached_property
-    def _sites(self) -> set[int]:
-        """Of calls to imported functions that end the program."""
+    def _sites(self) -> np.ndarray:
+        """Of calls to imported functions that end the program, in order."""
         symbols = imports(self._found.layout, analysis()["endings"]["functions"])
-        return set(self._found.graph.imported(list(symbols))[2].tolist())
+        return np.sort(self._found.graph.imported(list(symbols))[2])
 
     def _may_return(self, function: int) -> bool:
         if function not in self._returns:

@@ -58,6 +58,8 @@ _NAMED_EXPORTS = 30_000
 """Exports whose names are looked at; libraries with more are C++ ones, whose variants show where they are used."""
 
 
+_RECENT = 8
+"""Answers about all functions or calls that are kept: with fewer, many would be worked out again."""
 _CHANCE = 128 << 10
 """Bytes of data that show no more than one instruction of an extension when they are read as code."""
 
@@ -324,7 +326,7 @@ class Findings:
 
         Code leads to what it calls, and to what it takes the address of, with no test for `feature` before that.
         """
-        return self._by_exposure(own.tobytes(), feature, lambda: self._led_past(own, feature))
+        return self._by_exposure(np.packbits(own).tobytes(), feature, lambda: self._led_past(own, feature))
 
     def _led_past(self, own: np.ndarray, feature: str) -> np.ndarray:
         edges, (number, true) = self._leads, self._seen_of_leads
@@ -371,11 +373,16 @@ class Findings:
         return marks
 
     def _by_exposure(self, what: str | bytes, feature: str, work: Callable[[], Any]) -> Any:
-        """Most features are exposed by the same conditions, so that the answer for one serves for others."""
+        """Most features are exposed by the same conditions, so that the answer for one serves for others.
+
+        It is asked for again soon or never, so that few answers are kept.
+        """
         key = what, self.guards.exposing(feature).tobytes()
-        if key not in self._exposed:
-            self._exposed[key] = work()
-        return self._exposed[key]
+        answer = self._exposed.pop(key) if key in self._exposed else work()
+        while len(self._exposed) >= _RECENT:
+            del self._exposed[next(iter(self._exposed))]
+        self._exposed[key] = answer
+        return answer
 
     def reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
         """What is reached from `start` ("load" or "exports") by open calls, and from where (see `reach`).

@@ -38,6 +38,8 @@ _PIECE = 1 << 17
 """Addresses looked up at a time: what is worked out for each on the way stays small."""
 _BLOCK = 64
 """Bytes of code for which it is known which functions start there: rarely more than two."""
+LONGEST_IMMEDIATE = 4
+"""Bytes: the operand of an instruction that has one seems to name an address so much lower."""
 _OPERAND = 6
 """Bytes of a jump or of what stands before and in an operand."""
 _STUB_REACH = 12
@@ -100,14 +102,14 @@ class Graph:
         """Sites and targets of everything that looks like a near call or jump with a target in code."""
         first = min((area.address for area in self.layout.spans), default=0)
         last = max((area.end for area in self.layout.spans), default=0)
-        sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        sites, targets = [self._none], [self._none]
         for _, address, data in self._pieces():
             site, distance = _branches_in(data)
             site += address
             target = site + distance
             inside = (target >= first) & (target < last)
-            sites.append(site[inside])
-            targets.append(target[inside])
+            sites.append(self._kept(site[inside]))
+            targets.append(self._kept(target[inside]))
         return np.concatenate(sites), np.concatenate(targets)
 
     @cached_property
@@ -118,18 +120,17 @@ class Graph:
 
         The target is right for instructions without an immediate. The kind is the byte before the ModRM byte.
         """
-        sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        kinds = [np.empty(0, np.uint8)]
+        sites, targets, kinds = [self._none], [self._none], [np.empty(0, np.uint8)]
         for area, address, data in self._pieces():
-            at, target = self._operands_in(data, address)
-            sites.append(at + address)
-            targets.append(target)
-            kinds.append(_before(area, at + address))
+            site, target = self._operands_in(data, address)
+            sites.append(self._kept(site))
+            targets.append(self._kept(target))
+            kinds.append(_before(area, site))
             if self.layout.elf.type == ET_EXEC:
-                at, target = _immediates(data)
-                sites.append(at + address)
-                targets.append(target)
-                kinds.append(np.full(len(at), LEA_OPCODE, np.uint8))
+                site, target = self._within(*_immediates(data, address))
+                sites.append(self._kept(site))
+                targets.append(self._kept(target))
+                kinds.append(np.full(len(site), LEA_OPCODE, np.uint8))
         return np.concatenate(sites), np.concatenate(targets), np.concatenate(kinds)
 
     @cached_property
@@ -160,7 +161,22 @@ class Graph:
     def _operands_in(self, data: np.ndarray, address: int) -> tuple[np.ndarray, np.ndarray]:
         at = find_bytes(data[:-_OPERAND], 0xC7, 0x05)
         target = _word(data, at + 1)
-        return at, target + at + (5 + address) if self.bits == 64 else target & 0xFFFFFFFF
+        at += address
+        return self._within(at, target + at + 5 if self.bits == 64 else target & 0xFFFFFFFF)
+
+    def _within(self, site: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those whose target the file holds, or that lie next to it: the others are no references."""
+        lowest, highest = self.layout.extent
+        inside = (target >= lowest - LONGEST_IMMEDIATE) & (target < highest)
+        return site[inside], target[inside]
+
+    @property
+    def _none(self) -> np.ndarray:
+        return np.empty(0, self.layout.address_type)
+
+    def _kept(self, addresses: np.ndarray) -> np.ndarray:
+        """Addresses of the file as they are kept."""
+        return addresses.astype(self.layout.address_type)
 
     # Calls
 
@@ -241,11 +257,11 @@ class Graph:
 
     def _short_jumping(self) -> tuple[np.ndarray, np.ndarray]:
         """Sites and targets of everything that looks like `EB` with an 8-bit displacement."""
-        sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        sites, targets = [self._none], [self._none]
         for _, address, data in self._pieces():
             at = find_bytes(data[:-_OPERAND], 0xFF, _SHORT_JUMP)
-            sites.append(at + address)
-            targets.append(at + (2 + address) + data[at + 1].view(np.int8))
+            sites.append(self._kept(at + address))
+            targets.append(self._kept(at + (2 + address) + data[at + 1].view(np.int8)))
         return np.concatenate(sites), np.concatenate(targets)
 
     def _is_instruction(self, sites: np.ndarray, functions: Functions) -> np.ndarray:
@@ -357,13 +373,13 @@ def _branches_in(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([calls, conditional])[onward], (operands + sizes)[onward]
 
 
-def _immediates(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and values of the 32-bit immediates of `mov r32, imm32` (B8+r) and `mov r/m, imm32` (C7 C0+r)."""
+def _immediates(data: np.ndarray, address: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sites and values of the 32-bit immediates of `mov r32, imm32` (B8+r) and `mov r/m, imm32` (C7 C0+r)."""
     short = find_bytes(data[:-_OPERAND], 0xF8, 0xB8)
     long = find_bytes(data[:-_OPERAND], 0xFF, 0xC7)
     long = long[(data[long + 1] & 0xF8) == 0xC0] + 1
     at = np.concatenate([short, long])
-    return at, _word(data, at + 1)
+    return at + address, _word(data, at + 1)
 
 
 def _word(data: np.ndarray, at: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.endings import Endings
 from imgcheck.binaries.isa.x86.facts import ARGUMENTS, LEA, RAX, THREAD, facts
 from imgcheck.binaries.isa.x86.flow import follow
-from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE
+from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, LONGEST_IMMEDIATE
 from imgcheck.binaries.isa.x86.handed import (
     NO_MEMBER,
     NOTHING,
@@ -74,7 +74,6 @@ _DEEPEST_QUERY, _MOST_QUERIES, _LONGEST_QUERY = 3, 512, 1024
 """Calls from one to the next of functions whose answers depend on what callers say, such calls that are followed in a
 file, and bytes of such a function."""
 _ACCESSOR = 256
-_LONGEST_IMMEDIATE = 4
 _READERS = 3000
 """A variable that more functions read is no CPU flag but, say, a size derived from one; so is the result of a function
 that is called from more places."""
@@ -615,7 +614,7 @@ class Spread:
             taken = np.append(taken, np.zeros(len(more[0]), bool))
         inside = np.zeros(len(target), bool)
         for first, end in self._data:
-            inside |= (target >= first - _LONGEST_IMMEDIATE) & (target < end)
+            inside |= (target >= first - LONGEST_IMMEDIATE) & (target < end)
         return site[inside], target[inside], taken[inside]
 
     def _readers(self, held: set[int]) -> set[int]:
@@ -628,7 +627,7 @@ class Spread:
             return set()
         site, target, _ = self._data_references
         near = np.zeros(len(target), bool)
-        for shift in (0, 1, _LONGEST_IMMEDIATE):  # the scan does not know the immediate behind the operand
+        for shift in (0, 1, LONGEST_IMMEDIATE):  # the scan does not know the immediate behind the operand
             near |= within((target + shift) & ~3, variables)
         pointers = self.found.layout.pointers
         near |= within(target, pointers.slot[within(pointers.target & ~3, variables)])

@@ -6,11 +6,11 @@ volume 2, sections 2.1 to 2.7 (legacy, VEX, EVEX); AMD manual volume 6 (XOP); In
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import Area
+from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.x86.encodings import Encodings
 
 _LONGEST = 16
@@ -61,21 +61,23 @@ def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
     return np.concatenate([find_bytes(data[at : at + CHUNK], mask, value) + at for at in range(0, len(data), CHUNK)])
 
 
-def screen(spans: tuple[Area, ...], bits: int, table: Encodings) -> Candidates:
-    """All candidates of `spans`, by address."""
-    parts = [joined(list(part)) for area in spans for part in _screened(area, bits, table)]
+def screen(layout: Layout, bits: int, table: Encodings) -> Candidates:
+    """All candidates of the file, by address."""
+    parts = [joined(list(part)) for area in layout.spans for part in _screened(layout, area, bits, table)]
     columns = list(_columns(parts or [_NONE]))
     parts.clear()  # so that no column is there twice but the one that is put together
     return Candidates(*(np.concatenate(columns.pop(0)) for _ in Candidates.__dataclass_fields__))
 
 
-def _screened(area: Area, bits: int, table: Encodings) -> Iterator[Iterator[Candidates]]:
+def _screened(layout: Layout, area: Area, bits: int, table: Encodings) -> Iterator[Iterator[Candidates]]:
     """The candidates of each piece of `area`, by their first byte: sorting a piece is cheap, and takes little room."""
     for first in range(0, len(area.data), _PIECE):
-        yield _screen_piece(area, first, bits, table)
+        found = _screen_piece(area, first, bits, table)
+        yield (replace(part, address=(part.address + area.address).astype(layout.address_type)) for part in found)
 
 
 def _screen_piece(area: Area, first: int, bits: int, table: Encodings) -> Iterator[Candidates]:
+    """The candidates of one piece, whose address is counted from the begin of `area` here."""
     data = area.data
     for byte, screener in ((0xC5, _vex2), (0xC4, _vex3), (0x62, _evex), (0x8F, _xop), (0x0F, _legacy)):
         at = find_bytes(data[first : first + _PIECE], 0xFF, byte) + first
@@ -84,7 +86,6 @@ def _screen_piece(area: Area, first: int, bits: int, table: Encodings) -> Iterat
         found = screener(data, at, bits, table)
         # Behind the end of the code there are no operands: there the decoder has to agree.
         found.doubtful[found.address > len(data) - _LONGEST] = True
-        found.address[:] += area.address
         yield found.take(np.flatnonzero(found.set))
 
 
