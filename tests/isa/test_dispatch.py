@@ -59,6 +59,12 @@ SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     ),
     "a register over calls": ("over_calls", {}, {'supports("avx2")': 'supports("sse4.2")'}),
     "a level, step by step": ("step_by_step", {}, {"found >= 3": "found >= 2"}),
+    "a level less what was borrowed": ("carried_level", {}, {'supports("avx2")': 'supports("sse4.2")'}),
+    "a level and what was carried": (
+        "carried_level",
+        {"cmp $1, %1\\n\\tmov $2, %0\\n\\tsbb $0, %0": "bt $0, %1\\n\\tmov $1, %0\\n\\tadc $0, %0"},
+        {'supports("avx2")': 'supports("sse4.2")'},
+    ),
     "rows of one table": ("table_of_rows", {}, {"|| !(b >> 5 & 1)) return 1": ") return 1"}),
     "what an initialiser is told by a function that asks another one": (
         "chosen_at_load",

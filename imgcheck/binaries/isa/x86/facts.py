@@ -30,11 +30,12 @@ OF_BITS, OF_ONE_BIT = "bits", "bit"
 """What is compared is no number but those of its bits that the number before has, or one by its place or register."""
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _M = iced.Mnemonic
-_MOV, _PUSH, _SBB, _SUB, _XCHG = _M.MOV, _M.PUSH, _M.SBB, _M.SUB, _M.XCHG
+_MOV, _PUSH, _SUB, _XCHG = _M.MOV, _M.PUSH, _M.SUB, _M.XCHG
+_CARRYING = _M.ADC, _M.SBB
 _register_size, _memory_size = iced.RegisterExt.size, iced.MemorySizeExt.size
 _OPERATIONS = {
     _M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.AND, _M.OR, _M.XOR, _M.NOT, _M.SHL, _M.SHR, _M.SAR, _M.ANDN,
-    _M.ADD, _M.SUB, _M.INC, _M.DEC, _M.TEST, _M.CMP, _M.BT, _M.BTS, _M.BTR, _M.SBB,
+    _M.ADD, _M.SUB, _M.INC, _M.DEC, _M.TEST, _M.CMP, _M.BT, _M.BTS, _M.BTR, _M.ADC, _M.SBB,
     _M.BSF, _M.TZCNT, _M.CDQE,
 }  # fmt: skip
 VECTOR_COPIES = {
@@ -120,8 +121,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     third: int
     """The register of a third operand."""
     source_bits: int
-    borrows: bool
-    """SBB: the result depends on the carry flag."""
+    carries: bool
+    """ADC or SBB: the result depends on the carry flag."""
     high: bool
     """The first operand is the second byte of its register: AH, BH, CH or DH."""
 
@@ -391,7 +392,7 @@ def _operation(ins: iced.Instruction, mnemonic: int) -> Operation | None:
         ins.immediate(last) if kinds[last] in _IMMEDIATES else None,
         _BITS[registers[2]] if last > 1 else 0,
         sizes[1] if last else 0,
-        mnemonic == _SBB,
+        mnemonic in _CARRYING,
         registers[0] in _HIGH,
     )
 

@@ -598,13 +598,13 @@ class _Walk:
         second = state.values.get(operation.source) if operation.source else memory
         if operation.number is not None:
             second = constant(operation.number)
-        if fact.condition >= 0 or operation.borrows:
+        if fact.condition >= 0 or operation.carries:
             value = of_flags(operation, state.told, fact.condition, state.flags, ip, first, second)
         else:
             value = result(operation, first, second, state.values.get(operation.third) if operation.third else memory)
-            if fact.writes_flags:
-                state.told = flags_of(operation, first, second, value)
-                self.signatures |= _SIGNATURES & {fact.comparison[-1:]}
+        if fact.writes_flags:
+            state.told = flags_of(operation, first, second, value)
+            self.signatures |= _SIGNATURES & {fact.comparison[-1:]}
         if operation.bits < WHOLE and held is not None and value is not None and operation.target:
             value = replaced(held, value, 8 if operation.high else 0, operation.bits)
         return value

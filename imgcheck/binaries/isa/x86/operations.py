@@ -4,7 +4,7 @@ from operator import and_, or_, xor
 
 import iced_x86 as iced
 
-from imgcheck.binaries.isa.conditions import ALWAYS, not_understood, opposite
+from imgcheck.binaries.isa.conditions import ALWAYS, Condition, not_understood, opposite
 from imgcheck.binaries.isa.values import (
     BELOW,
     BORROW,
@@ -38,6 +38,7 @@ SELECTING = {*_SHIFTS, _M.BT}
 """Their second operand says which bit of the first is asked for."""
 _COUNTS = {_M.BSF, _M.TZCNT}
 _STEPS = {_M.INC: 1, _M.DEC: -1}
+_CARRIES = {_M.ADC: 1, _M.SBB: -1}
 _SETS_BIT = {_M.BTS: or_, _M.BTR: lambda a, b: a & ~b}
 
 
@@ -79,23 +80,34 @@ def result(operation: Operation, first: Value, second: Value, third: Value) -> V
 
 def of_flags(operation: Operation, told: Comparison | None, condition: int, tests: bool, ip: int,
              first: Value, second: Value) -> Value:  # fmt: skip
-    """The value that SETcc, CMOVcc or SBB of a register with itself makes of the flags.
+    """The value that SETcc, CMOVcc, ADC or SBB makes of the flags.
 
     `tests`: the flags rest on what the CPU told.
     """
-    borrows = operation.mnemonic == _M.SBB
-    found = outcome(told, BELOW if borrows else condition >> 1)
+    carries = operation.carries
+    found = outcome(told, BELOW if carries else condition >> 1)
     if found is None:
         understood = not tests or (_is_told_in_part(told) and tells(first) and tells(second))
         taken = ALWAYS if understood else not_understood(ip)
         found = (taken, ALWAYS if understood else opposite(taken))
-    if condition & 1 and not borrows:
+    if carries:
+        return _with_carry(operation, first, second, found)
+    if condition & 1:
         found = found[::-1]
-    if borrows:
-        return chosen(constant((1 << operation.bits) - 1), constant(0), found) if same(operation) else None
     if operation.source or operation.source_bits:  # CMOVcc has a second operand, SETcc none
         return chosen(second, first, found)
     return truth(*found)
+
+
+def _with_carry(operation: Operation, first: Value, second: Value, carry: tuple[Condition, Condition]) -> Value:
+    """The sum or difference of both operands and the carry flag; SBB of a register with itself is 0 or -1."""
+    sign, bits = _CARRIES[operation.mnemonic], operation.bits
+    if sign < 0 and same(operation):
+        first = second = constant(0)
+    if not isinstance(second, Options) or second.constant is None:
+        return None
+    without = added(first, sign * second.constant, bits)
+    return chosen(added(without, sign, bits), without, carry)
 
 
 def _is_told_in_part(told: Comparison | None) -> bool:
@@ -123,7 +135,7 @@ def flags_of(operation: Operation, first: Value, second: Value, made: Value) -> 
         return Comparison(first, second.constant, bits, BORROW)
     if name in _SHIFTS and number:
         return Comparison(made, 0, bits, _bit(first, number - 1 if name != _M.SHL else bits - number, bits))
-    return Comparison(made, 0, bits, None) if name in (_M.ADD, _M.INC, _M.DEC) else None
+    return Comparison(made, 0, bits, None) if name in (_M.ADD, _M.INC, _M.DEC, *_CARRIES) else None
 
 
 def _bit(value: Value, place: int, bits: int) -> Value:
