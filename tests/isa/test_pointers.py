@@ -88,6 +88,49 @@ def test_what_a_test_chooses_is_said_to_run(shape: str, flags: tuple[str, ...]) 
         assert predicted(analyse(path), MODELS[model]) == "runs"
 
 
+HANDED_OUT = """
+static unsigned flags[4];
+__attribute__((constructor)) static void init(void) { flags[0] = TOLD ? 256 : 0; }
+__attribute__((noinline, noipa)) static unsigned *known(void) {
+    unsigned *at; __asm__("movabs %1, %0" : "=r"(at) : "i"(flags)); return at;
+}
+__attribute__((noinline, noipa)) static int has(void) { return (known()[0] & 256) != 0; }
+int main(void) { if (has()) use(x, x + 1); else plain(x, x + 1); return 0; }
+"""
+
+
+@pytest.mark.parametrize(("told", "ends"), [('__builtin_cpu_supports("avx2")', "runs"), ('getenv("PATH")', "dies")])
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-s")], ids=" ".join)
+def test_flags_whose_address_a_function_hands_out_as_a_number(flags: tuple[str, ...], told: str, ends: str) -> None:
+    """So clang makes it without optimisation, in programs that cannot be moved."""
+    kernel, _, _ = KERNEL.partition("static unsigned asked")
+    path = compile_c(kernel + HANDED_OUT.replace("TOLD", told), "-no-pie", "-fno-pie", *flags)
+    assert observed(path, "qemu-x86_64", "Nehalem") == ends
+    assert predicted(analyse(path), MODELS["Nehalem"]) == ends
+
+
+STORED = """
+struct kernels { int (*run)(const void *, const void *); };
+__attribute__((noinline, noipa)) static void choose(struct kernels *to, int told) {
+    __asm__("movq %1, %0" : "=m"(to->run) : "i"(plain));
+    if (told) __asm__("movq %1, %0" : "=m"(to->run) : "i"(use));
+}
+int main(void) {
+    struct kernels found;
+    choose(&found, __builtin_cpu_supports("avx2"));
+    return found.run(x, x + 1) < 0;
+}
+"""
+
+
+def test_functions_whose_addresses_are_stored_as_numbers() -> None:
+    """Where nothing else tells of them: stripped, without unwind entries, in programs that cannot be moved."""
+    path = compile_c(KERNEL + STORED, "-O2", "-s", "-no-pie", "-fno-pie", "-fno-asynchronous-unwind-tables")
+    for model in ("Nehalem", "Haswell"):
+        assert observed(path, "qemu-x86_64", model) == "runs"
+        assert predicted(analyse(path), MODELS[model]) == "runs"
+
+
 BY_NAME = """
 #include <string.h>
 static const char *volatile wanted = "avx2";

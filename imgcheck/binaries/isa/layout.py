@@ -496,7 +496,8 @@ class Layout:
         last[called] = number
         repeated = called[last[called] != number]
         # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
-        confirmed = called[np.isin(self.bytes_before(called * ALIGNMENT + base), _FUNCTION_ENDS)]
+        address = called * ALIGNMENT + base
+        confirmed = called[np.isin(self.bytes_before(address), _FUNCTION_ENDS) | self._ends_before(address)]
         marks = np.zeros(len(covered), bool)
         marks[confirmed] = marks[repeated] = marks[pointed[~covered[pointed]]] = True
         aligned = np.flatnonzero(marks) * ALIGNMENT + base

@@ -81,7 +81,7 @@ ARGUMENTS = tuple(_BITS[r] for r in (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R
 """Registers of the first six parameters (System V ABI, x86-64)."""
 PARAMETERS = sum(ARGUMENTS)
 CLOBBERED = PARAMETERS | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
-_ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64)
+_ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
 _KEPT = 1 << 15
 """Encodings remembered, at some 400 bytes each."""
 _DIRECT = {0xE8: 5, 0xE9: 5, 0xEB: 2, **dict.fromkeys(range(0x70, 0x80), 2)}

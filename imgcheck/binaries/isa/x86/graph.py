@@ -40,10 +40,24 @@ _BLOCK = 64
 """Bytes of code for which it is known which functions start there: rarely more than two."""
 LONGEST_IMMEDIATE = 4
 """Bytes: the operand of an instruction that has one seems to name an address so much lower."""
-_OPERAND = 6
-"""Bytes of a jump or of what stands before and in an operand."""
+_OPERAND = 10
+"""Bytes behind the first opcode byte of the longest instruction that is looked for: MOV of 32 bits to memory."""
 _STUB_REACH = 12
 """A PLT stub jumps through its slot within this many bytes: ENDBR64 (4), BND (1), FF 25."""
+
+
+def _operand_bytes() -> np.ndarray:
+    """By the ModRM byte of C7: how many bytes that, SIB and displacement take; 0 where it is not MOV (SDM volume 2, 2.1.5).
+
+    The base in a SIB byte is taken to be a register.
+    """
+    modrm = np.arange(256)
+    mod, rm = modrm >> 6, modrm & 7
+    displacement = np.select([mod == 1, (mod == 2) | ((mod == 0) & (rm == 5))], [1, 4], 0)
+    return np.where(modrm >> 3 & 7 == 0, 1 + displacement + ((rm == 4) & (mod < 3)), 0)
+
+
+_OPERAND_BYTES = _operand_bytes()
 
 
 class Graph:
@@ -374,10 +388,11 @@ def _branches_in(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _immediates(data: np.ndarray, address: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sites and values of the 32-bit immediates of `mov r32, imm32` (B8+r) and `mov r/m, imm32` (C7 C0+r)."""
+    """Sites and values of the 32-bit immediates of `mov r32, imm32` (B8+r) and `mov r/m, imm32` (C7 /0)."""
     short = find_bytes(data[:-_OPERAND], 0xF8, 0xB8)
     long = find_bytes(data[:-_OPERAND], 0xFF, 0xC7)
-    long = long[(data[long + 1] & 0xF8) == 0xC0] + 1
+    operand = _OPERAND_BYTES[data[long + 1]]
+    long = (long + operand)[operand > 0]
     at = np.concatenate([short, long])
     return at + address, _word(data, at + 1)
 
