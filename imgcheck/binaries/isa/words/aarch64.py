@@ -88,6 +88,11 @@ class AArch64(Code):
     def makes(self, words: np.ndarray) -> np.ndarray:
         return of_kinds(words, _ADD, _ADR)
 
+    def distances(self, words: np.ndarray) -> np.ndarray:
+        number = words >> np.uint32(10) & np.uint32(0xFFF)
+        uses, makes = words & 0x3F000000 == 0x39000000, of_kinds(words, _ADD)
+        return np.concatenate([number[uses] << (words[uses] >> np.uint32(30)), number[makes]]).astype(np.int64)
+
     def calling(self, users: np.ndarray) -> np.ndarray:
         """PLT entries are 16 bytes from ADRP to BR; some are functions of their own, the others lie behind these."""
         marks = self.holding(users)

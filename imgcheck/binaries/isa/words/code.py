@@ -106,6 +106,14 @@ class Code:
         """Which words make an address in a register."""
         raise NotImplementedError
 
+    def distances(self, words: np.ndarray) -> np.ndarray:
+        """How far from a base those of the words go that use memory there, or make an address."""
+        raise NotImplementedError
+
+    def keeps_registers(self, address: int) -> bool:
+        """Whether what begins at an address only saves or restores registers for the function that goes there."""
+        return False
+
     def calling(self, users: np.ndarray) -> np.ndarray:
         """Marks functions that call through stubs, whose instructions `users` load the slots of imported functions."""
         raise NotImplementedError

@@ -18,9 +18,11 @@ from imgcheck.binaries.isa.names import clones, queries
 from imgcheck.binaries.isa.queries import foreign, resolvers
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
 from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Verdict, in_words, kinds_of
+from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.words.aarch64 import AArch64
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk
 from imgcheck.binaries.isa.words.code import Code
+from imgcheck.binaries.isa.words.hints import hints
 from imgcheck.binaries.isa.words.ppc64le import Ppc64le
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk
 from imgcheck.binaries.isa.words.spread import Guards, Spread
@@ -51,7 +53,9 @@ def analyse(elf: Elf) -> Isa | None:
 class _Judge:
     """The verdict on one file."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, hint: Hint | None = None) -> None:
+        """`hint`: signs that count as what the CPU told besides."""
+        self.hint = hint
         self.code, self.layout, self.functions = code, code.layout, code.functions
         self.machine = code.layout.elf.machine
         self.rules = _patterns(self.machine)
@@ -81,6 +85,8 @@ class _Judge:
         slots = np.concatenate([np.empty(0, np.int64), *self.query_names.values()])
         sites, targets = self.code.addresses
         marks = self.code.holding(self._query_instructions) | self.code.calling(sites[np.isin(targets, slots)])
+        if self.hint:
+            marks[list(self.hint.functions)] = True
         return marks | self._spread.askers
 
     @cached_property
@@ -88,7 +94,7 @@ class _Judge:
         by_file = np.zeros(len(self.functions), bool)
         for named in self._told_by_files.values():
             by_file |= named
-        return Spread(self.code, _WALKS[self.machine], self.query_names, by_file, self.used)
+        return Spread(self.code, _WALKS[self.machine], self.query_names, by_file, self.used, self.hint)
 
     @cached_property
     def guards(self) -> Guards:
@@ -127,6 +133,8 @@ class _Judge:
             found.append(self.code.query)
         if self.code.choosers[self.used].any():
             found.append("__aarch64_have_lse_atomics")
+        if self.hint:
+            found.append(self.hint.source)
         return tuple(dict.fromkeys(found + sorted([*self.query_names, *self._told_by_files])))
 
     # Instructions
@@ -219,7 +227,7 @@ class _Judge:
     def _use(self, feature: str) -> IsaUse:
         at = self.found[feature]
         held = self.functions.holding(at)
-        found = self._answer(feature, at, held)
+        found = self._weighed(feature, self._answer(feature, at, held))
         address = int(at[held == found.function][0]) if found.function >= 0 else int(at[0])
         holder = int(self.functions.holding(np.array([address]))[0])
         return IsaUse(
@@ -229,10 +237,35 @@ class _Judge:
             call_path=found.path, given=found.given,
         )  # fmt: skip
 
-    def _answer(self, feature: str, at: np.ndarray, held: np.ndarray) -> Verdict:
+    def _weighed(self, feature: str, verdict: Verdict) -> Verdict:
+        """The verdict; in doubt where other signs of what the CPU has stand before all that would be required."""
+        for judge in self._doubting if verdict.answer == "required" else ():
+            if judge.hint and not judge._requires(feature):
+                return Verdict("unknown", judge.hint.reason, verdict.function, verdict.path)
+        return verdict
+
+    @cached_property
+    def _doubting(self) -> list["_Judge"]:
+        """Judges of the same file who also count what is no question to the CPU, but tells of it."""
+        judges = [_Judge(self.code, hint) for hint in hints(self.code, self.found)]
+        for judge in judges:
+            judge.found = self.found
+        return judges
+
+    def _requires(self, feature: str) -> bool:
+        """Whether load, start or exports lead to a use past no test."""
+        at = self.found[feature]
+        uses = self._exposed(feature, at, self.functions.holding(at))
+        return any(self._led_to(feature, uses, way, self._keepers) for way in self._ways(feature))
+
+    def _exposed(self, feature: str, at: np.ndarray, held: np.ndarray) -> Uses:
+        """Of the uses those that no test shields."""
         number = self.guards.at(held, at)
         exposed = (held >= 0) & self.guards.exposing(feature)[number]
-        uses = held[exposed], number[exposed]
+        return held[exposed], number[exposed]
+
+    def _answer(self, feature: str, at: np.ndarray, held: np.ndarray) -> Verdict:
+        uses = self._exposed(feature, at, held)
         for way in self._ways(feature):
             for kept in (self._keepers, self._nobody):
                 found = self._led_to(feature, uses, way, kept)

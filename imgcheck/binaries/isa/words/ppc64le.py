@@ -39,6 +39,10 @@ _NOPS = 0x60000000, 0x60420000
 """ORI of r0 and of r2 with zero."""
 _ENDS = (0xFC000001, _BRANCH), (0xFE8007FF, 0x4E800020), (0xFE8007FF, 0x4E800420)
 """Mask and value of B, BLR and BCTR."""
+_STACK, _PRESERVED = 1, range(14, 32)
+_BLR, _MTLR = 0x4E800020, 0x7C0803A6
+_MOST_KEPT = len(_PRESERVED) + 4
+"""Words of a function that saves or restores all of these."""
 _NEAR_STUB = 8
 """Bytes from the start of such a stub to the load of its slot, at most."""
 
@@ -111,9 +115,7 @@ class Ppc64le(Code):
         return np.concatenate(found_sites), np.concatenate(found_targets)
 
     def _distance(self, addresses: np.ndarray) -> np.ndarray:
-        """The distance in each word; the lowest two bits of LD and STD say more of the instruction."""
-        word = self.word_at(addresses).astype(np.int64)
-        return signed(np.where(np.isin(word >> 26, (_LD, _STD)), word & ~3, word), 16)
+        return _distances(self.word_at(addresses))
 
     @cached_property
     def table(self) -> int | None:
@@ -140,6 +142,15 @@ class Ppc64le(Code):
     def index(self, addresses: np.ndarray) -> np.ndarray:
         found, local = super().index(addresses), super().index(addresses - _LOCAL_ENTRY)
         return np.where(found < 0, local, found)
+
+    def distances(self, words: np.ndarray) -> np.ndarray:
+        return _distances(words[np.isin(words >> np.uint32(26), (_ADDI, *_LOADS, *_STORES))])
+
+    def keeps_registers(self, address: int) -> bool:
+        """2.3.3.1 of the ABI: compilers have them where code is to be small."""
+        words = self.word_at(address + 4 * np.arange(_MOST_KEPT)).tolist()
+        until = next((i for i, word in enumerate(words) if word == _BLR), 0)
+        return until > 0 and all(word == _MTLR or _keeps(word) for word in words[:until])
 
     def calling(self, users: np.ndarray) -> np.ndarray:
         """Stubs stand together in what looks like one function."""
@@ -184,6 +195,21 @@ class Ppc64le(Code):
         import capstone
 
         return capstone.Cs(capstone.CS_ARCH_PPC, capstone.CS_MODE_64 | capstone.CS_MODE_LITTLE_ENDIAN)
+
+
+def _distances(words: np.ndarray) -> np.ndarray:
+    """The distance in each word; the lowest two bits of LD and STD say more of the instruction."""
+    word = words.astype(np.int64)
+    return signed(np.where(np.isin(word >> 26, (_LD, _STD)), word & ~3, word), 16)
+
+
+def _keeps(word: int) -> bool:
+    """Whether a word moves a register that callees preserve, or the return address, to the stack or from there."""
+    return (
+        word >> 26 in (_LD, _STD)
+        and word >> 16 & 31 == _STACK
+        and (word >> 21 & 31 in _PRESERVED or word >> 21 & 31 == 0)
+    )
 
 
 def distance_of_prefixed(prefix: Numbers, last: Numbers) -> Numbers:

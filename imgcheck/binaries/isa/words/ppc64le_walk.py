@@ -151,7 +151,7 @@ class Ppc64leWalk(Walk):
         if self._second and (number := (self.site - self.start) // 4) in self._second:
             self._prefixed(self.words[number - 1], word)
         elif opcode == 18 and (word & 1 or self.site + (signed(word, 26) & ~3) not in self.blocks):
-            self.call(self.site + (signed(word, 26) & ~3))
+            self._branch(self.site + (signed(word, 26) & ~3))
         elif opcode == 19:
             self._of_condition(word)
         elif opcode in (14, 15):
@@ -185,6 +185,10 @@ class Ppc64leWalk(Walk):
                 self._lowered = word >> 21 & 31, word >> 16 & 31
             elif opcode == 13:
                 self._record(told, None, -1)
+
+    def _branch(self, target: int) -> None:
+        if not self.surroundings.keeps_registers(target):
+            self.call(target)
 
     def _write(self, register: int, known: Known) -> None:
         if register not in (_TOC, _THREAD):  # what is there is there all the time

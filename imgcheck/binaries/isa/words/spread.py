@@ -24,9 +24,10 @@ from imgcheck.binaries.isa.conditions import (
     understood_wholly,
 )
 from imgcheck.binaries.isa.guarded import Pieces
-from imgcheck.binaries.isa.layout import holding, numbers, within
+from imgcheck.binaries.isa.layout import distinct, holding, numbers, within
 from imgcheck.binaries.isa.names import analysis, matches, queries
 from imgcheck.binaries.isa.reach import reach
+from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.values import Frame, Options, Value, Word, constant, joined, tells
 from imgcheck.binaries.isa.words.code import Code
 from imgcheck.binaries.isa.words.walk import (
@@ -59,6 +60,8 @@ _ALL_BITS = (1 << 64) - 1
 _END = 1 << 63
 """No address is beyond; sums of what is known may be."""
 _POINTER = 8
+_ANCHORED = 1 << 12
+"""Bytes that one address stands for, at most, in code that uses it for several variables."""
 
 
 @dataclass
@@ -107,16 +110,22 @@ class Spread:
     """The rounds, for one file."""
 
     def __init__(
-        self, code: Code, walk: type[Walk], imported: dict[str, np.ndarray], by_file: np.ndarray, users: np.ndarray
+        self,
+        code: Code,
+        walk: type[Walk],
+        imported: dict[str, np.ndarray],
+        by_file: np.ndarray,
+        users: np.ndarray,
+        hint: Hint | None = None,
     ) -> None:
         """`imported`: names of functions and data of other files that report features, with their slots; `by_file`
         marks functions that read them from a file, which are not followed, as those are not that choose by themselves;
-        `users` marks those that use a feature.
+        `users` marks those that use a feature; `hint`: what else to take for something that the CPU told.
         """
         self.code, self.layout, self.functions, self._walk = code, code.layout, code.functions, walk
         self.machine = code.layout.elf.machine
         self.guards = Guards(skipped=set(np.flatnonzero(by_file | code.choosers).tolist()))
-        self._users = users
+        self._users, self._hint = users, hint
         self._names = list(imported)
         self._slots = {int(slot): i for i, slots in enumerate(imported.values()) for slot in slots.tolist()}
         self._variables: dict[int, dict[int, Known]] = defaultdict(dict)
@@ -127,6 +136,10 @@ class Spread:
         """Address of a variable -> the bytes that are written to it."""
         self._results: dict[int, Told] = {}
         self._given: dict[int, Given] = {}
+        self._distances_in: dict[int, np.ndarray] = {}
+        """Function -> how far it goes from bases."""
+        self._keeping: dict[int, bool] = {}
+        """Addresses that are branched to, and whether only registers are saved or restored there."""
         self._budget = _TOTAL
         self._round = 0
         self._by_file = set(np.flatnonzero(by_file).tolist())
@@ -154,7 +167,7 @@ class Spread:
         for index in resolvers.tolist():
             self._given[index] = self._of_resolver
         pending = set(np.flatnonzero(askers).tolist()) | set(resolvers.tolist()) | self._take_as_told()
-        pending |= set(np.flatnonzero(self._seekers).tolist())
+        pending |= set(np.flatnonzero(self._seekers).tolist()) | (self._hint.functions if self._hint else set())
         for self._round in range(_ROUNDS):
             pending = self._worth_following(self._follow_all(pending - self.guards.skipped))
             if not pending:
@@ -225,7 +238,7 @@ class Spread:
     def _walked(self, index: int, start: int, words: list[int], given: Given) -> tuple[Flow, list[int]]:
         """What is known of one part of it, and the blocks that are not reached."""
         for _ in range(2):  # the first time it is not known yet which variables it writes to
-            walk = self._walk(start, words, self._surroundings, given, self._owned[index])
+            walk = self._walk(start, words, self._surroundings(index), given, self._owned[index])
             flow = walk.run()
             if flow.assigned.keys() <= self._owned[index]:
                 break
@@ -253,6 +266,8 @@ class Spread:
 
     def _holds(self, address: int | None) -> bool:
         """Whether something that the CPU told lies in the object at an address."""
+        if self._hint and address in self._hint.texts:
+            return True
         return address is not None and any(address + at in self._variables for at in range(OBJECT))
 
     def _assign(self, index: int, flow: Flow) -> set[int]:
@@ -305,15 +320,38 @@ class Spread:
         pointers = self.layout.pointers
         near = within(targets, held) | within(targets, pointers.slot[within(pointers.target, held)])
         holder = self.functions.holding(sites)
-        near |= self._deciding[holder] & within(targets, before)
+        deciding = self._deciding[holder]
+        near |= deciding & within(targets, before)
+        near |= deciding & self._by_anchor(holder, targets, np.array(sorted(told), np.int64))
         readers = set(numbers(holder[near], len(self.functions)).tolist())
         return readers if len(readers) <= _READERS else set()
 
+    def _by_anchor(self, holder: np.ndarray, targets: np.ndarray, variables: np.ndarray) -> np.ndarray:
+        """Which references are to an address from which their function may go on to one of the variables.
+
+        GCC refers to several variables by one address that it keeps (-fsection-anchors).
+        """
+        found = np.zeros(len(targets), bool)
+        first, until = np.searchsorted(variables, targets), np.searchsorted(variables, targets + _ANCHORED)
+        for i in np.flatnonzero((until > first) & self._deciding[holder])[:_READERS].tolist():
+            distances = variables[first[i] : until[i]] - targets[i]
+            found[i] = np.isin(distances, self._distances(int(holder[i]))).any()
+        return found
+
+    def _distances(self, index: int) -> np.ndarray:
+        if index not in self._distances_in:
+            data = self.layout.bytes_at(int(self.functions.start[index]), int(self.functions.end[index]))
+            words = np.frombuffer(data[: min(len(data), _LONGEST) & ~3], "<u4")
+            self._distances_in[index] = distinct(self.code.distances(words))
+        return self._distances_in[index]
+
     # What the walks ask
 
-    @property
-    def _surroundings(self) -> Surroundings:
-        """Made anew for each walk: kept, it would refer back to this, and the file's map could not be closed."""
+    def _surroundings(self, index: int) -> Surroundings:
+        """Those of one function, made anew for each walk: kept, they would refer back to this, and the file's map could
+        not be closed.
+        """
+        near = self._hint is not None and (index in self._hint.functions or not self._deciding[index])
         return Surroundings(
             self._called,
             self._asked,
@@ -326,6 +364,9 @@ class Spread:
             self._starts.__contains__,
             self.code.table or 0,
             lambda number: self._words.get(number, Told()).result,
+            self._is_sign if self._hint else lambda site, target, arguments: False,
+            self._keeps_registers,
+            near and self._round < _NEAR,
         )
 
     @cached_property
@@ -367,6 +408,22 @@ class Spread:
             return self._word_of(first)
         return self._results.get(index)
 
+    def _keeps_registers(self, target: int) -> bool:
+        if target not in self._keeping:
+            self._keeping[target] = self.code.keeps_registers(target)
+        return self._keeping[target]
+
+    def _is_sign(self, site: int, target: int, arguments: list[Known]) -> bool:
+        """Whether a call saves where to go on, or is one of what may tell something of texts and gets such a sign."""
+        hint = self._hint
+        if hint is None or site in hint.results:
+            return hint is not None
+        slot = self.code.stubs.get(target)
+        if slot is not None and slot not in self.code.chosen_slots and site not in hint.readers:
+            return False
+        named = any(isinstance(value, Options) and value.constant in hint.texts for _, value in arguments)
+        return named or (site in hint.readers and any(told for told, _ in arguments))
+
     def _function(self, target: int) -> int:
         return int(self.code.called(np.array([target]))[0]) if 0 <= target < _END else -1
 
@@ -395,6 +452,8 @@ class Spread:
         return Given({0: first}, {1: {8: first, 16: second}})
 
     def _variable(self, address: int, distance: int, apart: int) -> Known | None:
+        if self._hint and not distance and address in self._hint.texts:
+            return True, None
         written = self._variables.get(address)
         if not written or distance >= self._widths.get(address, _POINTER):
             return None

@@ -119,6 +119,12 @@ class Surroundings:
     """Where the table of contents lies, on machines that have one in a register."""
     words: Callable[[int], Known]
     """What the word of the auxiliary vector tells that has a type."""
+    is_sign: Callable[[int, int, list[Known]], bool]
+    """(site, address, arguments) -> whether what a call of that address hands back is a sign of what the CPU has."""
+    keeps_registers: Callable[[int], bool]
+    """Whether what begins at an address only saves or restores registers for the function that goes there."""
+    by_tests: bool = False
+    """Whether what a function does behind a test of what the CPU told counts as told, too."""
 
 
 @dataclass
@@ -200,14 +206,15 @@ class State:
     def copy(self) -> "State":
         return State(dict(self.values), set(self.told), dict(self.flags), self.path, origins=dict(self.origins))
 
-    def join(self, other: "State", initial: Callable[[int, int], Value]) -> None:
-        """The state where another way arrives too."""
+    def join(self, other: "State", initial: Callable[[int, int], Value], by_tests: bool = False) -> None:
+        """The state where another way arrives too; `by_tests`: what differs then tells which of the two was taken."""
+        parted = by_tests and self.path != other.path
         mine, theirs = self.values, other.values
         differing = [place for place, value in mine.items() if theirs.get(place, _ABSENT) is not value]
         for place in differing + [place for place in theirs if place not in mine]:
             one, two = self._at(self, place, initial), self._at(other, place, initial)
             value = joined(one, self.path, two, other.path) if one is not None and two is not None else None
-            if value != one and tells(value):
+            if (value != one and tells(value)) or (parted and value is None):
                 self.told.add(place)
             if value is None and not _is_variable(place):
                 mine.pop(place, None)
@@ -443,7 +450,7 @@ class Walk:
                 if test.type is not None and test.equal is taken and self._ways[successor] == 1:
                     leaving.word = self.surroundings.words(test.type)
             if successor in arriving:
-                arriving[successor].join(leaving, self.surroundings.initial)
+                arriving[successor].join(leaving, self.surroundings.initial, self.surroundings.by_tests)
             else:
                 arriving[successor] = leaving
 
@@ -478,12 +485,14 @@ class Walk:
     def _leave(self, path: Condition) -> None:
         state = self.state
         value = state.values.get(self.first)
+        behind = self.surroundings.by_tests and path != ALWAYS
         self._hand_out(value, path)
-        self._results.append((self.first in state.told, under(value, path)))
+        self._results.append((behind or self.first in state.told, under(value, path)))
         left, many = {}, self._noted > _MOST_LEFT
         for place in state.values.keys() | state.told:
             if isinstance(place, tuple) and (place[0] == VARIABLE or PARAMETER <= place[0] < VARIABLE):
-                left[place] = place in state.told, None if many else under(state.values.get(place), path)
+                told = place in state.told or (behind and _is_variable(place))
+                left[place] = told, None if many else under(state.values.get(place), path)
         self._left.append(left)
         self._noted += len(left)
 
@@ -709,6 +718,8 @@ class Walk:
             told = self.surroundings.asked(register.place[1], arguments[0])
         else:
             told = self.surroundings.called(target, arguments[0])
+        if self.surroundings.is_sign(self.site, target, [self.known(self.first + i) for i in range(PARAMETERS)]):
+            told = replace(told or Told(), result=(True, None))
         self._hand_over(target)
         for number in self.clobbered:
             if number in self.state.values or number in self.state.told:

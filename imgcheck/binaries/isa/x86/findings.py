@@ -26,12 +26,13 @@ from imgcheck.binaries.isa.layout import distinct, within
 from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.reach import Edges, reach
+from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
-from imgcheck.binaries.isa.x86.handed import Flow, Hint
+from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.binaries.isa.x86.hints import hints
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
 from imgcheck.binaries.isa.x86.screen import Candidates, pairs

@@ -20,6 +20,7 @@ from imgcheck.binaries.isa.layout import numbers, within
 from imgcheck.binaries.isa.names import analysis, queries
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
+from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.values import Options, Value, constant, in_part, joined, shifted, tells, word
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.dominance import merged
@@ -37,7 +38,6 @@ from imgcheck.binaries.isa.x86.handed import (
     Context,
     Flow,
     Given,
-    Hint,
     Member,
     Members,
     add_member,

@@ -49,25 +49,6 @@ Members = dict[tuple[int, int], Value]
 """Displacement and size of members of structures -> what is known of their value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """Signs that a program finds out what the CPU has without asking it: what tests of them tell is not understood."""
-
-    source: str
-    reason: str
-    """Of a use that is reached past such tests alone."""
-    functions: frozenset[int]
-    """Where to look for the tests first."""
-    results: frozenset[int] = frozenset()
-    """Sites of calls whose results are such signs."""
-    texts: frozenset[int] = frozenset()
-    """Where such signs lie."""
-    spelled: frozenset[int] = frozenset()
-    """Numbers that spell the beginning of such a text."""
-    readers: frozenset[int] = frozenset()
-    """Sites of calls of other files' functions that tell something of the texts that they get, or copy them."""
-
-
 @dataclass(slots=True)
 class Context:
     """What the file knows about its surroundings when a function is looked at."""

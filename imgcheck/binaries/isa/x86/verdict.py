@@ -12,10 +12,10 @@ from imgcheck.binaries.isa.conditions import Term, implied, shielded, unshielded
 from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.reach import path_to, steps_to
 from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Kinds, Verdict, in_words, kinds_of
+from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.findings import Findings
-from imgcheck.binaries.isa.x86.handed import Hint
 from imgcheck.documents.facts import Isa, IsaUse
 
 _WIDE = (

@@ -1,0 +1,107 @@
+"""What every machine has in common of the signs that a program finds out what the CPU has without asking it.
+
+It may catch SIGILL, try an instruction and jump back from the handler; or look for names of features in what the kernel
+lists in a file. What its tests tell is not understood: they turn no answer into "dispatched", but where they stand
+before a use this is not "required" for certain.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from imgcheck.binaries.isa.layout import Functions, Layout, numbers
+from imgcheck.binaries.isa.names import analysis
+from imgcheck.binaries.isa.reach import Edges
+
+ATTEMPT = "Reached at load or start past an attempt that catches SIGILL, and by nothing else that is seen."
+_WORDS = "Reached past a test of words from {}, and by nothing else that is seen; what it tells is not followed."
+_WRAPPERS = {"saving": 0, "jumping": 1, "catching": 2}
+"""Functions of a static C library that are called one by another down to the one with the code."""
+_ALIAS = 64
+"""Bytes of functions that prepare what another one does, as setjmp for sigsetjmp."""
+MOST = 1000
+"""References to texts, and functions that are looked at, in one file."""
+Calls = tuple[np.ndarray, np.ndarray]
+"""Functions, and the sites of their calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Signs that a program finds out what the CPU has without asking it: what tests of them tell is not understood."""
+
+    source: str
+    reason: str
+    """Of a use that is reached past such tests alone."""
+    functions: frozenset[int]
+    """Where to look for the tests first."""
+    results: frozenset[int] = frozenset()
+    """Sites of calls whose results are such signs."""
+    texts: frozenset[int] = frozenset()
+    """Where such signs lie."""
+    spelled: frozenset[int] = frozenset()
+    """Numbers that spell the beginning of such a text."""
+    readers: frozenset[int] = frozenset()
+    """Sites of calls of other files' functions that tell something of the texts that they get, or copy them."""
+
+
+def marks(functions: Iterable[int] | np.ndarray, count: int) -> np.ndarray:
+    """Marks some functions among all."""
+    found = np.zeros(count, bool)
+    found[numbers(np.asarray(functions, np.int64), count)] = True
+    return found
+
+
+def own_calls(layout: Layout, functions: Functions, calls: Edges, kind: str) -> Calls:
+    """Who calls library functions of a kind that a static program has linked in."""
+    if layout.elf.interpreter or not layout.is_program:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    codes = analysis()["attempts"][kind]["code"][layout.elf.machine]
+    at = np.concatenate([layout.addresses_of(bytes.fromhex(code)) for code in codes])
+    own = marks(functions.holding(at), calls.count)
+    for _ in range(_WRAPPERS[kind]):
+        own[calls.source[own[calls.target]]] = True
+    small = functions.end - functions.start <= _ALIAS
+    own[calls.source[own[calls.target] & small[calls.source]]] = True
+    return calls.source[own[calls.target]], calls.site[own[calls.target]]
+
+
+def jumping_back(calls: Edges, jumping: np.ndarray) -> np.ndarray:
+    """Marks functions that jump to where something was saved, and those that call them."""
+    back = marks(jumping, calls.count)
+    back[calls.source[back[calls.target]]] = True
+    return back
+
+
+def attempts(calls: Edges, saving: Calls, catching: Iterable[int]) -> Hint | None:
+    """Functions that save where to go on, near one that catches SIGILL by a function that jumps there."""
+    near = marks(list(catching), calls.count)
+    near[calls.source[near[calls.target]]] = True
+    near[calls.target[near[calls.source]]] = True
+    trying = near[saving[0]]
+    if not trying.any():
+        return None
+    return Hint("SIGILL", ATTEMPT, frozenset(saving[0][trying].tolist()), frozenset(saving[1][trying].tolist()))
+
+
+def source_of_words(layout: Layout) -> tuple[str, str] | None:
+    """The file with the names of features that this one names, and the reason to give for what such words decide."""
+    files = analysis()["words"]["files"]
+    found = next((name for name in files if len(layout.addresses_of(name.encode() + b"\0"))), None)
+    return (found, _WORDS.format(found)) if found else None
+
+
+def words_for(features: Iterable[str]) -> list[bytes]:
+    """What the kernel lists where the CPU has one of some features."""
+    other = analysis()["words"]["other"]
+    return [word.encode() for feature in features for word in other.get(feature, [feature])]
+
+
+def occurrences(layout: Layout, name: bytes) -> np.ndarray:
+    """Where the name of a feature stands as a text of its own, perhaps with a blank before or behind it, and its ends.
+
+    Compilers count from where they end.
+    """
+    forms = [before + name + behind for before in (b"", b" ") for behind in (b"", b" ")]
+    begins = [layout.addresses_of(form + b"\0") for form in forms]
+    return np.concatenate([*begins, *(at + len(form) for at, form in zip(begins, forms, strict=True))])
