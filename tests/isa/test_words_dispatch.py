@@ -199,8 +199,6 @@ MISSED = {
     ("ppc64le", "an answer that is turned around", "O0"),
     *((machine, _AUXILIARY, style) for machine in MACHINES for style in _OPTIMISED),
     *(("ppc64le", "a level that is found out once", style) for style in STYLES if style.startswith("O2")),
-    # what is tested stays in a register that calls may change, as the compiler knows that these do not
-    *(("aarch64", "a test before a loop of calls", style) for style in _OPTIMISED),
 }
 """Where a test for too little is not understood, and so taken for one for enough: see docs/cpu.md."""
 CASES = [

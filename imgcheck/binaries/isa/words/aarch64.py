@@ -22,6 +22,20 @@ _CONDITIONAL = (0xFF000010, 0x54000000, 19), (0x7E000000, 0x34000000, 19), (0x7E
 """Mask and value of B.cond, CBZ and TBZ, and how many bits from the fifth on their distance has."""
 _ENDS = (0xFC000000, 0x14000000), (0xFFFFFC1F, 0xD65F0000), (0xFFFFFC1F, 0xD61F0000), (0xFFFFFBFF, 0xD65F0BFF)
 """B, RET, BR, and RETAA with RETAB."""
+_CALLS = (0xFC000000, 0x94000000), (0xFFDFF800, 0xD61F0000), (0xFE000000, 0xD4000000), (0xBFA07C00, 0x08207C00)
+"""BL, BR and BLR, SVC and its like; and CASP, which writes to registers that it does not name."""
+TO_GENERAL = (
+    *((0x5F26FC00, 0x1E200000), (0x5F26FC00, 0x1E240000)),  # FCVT to integers, by the rounding
+    *((0x5F37FC00, 0x1E260000), (0x7FFFFC00, 0x1E7E0000), (0x5F3E0000, 0x1E180000)),  # FMOV, FJCVTZS, to fixed point
+    *((0xBFE0FC00, 0x0E003C00), (0xBFE0FC00, 0x0E002C00)),  # UMOV, SMOV
+    *((0xFF30FC00, 0x0420E000), (0xFF30F800, 0x0430E000), (0xFF20F000, 0x0420F000)),  # SVE: CNTB, INCB, SQINCB
+    *((0xFFFFF800, 0x04BF5000), (0xFFE0F800, 0x04205000), (0xFFE0F800, 0x04605000)),  # RDVL, ADDVL, ADDPL
+    *((0xFF3FC200, 0x25208000), (0xFF3EF800, 0x252C8800), (0xFF3EE000, 0x0520A000), (0xFF3FE000, 0x0530A000)),
+)
+"""Instructions on vector registers and predicates that write to a general one; the last: CNTP, INCP, LASTA, CLASTA."""
+_VECTORS = 0x0E000000, 0x0E000000
+"""What works on vector registers alone, but for some of the above."""
+_BRANCHES, _SYSTEM, _HINT = ((0x1C000000, 0x14000000),), (0xFF000000, 0xD5000000), (0xFFFFF01F, 0xD503201F)
 _NOP = 0xD503201F
 _UNALLOCATED = (0x9E000000, 0x00000000), (0x1E000000, 0x02000000), (0x1E000000, 0x06000000)
 """Bits 28 to 25 are 0000, 0001 or 0011 (C4.1, "A64 instruction set encoding"); 0000 with the highest bit set is SME."""
@@ -92,6 +106,14 @@ class AArch64(Code):
         number = words >> np.uint32(10) & np.uint32(0xFFF)
         uses, makes = words & 0x3F000000 == 0x39000000, of_kinds(words, _ADD)
         return np.concatenate([number[uses] << (words[uses] >> np.uint32(30)), number[makes]]).astype(np.int64)
+
+    def named(self, words: np.ndarray) -> frozenset[int] | None:
+        """All that stands where instructions name registers, whichever of these they are."""
+        if of_kinds(words, *_CALLS).any():
+            return None
+        words = words[~of_kinds(words, _VECTORS, *_BRANCHES) | of_kinds(words, *TO_GENERAL, _SYSTEM)]
+        words = words[~of_kinds(words, _HINT)]
+        return frozenset(int(n) for at in (0, 5, 10, 16) for n in np.unique(words >> np.uint32(at) & np.uint32(31)))
 
     def calling(self, users: np.ndarray) -> np.ndarray:
         """PLT entries are 16 bytes from ADRP to BR; some are functions of their own, the others lie behind these."""

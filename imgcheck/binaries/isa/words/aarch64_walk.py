@@ -33,6 +33,7 @@ from imgcheck.binaries.isa.values import (
     outcome,
     shifted,
 )
+from imgcheck.binaries.isa.words.aarch64 import TO_GENERAL
 from imgcheck.binaries.isa.words.code import signed
 from imgcheck.binaries.isa.words.walk import (
     GOES_ON,
@@ -59,15 +60,6 @@ _TESTS = EQUAL, BELOW, SIGN, None, BELOW_OR_EQUAL, LESS, LESS_OR_EQUAL
 _REVERSED = False, True, False, False, True, True, True
 """Whether the first of the pair is met where that test is not: CS, HI, GE and GT."""
 _BITWISE = and_, or_, xor, and_
-_TO_GENERAL = (
-    *((0x5F26FC00, 0x1E200000), (0x5F26FC00, 0x1E240000)),  # FCVT to integers, by the rounding
-    *((0x5F37FC00, 0x1E260000), (0x7FFFFC00, 0x1E7E0000), (0x5F3E0000, 0x1E180000)),  # FMOV, FJCVTZS, to fixed point
-    *((0xBFE0FC00, 0x0E003C00), (0xBFE0FC00, 0x0E002C00)),  # UMOV, SMOV
-    *((0xFF30FC00, 0x0420E000), (0xFF30F800, 0x0430E000), (0xFF20F000, 0x0420F000)),  # SVE: CNTB, INCB, SQINCB
-    *((0xFFFFF800, 0x04BF5000), (0xFFE0F800, 0x04205000), (0xFFE0F800, 0x04605000)),  # RDVL, ADDVL, ADDPL
-    *((0xFF3FC200, 0x25208000), (0xFF3EF800, 0x252C8800), (0xFF3EE000, 0x0520A000), (0xFF3FE000, 0x0530A000)),
-)
-"""Instructions on vector registers and predicates that write to a general one; the last: CNTP, INCP, LASTA, CLASTA."""
 _TO_FLAGS = (0xFF20FC07, 0x1E202000), (0xFF200C00, 0x1E200400)
 """FCMP and FCCMP; of SVE's instructions many write to the flags."""
 _ORDERED = 0x3F200C00, 0x19000000
@@ -139,7 +131,7 @@ class AArch64Walk(Walk):
 
     def _vectors(self, word: int, group: int) -> None:
         self.state.copied.pop(_VECTORS + (word & 31), None)
-        if any(word & mask == value for mask, value in _TO_GENERAL):
+        if any(word & mask == value for mask, value in TO_GENERAL):
             self.put(word & 31, NOTHING)
         elif group == 2 or any(word & mask == value for mask, value in _TO_FLAGS):
             self.state.flags.clear()

@@ -114,6 +114,10 @@ class Code:
         """Whether what begins at an address only saves or restores registers for the function that goes there."""
         return False
 
+    def named(self, words: np.ndarray) -> frozenset[int] | None:
+        """The general registers that words may write to, taken together, and others; None where they may call."""
+        raise NotImplementedError
+
     def calling(self, users: np.ndarray) -> np.ndarray:
         """Marks functions that call through stubs, whose instructions `users` load the slots of imported functions."""
         raise NotImplementedError

@@ -43,6 +43,10 @@ _STACK, _PRESERVED = 1, range(14, 32)
 _BLR, _MTLR = 0x4E800020, 0x7C0803A6
 _MOST_KEPT = len(_PRESERVED) + 4
 """Words of a function that saves or restores all of these."""
+_CALLS = (0xFC000001, _BRANCH | 1), (0xFC0007FE, 0x4C000420), (0xFC000000, 0x44000000), (0xFC000001, 0x40000001)
+_CALLS += (0xFC000000, 0xB8000000), (0xFC000000, 0xE0000000)
+"""BL, BCTR and BCTRL, SC, BCL; LMW and LQ, which write to registers that they do not name."""
+_BRANCHES = 16, 18, 19
 _NEAR_STUB = 8
 """Bytes from the start of such a stub to the load of its slot, at most."""
 
@@ -151,6 +155,13 @@ class Ppc64le(Code):
         words = self.word_at(address + 4 * np.arange(_MOST_KEPT)).tolist()
         until = next((i for i, word in enumerate(words) if word == _BLR), 0)
         return until > 0 and all(word == _MTLR or _keeps(word) for word in words[:until])
+
+    def named(self, words: np.ndarray) -> frozenset[int] | None:
+        """All that stands where instructions name registers, whichever of these they are."""
+        if of_kinds(words, *_CALLS).any():
+            return None
+        words = words[~np.isin(words >> np.uint32(26), _BRANCHES)]
+        return frozenset(int(n) for at in (11, 16, 21) for n in np.unique(words >> np.uint32(at) & np.uint32(31)))
 
     def calling(self, users: np.ndarray) -> np.ndarray:
         """Stubs stand together in what looks like one function."""

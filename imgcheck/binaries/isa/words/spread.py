@@ -60,6 +60,8 @@ _ALL_BITS = (1 << 64) - 1
 _END = 1 << 63
 """No address is beyond; sums of what is known may be."""
 _POINTER = 8
+_LEAF = 2048
+"""Bytes of a function without calls whose registers are looked at."""
 _ANCHORED = 1 << 12
 """Bytes that one address stands for, at most, in code that uses it for several variables."""
 
@@ -138,6 +140,8 @@ class Spread:
         self._given: dict[int, Given] = {}
         self._distances_in: dict[int, np.ndarray] = {}
         """Function -> how far it goes from bases."""
+        self._changing: dict[int, frozenset[int] | None] = {}
+        """Function -> general registers that it may change at most."""
         self._keeping: dict[int, bool] = {}
         """Addresses that are branched to, and whether only registers are saved or restored there."""
         self._budget = _TOTAL
@@ -366,6 +370,7 @@ class Spread:
             lambda number: self._words.get(number, Told()).result,
             self._is_sign if self._hint else lambda site, target, arguments: False,
             self._keeps_registers,
+            self._changed,
             near and self._round < _NEAR,
         )
 
@@ -412,6 +417,30 @@ class Spread:
         if target not in self._keeping:
             self._keeping[target] = self.code.keeps_registers(target)
         return self._keeping[target]
+
+    def _changed(self, target: int) -> frozenset[int] | None:
+        """What a function without calls names; compilers keep other registers over its calls (-fipa-ra)."""
+        index = self._function(target)
+        if index not in self._changing:
+            self._changing[index] = self._named_in(index) if index >= 0 else None
+        return self._changing[index]
+
+    def _named_in(self, index: int) -> frozenset[int] | None:
+        start, end = int(self.functions.start[index]), int(self.functions.end[index])
+        if end - start > _LEAF:
+            return None
+        targets = self._branched_to(start, end)
+        if np.any((targets < start) | (targets >= end)):
+            return None
+        return self.code.named(self.code.word_at(np.arange(start, end, 4)))
+
+    def _branched_to(self, start: int, end: int) -> np.ndarray:
+        """Where the direct branches between two addresses go."""
+        words = self.code.word_at(np.arange(start, end, 4))
+        number, distances = self.code.conditional(words)
+        sites, targets = self.code.branches
+        first, until = np.searchsorted(sites, (start, end))
+        return np.append(targets[first:until], start + 4 * number + distances)
 
     def _is_sign(self, site: int, target: int, arguments: list[Known]) -> bool:
         """Whether a call saves where to go on, or is one of what may tell something of texts and gets such a sign."""

@@ -56,6 +56,8 @@ _MOST_PLACES = 400
 _MOST_LEFT = 2000
 """Places, over all returns, of which is noted what is left there; at further ones only whether the CPU told it."""
 _WIDEST = 8
+_GENERAL = 32
+"""Numbers below are those of general registers."""
 Place = int | tuple[int, int]
 """A register by its number, or a base and a displacement."""
 Known = tuple[bool, Value]
@@ -123,6 +125,8 @@ class Surroundings:
     """(site, address, arguments) -> whether what a call of that address hands back is a sign of what the CPU has."""
     keeps_registers: Callable[[int], bool]
     """Whether what begins at an address only saves or restores registers for the function that goes there."""
+    changed: Callable[[int], frozenset[int] | None]
+    """General registers that a call of an address may change at most; None where that is open."""
     by_tests: bool = False
     """Whether what a function does behind a test of what the CPU told counts as told, too."""
 
@@ -721,15 +725,17 @@ class Walk:
         if self.surroundings.is_sign(self.site, target, [self.known(self.first + i) for i in range(PARAMETERS)]):
             told = replace(told or Told(), result=(True, None))
         self._hand_over(target)
+        changed = self.surroundings.changed(target)
         for number in self.clobbered:
-            if number in self.state.values or number in self.state.told:
+            if changed is None or number >= _GENERAL or number in changed:
                 self.put(number, NOTHING)
         self.state.copied.clear()
         self.state.flags = {field: flags for field, flags in self.state.flags.items() if field in self.kept_flags}
         self._let_others_write()
         if told is None:
             return
-        self.put(self.first, told.result)
+        if changed is None or self.first in changed:
+            self.put(self.first, told.result)
         for number, filled in told.filled.items():
             for at, known in filled.items():
                 self._fill(arguments[number], at, known)
