@@ -166,6 +166,24 @@ int main(int n, char **v, char **environment) {
     return look_up(AT_PAGESZ) == 0;
 }
 """,
+    "members that functions of a table set": """
+struct features { int any, other, wanted, more[4]; };
+static void set_any(struct features *f, int value) { f->any = value; }
+static void set_other(struct features *f, int value) { f->other = value; }
+static void set_wanted(struct features *f, int value) { f->wanted = value; }
+static const struct { void (*set)(struct features *, int); unsigned long bit; } table[] = {
+    {set_any, 1ul << 1}, {set_other, 1ul << 3}, {set_wanted, BIT},
+};
+static struct features found;
+__attribute__((noinline)) static struct features find(void) {
+    struct features f = {0};
+    unsigned long caps = getauxval(WORD);
+    for (int i = 0; i < 3; i++) if ((caps & table[i].bit) == table[i].bit) table[i].set(&f, 1);
+    return f;
+}
+__attribute__((constructor)) static void keep(void) { found = find(); }
+int main(int n, char **v) { printf("%ld\\n", (found.wanted ? fast(n) : slow(n)) + found.any); return 0; }
+""",
     "a switch over a level": """
 __attribute__((noinline)) static int level(long x) { return getauxval(WORD) & BIT ? 18 : 3 + (x > 5); }
 __attribute__((noinline)) static long work(int level, long x) {

@@ -20,6 +20,7 @@ from imgcheck.binaries.isa.conditions import (
     either,
     not_understood,
     opposite,
+    understood_wholly,
 )
 from imgcheck.binaries.isa.dominators import Tree, met, postdominators, tree
 from imgcheck.binaries.isa.guarded import Guarded
@@ -725,6 +726,8 @@ class Walk:
         if self.surroundings.is_sign(self.site, target, [self.known(self.first + i) for i in range(PARAMETERS)]):
             told = replace(told or Told(), result=(True, None))
         self._hand_over(target)
+        if target < 0 and told is None and self._is_behind_what_is_not_understood():
+            self.store_to_element(arguments, (True, None))
         changed = self.surroundings.changed(target)
         for number in self.clobbered:
             if changed is None or number >= _GENERAL or number in changed:
@@ -739,6 +742,15 @@ class Walk:
         for number, filled in told.filled.items():
             for at, known in filled.items():
                 self._fill(arguments[number], at, known)
+
+    def _is_behind_what_is_not_understood(self) -> bool:
+        """Whether the function that is called here, whichever it is, is chosen or told something by such a test.
+
+        Those that a table lists are called so for each bit, to set a member of an object that they get.
+        """
+        path = self.state.path
+        told = any(self.known(self.first + number)[0] for number in range(1, PARAMETERS))
+        return told or (path != ALWAYS and not understood_wholly(path))
 
     def _let_others_write(self) -> None:
         """After a call, a variable may hold what another function leaves there."""
