@@ -167,7 +167,7 @@ int main(int n, char **v, char **environment) {
 }
 """,
     "members that functions of a table set": """
-struct features { int any, other, wanted, more[4]; };
+struct features { int wanted, any, other, more[4]; };
 static void set_any(struct features *f, int value) { f->any = value; }
 static void set_other(struct features *f, int value) { f->other = value; }
 static void set_wanted(struct features *f, int value) { f->wanted = value; }
@@ -205,7 +205,9 @@ STYLES = {
 }
 
 
+_MEMBERS = "members that functions of a table set"
 FALSE_ALARMS = {
+    *(("ppc64le", _MEMBERS, style) for style in STYLES),  # vectors copy what is handed back
     ("ppc64le", "a test before a loop of calls", "Os"),
     ("ppc64le", "a getauxval that looks its types up", "O0"),
     *(("aarch64", "a getauxval that looks its types up", style) for style in STYLES if style.startswith("O2")),
@@ -214,6 +216,7 @@ FALSE_ALARMS = {
 _AUXILIARY = "the auxiliary vector behind the environment"
 _OPTIMISED = tuple(style for style in STYLES if style != "O0")
 MISSED = {
+    *(("aarch64", _MEMBERS, style) for style in STYLES),
     ("ppc64le", "an answer that is turned around", "O0"),
     *((machine, _AUXILIARY, style) for machine in MACHINES for style in _OPTIMISED),
     *(("ppc64le", "a level that is found out once", style) for style in STYLES if style.startswith("O2")),
