@@ -33,6 +33,9 @@ NOWHERE = Surroundings(
     is_code=lambda address: False,
     table=0,
     words=lambda word: (False, None),
+    is_sign=lambda site, address, arguments: False,
+    keeps_registers=lambda address: False,
+    changed=lambda address: None,
 )
 WALKS = {"aarch64": AArch64Walk, "ppc64le": Ppc64leWalk}
 
