@@ -47,9 +47,9 @@ _STUB_REACH = 12
 
 
 def _operand_bytes() -> np.ndarray:
-    """By the ModRM byte of C7: how many bytes that, SIB and displacement take; 0 where it is not MOV (SDM volume 2, 2.1.5).
+    """By the ModRM byte of C7: how many bytes that, SIB and displacement take; 0 where it is another instruction.
 
-    The base in a SIB byte is taken to be a register.
+    Intel SDM volume 2, 2.1.5. The base in a SIB byte is taken to be a register.
     """
     modrm = np.arange(256)
     mod, rm = modrm >> 6, modrm & 7
