@@ -223,8 +223,8 @@ class Code:
         return Reached(self).runs
 
     def _entered(self) -> np.ndarray:
-        """Functions without unwind entries; none where the file's own symbols tell."""
-        if len(self.layout.static_symbols.value):
+        """Functions without unwind entries, beside some that have; none where the file's own symbols tell."""
+        if len(self.layout.static_symbols.value) or not len(self.layout.unwind[0]):
             return np.empty(0, np.int64)
         reached = Reached(self)  # kept, it would refer back to this, and the file's map could not be closed
         self._reached = reached.runs
