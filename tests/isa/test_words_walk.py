@@ -33,7 +33,7 @@ NOWHERE = Surroundings(
     is_code=lambda address: False,
     table=0,
     words=lambda word: (False, None),
-    is_sign=lambda site, address, arguments: False,
+    is_sign=None,
     keeps_registers=lambda address: False,
     changed=lambda address: None,
 )

@@ -497,7 +497,9 @@ class Layout:
         repeated = called[last[called] != number]
         # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
         address = called * ALIGNMENT + base
-        confirmed = called[np.isin(self.bytes_before(address), _FUNCTION_ENDS) | self._ends_before(address)]
+        ended = np.isin(self.bytes_before(address), _FUNCTION_ENDS)
+        ended[~ended] = self._ends_before(address[~ended])
+        confirmed = called[ended]
         marks = np.zeros(len(covered), bool)
         marks[confirmed] = marks[repeated] = marks[pointed[~covered[pointed]]] = True
         aligned = np.flatnonzero(marks) * ALIGNMENT + base

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import Functions, Layout, numbers
+from imgcheck.binaries.isa.layout import Functions, Layout, distinct, numbers
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.reach import Edges
 
@@ -97,11 +97,14 @@ def words_for(features: Iterable[str]) -> list[bytes]:
     return [word.encode() for feature in features for word in other.get(feature, [feature])]
 
 
-def occurrences(layout: Layout, name: bytes) -> np.ndarray:
-    """Where the name of a feature stands as a text of its own, perhaps with a blank before or behind it, and its ends.
+def occurrences(layout: Layout, names: Iterable[bytes]) -> np.ndarray:
+    """Where names of features stand as texts of their own, perhaps with a blank before or behind them, and their ends.
 
     Compilers count from where they end.
     """
-    forms = [before + name + behind for before in (b"", b" ") for behind in (b"", b" ")]
-    begins = [layout.addresses_of(form + b"\0") for form in forms]
-    return np.concatenate([*begins, *(at + len(form) for at, form in zip(begins, forms, strict=True))])
+    found = [np.empty(0, np.int64)]
+    for name in names:
+        for form in (name, name + b" ", b" " + name, b" " + name + b" "):
+            begins = layout.addresses_of(form + b"\0")
+            found += [begins, begins + len(form)]
+    return distinct(np.concatenate(found))

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.queries import foreign
 from imgcheck.binaries.isa.signs import (
@@ -75,8 +74,7 @@ def _words(code: Code, features: Iterable[str]) -> Hint | None:
     named = source_of_words(code.layout)
     if not named:
         return None
-    found = [occurrences(code.layout, word) for word in words_for(features)]
-    texts = distinct(np.concatenate([np.empty(0, np.int64), *found]))
+    texts = occurrences(code.layout, words_for(features))
     sites, targets = code.addresses
     naming = sites[np.isin(targets, texts) | np.isin(code.layout.pointed(targets), texts)][:MOST]
     functions = frozenset(np.flatnonzero(code.holding(naming)).tolist())

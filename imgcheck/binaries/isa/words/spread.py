@@ -7,7 +7,7 @@ hold them, to callers and to parameters. Each round follows the functions that t
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -368,7 +368,7 @@ class Spread:
             self._starts.__contains__,
             self.code.table or 0,
             lambda number: self._words.get(number, Told()).result,
-            self._is_sign if self._hint else lambda site, target, arguments: False,
+            partial(self._is_sign, self._hint) if self._hint else None,
             self._keeps_registers,
             self._changed,
             near and self._round < _NEAR,
@@ -429,24 +429,23 @@ class Spread:
         start, end = int(self.functions.start[index]), int(self.functions.end[index])
         if end - start > _LEAF:
             return None
-        targets = self._branched_to(start, end)
+        words = self.code.word_at(np.arange(start, end, 4))
+        targets = self._branched_to(start, end, words)
         if np.any((targets < start) | (targets >= end)):
             return None
-        return self.code.named(self.code.word_at(np.arange(start, end, 4)))
+        return self.code.named(words)
 
-    def _branched_to(self, start: int, end: int) -> np.ndarray:
-        """Where the direct branches between two addresses go."""
-        words = self.code.word_at(np.arange(start, end, 4))
+    def _branched_to(self, start: int, end: int, words: np.ndarray) -> np.ndarray:
+        """Where the direct branches between two addresses go, of the words that lie there."""
         number, distances = self.code.conditional(words)
         sites, targets = self.code.branches
         first, until = np.searchsorted(sites, (start, end))
         return np.append(targets[first:until], start + 4 * number + distances)
 
-    def _is_sign(self, site: int, target: int, arguments: list[Known]) -> bool:
+    def _is_sign(self, hint: Hint, site: int, target: int, arguments: list[Known]) -> bool:
         """Whether a call saves where to go on, or is one of what may tell something of texts and gets such a sign."""
-        hint = self._hint
-        if hint is None or site in hint.results:
-            return hint is not None
+        if site in hint.results:
+            return True
         slot = self.code.stubs.get(target)
         if slot is not None and slot not in self.code.chosen_slots and site not in hint.readers:
             return False

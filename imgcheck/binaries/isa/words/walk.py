@@ -122,8 +122,9 @@ class Surroundings:
     """Where the table of contents lies, on machines that have one in a register."""
     words: Callable[[int], Known]
     """What the word of the auxiliary vector tells that has a type."""
-    is_sign: Callable[[int, int, list[Known]], bool]
-    """(site, address, arguments) -> whether what a call of that address hands back is a sign of what the CPU has."""
+    is_sign: Callable[[int, int, list[Known]], bool] | None
+    """(site, address, arguments) -> whether what a call of that address hands back is a sign of what the CPU has; None
+    where none is looked for."""
     keeps_registers: Callable[[int], bool]
     """Whether what begins at an address only saves or restores registers for the function that goes there."""
     changed: Callable[[int], frozenset[int] | None]
@@ -723,14 +724,17 @@ class Walk:
             told = self.surroundings.asked(register.place[1], arguments[0])
         else:
             told = self.surroundings.called(target, arguments[0])
-        if self.surroundings.is_sign(self.site, target, [self.known(self.first + i) for i in range(PARAMETERS)]):
+        is_sign = self.surroundings.is_sign
+        if is_sign and is_sign(self.site, target, [self.known(self.first + i) for i in range(PARAMETERS)]):
             told = replace(told or Told(), result=(True, None))
         self._hand_over(target)
         if target < 0 and told is None and self._is_behind_what_is_not_understood():
             self.store_to_element(arguments, (True, None))
         changed = self.surroundings.changed(target)
+        state = self.state
         for number in self.clobbered:
-            if changed is None or number >= _GENERAL or number in changed:
+            kept = changed is not None and number < _GENERAL and number not in changed
+            if not kept and (number in state.values or number in state.told or number in state.origins):
                 self.put(number, NOTHING)
         self.state.copied.clear()
         self.state.flags = {field: flags for field, flags in self.state.flags.items() if field in self.kept_flags}

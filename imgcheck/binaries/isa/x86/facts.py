@@ -31,7 +31,7 @@ OF_BITS, OF_ONE_BIT = "bits", "bit"
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _M = iced.Mnemonic
 _MOV, _PUSH, _SUB, _XCHG = _M.MOV, _M.PUSH, _M.SUB, _M.XCHG
-_CARRYING = _M.ADC, _M.SBB
+_CARRIES = {_M.ADC: 1, _M.SBB: -1}
 _register_size, _memory_size = iced.RegisterExt.size, iced.MemorySizeExt.size
 _OPERATIONS = {
     _M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.AND, _M.OR, _M.XOR, _M.NOT, _M.SHL, _M.SHR, _M.SAR, _M.ANDN,
@@ -121,8 +121,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     third: int
     """The register of a third operand."""
     source_bits: int
-    carries: bool
-    """ADC or SBB: the result depends on the carry flag."""
+    carries: int
+    """What the carry flag adds to the result: 1 of ADC, -1 of SBB, 0 of others."""
     high: bool
     """The first operand is the second byte of its register: AH, BH, CH or DH."""
 
@@ -374,7 +374,7 @@ def _swaps(ins: iced.Instruction) -> bool:
 def _operation(ins: iced.Instruction, mnemonic: int) -> Operation | None:
     """None where a part of a register other than its low end is a source, or the flags choose a target."""
     if mnemonic == _M.CDQE:
-        return Operation(mnemonic, 64, RAX, RAX, None, 0, 32, False, False)
+        return Operation(mnemonic, 64, RAX, RAX, None, 0, 32, 0, False)
     count = ins.op_count
     if not count or ins.is_jcc_short_or_near:
         return None
@@ -392,7 +392,7 @@ def _operation(ins: iced.Instruction, mnemonic: int) -> Operation | None:
         ins.immediate(last) if kinds[last] in _IMMEDIATES else None,
         _BITS[registers[2]] if last > 1 else 0,
         sizes[1] if last else 0,
-        mnemonic in _CARRYING,
+        _CARRIES.get(mnemonic, 0),
         registers[0] in _HIGH,
     )
 

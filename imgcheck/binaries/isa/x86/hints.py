@@ -114,7 +114,7 @@ def _words(found: "Findings") -> Hint | None:
     if not named:
         return None
     known = words_for(name for name in names().values() if name in found.features)
-    texts = np.concatenate([np.empty(0, np.int64), *(occurrences(layout, name) for name in known)])
+    texts = occurrences(layout, known)
     spelled = {name[:_PIECE] for name in known if len(name) >= _PIECE}
     inside = np.concatenate([np.empty(0, np.int64), *map(layout.addresses_of, spelled)])
     site, target, _ = found.graph.references

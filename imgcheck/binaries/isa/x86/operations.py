@@ -38,7 +38,6 @@ SELECTING = {*_SHIFTS, _M.BT}
 """Their second operand says which bit of the first is asked for."""
 _COUNTS = {_M.BSF, _M.TZCNT}
 _STEPS = {_M.INC: 1, _M.DEC: -1}
-_CARRIES = {_M.ADC: 1, _M.SBB: -1}
 _SETS_BIT = {_M.BTS: or_, _M.BTR: lambda a, b: a & ~b}
 
 
@@ -84,13 +83,12 @@ def of_flags(operation: Operation, told: Comparison | None, condition: int, test
 
     `tests`: the flags rest on what the CPU told.
     """
-    carries = operation.carries
-    found = outcome(told, BELOW if carries else condition >> 1)
+    found = outcome(told, BELOW if operation.carries else condition >> 1)
     if found is None:
         understood = not tests or (_is_told_in_part(told) and tells(first) and tells(second))
         taken = ALWAYS if understood else not_understood(ip)
         found = (taken, ALWAYS if understood else opposite(taken))
-    if carries:
+    if operation.carries:
         return _with_carry(operation, first, second, found)
     if condition & 1:
         found = found[::-1]
@@ -101,7 +99,7 @@ def of_flags(operation: Operation, told: Comparison | None, condition: int, test
 
 def _with_carry(operation: Operation, first: Value, second: Value, carry: tuple[Condition, Condition]) -> Value:
     """The sum or difference of both operands and the carry flag; SBB of a register with itself is 0 or -1."""
-    sign, bits = _CARRIES[operation.mnemonic], operation.bits
+    sign, bits = operation.carries, operation.bits
     if sign < 0 and same(operation):
         first = second = constant(0)
     if not isinstance(second, Options) or second.constant is None:
@@ -135,7 +133,7 @@ def flags_of(operation: Operation, first: Value, second: Value, made: Value) -> 
         return Comparison(first, second.constant, bits, BORROW)
     if name in _SHIFTS and number:
         return Comparison(made, 0, bits, _bit(first, number - 1 if name != _M.SHL else bits - number, bits))
-    return Comparison(made, 0, bits, None) if name in (_M.ADD, _M.INC, _M.DEC, *_CARRIES) else None
+    return Comparison(made, 0, bits, None) if operation.carries or name in (_M.ADD, _M.INC, _M.DEC) else None
 
 
 def _bit(value: Value, place: int, bits: int) -> Value:
