@@ -16,6 +16,7 @@ from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.values import Word, constant
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk, _bitmask
+from imgcheck.binaries.isa.words.code import Convention
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk, _mask32, _mask64
 from imgcheck.binaries.isa.words.walk import GOES_ON, PARAMETER, Flags, Given, Surroundings, Told, Walk
 from tests.isa.test_words import ARM, POWER
@@ -32,6 +33,7 @@ NOWHERE = Surroundings(
     is_data=lambda address: False,
     is_code=lambda address: False,
     table=0,
+    convention=Convention(),
     words=lambda word: (False, None),
     is_sign=None,
     keeps_registers=lambda address: False,

@@ -1,8 +1,9 @@
 """Where the code of an ELF file lies, for every architecture: executable areas, functions, symbols and pointers.
 
-Function starts come from the sorted table of `.eh_frame_hdr` (LSB core, "Exception Frames"), from the symbol tables
-and from the starts of sections; ends from the unwind entries, symbol sizes, or the next start. Everything is read
-with numpy, so that 700,000 functions cost no Python loop, and whatever a hostile file claims is cut to its areas.
+Function starts come from the sorted table of `.eh_frame_hdr` (LSB core, "Exception Frames"), from Go's own table, from
+the symbol tables and from the starts of sections; ends from these tables, symbol sizes, or the next start. Everything
+is read with numpy, so that 700,000 functions cost no Python loop, and whatever a hostile file claims is cut to its
+areas.
 """
 
 import re
@@ -14,6 +15,7 @@ from itertools import islice
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC, ET_REL, PT_GNU_EH_FRAME, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, Elf
+from imgcheck.binaries.isa.pclntab import GoFunctions, go_functions
 
 _ADDRESS_LIMIT = 1 << 62
 _LOW = (1 << 31) - (1 << 20)
@@ -378,13 +380,13 @@ class Layout:
         return missing, self.names(self.dynamic_symbols, missing)
 
     def name(self, address: int) -> str:
-        """Symbol at `address`, or `sub_ADDRESS`."""
-        symbols = self.code_symbols
-        at = int(np.searchsorted(symbols.value, address))
-        if at < len(symbols.value) and symbols.value[at] == address:
-            text = self.elf.string(int(symbols.string[at]), _LONGEST_NAME)
-            if text:
-                return text
+        """Symbol at `address`, or the name in Go's table, or `sub_ADDRESS`."""
+        for starts, names in ((self.code_symbols.value, self.code_symbols.string), (self.go.start, self.go.name)):
+            at = int(np.searchsorted(starts, address))
+            if at < len(starts) and starts[at] == address:
+                text = self.elf.string(int(names[at]), _LONGEST_NAME)
+                if text:
+                    return text
         return f"sub_{address:x}"
 
     def named_starts(self, go: bool) -> np.ndarray:
@@ -560,8 +562,27 @@ class Layout:
         return np.repeat(runs, lengths) if len(first) else np.zeros(count, bool)
 
     @cached_property
+    def go(self) -> GoFunctions:
+        """The functions of Go's own table, which has none of C."""
+        return go_functions(self)
+
+    def is_go(self, address: int) -> bool:
+        """Whether a function of Go begins at an address."""
+        at = int(np.searchsorted(self.go.start, address))
+        return at < len(self.go.start) and bool(self.go.start[at] == address)
+
+    @cached_property
     def unwind(self) -> tuple[np.ndarray, np.ndarray]:
-        """Starts and ends of the functions in `.eh_frame_hdr`, sorted; empty where it is absent or of another form."""
+        """Starts and ends of the functions that tables for unwinding stacks bound, sorted: `.eh_frame_hdr` and Go's."""
+        start, end = self._unwind_entries()
+        if not len(self.go.start):
+            return start, end
+        start, end = np.append(start, self.go.start), np.append(end, self.go.end)
+        order = np.argsort(start, kind="stable")
+        return start[order], end[order]
+
+    def _unwind_entries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Those in `.eh_frame_hdr`; empty where it is absent or of another form."""
         empty = np.empty(0, np.int64)
         header = next(((s.offset, s.vaddr, s.filesz) for s in self.elf.segments if s.type == PT_GNU_EH_FRAME), None)
         if header is None:
@@ -620,11 +641,11 @@ class Layout:
         at = entries - entries[0] + base
         good = (at >= 0) & (at + 16 <= len(self.elf.array))
         at = np.where(good, at, 0)
-        words = [self._words(at + shift) for shift in (8, 12)]
+        words = [self.words(at + shift) for shift in (8, 12)]
         good &= words[0] + entries + 8 == starts
         return np.where(good & (words[1] > 0), words[1], ranges)
 
-    def _words(self, offsets: np.ndarray) -> np.ndarray:
+    def words(self, offsets: np.ndarray) -> np.ndarray:
         """Signed 32-bit words at file offsets of any alignment."""
         array = self.elf.array
         if len(array) < 4:

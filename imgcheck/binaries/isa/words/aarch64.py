@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from imgcheck.binaries.isa.layout import distinct
-from imgcheck.binaries.isa.words.code import Code, Places, of_kinds, signed
+from imgcheck.binaries.isa.words.code import Code, Convention, Places, of_kinds, signed
 
 if TYPE_CHECKING:
     import capstone
@@ -50,6 +50,7 @@ class AArch64(Code):
     query = "mrs"
     made, base = 0, 5
     padding = _NOP, 0
+    go = Convention(handing=tuple(range(8, 16)))
 
     @cached_property
     def branches(self) -> Places:

@@ -5,6 +5,7 @@ branches and addresses are written and where data stands among the code, is left
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,6 +27,16 @@ _LONGEST = 8
 Numbers = TypeVar("Numbers", int, np.ndarray)
 Places = tuple[np.ndarray, np.ndarray]
 """Addresses of instructions, and for each the address that it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """What a language does with registers besides what the platform's ABI says."""
+
+    zero: tuple[int, ...] = ()
+    """Those that hold 0 whenever functions call one another."""
+    handing: tuple[int, ...] = ()
+    """Those that hand over parameters, too."""
 
 
 class Code:
@@ -62,6 +73,8 @@ class Code:
 
     # What machines tell
 
+    go: "Convention"
+    """How Go uses registers (its "internal ABI specification")."""
     table: int | None = None
     """Where the register of the table of contents points to, on machines that have one."""
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from imgcheck.binaries.isa.words.code import Code, Numbers, Places, of_kinds, signed
+from imgcheck.binaries.elf import ET_EXEC
+from imgcheck.binaries.isa.words.code import Code, Convention, Numbers, Places, of_kinds, signed
 
 if TYPE_CHECKING:
     import capstone
@@ -21,6 +22,7 @@ _LOCAL_ENTRY = 8
 _ADDI, _ADDIS, _LD, _STD = 14, 15, 58, 62
 _LOADS, _STORES = (32, 33, 34, 40, 42, _LD), (36, 37, 38, 44, _STD)
 """Primary opcodes of loads and stores with a base and a distance."""
+_USERS = (_ADDI, *_LOADS, *_STORES)
 PREFIX, _PLD, _PSTD = 1, 57, 61
 _PREFIXED = (_ADDI, *_LOADS[:-1], 41, _PLD, *_STORES[:-1], _PSTD)
 """Primary opcodes behind a prefix: 41 is PLWA."""
@@ -60,6 +62,7 @@ class Ppc64le(Code):
     query = "hwcap"
     made, base = 21, 16
     padding = _NOPS
+    go = Convention(zero=(0,), handing=(14, 15, 16, 17))
 
     @cached_property
     def branches(self) -> Places:
@@ -87,8 +90,11 @@ class Ppc64le(Code):
 
     @cached_property
     def addresses(self) -> Places:
-        """Distances from the table of contents, and from prefixed instructions, whose second words stand for them."""
-        return tuple(np.concatenate(each) for each in zip(self._near_table, self._near_themselves, strict=True))
+        """Distances from the table of contents, from zero in programs that cannot be moved, and from prefixed
+        instructions, whose second words stand for them.
+        """
+        kinds = self._near_table, self._near_zero, self._near_themselves
+        return tuple(np.concatenate(each) for each in zip(*kinds, strict=True))
 
     @cached_property
     def _near_themselves(self) -> Places:
@@ -104,16 +110,28 @@ class Ppc64le(Code):
         table = self.table
         if table is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        opcodes = (_ADDI, *_LOADS, *_STORES)
-        near = np.concatenate([self.fitting(_OF_REGISTER, opcode << 26 | _TOC << 16) for opcode in opcodes])
-        found_sites, found_targets = [near], [table + self._distance(near)]
-        sites = self.fitting(_OF_REGISTER, _ADDIS << 26 | _TOC << 16)
+        near = np.concatenate([self.fitting(_OF_REGISTER, opcode << 26 | _TOC << 16) for opcode in _USERS])
+        sites, targets = self._with_addis(_TOC, table)
+        return np.append(near, sites), np.append(table + self._distance(near), targets)
+
+    @cached_property
+    def _near_zero(self) -> Places:
+        """Addresses as numbers: so they are written without a table of contents, and by Go."""
+        lowest, behind = self.layout.extent if self.layout.elf.type == ET_EXEC else (0, 0)
+        sites, targets = self._with_addis(0, 0)
+        inside = (targets >= lowest) & (targets < behind)
+        return sites[inside], targets[inside]
+
+    def _with_addis(self, base: int, at: int) -> Places:
+        """What uses the register of an ADDIS of a base, which holds the address `at`, in the next few words."""
+        found_sites, found_targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        sites = self.fitting(_OF_REGISTER, _ADDIS << 26 | base << 16)
         word = self.word_at(sites).astype(np.int64)
-        register, high = word >> 21 & 31, table + (signed(word, 16) << 16)
+        register, high = word >> 21 & 31, at + (signed(word, 16) << 16)
         for step in range(1, _USES):
             at = sites + 4 * step
             user = self.word_at(at).astype(np.int64)
-            hit = (user >> 16 & 31 == register) & np.isin(user >> 26, opcodes)
+            hit = (user >> 16 & 31 == register) & np.isin(user >> 26, _USERS)
             found_sites.append(at[hit])
             found_targets.append(high[hit] + self._distance(at[hit]))
         return np.concatenate(found_sites), np.concatenate(found_targets)
@@ -148,7 +166,7 @@ class Ppc64le(Code):
         return np.where(found < 0, local, found)
 
     def distances(self, words: np.ndarray) -> np.ndarray:
-        return _distances(words[np.isin(words >> np.uint32(26), (_ADDI, *_LOADS, *_STORES))])
+        return _distances(words[np.isin(words >> np.uint32(26), _USERS)])
 
     def keeps_registers(self, address: int) -> bool:
         """2.3.3.1 of the ABI: compilers have them where code is to be small."""

@@ -29,7 +29,7 @@ from imgcheck.binaries.isa.names import analysis, matches, queries
 from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.values import Frame, Options, Value, Word, constant, joined, tells
-from imgcheck.binaries.isa.words.code import Code
+from imgcheck.binaries.isa.words.code import Code, Convention
 from imgcheck.binaries.isa.words.walk import (
     FUNCTION,
     NOTHING,
@@ -205,9 +205,10 @@ class Spread:
         """Follows functions; those that what is new concerns come back."""
         told, stored, given = set(), set(), set()
         size = (self.functions.end - self.functions.start).tolist()
+        kept = self._budget // 2  # for what these lead to
         for index in sorted(pending, key=lambda index: (not self._deciding[index], size[index], index)):
             start, end = int(self.functions.start[index]), int(self.functions.end[index])
-            if end - start > _LONGEST or end - start > self._budget:
+            if end - start > _LONGEST or end - start > self._budget - kept:
                 self.guards.skipped.add(index)
                 continue
             self._budget -= end - start
@@ -367,6 +368,7 @@ class Spread:
             self._is_data,
             self._starts.__contains__,
             self.code.table or 0,
+            self.code.go if self.layout.is_go(int(self.functions.start[index])) else Convention(),
             lambda number: self._words.get(number, Told()).result,
             partial(self._is_sign, self._hint) if self._hint else None,
             self._keeps_registers,

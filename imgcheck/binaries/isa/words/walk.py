@@ -31,6 +31,7 @@ from imgcheck.binaries.isa.values import (
     Value,
     Word,
     added,
+    constant,
     joined,
     low,
     mapped,
@@ -40,6 +41,7 @@ from imgcheck.binaries.isa.values import (
     tells,
     under,
 )
+from imgcheck.binaries.isa.words.code import Convention
 
 STACK, QUERIED, FUNCTION, VARIABLE, PARAMETER = -1, -2, -3, -4, -16
 """Bases of places and addresses: the stack, data that tell of the CPU, functions that do, variables (by address), and
@@ -120,6 +122,8 @@ class Surroundings:
     """Whether a function begins at an address."""
     table: int
     """Where the table of contents lies, on machines that have one in a register."""
+    convention: Convention
+    """What the function's language does with registers."""
     words: Callable[[int], Known]
     """What the word of the auxiliary vector tells that has a type."""
     is_sign: Callable[[int, int, list[Known]], bool] | None
@@ -335,12 +339,15 @@ class Walk:
         self.blocks = Blocks(start, [self.ending(word, start + 4 * i) for i, word in enumerate(words)])
         self.state = State()
         self.prepare()
+        self._clear()
         for number in range(self.parameters):
             base = PARAMETER + number
             told, value = given.values.get(number, NOTHING)
             self._keep(self.first + number, (told, Frame((base, 0)) if value is None and not told else value))
             for at, known in given.objects.get(number, {}).items():
                 self._keep((base, at), known)
+        for register in surroundings.convention.handing:
+            self._keep(register, given.values.get(register - self.first, NOTHING))
         self.site = start
         """The address of the instruction that is looked at."""
         self._handed = {place: self.known(place) for place in self.state.told if isinstance(place, tuple)}
@@ -736,6 +743,7 @@ class Walk:
             kept = changed is not None and number < _GENERAL and number not in changed
             if not kept and (number in state.values or number in state.told or number in state.origins):
                 self.put(number, NOTHING)
+        self._clear()
         self.state.copied.clear()
         self.state.flags = {field: flags for field, flags in self.state.flags.items() if field in self.kept_flags}
         self._let_others_write()
@@ -746,6 +754,10 @@ class Walk:
         for number, filled in told.filled.items():
             for at, known in filled.items():
                 self._fill(arguments[number], at, known)
+
+    def _clear(self) -> None:
+        for register in self.surroundings.convention.zero:
+            self.state.values[register] = constant(0)
 
     def _is_behind_what_is_not_understood(self) -> bool:
         """Whether the function that is called here, whichever it is, is chosen or told something by such a test.
@@ -785,6 +797,9 @@ class Walk:
                 values[number] = known
             if isinstance(address, Frame) and (held := self._object(address)):
                 objects[number] = held
+        for register in self.surroundings.convention.handing:
+            if self.known(register)[0]:
+                values[register - self.first] = self.known(register)
         if objects or any(told for told, _ in values.values()):
             self.flow.passes.setdefault(target, []).append(Given(values, objects))
 
