@@ -15,8 +15,11 @@ _MOST = 16
 """Numbers that a value may be; of more, nothing is known."""
 _COUNTED_BITS = 3
 """Undecided bits of a word up to which its numbers are listed."""
-OVERFLOW, BELOW, EQUAL, BELOW_OR_EQUAL, SIGN, PARITY, LESS, LESS_OR_EQUAL = range(8)
-"""Conditions of jumps by their number in the instruction, without the lowest bit, which reverses them."""
+BELOW, EQUAL, BELOW_OR_EQUAL, SIGN, LESS, LESS_OR_EQUAL = 1, 2, 3, 4, 6, 7
+"""Conditions of jumps by their number in the instruction, without the lowest bit, which reverses them.
+
+Comparisons tell nothing of the others, 0 (overflow) and 5 (parity).
+"""
 
 
 @dataclass(frozen=True, slots=True)
