@@ -76,8 +76,6 @@ class Runtime(Data, frozen=True):
     """Activates cuda-compat of the image when the host's driver calls for it."""
     minimum_driver: str = ""
     """Oldest driver that the runtime itself accepts."""
-    foreign_environment: bool = False
-    """Host environment variables leak in."""
     changes: tuple[RuntimeChange, ...] = ()
     """Newest first. Other versions behave otherwise, and images that ran before an upgrade do not after it."""
     environment_option: str = ""
