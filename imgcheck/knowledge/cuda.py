@@ -23,8 +23,6 @@ class Release(Data, frozen=True):
     """Driver with the same CUDA version; empty where not known."""
     runtime_check: Literal["exact", "major", "none"] = "exact"
     """What its libcudart demands of cuDriverGetVersion: its own version, the first of its major, or nothing."""
-    targets: tuple[str, ...] = ()
-    targets_source: str = ""
 
 
 class Family(Data, frozen=True):
