@@ -125,10 +125,6 @@ def _text(gathered: Gathered, path: str, read: Callable[[Node], bytes | None]) -
     return read(node) if node is not None and node.kind == "file" else None
 
 
-def _common(additions: Additions, launch: Launch) -> None:
-    add_common(additions, launch)
-
-
 def _write_tree(job: Job, command: Callable[[_Tree], str], *adders: Add) -> Converted:
     """A target that is one directory: the tree itself."""
     refuse_existing(job.destination, job.options.force)
@@ -169,7 +165,7 @@ def _sandbox(job: Job) -> Converted:
     return _write_tree(
         job,
         lambda tree: singularity.run_command(tree.launch, destination),
-        _common,
+        add_common,
         singularity.add_singularity,
     )
 
@@ -179,14 +175,14 @@ def _charliecloud(job: Job) -> Converted:
         charliecloud.add_charliecloud(additions, launch, job.image.raw_config)
 
     destination = str(job.destination)
-    return _write_tree(job, lambda tree: charliecloud.run_command(tree.launch, destination), _common, add)
+    return _write_tree(job, lambda tree: charliecloud.run_command(tree.launch, destination), add_common, add)
 
 
 def _bundle(job: Job) -> Converted:
     refuse_existing(job.destination, job.options.force)
     with staged(job.destination.parent) as stage:
         tree = _Tree(job, stage, owner_access=True)
-        tree.add(job, _common)
+        tree.add(job, add_common)
         os.mkdir("bundle", dir_fd=stage.fd)
         files = tree.place("bundle/rootfs")
         tree.notes += bundle.notes(tree.launch)
@@ -208,7 +204,7 @@ def _udocker(job: Job) -> Converted:
     with staged(repository if existing else repository.parent) as stage:
         identifier = udocker.new_id()
         tree = _Tree(job, stage, owner_access=True)
-        tree.add(job, _common, lambda additions, _launch: udocker.add_udocker(additions))
+        tree.add(job, add_common, lambda additions, _launch: udocker.add_udocker(additions))
         tree.notes += udocker.notes(tree.launch)
         os.mkdir(identifier, dir_fd=stage.fd)
         files = tree.place(f"{identifier}/ROOT")
@@ -271,7 +267,7 @@ def _write_squashed(
         recorder = Recorder()
         gathered = gather(layers, recorder.keep, job.options.limits, job.progress)
         launch = read_launch(job.image.config, lambda path: _text(gathered, path, recorder.read))
-        notes = list(launch.notes) + _add(job, gathered, launch, _common, *adders)
+        notes = list(launch.notes) + _add(job, gathered, launch, add_common, *adders)
         around = plan(launch)
         offset = around.squashfs_offset if around else 0
         files, lost = write_squashfs(stage, "image", offset, layers, gathered, job.progress)

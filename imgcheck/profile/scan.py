@@ -181,7 +181,7 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
     if entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
         return head + content.read()
     if head[:2] == b"#!" and entry.mode & 0o111:
-        return read_script("", head + content.read(_SCRIPT_LIMIT - len(head)))
+        return read_script(head + content.read(_SCRIPT_LIMIT - len(head)))
     return None
 
 

@@ -14,18 +14,18 @@ _FIRST_LINE = 256
 _EXECS_LIMIT = 32
 
 
-def read_script(path: str, data: bytes) -> Script | None:
+def read_script(data: bytes) -> Script | None:
     """The script in `data`, which begins with `#!`; None where no interpreter stands behind it.
 
     `execs` holds the commands of `exec COMMAND` lines of shell scripts whose name stands there plainly, and `$@`
-    where the script hands over to its own arguments (`exec "$@"`).
+    where the script hands over to its own arguments (`exec "$@"`). `path` stays empty: only the finished tree tells it.
     """
     words = _words(data)
     if not words:
         return None
     shell = words[0] if posix_name(words[0]) != "env" else next((w for w in words[1:] if w[:1] != "-"), "")
     execs = _execs(data) if posix_name(shell) in _SHELLS else ()
-    return Script(path, words, execs)
+    return Script("", words, execs)
 
 
 def posix_name(path: str) -> str:
