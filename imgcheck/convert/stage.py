@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import secrets
+import shlex
 import signal
 import socket
 import threading
@@ -17,6 +18,13 @@ from imgcheck.convert.disk import OPEN_DIRECTORY, remove_tree
 from imgcheck.errors import ConvertError
 
 _MARK = ".imgcheck-"
+_SIGNATURES = (
+    (".singularity.d",),  # of a sandbox
+    ("ch", "etc", "usr"),  # of Charliecloud
+    ("config.json", "rootfs"),  # of an OCI bundle
+    ("index.json", "oci-layout"),
+    ("dev", "etc", "proc", "sys"),  # of a root file system
+)
 _NOREPLACE = 1
 _EXCHANGE = 2
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY)
@@ -104,13 +112,31 @@ def refuse_existing(destination: Path, force: bool) -> None:
         raise ConvertError(f"{destination} exists already", "choose another destination, or replace it with --force")
     if destination.is_symlink() or not destination.is_dir():
         return
-    real = destination.resolve()
-    precious = {Path.home().resolve(), Path.cwd(), Path("/")}
-    if any(real == path or real in path.parents for path in precious) or os.path.ismount(real):
+    if not _may_go(destination.resolve()):
         raise ConvertError(
             f"{destination} is a home, working or mounted directory, or holds one, and is not replaced",
             "choose another destination",
         )
+    if not _looks_converted(destination):
+        raise ConvertError(
+            f"{destination} is a directory that does not look like a converted image, and is not replaced",
+            f"choose another destination, or remove it yourself: rm -r {shlex.quote(str(destination))}",
+        )
+
+
+def _may_go(real: Path) -> bool:
+    home = os.path.expanduser("~")  # noqa: PTH111 (Path.home raises for a user without one)
+    precious = (Path(home).resolve(), Path.cwd(), Path("/"))
+    return not any(real == path or real in path.parents for path in precious) and not os.path.ismount(real)
+
+
+def _looks_converted(destination: Path) -> bool:
+    """Whether `destination` is empty, or has at its top what one of the targets that are directories has there."""
+    try:
+        names = {path.name for path in destination.iterdir()}
+    except OSError as error:
+        raise ConvertError(f"the directory {destination} cannot be read: {error.strerror}") from None
+    return not names or any(names.issuperset(signature) for signature in _SIGNATURES)
 
 
 def _make(parent: int, beside: Path) -> Stage:

@@ -79,11 +79,29 @@ def test_an_existing_destination_is_left_alone_without_force(target, small, plac
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_force_replaces_what_is_there(target, small, place):
-    (place / "out").mkdir()
+    for name in ("out", "out/dev", "out/etc", "out/proc", "out/sys"):
+        (place / name).mkdir()
     (place / "out/old").write_bytes(b"old")
     (place / "out/old").chmod(0)
     _convert(small, target, place / "out", force=True)
     assert not (place / "out/old").exists()
+    assert _names(place) == ["out"]
+
+
+@pytest.mark.parametrize("target", ["sandbox", "charliecloud", "oci-bundle", "oci"])
+def test_force_replaces_what_a_conversion_made(target, small, place):
+    _convert(small, target, place / "out")
+    _convert(small, target, place / "out", force=True)
+    assert _names(place) == ["out"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_force_leaves_a_directory_alone_that_is_no_converted_image(target, small, place):
+    (place / "out/project/.git").mkdir(parents=True)
+    (place / "out/etc").mkdir()
+    with pytest.raises(ConvertError, match="does not look like a converted image"):
+        _convert(small, target, place / "out", force=True)
+    assert (place / "out/project/.git").is_dir()
     assert _names(place) == ["out"]
 
 
