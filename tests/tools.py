@@ -19,6 +19,8 @@ REQUIRED = os.environ.get("IMGCHECK_REQUIRE_TOOLS") == "1"
 """Set by `make test`: nothing may be missing, so no test may be skipped."""
 
 PACKAGES = {
+    "bash": "bash",
+    "dash": "dash",
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu",
     "buildah": "buildah",
     "ch-run": "charliecloud-runtime",

@@ -4,17 +4,20 @@ import posixpath
 import re
 
 from imgcheck.check.context import Answers, Context
-from imgcheck.documents.report import Evidence
+from imgcheck.documents.image import Unstartable
+from imgcheck.documents.report import Evidence, Finding
+from imgcheck.loader.launchers import LAUNCHERS
 
 _LIBRARY = r"\.so(?:\.|$)"
+_OF_IMAGES = ("/bin/", "/sbin/", "/usr/", "/lib")
 _PROGRAMS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 
 
 def check(context: Context) -> Answers:
-    """IMG001 unreadable files, IMG002 a command that the image does not hold, IMG003 an image without programs."""
+    """IMG001 unreadable files, IMG002 a command that does not start, IMG003 an image without programs."""
     answers = Answers()
     _unreadable(context, answers)
-    _missing_command(context, answers)
+    _unstartable(context, answers)
     _no_program(context, answers)
     return answers
 
@@ -46,16 +49,86 @@ def _judged(context: Context, path: str, reason: str) -> tuple[Evidence, bool]:
     return context.evidence(record, reason), reached and (record.executable or named_as_code)
 
 
-def _missing_command(context: Context, answers: Answers) -> None:
-    missing = context.roots.missing
+def _unstartable(context: Context, answers: Answers) -> None:
     if not context.roots.command:
         answers.answer("IMG002", "not-applicable", "no command is known")
         return
-    findings = [
-        context.finding("IMG002", "risk", word, (Evidence(word, detail="not in the image"),), command=word)
-        for word in missing
-    ]
-    answers.conclude("IMG002", findings, "the image holds what its command runs")
+    findings = [_not_starting(context, each) for each in context.roots.unstartable]
+    fine = "what the command names is in the image and starts"
+    if context.roots.everything or context.roots.in_part:
+        fine = "what can be told of the command is in the image and starts; the rest depends on how it is run"
+    answers.conclude("IMG002", findings, fine)
+
+
+def _not_starting(context: Context, what: Unstartable) -> Finding:
+    why, remedy = _told(what)
+    mounted = what.reason in ("absent", "no-format") or not _comes_with_images(what.interpreter)
+    asked = what.interpreter.rpartition(" ")[2]
+    return context.finding(
+        "IMG002",
+        "risk" if mounted else "fail",
+        what.word,
+        (Evidence(what.path or what.word, detail=f"started by {what.by}" if what.by else ""),),
+        variant=_variant(what),
+        command=what.word,
+        by=posixpath.basename(what.by),
+        interpreter=what.interpreter.partition(" ")[0],
+        asked=asked,
+        why=why,
+        remedy=remedy,
+    )
+
+
+def _comes_with_images(interpreter: str) -> bool:
+    """What no site mounts over an image: an interpreter elsewhere (/cvmfs, /gpfs) may come from the host."""
+    return not interpreter or interpreter.startswith(_OF_IMAGES)
+
+
+def _told(what: Unstartable) -> tuple[str, str]:
+    """Why it does not start, and the way out."""
+    if what.reason == "absent":
+        return (
+            f"No file of the image answers to {what.word}, so it starts only where something from outside, such as a "
+            "mounted directory, brings it.",
+            "Correct ENTRYPOINT or CMD, or name what will run: imgcheck image REF -- COMMAND, or --entry PATH.",
+        )
+    if what.reason == "not-executable":
+        return (
+            f"No execute bit is set on {what.path}.",
+            f"Set it in the Dockerfile: RUN chmod +x {what.path}, or COPY --chmod=755.",
+        )
+    if what.reason == "no-format":
+        return (
+            f"{what.path} is no program, and does not begin with #! and an interpreter.",
+            "Begin the file with #!/bin/sh, or name its interpreter in ENTRYPOINT.",
+        )
+    if what.reason == "carriage-return":
+        return (
+            f"The first line of {what.path} ends in a carriage return (DOS line ends), which belongs to the "
+            f"interpreter's name: {what.interpreter}\\r.",
+            f"Convert the file: sed -i 's/\\r$//' {what.path}, and keep it so (.gitattributes: *.sh text eol=lf).",
+        )
+    return (
+        f"The first line of {what.path} asks for {what.interpreter}, which is not in the image.",
+        f"Install {posixpath.basename(what.interpreter)} in the image, or change the first line of {what.path}.",
+    )
+
+
+def _variant(what: Unstartable) -> str:
+    """The predicted error, by who starts it: the container's runtime, or a program of the image."""
+    if what.reason == "carriage-return":
+        program, _, rest = what.interpreter.partition(" ")
+        if not rest:
+            return what.reason
+        return "carriage-return-env" if posixpath.basename(program) == "env" else "carriage-return-option"
+    if what.reason == "absent" and what.by in LAUNCHERS:
+        return "absent-launcher"
+    if what.by and what.reason != "no-format":
+        return f"{what.reason}-by"
+    if "/" in what.word:
+        return "absent-path" if what.reason == "absent" else what.reason
+    # Whatever fails in a search of PATH, the runtime says that it found nothing.
+    return what.reason if what.reason in ("no-format", "no-interpreter") else ""
 
 
 def _no_program(context: Context, answers: Answers) -> None:

@@ -168,8 +168,9 @@ def _judge_host(
     runtimes, chosen_by = _runtimes(host, request, knowledge)
     closures = Closures(image, request.command, request.entries, hwcaps_of(host, knowledge))
     roots = closures.roots
+    absent = {each.word for each in roots.unstartable if each.reason == "absent" and not each.by}
     for entry in request.entries:
-        if entry in roots.missing:
+        if entry in absent:
             raise UsageError(f"--entry {entry}: {image.reference} holds no such program", "imgcheck profile lists them")
     asked = _Asked()
     contexts = (

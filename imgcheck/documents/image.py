@@ -66,14 +66,39 @@ class FileRecord(Document, frozen=True):
     executable: bool = False
 
 
+class ShellCommand(Document, frozen=True, array_like=True):
+    """A simple command of a shell's text, its words as templates (imgcheck.shell)."""
+
+    words: tuple[str, ...]
+    """Assignments before the command's name included."""
+    conditional: bool = False
+    """It runs only where something else went one way."""
+    function: str = ""
+    """The function in whose body it stands."""
+
+
 class Script(Document, frozen=True):
-    """An executable text file: what its first line runs, and what it execs where that is plain."""
+    """A text file that something may execute: what its first line asks for, and the commands of a shell's script."""
 
     path: str
-    interpreter: tuple[str, ...]
-    """Words of the `#!` line."""
-    execs: tuple[str, ...] = ()
-    """Commands that a shell wrapper plainly hands over to (`exec prog "$@"`)."""
+    interpreter: tuple[str, ...] = ()
+    """Words of the `#!` line; none where a shell's script begins without it."""
+    commands: tuple[ShellCommand, ...] = ()
+    executable: bool = True
+
+
+class Unstartable(Document, frozen=True):
+    """A program of the command that does not start."""
+
+    word: str
+    """As the command names it, or a script or launcher of it."""
+    reason: Literal["absent", "not-executable", "no-format", "no-interpreter", "carriage-return"]
+    path: str = ""
+    """The file in the image, where there is one."""
+    interpreter: str = ""
+    """What its first line asks for."""
+    by: str = ""
+    """The script or launcher that starts it; empty where the container's runtime does."""
 
 
 class CacheEntry(Document, frozen=True):
@@ -198,8 +223,12 @@ class Loads(Document, frozen=True):
     """Libraries that a Python among them can load."""
     everything: bool = False
     """Every file counts as reached: no command is known."""
-    missing: tuple[str, ...] = ()
-    """Words of the command that name no file."""
+    in_part: bool = False
+    """Of what the command's scripts start, a part is not known."""
+    steered: tuple[str, ...] = ()
+    """Those of `entries` that start with loader variables that are not the image's."""
+    unstartable: tuple[Unstartable, ...] = ()
+    """Programs of the command that do not start."""
     reaches: str = ""
     """One letter for each file: the first of its reach, or a dot."""
     companies: tuple[str, ...] = ()

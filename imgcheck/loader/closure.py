@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from imgcheck.documents.image import Problem, Reach
+from imgcheck.documents.image import Problem, Reach, Unstartable
 
 
 class Roots(Struct, frozen=True):
@@ -16,8 +16,17 @@ class Roots(Struct, frozen=True):
     """Libraries that a Python among `entries` can import or open: extension modules and what lies beside them."""
     everything: bool = False
     """No command is known, or it is a bare shell: users type their own, and every file counts as reached."""
-    missing: tuple[str, ...] = ()
-    """Words of the command, or `--entry` paths, that name no file of the image."""
+    in_part: bool = False
+    """A script starts something besides that only running it tells: what is not reached may run, too."""
+    steered: tuple[str, ...] = ()
+    """Those of `entries` that a script starts with loader variables of its own (LD_LIBRARY_PATH)."""
+    unstartable: tuple[Unstartable, ...] = ()
+    """What the command, a script of it, or `--entry` names and what does not start."""
+
+    @property
+    def elsewhere(self) -> Reach:
+        """How a file is reached that nothing that was followed leads to."""
+        return "entry" if self.everything else "path" if self.in_part else "unreached"
 
 
 class Closure(Struct, frozen=True):

@@ -75,7 +75,9 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
         entries=roots.entries,
         imports=roots.imports,
         everything=roots.everything,
-        missing=roots.missing,
+        in_part=roots.in_part,
+        steered=roots.steered,
+        unstartable=roots.unstartable,
         reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),
         companies=tuple(row(number[path] for path in loaded) for loaded in companies),
         starts=row(each for pair in starts for each in pair),
@@ -115,8 +117,16 @@ def _unpacked(image: ImageProfile, loads: Loads) -> Worked:
         },
         libcs=frozenset(loads.libcs),
     )
-    command = (*image.config.entrypoint, *image.config.command)
-    return Worked(Roots(command, loads.entries, loads.imports, loads.everything, loads.missing), closure, loads)
+    roots = Roots(
+        command=(*image.config.entrypoint, *image.config.command),
+        entries=loads.entries,
+        imports=loads.imports,
+        everything=loads.everything,
+        in_part=loads.in_part,
+        steered=loads.steered,
+        unstartable=loads.unstartable,
+    )
+    return Worked(roots, closure, loads)
 
 
 def row(values: Iterable[int]) -> str:

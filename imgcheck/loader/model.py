@@ -244,16 +244,17 @@ def _run_all(view: _View, roots: Roots, environment: Environment) -> list[Outcom
 
 def _programs(tree: Tree, roots: Roots, environment: Environment) -> Iterator[Start]:
     """Every program, those of the command first; a library among the entries is one that something opens."""
+    steered = set(roots.steered)
     for path in roots.entries:
-        yield Start(path, "entry" if _is_program(tree, path) else "library", "entry")
+        context: Opener = "helper" if path in steered else "entry"
+        yield Start(path, context if _is_program(tree, path) else "library", "entry")
     in_path = {tree.canonical(directory) for directory in environment.path}
     linked = {target for directory in in_path for target in tree.table(directory).values()}
     entries = set(roots.entries)
     for path in tree.linkage:
         if path not in entries and _is_program(tree, path):
-            outside: Reach = "path" if path in linked else "unreached"
-            context: Opener = "entry" if path in linked else "helper"
-            yield Start(path, context, "entry" if roots.everything else outside)
+            context = "entry" if path in linked else "helper"
+            yield Start(path, context, "path" if path in linked and not roots.everything else roots.elsewhere)
 
 
 def _is_program(tree: Tree, path: str) -> bool:
@@ -270,7 +271,7 @@ def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
     imports = set(roots.imports)
     for path, linkage in view.tree.linkage.items():
         if linkage.python_module and linkage.type == "shared" and path not in covered:
-            reach: Reach = "import" if path in imports else "entry" if roots.everything else "unreached"
+            reach = "import" if path in imports else roots.elsewhere
             yield Start(path, "module", reach, _python_of(path, pythons))
     for path in roots.imports:
         if not view.tree.linkage[path].python_module and path not in covered:
@@ -291,7 +292,7 @@ def _libraries(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
     inner = {p: None for p in left if view.tree.linkage[p].soname in named or p.rpartition("/")[2] in named}
     imports = set(roots.imports)
     for path in (*(p for p in left if p not in inner), *inner):
-        reach: Reach = "entry" if roots.everything else "import" if path in imports else "unreached"
+        reach = "import" if path in imports and not roots.everything else roots.elsewhere
         yield Start(path, "library", reach)
 
 
@@ -353,6 +354,8 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
         reaches.update(dict.fromkeys(paths, start.reach))
     if roots.everything:
         reaches |= {record.path: "entry" for record in view.tree.image.files}
+    elif roots.in_part:
+        reaches = {record.path: roots.elsewhere for record in view.tree.image.files} | reaches
     problems, contextual = _sorted_out(view, outcomes, chosen)
     return Closure(
         reaches=reaches,

@@ -1,24 +1,36 @@
-"""What runs in an image: its command, through PATH, `env`, shebangs and shell wrappers, down to ELF files."""
+"""What runs in an image: its command, through PATH, launchers, `#!` lines and shell scripts, down to ELF files."""
 
+import fnmatch
 import posixpath
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
-from imgcheck.documents.image import ImageProfile, Script
+from msgspec import Struct, structs
+
+from imgcheck.documents.image import ImageProfile, Script, ShellCommand, Unstartable
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import environment_of
+from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
+from imgcheck.loader.launchers import Launched, launched
 from imgcheck.loader.tree import Tree
+from imgcheck.shell import UNKNOWN, read_commands
 
-_SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh", "busybox"})
-# Programs that run the command in their arguments.
-_WRAPPERS = frozenset({
-    "catchsegv", "chroot", "chrt", "conda", "docker-init", "dumb-init", "env", "exec", "gosu", "ionice", "mamba",
-    "micromamba", "mpiexec", "mpirun", "nice", "nohup", "numactl", "setarch", "setpriv", "setsid", "srun", "stdbuf",
-    "su-exec", "sudo", "taskset", "time", "timeout", "tini", "tini-static", "unshare", "xvfb-run",
-})  # fmt: skip
+_SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"})
 _PYTHON = r"(?:python|pypy)(\d+(?:\.\d+)?)?[a-z]*(?:\.exe)?"
-_OPERATORS = frozenset({"&&", "||", ";", "|", "&", "(", ")", "{", "}", "!", "then", "do", "else", "if", "while"})
-_DEPTH = 16
+_PYTHON_VALUED = ("-W", "-X", "-Q", "--check-hash-based-pycs")
+_DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
+_DEPTH = 40
+"""Programs and functions that start each other, before nothing more is followed."""
+_STEPS = 5000
+"""Commands that are followed in all."""
+_GLOB = re.compile(r"[*?\[]")
+_MATCHES = 16
+"""Programs that one pattern of file names may stand for."""
+
+Outcome = Literal["started", "waits", "unknown", "absent"]
+"""Of a command: a program was found; a shell waits for what a user types, or hands over what nobody gave; only running
+tells; it does not start."""
 
 
 def find_roots(image: ImageProfile, command: tuple[str, ...] | None = None, entries: tuple[str, ...] = ()) -> Roots:
@@ -29,17 +41,67 @@ def find_roots(image: ImageProfile, command: tuple[str, ...] | None = None, entr
     """
     search = _Search(image)
     words: tuple[str, ...] = ()
+    outcomes: list[Outcome] = []
     if command is not None or not entries:
         tail = image.config.command if command is None else command
         words = (*image.config.entrypoint, *tail)
-        search.run(words)
+        outcomes.append(search.start(words))
         if command:  # Apptainer's exec and `docker run --entrypoint` start it without the image's entrypoint
-            search.run(command)
-    for entry in entries:
-        search.run((entry,))
-    # A command that is not in the image comes from outside: like an unknown one, it may use anything.
-    everything = search.open_ended or not search.found
-    return Roots(words, tuple(search.found), tuple(search.imports()), everything, tuple(search.missing))
+            search.start(command, report=False)
+    outcomes += [search.start((entry,)) for entry in entries]
+    return Roots(
+        command=words,
+        entries=tuple(search.found),
+        imports=tuple(search.imports()),
+        # A command that is not in the image comes from outside: like an unknown one, it may use anything.
+        everything=any(outcome != "started" for outcome in outcomes),
+        in_part=search.in_part,
+        steered=tuple(path for path, plain in search.found.items() if not plain),
+        unstartable=tuple(search.unstartable),
+    )
+
+
+class _Place(Struct, frozen=True):
+    """What a word leads to: a path that starts, or the reason why it does not; no reason and no path: unknown."""
+
+    path: str = ""
+    reason: Literal["", "absent", "not-executable", "no-format"] = ""
+
+
+class _By(Struct, frozen=True):
+    """Who starts a command."""
+
+    name: str = ""
+    """The script or launcher; empty for the container's runtime."""
+    report: bool = True
+    """Whether it is certain that the command is started as it stands, so that a failure is worth telling."""
+
+
+class _Here(Struct, frozen=True):
+    """Where in a script a command stands."""
+
+    shell: Shell
+    by: _By
+    depth: int
+    ends: bool = True
+    """The script ends with it."""
+    conditional: bool = False
+
+    def at(self, command: ShellCommand, ends: bool) -> "_Here":
+        return structs.replace(self, ends=self.ends and ends, conditional=self.conditional or command.conditional)
+
+    def deeper(self) -> "_Here":
+        return structs.replace(self, depth=self.depth - 1)
+
+
+class _Result(Struct, frozen=True):
+    """What became of one command of a script."""
+
+    outcome: Outcome
+    final: bool
+    """The script ends with it, or becomes it (`exec`)."""
+    handed: bool = False
+    """It is the script's own arguments (`"$@"`)."""
 
 
 class _Search:
@@ -47,111 +109,359 @@ class _Search:
 
     def __init__(self, image: ImageProfile) -> None:
         self._tree = Tree(image)
-        self._environment = environment_of(image)
+        self._image = image
+        environment = environment_of(image)
+        variables = {name: [value] for name, value in image.config.variables.items()}
+        variables["PATH"] = [":".join(environment.path)]
+        self._shell = Shell(variables, [environment.working_directory])
         self._scripts: dict[str, Script] = {script.path: script for script in image.tree.scripts}
-        self._python_paths = image.tree.python_paths
+        self._may_run = {record.path for record in image.files if record.executable}
+        self._may_run |= {script.path for script in image.tree.scripts if script.executable}
         self._programs = self._tree.linkage.keys() | self._scripts.keys()
-        self._unreadable = image.unreadable
-        self._called: dict[str, None] = {}
-        self._seen: set[tuple[str, ...]] = set()
-        self.found: dict[str, None] = {}
-        self.missing: dict[str, None] = {}
-        self.open_ended = False
-        """A shell waits for commands, or runs some that cannot be read."""
+        self._active: set[tuple[str, tuple[str, ...] | None]] = set()
+        """Scripts that are being followed, with their arguments; None where they are sourced."""
+        self._steps = _STEPS
+        self._module_directories: dict[str, None] = {}
+        self.found: dict[str, bool] = {}
+        """ELF files that start, and whether anything starts them with the image's own loader variables."""
+        self.unstartable: dict[Unstartable, None] = {}
+        self.in_part = False
 
-    def run(self, words: tuple[str, ...], depth: int = _DEPTH) -> None:
-        """Add what executing `words` starts."""
-        if not words or depth == 0 or words in self._seen:
+    def start(self, words: tuple[str, ...], report: bool = True) -> Outcome:
+        """What becomes of `words` as the container's runtime starts them."""
+        return self._run(words, self._shell.child(), _By(report=report), _DEPTH)
+
+    def _run(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+        self._steps -= 1
+        if not words:
+            return "waits"
+        if depth <= 0 or self._steps < 0:
+            return "unknown"
+        if GAP in words[0]:
+            return self._behind_gap(words, shell, by, depth)
+        place = self._look(words[0], shell)
+        if place.reason:
+            return self._fail(Unstartable(words[0], place.reason, place.path, by=by.name), by)
+        if not place.path:
+            return "unknown"
+        script = self._scripts.get(place.path)
+        if script is not None:
+            return self._script(script, words, shell, by, depth)
+        return self._program(place.path, words, shell, by, depth)
+
+    def _behind_gap(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+        """`$SUDO make`: an unknown word before a program may be a launcher, or nothing."""
+        if words[0] == GAP and len(words) > 1 and self._look(words[1], shell).path:
+            self._run(words[1:], shell, _By(by.name, report=False), depth - 1)
+        return "unknown"
+
+    def _fail(self, what: Unstartable, by: _By) -> Outcome:
+        if by.report:
+            self.unstartable[what] = None
+        return "absent"
+
+    def _look(self, word: str, shell: Shell) -> _Place:
+        """The file that `word` names: an executable one first, as the search in PATH goes on past the others."""
+        if GAP in word:
+            return _Place()
+        paths = [self._tree.canonical(path) for path in _places(word, shell)]
+        startable = next((path for path in paths if path in self._may_run and path in self._programs), "")
+        unknown = not paths or shell.vague or any(GAP in path or path in self._image.unreadable for path in paths)
+        if startable or unknown:
+            return _Place(startable)
+        for path in paths:
+            if path in self._programs:
+                return _Place(path, "not-executable")
+            if "/" in word and path in self._image.tree.files:
+                return _Place(path, "no-format")
+        return _Place("", "absent")
+
+    # Programs
+
+    def _program(self, path: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+        self.found[path] = self.found.get(path, False) or not shell.steered
+        called, real, arguments = posixpath.basename(words[0]), posixpath.basename(path), words[1:]
+        if called == "busybox" and arguments:
+            called, arguments = arguments[0], arguments[1:]
+        if called in _SHELLS or real in _SHELLS:
+            return self._shell_program(called, arguments, shell, by, depth)
+        inner = launched(called, arguments)
+        if inner is not None:
+            return self._launch(called, inner, shell, by, depth)
+        if re.fullmatch(_PYTHON, real) or re.fullmatch(_PYTHON, called):
+            self._module_directories |= dict.fromkeys(_module_directories(arguments, shell))
+        return "started"
+
+    def _launch(self, name: str, inner: Launched, shell: Shell, by: _By, depth: int) -> Outcome:
+        child = shell.child()
+        for word in inner.assignments:
+            child.assign(word.replace("$", "$$"), conditional=False)
+        if inner.directory:
+            child.change_directory(inner.directory.replace("$", "$$"), conditional=False)
+        child.steered |= inner.loader_options
+        words = inner.words
+        if not inner.certain:
+            begin = next((index for index, word in enumerate(words) if self._may_be_program(word, child)), None)
+            words = (GAP,) if begin is None else words[begin:]
+        return self._run(words, child, _By(name, by.report and inner.certain), depth - 1)
+
+    def _may_be_program(self, word: str, shell: Shell) -> bool:
+        place = self._look(word, shell)
+        return not word.startswith("-") and "=" not in word and bool(place.path) and not place.reason
+
+    def _shell_program(self, name: str, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+        line, operands = _shell_operands(arguments)
+        child = shell.child()
+        child.functions = {}
+        if not operands:
+            return "waits"
+        if GAP in operands[0]:
+            return "unknown"
+        if any(word in ("-l", "--login") or re.fullmatch(r"-[a-z]*l[a-z]*", word) for word in arguments[:2]):
+            child.vague = True  # /etc/profile sets PATH
+        if line:
+            child.script, child.arguments = (*operands[1:2], name)[0], [operands[2:]]
+            return self._text(read_commands(operands[0]), child, _By(name, by.report), depth)
+        script = self._read_by_shell(operands[0], shell)
+        return self._file(script, operands[1:], child, by, depth) if script else "unknown"
+
+    def _read_by_shell(self, word: str, shell: Shell) -> Script | None:
+        paths = [self._tree.canonical(path) for path in _places(word, shell, file=True) if GAP not in path]
+        return next((self._scripts[path] for path in paths if path in self._scripts), None)
+
+    # Scripts
+
+    def _script(self, script: Script, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+        """What the kernel makes of an executable text."""
+        interpreter = script.interpreter
+        if not interpreter:
+            if not by.name:
+                return self._fail(Unstartable(words[0], "no-format", script.path), by)
+            interpreter = ("/bin/sh",)  # execvp and shells take it for a shell's
+        failed = Unstartable(words[0], "no-interpreter", script.path, interpreter[0], by.name)
+        if any(word.endswith("\r") for word in interpreter):
+            asked = " ".join(interpreter).removesuffix("\r")
+            return self._fail(Unstartable(words[0], "carriage-return", script.path, asked, by.name), by)
+        if self._look(interpreter[0], shell).reason:
+            return self._fail(failed, by)
+        return self._run((*interpreter, script.path, *words[1:]), shell, _By(script.path, by.report), depth - 1)
+
+    def _file(self, script: Script, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+        """A script that a shell reads."""
+        if (script.path, arguments) in self._active:
+            return "started"  # itself again
+        self._active.add((script.path, arguments))
+        shell.script, shell.arguments = script.path, [arguments]
+        outcome = self._text(script.commands, shell, _By(script.path, by.report), depth)
+        self._active.discard((script.path, arguments))
+        return outcome
+
+    def _text(self, commands: Sequence[ShellCommand], shell: Shell, by: _By, depth: int) -> Outcome:
+        results = list(self._commands(commands, _Here(shell, by, depth)))
+        finals = [result for result in results if result.final] or results
+        started = [result for result in finals if result.outcome == "started"]
+        if not started:
+            outcomes = {result.outcome for result in finals}
+            return "absent" if outcomes == {"absent"} else "unknown" if "unknown" in outcomes else "waits"
+        # Handed arguments that start leave no doubt about the shell that would have waited without them.
+        doubtful = ("unknown",) if any(result.handed for result in started) else ("unknown", "waits")
+        self.in_part |= any(result.outcome in doubtful for result in results)
+        return "started"
+
+    def _commands(self, commands: Iterable[ShellCommand], here: _Here) -> Iterator[_Result]:
+        """Each command that starts something."""
+        outside: list[ShellCommand] = []
+        for command in commands:
+            if command.function:
+                body = here.shell.functions.setdefault(command.function, [])
+                body.append(ShellCommand(command.words, command.conditional))
+            else:
+                outside.append(command)
+        for index, command in enumerate(outside):
+            yield from self._command(command.words, here.at(command, ends=index == len(outside) - 1))
+
+    def _command(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
+        self._steps -= 1
+        if here.depth <= 0 or self._steps < 0:
+            yield _Result("unknown", here.ends)
             return
-        self._seen.add(words)
-        path = self._which(words[0])
-        if not path:
-            if not self._find(words[0], self._unreadable):
-                self.missing[words[0]] = None
-            return
-        if path in self._scripts:
-            self._script(self._scripts[path], words[1:], depth)
-            return
-        self.found[path] = None
-        self._called[words[0]] = None
-        self._arguments(posixpath.basename(words[0]), posixpath.basename(path), words[1:], depth)
+        assigned = next((index for index, word in enumerate(words) if not ASSIGNMENT.match(word)), len(words))
+        before, name, rest = words[:assigned], words[assigned : assigned + 1], words[assigned + 1 :]
+        shell = here.shell
+        if not name or name[0] in _DECLARING:
+            for word in (*before, *rest):
+                shell.assign(word, here.conditional)
+        elif name[0] in shell.functions:
+            yield from self._function(shell.functions[name[0]], rest, here.deeper())
+        elif name[0] in _BUILTINS:
+            yield from _BUILTINS[name[0]](self, rest, here.deeper()) or ()
+        else:
+            yield from self._external((*name, *rest), here, before)
+            shell.touched = True
 
-    def _arguments(self, called: str, real: str, arguments: tuple[str, ...], depth: int) -> None:
-        if called in _SHELLS or (real in _SHELLS and real != "busybox"):
-            self._shell(arguments, depth)
-        elif called in _WRAPPERS:
-            self.run(self._wrapped(arguments), depth - 1)
+    def _external(
+        self, templates: tuple[str, ...], here: _Here, assignments: tuple[str, ...] = ()
+    ) -> Iterator[_Result]:
+        shell = here.shell.child()
+        for word in assignments:
+            shell.assign(word, conditional=False)
+        handed = templates[0] == "${@}"
+        lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
+        literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
+        sure = literal and here.ends and not here.conditional and not shell.touched and len(lines) == 1
+        by = _By(here.by.name, here.by.report and sure)
+        for words in lines:
+            yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)
 
-    def _wrapped(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        """The command in a wrapper's arguments: from the first word on that is a program of the image."""
-        for index, word in enumerate(arguments):
-            if word.startswith("-S") and len(arguments) == index + 2:  # env -S "words"
-                return _split(arguments[index + 1])
-            if not word.startswith("-") and "=" not in word and self._which(word):
-                return arguments[index:]
-        return ()
+    def _lines(self, words: tuple[str, ...], shell: Shell) -> list[tuple[str, ...]]:
+        """A command once its first word is split into fields and matched with file names."""
+        if not words or GAP in words[0]:
+            return [words]
+        if " " in words[0] and self._look(words[0], shell).reason:
+            words = (*words[0].split(), *words[1:])
+        if not words or not _GLOB.search(words[0]):
+            return [words]
+        patterns = [posixpath.normpath(path) for path in _places(words[0], shell, file=True)]
+        matched = [path for path in sorted(self._may_run) if any(fnmatch.fnmatchcase(path, p) for p in patterns)]
+        return [(path, *words[1:]) for path in matched[:_MATCHES]]
 
-    def _shell(self, arguments: tuple[str, ...], depth: int) -> None:
-        if arguments[:1] == ("sh",):  # busybox sh
-            arguments = arguments[1:]
-        for index, word in enumerate(arguments):
-            if word.startswith("-") and not word.startswith("--") and "c" in word:
-                self._line(arguments[index + 1 : index + 2], depth)
-                return
-            if not word.startswith(("-", "+")):
-                self.run((word, *arguments[index + 1 :]), depth - 1)
-                return
-        self.open_ended = True
+    def _function(self, body: list[ShellCommand], words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
+        before, here.shell.arguments = here.shell.arguments, here.shell.expand(words)
+        yield from self._commands(tuple(body), here)
+        here.shell.arguments = before
 
-    def _line(self, line: tuple[str, ...], depth: int) -> None:
-        """The commands of `sh -c LINE` whose names stand there plainly."""
-        started = False
-        for command in _commands(line[0] if line else ""):
-            if self._which(command[0]):
-                self.run(command, depth - 1)
-                started = True
-        self.open_ended |= not started
+    # Builtins: the words behind the name
 
-    def _script(self, script: Script, arguments: tuple[str, ...], depth: int) -> None:
-        words = script.interpreter
-        shell = any(posixpath.basename(word) in _SHELLS for word in words[:3])
-        # The interpreter of a shell script is reached, yet its own arguments are the script: not to be followed again.
-        self.run(words if not shell else (words[0],), depth - 1) if not shell else self._interpreter(words)
-        if not shell:
-            return
-        for command in script.execs:
-            self.run(arguments if command == "$@" else (command, *arguments), depth - 1)
-        plain = [command for command in script.execs if command != "$@"]
-        if not (plain or ("$@" in script.execs and arguments)):
-            self.open_ended = True
+    def _cd(self, words: tuple[str, ...], here: _Here) -> None:
+        goal = next((word for word in words if not word.startswith("-")), UNKNOWN)
+        here.shell.change_directory(goal, here.conditional)
 
-    def _interpreter(self, words: tuple[str, ...]) -> None:
-        for word in words:
-            if path := self._which(word):
-                self.found[path] = None
+    def _set(self, words: tuple[str, ...], here: _Here) -> None:
+        here.shell.set_arguments(words[1:], here.conditional)
 
-    def _which(self, word: str) -> str:
-        """Canonical path of the program or script that `word` starts; empty where there is none."""
-        return self._find(word, self._programs)
+    def _shift(self, words: tuple[str, ...], here: _Here) -> None:
+        count = int(words[0]) if words and re.fullmatch("[0-9]{1,3}", words[0]) else 1
+        here.shell.shift(count, here.conditional)
 
-    def _find(self, word: str, known: Container[str]) -> str:
-        places = (self._environment.working_directory,) if "/" in word else self._environment.path
-        paths = (self._tree.canonical(posixpath.join(place, word)) for place in places)
-        return next((path for path in paths if path in known), "")
+    def _source(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
+        """`. FILE`: its commands as if they stood here."""
+        shell = here.shell
+        for line in shell.expand(words[:1]) if words else ():
+            script = self._read_by_shell(line[0], shell)
+            if script is None or (script.path, None) in self._active:
+                shell.vague = shell.steered = True
+                continue
+            self._active.add((script.path, None))
+            # The script that reads it goes on behind it.
+            yield from self._commands(script.commands, structs.replace(here, ends=False))
+            self._active.discard((script.path, None))
+
+    def _eval(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
+        for line in here.shell.expand(words):
+            text = " ".join(line)
+            if GAP in text:
+                here.shell.vague = here.shell.steered = True
+                yield _Result("unknown", False)
+            else:
+                yield from self._commands(read_commands(text), here)
+
+    def _exec(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
+        while words[:1] and words[0] in ("-a", "-c", "-l", "-cl", "--"):
+            words = words[2 if words[0] == "-a" else 1 :]
+        if words:
+            yield from self._external(words, structs.replace(here, ends=True))
+
+    def _plainly(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
+        """`command NAME` and `builtin NAME`; `command -v NAME` only asks."""
+        while words[:1] in (("-p",), ("--",)):
+            words = words[1:]
+        if words and not words[0].startswith("-"):
+            yield from self._command(words, here)
+
+    # Python
 
     def imports(self) -> Iterator[str]:
         """Shared libraries below the module directories of the Pythons that were found."""
         pythons = [posixpath.basename(path) for path in self.found]
-        named = [name for name in pythons if name.startswith(("python", "pypy"))]
-        matches = [match for name in named if (match := re.fullmatch(_PYTHON, name))]
+        matches = [match for name in pythons if (match := re.fullmatch(_PYTHON, name))]
         if not matches:
             return
+        packages = tuple(path + "/" for path in self._image.tree.python_paths)
+        own = [self._tree.canonical(path) for path in self._module_directories]
         for path, linkage in self._tree.linkage.items():
             if linkage.type != "shared":
                 continue
-            inside = "/lib-dynload/" in path or path.startswith(tuple(p + "/" for p in self._python_paths))
+            inside = "/lib-dynload/" in path or path.startswith(packages)
+            inside = inside or (linkage.python_module and any(_importable(path, place) for place in own))
             if inside and any(python_fits(match[1] or "", path) for match in matches):
                 yield path
+
+
+_BUILTINS = {
+    ".": _Search._source,
+    "builtin": _Search._plainly,
+    "cd": _Search._cd,
+    "command": _Search._plainly,
+    "eval": _Search._eval,
+    "exec": _Search._exec,
+    "popd": _Search._cd,
+    "pushd": _Search._cd,
+    "set": _Search._set,
+    "shift": _Search._shift,
+    "source": _Search._source,
+}
+
+
+def _places(word: str, shell: Shell, file: bool = False) -> list[str]:
+    """Paths that `word` may mean; `file`: of a file that a shell reads, which it seeks in its directory, too."""
+    if word.startswith("/"):
+        return [word]
+    here = [place if GAP in place else posixpath.join(place, word) for place in shell.directories]
+    if "/" in word:
+        return here
+    in_path = [posixpath.join(place, word) if GAP not in place else GAP for place in shell.path]
+    return here + in_path if file else in_path
+
+
+def _shell_operands(arguments: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+    """Whether a shell is given a line (`-c`), and the words behind its options."""
+    line, index = False, 0
+    while index < len(arguments) and arguments[index][:1] in ("-", "+") and arguments[index] != "-":
+        word = arguments[index]
+        index += 1
+        if word == "--":
+            break
+        if word.startswith("--"):
+            index += word in ("--rcfile", "--init-file")
+            continue
+        line |= "c" in word and word[0] == "-"
+        index += "o" in word or "O" in word
+    return line, arguments[index:]
+
+
+def _module_directories(arguments: tuple[str, ...], shell: Shell) -> Iterator[str]:
+    """Where a Python with `arguments` looks for modules first: beside its script, and in PYTHONPATH."""
+    index = 0
+    while index < len(arguments) and arguments[index].startswith("-") and len(arguments[index]) > 1:
+        if re.fullmatch(r"-[a-zA-Z]*[cm].*", arguments[index]):
+            index = len(arguments)
+        index += 2 if arguments[index : index + 1] and arguments[index] in _PYTHON_VALUED else 1
+    script = arguments[index] if index < len(arguments) else ""
+    for place in shell.directories:
+        yield posixpath.dirname(posixpath.join(place, script)) if script else place
+    for value in shell.variables.get("PYTHONPATH", ()):
+        yield from (posixpath.join(shell.directories[0], place) for place in value.split(":") if place)
+
+
+def _importable(path: str, directory: str) -> bool:
+    """Whether the extension module at `path` has a name in `directory`: a.b.c for a/b/c.so."""
+    if directory == "/":
+        # Whoever runs in the root does not import usr.lib.something.
+        return path.count("/") == 1
+    if not path.startswith(directory + "/"):
+        return False
+    *packages, name = path[len(directory) + 1 :].split("/")
+    return all(part.isidentifier() for part in (*packages, name.partition(".")[0]))
 
 
 _VERSION_IN_PATH = r"/(?:python|pypy)(\d+\.\d+)/"
@@ -166,32 +476,3 @@ def python_fits(version: str, path: str) -> bool:
     if not found or not version:
         return True
     return found == version if "." in version else found.partition(".")[0] == version
-
-
-def _split(line: str) -> tuple[str, ...]:
-    import shlex
-
-    try:
-        return tuple(shlex.split(line))
-    except ValueError:
-        return ()
-
-
-def _commands(line: str) -> Iterator[tuple[str, ...]]:
-    """Simple commands of a shell line, assignments and keywords before them taken off."""
-    import shlex
-
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    words: list[str] = []
-    try:
-        tokens = list(lexer)
-    except ValueError:
-        return
-    for token in (*tokens, ";"):
-        if token in _OPERATORS or set(token) <= set("();<>|&"):
-            if words:
-                yield tuple(words)
-            words = []
-        elif words or not re.fullmatch(r"exec|[A-Za-z_]\w*=.*", token):
-            words.append(token)

@@ -28,6 +28,10 @@ _FIRST_BYTES = frozenset(b"\x7f\x50!./#")
 """Those of code and of scripts: most files end here."""
 _TEXT_LIMIT = 1 << 20
 _SCRIPT_LIMIT = 1 << 16
+_SHELL_SUFFIX = ".sh"
+"""Of what shells read without a `#!` line."""
+_OF_PACKAGING = ("var/lib/dpkg/info/", "usr/share/doc/")
+"""Scripts of which there are thousands, and that no command names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +184,15 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
         return Code(analysis.take(entry, head, content))
     if entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
         return head + content.read()
-    if head[:2] == b"#!" and entry.mode & 0o111:
-        return read_script(head + content.read(_SCRIPT_LIMIT - len(head)))
+    if _may_be_script(entry.path, head):
+        data = head + content.read(_SCRIPT_LIMIT - len(head))
+        return read_script(data, bool(entry.mode & 0o111), entry.size <= _SCRIPT_LIMIT)
     return None
+
+
+def _may_be_script(path: str, head: bytes) -> bool:
+    """Whether something may execute, or a shell may read, the text that begins with `head`."""
+    return (head[:2] == b"#!" or path.endswith(_SHELL_SUFFIX)) and not path.startswith(_OF_PACKAGING)
 
 
 class _Wanted:
@@ -195,13 +205,13 @@ class _Wanted:
     def __init__(self, patterns: Iterable[str]) -> None:
         tails = {"/".join(pattern.split("/")[-2:]) for pattern in patterns}
         self._regex = re.compile("|".join(f"(?:{fnmatch.translate(tail)})" for tail in sorted(tails)))
-        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails}
+        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {_SHELL_SUFFIX}
         self._suffixes = tuple(sorted(end for end in ends if end))
         infixes = sorted(re.escape(re.split(r"[*?\[]", tail)[0]) for tail in tails if tail[-1] in "*?]")
         self._infix = re.compile("|".join(infixes) or r"(?!)").search
 
     def perhaps(self, path: str) -> bool:
-        """A quick look that lets through all that `matches` would."""
+        """A quick look that lets through all that `matches` would, and scripts of shells."""
         return path.endswith(self._suffixes) or bool(self._infix(path))
 
     def matches(self, path: str) -> bool:

@@ -1,63 +1,40 @@
-"""Scripts: what runs them, and what they hand over to."""
+"""Scripts: what runs them, and what they run."""
 
-import re
-import shlex
-
-from imgcheck.documents.image import Script
+from imgcheck.documents.image import Script, ShellCommand
+from imgcheck.shell import UNKNOWN, read_commands
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
-_EXEC = re.compile(rb"(?:^|[;&|{]|\b(?:then|else|do)\b)[ \t]*exec[ \t]+([^\n;&|]+)", re.MULTILINE)
-"""`exec` where a command begins."""
-_PLAIN = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
 _FIRST_LINE = 256
 """Linux reads no more of a `#!` line (BINPRM_BUF_SIZE)."""
-_EXECS_LIMIT = 32
 
 
-def read_script(data: bytes) -> Script | None:
-    """The script in `data`, which begins with `#!`; None where no interpreter stands behind it.
+def read_script(data: bytes, executable: bool = True, whole: bool = True) -> Script | None:
+    """The script in `data`; None where a `#!` has no interpreter behind it.
 
-    `execs` holds the commands of `exec COMMAND` lines of shell scripts whose name stands there plainly, and `$@`
-    where the script hands over to its own arguments (`exec "$@"`). `path` stays empty: only the finished tree tells it.
+    Without `#!` it is a shell's. `whole` is false where the file goes on behind `data`. `path` stays empty: only the
+    finished tree tells it.
     """
-    words = _words(data)
-    if not words:
+    words = _words(data) if data[:2] == b"#!" else ()
+    if not words and data[:2] == b"#!":
         return None
-    shell = words[0] if posix_name(words[0]) != "env" else next((w for w in words[1:] if w[:1] != "-"), "")
-    execs = _execs(data) if posix_name(shell) in _SHELLS else ()
-    return Script("", words, execs)
+    if not _is_shell(words):
+        return Script("", words, (), executable)
+    commands = read_commands(data.decode("utf-8", "backslashreplace"))
+    rest = () if whole else (ShellCommand((UNKNOWN,), conditional=True),)
+    return Script("", words, commands + rest, executable)
 
 
-def posix_name(path: str) -> str:
-    return path.rpartition("/")[2]
+def _is_shell(words: tuple[str, ...]) -> bool:
+    """A launcher may stand before the shell (`#!/usr/bin/env bash`, `#!/usr/bin/dumb-init /bin/sh`)."""
+    names = {word.rpartition("/")[2].rstrip("\r") for word in words}
+    return not words or not names.isdisjoint(_SHELLS)
 
 
 def _words(data: bytes) -> tuple[str, ...]:
-    """As the kernel splits it: the interpreter, then the rest of the line as words (`env -S` splits them again)."""
+    """As the kernel splits it: the interpreter, then the rest of the line as words (`env -S` splits them again).
+
+    A carriage return stays: to the kernel it is a part of the name.
+    """
     line = data[2:_FIRST_LINE].partition(b"\n")[0].partition(b"\0")[0]
-    return tuple(line.decode("utf-8", "backslashreplace").split())
-
-
-def _execs(data: bytes) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for match in _EXEC.finditer(data):
-        command = _command(match[1].decode("utf-8", "backslashreplace"))
-        if command and len(found) < _EXECS_LIMIT:
-            found[command] = None
-    return tuple(found)
-
-
-def _command(line: str) -> str:
-    """The command that `exec LINE` runs; empty where only the shell can tell."""
-    try:
-        words = shlex.split(line, comments=True)
-    except ValueError:
-        # A quote that closes on a later line: the words before it still stand.
-        words = line.split()
-    while words[:1] and words[0] in ("-a", "-c", "-l", "--"):
-        del words[: 2 if words[0] == "-a" else 1]
-    if not words:
-        return ""
-    if words[0] == "$@":
-        return "$@"
-    return words[0] if _PLAIN.fullmatch(words[0]) and words[0].strip("-0123456789") else ""
+    text = line.decode("utf-8", "backslashreplace")
+    return tuple(word for word in text.replace("\t", " ").split(" ") if word)

@@ -1,7 +1,10 @@
 """Merged tree -> TreeIndex: what the loader's model and the runtimes ask of an image besides its ELF files."""
 
 import posixpath
+import re
 from collections.abc import Iterable
+
+import msgspec
 
 from imgcheck.documents.image import ImageConfig, Script, TreeIndex
 from imgcheck.layers.tree import MergedTree, Node
@@ -26,6 +29,9 @@ FILES = (
     "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1", "/usr/lib64/libcuda.so.1", "/usr/lib64/libnvidia-ml.so.1",
 )  # fmt: skip
 _PYTHON = ("site-packages", "dist-packages")
+_MODULES = r"(?:^|/)(?:(?:site|dist)-packages|python\d[\d.]*)/"
+_WORDS = 16
+"""Words of the command that are looked up."""
 
 
 def text(path: str) -> str:
@@ -55,8 +61,9 @@ def index_tree(
     python: list[str] = []
     for path, node in nodes:
         if isinstance(node.payload, Script):
-            reached.append(path)
-            scripts.append(Script(absolute(path), node.payload.interpreter, node.payload.execs))
+            if _may_start(path, node.payload):
+                reached.append(path)
+                scripts.append(msgspec.structs.replace(node.payload, path=absolute(path)))
         elif node.kind == "symlink":
             links.append((path, node))
         elif node.children is not None and path.rpartition("/")[2] in _PYTHON:
@@ -71,8 +78,26 @@ def index_tree(
         scripts=tuple(scripts),
         python_paths=tuple(python),
         directories=tuple(path for path in places if _is_directory(tree, path)),
-        files=tuple(path for path in FILES if _is_file(tree, path)),
+        files=(*(path for path in FILES if _is_file(tree, path)), *_command_files(tree, config)),
     )
+
+
+def _may_start(path: str, script: Script) -> bool:
+    """Whether a command may name the script at `path`: modules of Python begin with `#!` as well."""
+    return script.executable or not re.search(_MODULES, path)
+
+
+def _command_files(tree: MergedTree, config: ImageConfig) -> list[str]:
+    """Files that a word of the command names by their path, and that may be executed."""
+    words = (*config.entrypoint, *config.command)[:_WORDS]
+    paths = [posixpath.join("/", config.working_directory, word) for word in words if "/" in word]
+    found = {absolute(node_path) for path in paths if (node_path := _executable(tree, path))}
+    return sorted(found.difference(FILES))
+
+
+def _executable(tree: MergedTree, path: str) -> str:
+    node = tree.lookup(path)
+    return tree.resolve(path.lstrip("/")) if node is not None and node.kind == "file" and node.mode & 0o111 else ""
 
 
 def _working_directory(config: ImageConfig) -> tuple[str, ...]:

@@ -61,13 +61,17 @@ def context(
         Platform(architecture=platform),
         config or ImageConfig(),
         (LAYER,),
-        tuple(FileRecord(path, digests[path], 0) for path in files),
+        tuple(FileRecord(path, digests[path], 0, _is_program(facts)) for path, facts in files.items()),
         {digests[path]: facts for path, facts in files.items()},
         tree or TreeIndex(),
         components=tuple(components),
     )
     closure = Closure(reaches=dict.fromkeys(files, "entry") | dict(reaches or {}), loaded=dict(loaded or {}))
     return Context(image, host or cpu("haswell"), KNOWLEDGE.runtimes[runtime], KNOWLEDGE, closure)
+
+
+def _is_program(facts: CodeFacts) -> bool:
+    return facts.linkage is not None and facts.linkage.type == "executable"
 
 
 def cpu(name: str, **more) -> HostProfile:

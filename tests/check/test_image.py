@@ -8,7 +8,7 @@ from imgcheck.check.image import check
 from imgcheck.check.run import Request
 from imgcheck.check.run import check as check_image
 from imgcheck.documents.facts import CodeFacts, Linkage
-from imgcheck.documents.image import FileRecord, ImageConfig
+from imgcheck.documents.image import FileRecord, ImageConfig, Unstartable
 from imgcheck.errors import UsageError
 from imgcheck.loader.roots import find_roots
 from tests.check.contexts import KNOWLEDGE, context, cpu, outcome
@@ -65,7 +65,38 @@ def test_a_command_that_no_layer_holds_is_a_risk_with_the_runtimes_words():
     answers = check(msgspec.structs.replace(before, roots=find_roots(before.image)))
     assert outcome(answers, "IMG002") == "risk"
     [finding] = [finding for finding in answers.findings if finding.rule == "IMG002"]
-    assert finding.predicted_error == 'exec: "/opt/typo": executable file not found in $PATH'
+    assert finding.predicted_error == 'exec: "/opt/typo": stat /opt/typo: no such file or directory'
+
+
+NOT_STARTING = [
+    (Unstartable("typo", "absent"), "risk", 'exec: "typo": executable file not found in $PATH'),
+    (Unstartable("typo", "absent", by="tini"), "risk", "tini: typo: No such file or directory"),
+    (Unstartable("typo", "absent", by="/entry.sh"), "risk", "entry.sh: typo: not found"),
+    (Unstartable("/a", "not-executable", "/a"), "fail", 'exec: "/a": permission denied'),
+    (Unstartable("a", "not-executable", "/bin/a"), "fail", 'exec: "a": executable file not found in $PATH'),
+    (Unstartable("/a", "not-executable", "/a", by="/entry.sh"), "fail", "entry.sh: /a: Permission denied"),
+    (Unstartable("/a", "no-format", "/a"), "risk", "exec /a: exec format error"),
+    (Unstartable("/a", "no-interpreter", "/a", "/bin/bash"), "fail", "exec /a: no such file or directory"),
+    (Unstartable("/a", "no-interpreter", "/a", "/cvmfs/bash"), "risk", "exec /a: no such file or directory"),
+    (Unstartable("/a", "no-interpreter", "/a", "/bin/bash", "sh"), "fail", "sh: /a: not found"),
+    (Unstartable("/a", "carriage-return", "/a", "/bin/sh"), "fail", "exec /a: no such file or directory"),
+    (
+        Unstartable("/a", "carriage-return", "/a", "/usr/bin/env bash"),
+        "fail",
+        "env: 'bash\\r': No such file or directory",
+    ),
+    (Unstartable("/a", "carriage-return", "/a", "/bin/bash -e"), "fail", "/bin/bash: invalid option"),
+]
+
+
+@pytest.mark.parametrize(("what", "severity", "error"), NOT_STARTING)
+def test_a_command_that_does_not_start_is_told_with_its_cause(what: Unstartable, severity: str, error: str):
+    before = context({"/bin/p": PROGRAM}, config=ImageConfig(command=("/bin/p",)))
+    roots = msgspec.structs.replace(find_roots(before.image), unstartable=(what,))
+    answers = check(msgspec.structs.replace(before, roots=roots))
+    [finding] = [finding for finding in answers.findings if finding.rule == "IMG002"]
+    assert (finding.severity, finding.predicted_error) == (severity, error)
+    assert "{" not in finding.title + finding.why + finding.remedy
 
 
 def test_a_command_that_is_there_is_fine():

@@ -8,7 +8,7 @@ from imgcheck.check.run import Request, check
 from imgcheck.documents import ImageProfile, decode, encode
 from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.host import HostProfile, known
-from imgcheck.documents.image import FileRecord, ImageConfig, Platform, TreeIndex
+from imgcheck.documents.image import FileRecord, ImageConfig, Platform, TreeIndex, Unstartable
 from imgcheck.host.describe import describe_host
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader import code
@@ -131,7 +131,7 @@ def test_every_host_is_of_a_kind_that_is_kept(host: HostProfile) -> None:
 
 def test_a_check_believes_it() -> None:
     # The control of the tests above: without looking at it they would pass as well.
-    assert kept_work(_lying("a lie"), ()).roots.missing == ("a lie",)
+    assert kept_work(_lying("a lie"), ()).roots.unstartable == (Unstartable("a lie", "absent"),)
 
 
 def test_that_of_another_model_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,5 +181,5 @@ def test_a_profile_brings_it(tmp_path) -> None:
 
 def _lying(word: str) -> ImageProfile:
     image = _stored(_image())
-    loads = tuple(msgspec.structs.replace(each, missing=(word,)) for each in image.loads)
+    loads = tuple(msgspec.structs.replace(each, unstartable=(Unstartable(word, "absent"),)) for each in image.loads)
     return msgspec.structs.replace(image, loads=loads)

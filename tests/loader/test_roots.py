@@ -5,20 +5,35 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from imgcheck.documents.image import ImageConfig, ImageProfile, Script
+from imgcheck.documents.image import ImageConfig, ImageProfile, Script, Unstartable
+from imgcheck.loader.closure import Roots
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
+from imgcheck.profile.texts import read_script
 from tests.loader.builder import Root
 from tests.loader.walk import profile_of
 from tests.tools import need
 
 _MODULE = "/usr/lib/python3.11/site-packages/pkg/core.cpython-311-x86_64-linux-gnu.so"
+
+_PROGRAMS = (
+    "/usr/bin/python3.11", "/bin/bash", "/bin/dash", "/usr/bin/server", "/usr/bin/tini", "/usr/bin/env", "/opt/job",
+    "/opt/app/run", "/usr/bin/timeout",
+)  # fmt: skip
+
+
+def script(path: str, text: str, executable: bool = True) -> Script:
+    found = read_script(text.encode(), executable)
+    assert found is not None
+    return msgspec.structs.replace(found, path=path)
+
+
 _SCRIPTS = (
-    Script("/usr/bin/tool", ("/usr/bin/python3",)),
-    Script("/entry.sh", ("/bin/bash",), ("$@",)),
-    Script("/start.sh", ("/bin/sh",), ("server",)),
-    Script("/opaque.sh", ("/bin/sh",)),
-    Script("/usr/bin/envtool", ("/usr/bin/env", "python3")),
+    script("/usr/bin/tool", "#!/usr/bin/python3\n"),
+    script("/entry.sh", '#!/bin/bash\nexec "$@"\n'),
+    script("/start.sh", "#!/bin/sh\nexec server\n"),
+    script("/opaque.sh", "#!/bin/sh\n"),
+    script("/usr/bin/envtool", "#!/usr/bin/env python3\n"),
 )
 
 
@@ -26,7 +41,7 @@ _SCRIPTS = (
 def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
     need("gcc")
     root = Root(tmp_path_factory.mktemp("roots") / "root")
-    for program in ("/usr/bin/python3.11", "/bin/bash", "/bin/dash", "/usr/bin/server", "/usr/bin/tini", "/opt/job"):
+    for program in _PROGRAMS:
         root.program(program)
     root.link("/usr/bin/python3", "python3.11")
     root.link("/bin/sh", "dash")
@@ -58,7 +73,7 @@ def roots(image: ImageProfile, *command: str, entrypoint: tuple[str, ...] = (), 
         (("/entry.sh", "server"), {"/bin/bash", "/usr/bin/server"}),
         (("/start.sh",), {"/bin/dash", "/usr/bin/server"}),
         (("sh", "-c", "cd /x && exec server --port 1"), {"/bin/dash", "/usr/bin/server"}),
-        (("bash", "/start.sh"), {"/bin/bash", "/bin/dash", "/usr/bin/server"}),
+        (("bash", "/start.sh"), {"/bin/bash", "/usr/bin/server"}),
     ],
 )
 def test_a_command_leads_to_what_it_executes(image: ImageProfile, command: tuple[str, ...], entries: set[str]) -> None:
@@ -88,7 +103,7 @@ def test_a_named_entry_replaces_the_command(image: ImageProfile) -> None:
 
 def test_a_command_that_is_not_there_is_told(image: ImageProfile) -> None:
     found = roots(image, "nothing")
-    assert found.missing == ("nothing",)
+    assert found.unstartable == (Unstartable("nothing", "absent"),)
     assert found.everything  # it comes from outside, and may use anything
 
 
@@ -103,6 +118,166 @@ def test_a_python_reaches_its_own_modules_as_imports(image: ImageProfile) -> Non
 
 
 def test_scripts_that_run_each_other_end(image: ImageProfile) -> None:
-    circle = (Script("/a", ("/bin/sh",), ("/b",)), Script("/b", ("/bin/sh",), ("/a",)))
+    circle = (script("/a", "#!/bin/sh\nexec /b\n"), script("/b", "#!/bin/sh\nexec /a\n"))
     looped = msgspec.structs.replace(image, tree=msgspec.structs.replace(image.tree, scripts=circle))
     assert roots(looped, "/a").entries == ("/bin/dash",)
+
+
+SHELL = {"/bin/dash"}
+
+RUNS = [
+    ("plain commands before the last", "set -e\necho hi\nserver --port 1\n", {"/usr/bin/server"}),
+    ("exec of an absolute path", 'exec /opt/job "$@"\n', {"/opt/job"}),
+    ("a directory changed before", "cd /opt/app && ./run\n", {"/opt/app/run"}),
+    ("a directory changed on a line of its own", "cd /opt\ncd app\nexec ./run\n", {"/opt/app/run"}),
+    ("a variable of the image", 'exec "$APP"\n', {"/opt/job"}),
+    ("a variable of the script", "BIN=/opt\nexec $BIN/job\n", {"/opt/job"}),
+    ("a default", "exec ${JOB:-/opt/job}\n", {"/opt/job"}),
+    ("words in one variable", 'CMD="server -x"\nexec $CMD\n', {"/usr/bin/server"}),
+    ("an array", 'run=(server)\nrun+=(-v)\nexec "${run[@]}"\n', {"/usr/bin/server"}),
+    ("the script's own directory", 'exec "$(dirname "$0")"/opt/job\n', {"/opt/job"}),
+    ("the usual way to one's own directory", 'here=$(cd "$(dirname "$0")" && pwd)\nexec $here/opt/job\n', {"/opt/job"}),
+    ("env before it", "exec env X=1 /opt/job\n", {"/usr/bin/env", "/opt/job"}),
+    ("tini before it", "exec tini -- /opt/job\n", {"/usr/bin/tini", "/opt/job"}),
+    ("a duration before it", "exec timeout -k 5 10 /opt/job\n", {"/usr/bin/timeout", "/opt/job"}),
+    ("PATH of the script", "export PATH=/opt:$PATH\njob\n", {"/opt/job"}),
+    ("a function", "main() {\n  exec server\n}\nmain\n", {"/usr/bin/server"}),
+    ("a function with arguments", 'run() { "$@"; }\nrun server x\n', {"/usr/bin/server"}),
+    ("both ways of a condition", "if [ -n x ]; then server; else /opt/job; fi\n", {"/usr/bin/server", "/opt/job"}),
+    ("each branch of a case", "case x in a) server;; *) /opt/job;; esac\n", {"/usr/bin/server", "/opt/job"}),
+    ("arguments that the script sets", 'set -- server -x\nexec "$@"\n', {"/usr/bin/server"}),
+    ("a pipe", "server | /opt/job\n", {"/usr/bin/server", "/opt/job"}),
+    ("a loop over programs", "for x in server /opt/job; do $x; done\n", {"/usr/bin/server", "/opt/job"}),
+    ("eval", "eval server\n", {"/usr/bin/server"}),
+    ("another shell's line", "exec sh -c 'cd /opt && ./job'\n", {"/opt/job"}),
+    ("a here-document before it", "cat <<EOF > /x\nexec nothing\nEOF\nserver\n", {"/usr/bin/server"}),
+    ("a sourced file", ". /lib.sh\nexec $TOOL\n", {"/usr/bin/server"}),
+    ("python beside", "exec python3 -u /train.py\n", {"/usr/bin/python3.11"}),
+]
+
+
+def follows(image: ImageProfile, text: str, *arguments: str, environment: tuple[str, ...] = ("APP=/opt/job",)) -> Roots:
+    scripts = (script("/run", f"#!/bin/sh\n{text}"), script("/lib.sh", "TOOL=server\n", executable=False))
+    config = ImageConfig(entrypoint=("/run",), command=arguments, environment=environment)
+    tree = msgspec.structs.replace(image.tree, scripts=scripts)
+    return find_roots(msgspec.structs.replace(image, tree=tree, config=config))
+
+
+@pytest.mark.parametrize(("text", "entries"), [case[1:] for case in RUNS], ids=[case[0] for case in RUNS])
+def test_a_script_leads_to_the_programs_that_it_runs(image: ImageProfile, text: str, entries: set[str]) -> None:
+    found = follows(image, text)
+    assert set(found.entries) == SHELL | entries
+    assert not found.everything
+    assert not found.in_part or "cat" in text
+    assert found.unstartable == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'exec "$JOB"\n', "$(find / -name job)\n", "exec bash\n", 'exec "$@"\n', "eval $(start)\n", "exec ./$X/run\n",
+        "cd $WHERE\n./run\n", "case x in\n", "if [ -n x ]; then $A; fi\n", "source /nowhere\njob2\n", "echo hi\n",
+    ],
+)  # fmt: skip
+def test_a_script_that_only_running_tells_reaches_everything(image: ImageProfile, text: str) -> None:
+    assert follows(image, text).everything
+
+
+@pytest.mark.parametrize("text", ["$JOB\nserver\n", "if x; then exec $JOB; fi\nserver\n", "eval $(x)\nserver\n"])
+def test_a_script_that_starts_more_than_can_be_told_makes_the_rest_a_risk(image: ImageProfile, text: str) -> None:
+    found = follows(image, text)
+    assert (found.everything, found.in_part) == (False, True)
+    closure = close(image, found)
+    assert closure.reach("/usr/bin/server") == "entry"
+    assert closure.reach("/opt/job") == "path"
+
+
+def test_arguments_that_start_leave_no_doubt(image: ImageProfile) -> None:
+    found = follows(image, 'if [ -z "$1" ]; then exec bash; fi\nexec "$@"\n', "server")
+    assert {"/usr/bin/server"} <= set(found.entries)
+    assert (found.everything, found.in_part) == (False, False)
+
+
+def test_an_option_first_is_taken_for_the_servers_own(image: ImageProfile) -> None:
+    found = follows(image, 'if [ "${1#-}" != "$1" ]; then set -- server "$@"; fi\nexec "$@"\n', "--port", "1")
+    assert "/usr/bin/server" in found.entries
+    assert not found.everything
+
+
+@pytest.mark.parametrize(
+    ("text", "steered"),
+    [
+        ("export LD_LIBRARY_PATH=/opt/lib\nserver\n", True),
+        ("LD_LIBRARY_PATH=/x:$LD_LIBRARY_PATH server\n", True),
+        ("exec env LD_PRELOAD=/x.so server\n", True),
+        (". /opt/setvars.sh\nserver\n", True),
+        ("LD_LIBRARY_PATH=/x /opt/job\nserver\n", False),
+        ("export LANG=C\nserver\n", False),
+    ],
+)
+def test_a_program_that_gets_loader_variables_is_told_apart(image: ImageProfile, text: str, steered: bool) -> None:
+    assert ("/usr/bin/server" in follows(image, text).steered) == steered
+
+
+NOT_STARTING = [
+    ("exec /opt/nothing\n", Unstartable("/opt/nothing", "absent", by="/run")),
+    ("set -e\nnothing --all\n", Unstartable("nothing", "absent", by="/run")),
+    ("exec tini -- nothing\n", Unstartable("nothing", "absent", by="tini")),
+    ("exec env -i X=1 nothing\n", Unstartable("nothing", "absent", by="env")),
+    ("exec sh -c 'nothing'\n", Unstartable("nothing", "absent", by="sh")),
+    ("exec /lib.sh\n", Unstartable("/lib.sh", "not-executable", "/lib.sh", by="/run")),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), NOT_STARTING)
+def test_what_a_script_surely_runs_and_what_does_not_start_is_told(
+    image: ImageProfile, text: str, expected: Unstartable
+) -> None:
+    assert follows(image, text).unstartable == (expected,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing || server\n", "[ -x /nothing ] && /nothing\nserver\n", "if true; then exec nothing; fi\n",
+        "nothing\nserver\n", "server\n/made-by-it\n", "exec $X\n", ". /nowhere\nexec nothing\n",
+        "cd $X\nexec ./nothing\n", "/opt/j?b\n",
+    ],
+)  # fmt: skip
+def test_what_may_never_run_or_may_be_made_before_is_not_said_to_fail(image: ImageProfile, text: str) -> None:
+    assert follows(image, text).unstartable == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "executable", "reason"),
+    [
+        ("#!/bin/sh\nserver\n", False, "not-executable"),
+        ("#!/bin/zsh\nserver\n", True, "no-interpreter"),
+        ("#!/bin/sh\r\nserver\r\n", True, "carriage-return"),
+        ("#!/usr/bin/env bash\r\nserver\r\n", True, "carriage-return"),
+        ("#!/bin/sh -e\r\nserver\r\n", True, "carriage-return"),
+        ("server\n", True, "no-format"),
+        ("#!/usr/bin/env ruby\n", True, "absent"),
+        ("#!/bin/sh\nserver\n", True, None),
+    ],
+)
+def test_a_script_that_the_kernel_refuses_is_told(
+    image: ImageProfile, text: str, executable: bool, reason: str | None
+) -> None:
+    tree = msgspec.structs.replace(image.tree, scripts=(script("/go.sh", text, executable),))
+    found = find_roots(msgspec.structs.replace(image, tree=tree, config=ImageConfig(command=("/go.sh",))))
+    assert [each.reason for each in found.unstartable] == ([reason] if reason else [])
+    assert found.everything == (reason is not None)
+
+
+def test_a_shell_reads_a_file_that_may_not_be_executed(image: ImageProfile) -> None:
+    tree = msgspec.structs.replace(image.tree, scripts=(script("/go.sh", "server\n", executable=False),))
+    found = find_roots(msgspec.structs.replace(image, tree=tree, config=ImageConfig(command=("sh", "/go.sh"))))
+    assert set(found.entries) == {*SHELL, "/usr/bin/server"}
+    assert found.unstartable == ()
+
+
+def test_endless_nesting_ends(image: ImageProfile) -> None:
+    found = follows(image, "f() { f; f; }\nf\n")
+    assert found.everything
+    assert follows(image, "x=aa\n" + "x=$x$x\n" * 200 + "$x\n").everything

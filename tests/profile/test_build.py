@@ -15,12 +15,13 @@ import pytest
 
 from imgcheck.documents import decode, encode
 from imgcheck.documents.facts import CodeFacts
-from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform
+from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform, Script, ShellCommand
 from imgcheck.errors import DigestError
 from imgcheck.layers.stream import TarLayer
 from imgcheck.profile.build import build_profile
 from imgcheck.profile.worker import Engines, Memory, Worker
 from imgcheck.progress import SILENT
+from imgcheck.shell import UNKNOWN
 from imgcheck.sources.model import Image
 from tests.layers.layouts import Member, archive, digest_of, directory, file, hardlink, symlink
 from tests.layers.test_tar import END, extended, header, record
@@ -103,22 +104,47 @@ def test_only_links_that_lead_to_code_are_kept(program: bytes) -> None:
     }
 
 
-def test_scripts_and_what_they_hand_over_to(program: bytes) -> None:
-    wrapper = (
-        "#!/bin/sh\nset -e\nif [ -x /a ]; then exec /opt/tool --flag; fi\nexec 3>&1\n  exec gosu app server\nexec $X\n"
-    )
+def test_scripts_and_what_they_run() -> None:
+    wrapper = "#!/bin/sh\nset -e\nif [ -x /a ]; then exec /opt/tool --flag; fi\nexec gosu app server\n"
     profile = profile_of(
         [file("w", wrapper, mode=0o755), file("e", '#!/usr/bin/env bash\nexec "$@"\n', mode=0o755),
-         file("py", "#!/usr/bin/env -S python3 -u\nexec rm\n", mode=0o755), file("data", "#!/bin/sh\n"),
-         symlink("run", "w")]
+         file("py", "#!/usr/bin/env -S python3 -u\nexec rm\n", mode=0o755), file("read-by-sh", "#!/bin/sh\nx\n"),
+         file("plain.sh", "server\n"), file("plain.txt", "server\n"), symlink("run", "w")]
     )  # fmt: skip
-    found = {script.path: (script.interpreter, script.execs) for script in profile.tree.scripts}
+    found = {script.path: script for script in profile.tree.scripts}
     assert found == {
-        "/w": (("/bin/sh",), ("/opt/tool", "gosu")),
-        "/e": (("/usr/bin/env", "bash"), ("$@",)),
-        "/py": (("/usr/bin/env", "-S", "python3", "-u"), ()),
+        "/w": Script(
+            "/w",
+            ("/bin/sh",),
+            (ShellCommand(("exec", "/opt/tool", "--flag"), True), ShellCommand(("exec", "gosu", "app", "server"))),
+        ),
+        "/e": Script("/e", ("/usr/bin/env", "bash"), (ShellCommand(("exec", "${@}")),)),
+        "/py": Script("/py", ("/usr/bin/env", "-S", "python3", "-u")),
+        "/read-by-sh": Script("/read-by-sh", ("/bin/sh",), (ShellCommand(("x",)),), executable=False),
+        "/plain.sh": Script("/plain.sh", (), (ShellCommand(("server",)),), executable=False),
     }
     assert profile.tree.symlinks == {"/run": "w"}
+
+
+def test_modules_of_python_are_no_scripts_unless_they_may_be_executed() -> None:
+    name = "usr/lib/python3/dist-packages/pkg/"
+    profile = profile_of(
+        [file(f"{name}a.py", "#!/usr/bin/python3\n"), file(f"{name}b.py", "#!/usr/bin/python3\n", mode=0o755)]
+    )
+    assert [script.path for script in profile.tree.scripts] == [f"/{name}b.py"]
+
+
+def test_files_that_the_command_names_are_known_to_be_there() -> None:
+    config = ImageConfig(entrypoint=("./start", "data"), command=("/opt/notes",), working_directory="/opt")
+    profile = profile_of([file("opt/start", "server\n", mode=0o755), file("opt/notes", "x")], config=config)
+    assert "/opt/start" in profile.tree.files
+    assert "/opt/notes" not in profile.tree.files
+
+
+def test_a_script_that_is_not_read_to_its_end_is_told_from_a_short_one() -> None:
+    profile = profile_of([file("long.sh", "#!/bin/sh\nserver\n" + "# notes\n" * 10_000, mode=0o755)])
+    [script] = profile.tree.scripts
+    assert script.commands == (ShellCommand(("server",)), ShellCommand((UNKNOWN,), conditional=True))
 
 
 def test_loader_configuration_through_links_and_layers() -> None:

@@ -1,0 +1,171 @@
+"""What a shell knows while its commands are followed, and what their words become of that.
+
+A word may become one of several: a variable that only one branch sets has its values before and after. What nothing
+tells is a `GAP` in the word.
+"""
+
+import copy
+import posixpath
+import re
+
+from msgspec import Struct, field
+
+from imgcheck.documents.image import ShellCommand
+
+GAP = "\0"
+"""In place of text that only running tells; no path has it."""
+_ALTERNATIVES = 8
+_LONGEST = 4096
+"""Characters of an expanded word: no path is longer (PATH_MAX)."""
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=", re.ASCII)
+_TOKEN = re.compile(r"\$\$|\$\{([^}:]*)(:[-+]|\})|\$\(dirname |[})]|[^$})]+|\$")
+_LOADER_VARIABLES = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD"})
+_ALL = "${@}"
+
+
+class Shell(Struct):
+    """The state of a shell. Of all that may have several values the newest comes first."""
+
+    variables: dict[str, list[str]]
+    directories: list[str]
+    """Working directory; with a GAP where it is not known."""
+    script: str = "sh"
+    """What `$0` is."""
+    arguments: list[tuple[str, ...]] = field(default_factory=lambda: [()])
+    functions: dict[str, list[ShellCommand]] = {}
+    steered: bool = False
+    """LD_LIBRARY_PATH or LD_PRELOAD may differ from the image's."""
+    vague: bool = False
+    """Something was read that cannot be followed: PATH and functions may have changed."""
+    touched: bool = False
+    """A program has run, and may have made files."""
+
+    def child(self) -> "Shell":
+        """A process that this one starts: it inherits, and gives nothing back."""
+        other = copy.copy(self)
+        other.variables = dict(self.variables)
+        other.directories = list(self.directories)
+        other.arguments = list(self.arguments)
+        other.functions = dict(self.functions)
+        return other
+
+    @property
+    def path(self) -> list[str]:
+        """Directories of PATH, those of all its values."""
+        places = (place for value in self.variables.get("PATH", ()) for place in value.split(":"))
+        return list(dict.fromkeys(place for place in places if place))
+
+    def assign(self, word: str, conditional: bool) -> bool:
+        """Take `NAME=TEMPLATE`; False where `word` is none."""
+        match = ASSIGNMENT.match(word)
+        if not match:
+            return False
+        name, values = match[1], self.expand_word(word[match.end() :])
+        before = self.variables.get(name, [GAP])
+        if match[2]:
+            values = _joined([("" if value == GAP else value) for value in before], values)
+        self.variables[name] = _distinct([*values, *before] if conditional else values)
+        self.steered |= name in _LOADER_VARIABLES
+        return True
+
+    def change_directory(self, template: str, conditional: bool) -> None:
+        """`cd TEMPLATE`."""
+        goals = self.expand_word(template)
+        changed = [
+            GAP if GAP in goal or (GAP in place and not goal.startswith("/")) else posixpath.join(place, goal)
+            for place in self.directories
+            for goal in goals
+        ]
+        self.directories = _distinct([*changed, *self.directories] if conditional else changed)
+
+    def set_arguments(self, templates: tuple[str, ...], conditional: bool) -> None:
+        """`set -- TEMPLATES`."""
+        values = self.expand(templates)
+        self.arguments = [*values, *self.arguments][:_ALTERNATIVES] if conditional else values
+
+    def shift(self, count: int, conditional: bool) -> None:
+        values = [words[count:] for words in self.arguments]
+        if conditional:
+            values = [*self.arguments, *values]
+        self.arguments = list(dict.fromkeys(values))[:_ALTERNATIVES]
+
+    def expand(self, templates: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """What the words of a command may become."""
+        found: list[tuple[str, ...]] = []
+        uses_arguments = any("${@" in word or re.search(r"\$\{\d", word) for word in templates)
+        for arguments in self.arguments if uses_arguments else self.arguments[:1]:
+            lines: list[tuple[str, ...]] = [()]
+            for template in templates:
+                if template == _ALL:
+                    lines = [line + arguments for line in lines]
+                else:
+                    values = self.expand_word(template, arguments)
+                    lines = [(*line, value) for line in lines for value in values][:_ALTERNATIVES]
+            found += lines
+        return list(dict.fromkeys(found))[:_ALTERNATIVES]
+
+    def expand_word(self, template: str, arguments: tuple[str, ...] | None = None) -> list[str]:
+        """What one word may become."""
+        if "$" not in template:
+            return [template]
+        arguments = self.arguments[0] if arguments is None else arguments
+        return _distinct(_Expansion(self, template, arguments).text(""))
+
+    def values(self, name: str, arguments: tuple[str, ...]) -> list[str] | None:
+        """Of a variable or positional parameter; None where it is not set."""
+        if name == "?":
+            return [GAP]
+        if name == "@":
+            return [" ".join(arguments)] if arguments else None
+        if name in ("0", "BASH_SOURCE"):
+            return [self.script]
+        if name.isdigit():
+            index = int(name[:4]) - 1
+            return [arguments[index]] if index < len(arguments) else None
+        if name == "PWD":
+            return self.directories
+        return self.variables.get(name)
+
+
+class _Expansion:
+    """One pass over a template."""
+
+    def __init__(self, shell: Shell, template: str, arguments: tuple[str, ...]) -> None:
+        self._shell, self._template, self._arguments = shell, template, arguments
+        self._at = 0
+
+    def text(self, closer: str) -> list[str]:
+        """What stands up to `closer`, or to the end."""
+        found = [""]
+        while match := _TOKEN.match(self._template, self._at):
+            self._at = match.end()
+            token = match[0]
+            if token == closer:
+                break
+            found = _joined(found, self._token(match))
+        return found
+
+    def _token(self, match: re.Match[str]) -> list[str]:
+        token = match[0]
+        if token == "$$":
+            return ["$"]
+        if token == "$(dirname ":
+            return [GAP if GAP in path else posixpath.dirname(path) or "." for path in self.text(")")]
+        if match[1] is None:
+            return [token]
+        values = self._shell.values(match[1], self._arguments)
+        if match[2] == "}":
+            return values or [GAP]
+        text = self.text("}")
+        if match[2] == ":+":
+            return [*text, ""] if values else [""]
+        return [value for value in values or () if value and value != GAP] or text
+
+
+def _joined(left: list[str], right: list[str]) -> list[str]:
+    whole = [before + after for before in left for after in right]
+    return [word if len(word) <= _LONGEST else GAP for word in _distinct(whole)]
+
+
+def _distinct(values: list[str]) -> list[str]:
+    return list(dict.fromkeys(values))[:_ALTERNATIVES]

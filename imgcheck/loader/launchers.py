@@ -1,0 +1,152 @@
+"""Programs that run the command in their arguments (env, tini, gosu, nice): where in these the command begins."""
+
+import re
+
+from msgspec import Struct, structs
+
+
+class Launcher(Struct, frozen=True):
+    """How a launcher's command line is built."""
+
+    operands: int = 0
+    """Words before the command that are no options: a user, a duration."""
+    valued: tuple[str, ...] = ()
+    """Options whose value is a word of its own."""
+    flags: tuple[str, ...] = ()
+    """Options without a value."""
+    known: bool = True
+    """False where there are too many options to list: the command is the first word that is a program."""
+
+
+class Launched(Struct, frozen=True):
+    """What a launcher starts."""
+
+    words: tuple[str, ...] = ()
+    """From the command on."""
+    assignments: tuple[str, ...] = ()
+    """`NAME=VALUE` that it puts in the environment."""
+    directory: str = ""
+    """The working directory that it changes to."""
+    loader_options: bool = False
+    """The dynamic loader was told where libraries are."""
+    certain: bool = True
+    """The command is the first of `words`; else an option's value may stand before it."""
+
+
+_VAGUE = Launcher(known=False)
+_INIT = Launcher(valued=("-e", "-p"), flags=("-g", "-s", "-v", "-vv", "-vvv", "-w"))
+# From the manual page of each; of tini and dumb-init from their README.
+LAUNCHERS: dict[str, Launcher] = {
+    "catatonit": Launcher(),
+    "catchsegv": Launcher(),
+    "chroot": _VAGUE,
+    "chrt": Launcher(1, ("-D", "-P", "-T"), ("-b", "-f", "-i", "-o", "-r")),
+    "conda": _VAGUE,
+    "docker-init": _INIT,
+    "dumb-init": Launcher(valued=("-r", "--rewrite"), flags=("-c", "-v", "--single-child", "--verbose")),
+    "env": Launcher(
+        valued=("-u", "--unset", "-C", "--chdir", "-a", "--argv0"),
+        flags=("-", "-i", "--ignore-environment", "-v", "--debug"),
+    ),
+    "gosu": Launcher(1),
+    "ionice": Launcher(valued=("-c", "-n", "-p", "-P", "-u")),
+    "mamba": _VAGUE,
+    "micromamba": _VAGUE,
+    "mpiexec": _VAGUE,
+    "mpirun": _VAGUE,
+    "nice": Launcher(valued=("-n", "--adjustment")),
+    "nohup": Launcher(),
+    "numactl": _VAGUE,
+    "setarch": _VAGUE,
+    "setpriv": _VAGUE,
+    "setsid": Launcher(flags=("-c", "-f", "-w", "--ctty", "--fork", "--wait")),
+    "srun": _VAGUE,
+    "stdbuf": Launcher(valued=("-i", "-o", "-e")),
+    "su-exec": Launcher(1),
+    "sudo": Launcher(
+        valued=("-u", "-g", "-C", "-D", "-h", "-p", "-R", "-r", "-T", "-t", "-U"),
+        flags=("-E", "-H", "-n", "-S", "-i", "-nE"),
+    ),
+    "taskset": Launcher(1, flags=("-a", "-c")),
+    "time": Launcher(valued=("-f", "-o"), flags=("-a", "-p", "-v")),
+    "timeout": Launcher(1, ("-k", "-s", "--kill-after", "--signal"), ("--foreground", "--preserve-status", "-v")),
+    "tini": _INIT,
+    "tini-static": _INIT,
+    "unshare": _VAGUE,
+    "xvfb-run": Launcher(valued=("-e", "-f", "-n", "-p", "-s", "-w"), flags=("-a", "-l")),
+}
+_LOADER = re.compile(r"ld-linux.*\.so\.\d|ld-musl-.*\.so\.1|ld64\.so\.\d|ld-\d.*\.so")
+_LOADER_OPTIONS = (
+    "--library-path", "--preload", "--argv0", "--inhibit-rpath", "--audit", "--glibc-hwcaps-prepend",
+    "--glibc-hwcaps-mask",
+)  # fmt: skip
+_STEERING = ("--library-path", "--preload")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
+
+
+def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
+    """What the program called `name` starts with `arguments`; None where it is no launcher."""
+    if _LOADER.fullmatch(name):
+        inner, options = _parted(Launcher(valued=_LOADER_OPTIONS), arguments)
+        return structs.replace(inner, loader_options=any(option.startswith(_STEERING) for option, _ in options))
+    launcher = LAUNCHERS.get(name)
+    if launcher is None:
+        return None
+    if not launcher.known:
+        return Launched(arguments, certain=False)
+    if name in ("env", "sudo"):
+        return _with_environment(launcher, arguments)
+    return _parted(launcher, arguments)[0]
+
+
+def _with_environment(launcher: Launcher, arguments: tuple[str, ...]) -> Launched:
+    inner, options = _parted(launcher, _split(arguments))
+    words = inner.words
+    count = next((index for index, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
+    directory = next((value for option, value in options if option in ("-C", "-D", "--chdir")), "")
+    return Launched(words[count:], words[:count], directory, certain=inner.certain)
+
+
+def _split(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """`env -S "words"`, `-Swords` and `--split-string=words`, which a `#!` line needs for more than one word."""
+    for index, word in enumerate(arguments):
+        if word in ("-S", "--split-string", "-vS"):
+            return (*arguments[:index], *_words(arguments[index + 1 : index + 2]), *arguments[index + 2 :])
+        if word.startswith(("-S", "--split-string=")):
+            text = word.removeprefix("-S") if word.startswith("-S") else word.partition("=")[2]
+            return (*arguments[:index], *_words((text,)), *arguments[index + 1 :])
+        if not word.startswith("-"):
+            break
+    return arguments
+
+
+def _words(text: tuple[str, ...]) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(text[0]) if text else []
+    except ValueError:
+        return []
+
+
+def _parted(launcher: Launcher, arguments: tuple[str, ...]) -> tuple[Launched, list[tuple[str, str]]]:
+    """What is behind options and operands, and the options with their values."""
+    options: list[tuple[str, str]] = []
+    index, operands, certain = 0, launcher.operands, True
+    while index < len(arguments):
+        word = arguments[index]
+        index += 1
+        if word == "--":
+            return Launched(arguments[index + operands :]), options
+        if word.startswith("-"):
+            name, equals, value = word.partition("=")
+            if name in launcher.valued and not equals:
+                value = arguments[index] if index < len(arguments) else ""
+                index += 1
+            certain &= name in launcher.valued + launcher.flags or bool(equals)
+            options.append((name, value))
+        elif operands:
+            operands -= 1
+        else:
+            return Launched(arguments[index - 1 :], certain=certain), options
+    return Launched(), options

@@ -1,0 +1,485 @@
+r"""Shell text -> the simple commands in it. Nothing is run: who follows them expands words as far as they can be told.
+
+Of the grammar of POSIX (XCU 2.10) and of what bash adds, this reads what decides which commands there are: quotes,
+expansions, here-documents, lists, compound commands, functions, arrays. Words come as templates:
+
+    $$               a dollar sign
+    ${NAME}          a variable or positional parameter (`@` for all of them, `0` for the script)
+    ${NAME:-TEXT}    with a default, a template itself; `${NAME:+TEXT}` where it is set
+    $(dirname TEXT)  the directory of a path
+    ${?}             what only running tells
+
+Other command substitutions that give a path back (`$(readlink -f X)`, `$(command -v X)`) stand as that path.
+"""
+
+import re
+from collections.abc import Iterator
+
+from imgcheck.documents.image import ShellCommand
+
+UNKNOWN = "${?}"
+SCRIPT = "${0}"
+
+COMMANDS_LIMIT = 256
+"""Commands that are kept of one text; what is left out counts as one that cannot be told."""
+_WORDS_LIMIT = 32
+_WORD_LENGTH = 512
+_NESTED = 6
+"""Substitutions inside substitutions that are read."""
+
+_SILENT = frozenset({
+    ":", "[", "alias", "bg", "bind", "break", "complete", "continue", "dirs", "disown", "echo", "exit", "false", "fg",
+    "getopts", "hash", "help", "history", "jobs", "kill", "let", "logout", "printf", "pwd", "read", "return", "set",
+    "setopt", "shopt", "test", "times", "trap", "true", "type", "ulimit", "umask", "unalias", "unset", "wait",
+})  # fmt: skip
+"""Builtins that start nothing and change nothing that decides what is started; `set` only as `set --`."""
+_SEQUENCE = frozenset({"cd", "export", "pushd", "source", "."})
+"""Commands after which `&&` is a mere "and then"."""
+_OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
+_BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
+_PLAIN = re.compile(r"""[^ \t\n;&|<>()'"\\$`]+""")
+_QUOTED = re.compile(r"""[^"\\$`]+""")
+_BACKQUOTED = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
+_BLANKS = re.compile(r"[ \t]+")
+_REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|>&|>>|>\||[<>](?!\()")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
+_PARAMETER = re.compile(r"([A-Za-z_]\w*|\d+|[@*])(?:\[[^\]]*\])?(.*)", re.ASCII | re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_]\w*|[\d@*]", re.ASCII)
+_FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
+_SAME_PATH = {("readlink",), ("realpath",), ("which",), ("command", "-v"), ("type", "-p"), ("type", "-P")}
+
+
+def read_commands(text: str) -> tuple[ShellCommand, ...]:
+    """The simple commands of `text` in their order, those that start nothing left out.
+
+    Text that is no shell's, or that ends within a quote, gives what stands before, and one command that cannot be told.
+    """
+    reader = _Reader(text.replace("\\\n", ""))
+    try:
+        reader.read()
+    except (_UnreadableError, RecursionError):
+        reader.add((UNKNOWN,), conditional=True)
+    return tuple(reader.commands)
+
+
+class _UnreadableError(Exception):
+    """The text ends where more must follow, or nests too deeply."""
+
+
+class _Frame:
+    """A compound command that is open."""
+
+    __slots__ = ("closer", "conditional", "function", "patterns")
+
+    def __init__(self, closer: str, conditional: bool, function: str, patterns: bool = False) -> None:
+        self.closer = closer
+        self.conditional = conditional
+        self.function = function
+        self.patterns = patterns
+
+
+class _Reader:
+    """Reads one text from the beginning to its end."""
+
+    def __init__(self, text: str, nested: int = 0) -> None:
+        self._text = text
+        self._at = 0
+        self._nested = nested
+        self._open = [_Frame("", False, "")]
+        self._naming = ""
+        """The function whose body comes next."""
+        self._uncertain = False
+        """The command at hand depends on how those before it in its list ended."""
+        self._here: list[str] = []
+        """Delimiters of here-documents that begin on the next line."""
+        self.commands: list[ShellCommand] = []
+
+    def add(self, words: tuple[str, ...], conditional: bool) -> None:
+        """Keep a command, unless it is known already or there are too many."""
+        if len(self.commands) > COMMANDS_LIMIT:
+            return
+        if len(self.commands) == COMMANDS_LIMIT:
+            words = (UNKNOWN,)
+        kept = tuple(word if len(word) <= _WORD_LENGTH else UNKNOWN for word in words[:_WORDS_LIMIT])
+        self.commands.append(ShellCommand(kept, conditional, self._open[-1].function))
+
+    def read(self) -> None:
+        """Read all commands."""
+        text = self._text
+        while self._skip_blanks() < len(text):
+            if self._open[-1].patterns:
+                self._pattern()
+            elif text[self._at] in "\n;&|()":
+                self._operator()
+            else:
+                self._command()
+
+    def _skip_blanks(self) -> int:
+        """Go on to the next word or operator."""
+        if match := _BLANKS.match(self._text, self._at):
+            self._at = match.end()
+        if self._text.startswith("#", self._at):
+            end = self._text.find("\n", self._at)
+            self._at = len(self._text) if end < 0 else end
+        return self._at
+
+    # Lists and compound commands
+
+    def _operator(self) -> None:
+        text, at = self._text, self._at
+        if text.startswith("((", at):  # arithmetic
+            self._at = _closed(text, at + 1, "(", ")")
+            return
+        two = text[at : at + 2]
+        self._at += 2 if two in ("&&", "||", ";;", ";&", "|&", "&>") else 1
+        if text[at] == "\n":
+            self._skip_documents()
+        if two in (";;", ";&"):
+            self._at += text.startswith("&", self._at)
+            self._next_pattern()
+        elif two == "||":
+            self._uncertain = True
+        elif text[at] == "(":
+            self._enter(")", False)
+        elif text[at] == ")":
+            self._leave(")")
+        elif two != "&&" and text[at] in "\n;&":
+            self._uncertain = False
+
+    def _enter(self, closer: str, conditional: bool, patterns: bool = False) -> None:
+        above = self._open[-1]
+        if len(self._open) > 200:
+            raise _UnreadableError
+        if self._naming:
+            self._open.append(_Frame(closer, conditional, self._naming, patterns))
+        else:
+            inherited = above.conditional or self._uncertain
+            self._open.append(_Frame(closer, conditional or inherited, above.function, patterns))
+        self._naming, self._uncertain = "", False
+
+    def _leave(self, closer: str) -> None:
+        if self._open[-1].closer == closer:
+            self._open.pop()
+        self._uncertain = False
+
+    def _next_pattern(self) -> None:
+        if self._open[-1].closer == "esac":
+            self._open[-1].patterns = True
+
+    def _pattern(self) -> None:
+        """The patterns of one branch of `case`, up to the parenthesis behind them; or `esac`."""
+        text = self._text
+        if text[self._at] in "\n(|;":
+            self._at += 1
+        elif text[self._at] == ")":
+            self._at += 1
+            self._open[-1].patterns = False
+        elif self._word() == "esac":
+            self._leave("esac")
+        elif self._at < len(text) and text[self._at] in "<>&`":
+            self._at += 1  # no shell's text
+
+    def _skip_documents(self) -> None:
+        for delimiter in self._here:
+            end = re.compile(rf"^\t*{re.escape(delimiter)}$", re.MULTILINE).search(self._text, self._at)
+            if not end:
+                raise _UnreadableError
+            self._at = end.end()
+        self._here = []
+
+    # Simple commands
+
+    def _command(self) -> None:
+        begun = self._at
+        first = self._word()
+        plain = self._text[begun : self._at]
+        if self._at == begun:
+            self._redirection()
+        elif plain != first or not self._reserved(plain):
+            self._simple(first)
+
+    def _reserved(self, word: str) -> bool:
+        """Whether `word` is one of the shell's own, which is dealt with then."""
+        if word == "time":
+            self._expect("-p")
+        elif word in _BETWEEN:
+            pass
+        elif word in _OPENERS:
+            self._enter(_OPENERS[word], word != "{")
+        elif word in ("fi", "done", "}"):
+            self._leave(word)
+        elif word in ("for", "select"):
+            self._loop()
+        elif word == "case":
+            self._skip_blanks()
+            self._word()
+            self._enter("esac", True, patterns=True)
+            self._expect("in")
+        elif word == "esac":
+            self._leave(word)
+        elif word == "[[":
+            self._test()
+        elif word == "function":
+            self._skip_blanks()
+            self._naming = self._word()
+            if match := _FUNCTION.match(self._text, self._at):
+                self._at = match.end()
+        elif match := _FUNCTION.match(self._text, self._at):
+            self._at = match.end()
+            self._naming = word
+        else:
+            return False
+        return True
+
+    def _expect(self, word: str) -> bool:
+        """Go past `word` where it comes next, on this line or a later one."""
+        match = re.compile(rf"[ \t\n]*{word}(?![^ \t\n;])").match(self._text, self._at)
+        if match:
+            self._at = match.end()
+        return match is not None
+
+    def _loop(self) -> None:
+        """`for NAME in WORDS`: the name may have each of the values."""
+        self._skip_blanks()
+        if self._text.startswith("((", self._at):
+            self._at = _closed(self._text, self._at + 1, "(", ")")
+        else:
+            name = self._word()
+            values = self._words() if self._expect("in") else ["${@}"]
+            if _NAME.fullmatch(name):
+                for index, value in enumerate(values):
+                    self._keep((f"{name}={value}",), conditional=index > 0)
+        self._enter("done", True)
+
+    def _test(self) -> None:
+        while self._skip_blanks() < len(self._text):
+            begun = self._at
+            if self._word() == "]]":
+                return
+            self._at += self._at == begun
+
+    def _simple(self, first: str) -> None:
+        words = [first, *self._words()]
+        name = next((word for word in words if not _ASSIGNMENT.match(word)), "")
+        uncertain = self._uncertain
+        if words[:2] == ["set", "--"] or name not in _SILENT:
+            self._keep(tuple(words), uncertain)
+        if self._text.startswith("&&", self._at) and name and name not in _SEQUENCE:
+            self._uncertain = True
+
+    def _keep(self, words: tuple[str, ...], conditional: bool) -> None:
+        self.add(words, conditional or self._open[-1].conditional)
+
+    def _words(self) -> list[str]:
+        """The words up to the end of the command; redirections are no part of it."""
+        words: list[str] = []
+        while self._skip_blanks() < len(self._text):
+            if self._text[self._at] in "\n;|)" or self._is_and():
+                break
+            begun = self._at
+            word = self._word()
+            if self._at == begun:
+                self._redirection()
+            elif not (word.isdigit() and self._text[self._at : self._at + 1] in ("<", ">")):
+                words.append(word)
+        return words
+
+    def _is_and(self) -> bool:
+        return self._text[self._at] == "&" and not self._text.startswith("&>", self._at)
+
+    def _redirection(self) -> None:
+        match = _REDIRECTION.match(self._text, self._at)
+        if not match:
+            self._at += 1  # no shell's text
+            return
+        self._at = match.end()
+        begun = self._skip_blanks()
+        self._word()
+        if match[0] in ("<<", "<<-"):
+            self._here.append(re.sub(r"[\"'\\]", "", self._text[begun : self._at]))
+
+    # Words
+
+    def _word(self) -> str:
+        """The template of the word that begins here; empty, without a step, where none does."""
+        text, parts = self._text, []
+        begun = self._at
+        while self._at < len(text):
+            if match := _PLAIN.match(text, self._at):
+                parts.append(match[0])
+                self._at = match.end()
+                continue
+            character = text[self._at]
+            if character in "<>" and text.startswith("(", self._at + 1) and self._at == begun:
+                self._at = _closed(text, self._at + 1, "(", ")")
+                parts.append(UNKNOWN)
+            elif character == "(" and len(parts) == 1 and _ASSIGNMENT.fullmatch(parts[0]):
+                parts.append(self._array() if parts[0][-2] != "+" else " " + self._array())
+            elif character == "(" and parts and parts[-1][-1:] in ("@", "!", "?", "*", "+"):
+                self._at = _closed(text, self._at, "(", ")")  # a pattern of bash
+                parts.append(UNKNOWN)
+            elif character in "'\"\\$`":
+                parts.append(self._part(character))
+            else:
+                break
+        return "".join(parts)
+
+    def _part(self, character: str) -> str:
+        text = self._text
+        if character == "'":
+            begun = self._at + 1
+            self._at = _found(text, "'", begun) + 1
+            return _literal(text[begun : self._at - 1])
+        if character == '"':
+            return self._double()
+        if character == "\\":
+            self._at += 2
+            return _literal(text[self._at - 1 : self._at])
+        return self._dollar() if character == "$" else self._backquoted()
+
+    def _double(self) -> str:
+        text, parts = self._text, []
+        self._at += 1
+        while self._at < len(text):
+            if match := _QUOTED.match(text, self._at):
+                parts.append(match[0])
+                self._at = match.end()
+            elif text[self._at] == '"':
+                self._at += 1
+                return "".join(parts)
+            elif text[self._at] == "\\":
+                escaped = text[self._at + 1 : self._at + 2]
+                parts.append(_literal(escaped if escaped in '"\\$`' else "\\" + escaped))
+                self._at += 2
+            else:
+                parts.append(self._dollar() if text[self._at] == "$" else self._backquoted())
+        raise _UnreadableError
+
+    def _backquoted(self) -> str:
+        match = _BACKQUOTED.match(self._text, self._at)
+        if not match:
+            raise _UnreadableError
+        self._at = match.end()
+        return self._substitution(re.sub(r"\\([`\\$])", r"\1", match[1]))
+
+    def _array(self) -> str:
+        """`NAME=(WORDS)`: the words, with blanks between."""
+        self._at += 1
+        words: list[str] = []
+        while self._skip_blanks() < len(self._text):
+            if self._text[self._at] == ")":
+                self._at += 1
+                return " ".join(words)
+            begun = self._at
+            words.append(self._word())
+            self._at += self._at == begun
+        raise _UnreadableError
+
+    def _dollar(self) -> str:
+        text, at = self._text, self._at
+        follower = text[at + 1 : at + 2]
+        if follower == "{":
+            self._at = _closed(text, at + 1, "{", "}")
+            return self._expansion(text[at + 2 : self._at - 1])
+        if text.startswith("$((", at):
+            self._at = _closed(text, at + 1, "(", ")")
+            return UNKNOWN
+        if follower == "(":
+            self._at = _closed(text, at + 1, "(", ")")
+            return self._substitution(text[at + 2 : self._at - 1])
+        if follower in ("'", '"') and follower:
+            self._at += 1
+            return self._part(follower)
+        if match := _NAME.match(text, at + 1):
+            self._at = match.end()
+            return f"${{{'@' if match[0] == '*' else match[0]}}}"
+        self._at += 2 if follower in ("#", "?", "$", "!", "-") and follower else 1
+        return UNKNOWN if self._at == at + 2 else "$$"
+
+    def _expansion(self, inner: str) -> str:
+        match = _PARAMETER.fullmatch(inner)
+        if not match:
+            return UNKNOWN
+        name, operation = "@" if match[1] == "*" else match[1], match[2]
+        if not operation or operation.lstrip(":").startswith("?"):
+            return f"${{{name}}}"
+        if operation in ("%/*", "%%/*"):
+            return f"$(dirname ${{{name}}})"
+        operator = operation.lstrip(":")[:1]
+        if operator in ("-", "=", "+") and operator:
+            text = self._inside(operation.lstrip(":")[1:])._text_template()
+            return f"${{{name}:{'-' if operator == '=' else operator}{text}}}"
+        return UNKNOWN
+
+    def _inside(self, text: str) -> "_Reader":
+        if self._nested == _NESTED:
+            raise _UnreadableError
+        return _Reader(text, self._nested + 1)
+
+    def _text_template(self) -> str:
+        """The template of this whole text, as one word."""
+        parts: list[str] = []
+        while self._at < len(self._text):
+            begun = self._at
+            parts.append(self._word())
+            if self._at == begun:
+                parts.append(self._text[begun])
+                self._at += 1
+        return "".join(parts)
+
+    def _substitution(self, text: str) -> str:
+        """What `$(TEXT)` gives, as far as it is a path; the commands in it run as well."""
+        inner = self._inside(text)
+        inner.read()
+        told = _path_given(inner.commands, text)
+        if told is None:
+            for command in inner.commands:
+                self._keep(command.words, conditional=True)
+        return UNKNOWN if told is None else told
+
+
+def _path_given(commands: list[ShellCommand], text: str) -> str | None:
+    """The path that a substitution prints, where it is one of the usual ways to find a path."""
+    words = [command.words for command in commands if not command.function]
+    if not words:
+        plain = text.split()
+        return "." if plain == ["pwd"] else None
+    name, last = words[0][0], words[0][-1]
+    if len(words) == 1 and name == "cd" and "pwd" in text:
+        return last if len(words[0]) > 1 else None
+    if len(words) == 1 and name == "dirname" and len(words[0]) > 1:
+        return f"$(dirname {last})"
+    usual = words[0][:1] in _SAME_PATH or words[0][:2] in _SAME_PATH
+    return last if len(words) == 1 and usual and len(words[0]) > 1 else None
+
+
+def _literal(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+def _found(text: str, character: str, begun: int) -> int:
+    at = text.find(character, begun)
+    if at < 0:
+        raise _UnreadableError
+    return at
+
+
+def _closed(text: str, at: int, opener: str, closer: str) -> int:
+    """The place behind the bracket that closes the one at `at`; brackets in quotes do not count."""
+    depth = 0
+    for match in _brackets(text, at):
+        character = match[0]
+        if character == opener:
+            depth += 1
+        elif character == closer:
+            depth -= 1
+            if not depth:
+                return match.end()
+    raise _UnreadableError
+
+
+_BRACKET = re.compile(r"""\\.|'[^']*'|"(?:[^"\\]|\\.)*"|(?<=[ \t\n;])\#[^\n]*|[(){}]""", re.DOTALL)
+
+
+def _brackets(text: str, at: int) -> Iterator[re.Match[str]]:
+    return _BRACKET.finditer(text, at)

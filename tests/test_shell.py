@@ -1,0 +1,174 @@
+"""Shell text to the commands in it; what bash and dash really run is the measure."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from imgcheck.documents.facts import CodeFacts, Linkage
+from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, ShellCommand, TreeIndex
+from imgcheck.loader.roots import find_roots
+from imgcheck.profile.texts import read_script
+from imgcheck.shell import COMMANDS_LIMIT, UNKNOWN, read_commands
+from tests.tools import need
+
+
+def words(text: str) -> list[tuple[str, ...]]:
+    return [command.words for command in read_commands(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a b  'c d' \"e f\" g\\ h", [("a", "b", "c d", "e f", "g h")]),
+        ("a; b & c | d && e || f\ng", [("a",), ("b",), ("c",), ("d",), ("e",), ("f",), ("g",)]),
+        ("a # b\n# c\nd#e", [("a",), ("d#e",)]),
+        ("a >x 2>&1 <y b >>z &>w c", [("a", "b", "c")]),
+        ("a \\\n  b", [("a", "b")]),
+        ("X=1 Y='2 3' a", [("X=1", "Y=2 3", "a")]),
+        ("X=(a b)\nX+=(c)", [("X=a b",), ("X+= c",)]),
+        ('a $X ${Y} "$Z" $1 "$@" $*', [("a", "${X}", "${Y}", "${Z}", "${1}", "${@}", "${@}")]),
+        ("a '$X' \\$X \"\\$X\"", [("a", "$$X", "$$X", "$$X")]),
+        ("a ${X:-b/$Y} ${X:+c} ${X:?no} ${X-d}", [("a", "${X:-b/${Y}}", "${X:+c}", "${X}", "${X:-d}")]),
+        ("a ${X%/*} ${X##*/} ${#X} $((1+2)) $? $!", [("a", "$(dirname ${X})", *[UNKNOWN] * 5)]),
+        ('a "$(dirname "$0")" `readlink -f b`', [("a", "$(dirname ${0})", "b")]),
+        ("a $(b c)", [("b", "c"), ("a", UNKNOWN)]),
+        ("echo x; [ -f y ]; test z; printf w; true", []),
+        ("cat <<E\nnot a command\nE\na", [("cat",), ("a",)]),
+        ("cat <<'E' <<-F\nx\nE\ny\n\tF\na", [("cat",), ("a",)]),
+        ("[[ a < b && -n $c ]] && d", [("d",)]),
+        ("((x = 1)); for ((;;)); do a; done", [("a",)]),
+        ("set -e; set -- a b; shift", [("set", "--", "a", "b"), ("shift",)]),
+        ("time a; ! b", [("a",), ("b",)]),
+        ("a <(b) c", [("a", UNKNOWN, "c")]),
+    ],
+)
+def test_words_and_separators(text: str, expected: list[tuple[str, ...]]) -> None:
+    assert words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "conditional"),
+    [
+        ("a; b\nc & d | e", ""),
+        ("set -e\ncd /x && a", ""),
+        ("a && b || c", "bc"),
+        ("if a; then b; elif c; then d; else e; fi\nf", "abcde"),
+        ("while a; do b; done; c", "ab"),
+        ("for x in 1 2; do a; done; b", "a"),
+        ("case $x in a) b;; c|d) e ;; *) f; esac; g", "bef"),
+        ("case $x in (a) b;; esac\nc", "b"),
+        ("{ a; b; }; (c; d)", ""),
+        ("if x; then { a; }; (b); fi", "abx"),
+        ("[ -f x ] && a; b", "a"),
+    ],
+)
+def test_what_depends_on_something_else(text: str, conditional: str) -> None:
+    commands = [each for each in read_commands(text) if len(each.words[0]) == 1]
+    assert {each.words[0] for each in commands if each.conditional} == set(conditional)
+    assert any(not each.conditional for each in commands) or conditional == "abx"
+
+
+@pytest.mark.parametrize(
+    "text", ["f() { a; b; }; c", "function f { a\nb\n}\nc", "f ()\n{\n a; b\n}\nc", "f() (a; b)\nc"]
+)
+def test_functions_keep_their_commands(text: str) -> None:
+    expected = [ShellCommand(("a",), False, "f"), ShellCommand(("b",), False, "f"), ShellCommand(("c",))]
+    assert list(read_commands(text)) == expected
+
+
+@pytest.mark.parametrize("text", ["a; 'b", 'a\n"b', "a; $(b", "a; ${b", "a; `b", "cat <<E\nx\n", "a; $((1"])
+def test_text_that_breaks_off_is_told(text: str) -> None:
+    assert read_commands(text)[-1] == ShellCommand((UNKNOWN,), conditional=True)
+
+
+def test_more_commands_than_are_kept_are_told() -> None:
+    found = words("a\n" * 10 * COMMANDS_LIMIT)
+    assert len(found) == COMMANDS_LIMIT + 1
+    assert found[-1] == (UNKNOWN,)
+
+
+_PIECES = st.sampled_from([
+    "a", "$X", '"$@"', "'", '"', "`", "$(", ")", "(", "{", "}", "${", "<<E", "\n", ";", "&&", "||", "|", "if ", "then ",
+    "fi", "case x in ", "a)", ";;", "esac", "for x in ", "do ", "done", "f()", "[[ ", "]]", "((", "))", "\\", "#", " ",
+    "X=", "X+=(", ">", "<", "&", "E", "while ", "@(", "*", "$", "!",
+])  # fmt: skip
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.one_of(st.text(max_size=200), st.lists(_PIECES, max_size=60).map("".join)))
+def test_any_text_is_read_to_an_end(text: str) -> None:
+    assert all(command.words for command in read_commands(text))
+
+
+_HOSTILE = ["(", "$(", "((", "${a", "a=(", "a=()", "`", '"', "\\\"", "<<E ", "case x in ", "if ", "{ ", "[[ ", "x(",
+            "f() ", "'", "@(", "$((", "a<(", "#", " ", "\\", "${a:-", "a b\n", "&&", "x=$x"]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", _HOSTILE)
+def test_hostile_text_takes_time_by_its_length_alone(piece: str) -> None:
+    started = time.process_time()
+    read_commands(piece * (60_000 // len(piece)))
+    assert time.process_time() - started < 5
+
+
+_STUB = '#!/bin/sh\necho "${0##*/}" >> "$STUB_LOG"\n'
+_PROGRAMS = ("one", "two", "three", "four")
+_SCRIPTS = [
+    "one; two && three || four",
+    'set -e\nif [ "$1" = x ]; then one; else two; fi\nexec three "$@"',
+    'case "$1" in a|x) one ;; *) two ;; esac\nfour',
+    "f() { one; g; }\ng() { two; }\nf | three",
+    "cat <<E\none\nE\ntwo",
+    "for i in one two; do $i; done; three",
+    "X=one; $X; Y=${Z:-two}; $Y",
+    'set -- three a; "$@"; shift; four',
+    "eval 'one; two'",
+    "sh -c 'one && two'; (three)",
+    'while [ -z "$done" ]; do one; done=1; done; `command -v two`; four',
+    "env A=1 one; command two; nice -n 1 three",
+    'x="one two"; $x; "three"',
+    "{ one; } > /dev/null 2>&1; two &\nwait",
+    "if one; then two; fi; [ -f /none ] || three",
+    "cd / && one; ! two; time -p three",
+]
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash"])
+@pytest.mark.parametrize("text", _SCRIPTS)
+def test_what_a_real_shell_runs_is_among_what_is_found(text: str, shell: str, tmp_path: Path) -> None:
+    if "time" in text and shell == "dash":
+        text = text.replace("time -p ", "")
+    log = tmp_path / "log"
+    log.touch()
+    for name in _PROGRAMS:
+        (tmp_path / name).write_text(_STUB)
+        (tmp_path / name).chmod(0o755)
+    script = tmp_path / "script"
+    script.write_text(text + "\n")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "STUB_LOG": str(log)}
+    subprocess.run([need(shell), script, "x"], env=environment, cwd=tmp_path, check=False, timeout=20)
+    run = set(log.read_text().split())
+    assert run
+    assert run <= _followed(text)
+
+
+def _followed(text: str) -> set[str]:
+    names = [f"/bin/{name}" for name in (*_PROGRAMS, "sh", "env", "nice", "cat")]
+    script = read_script(f"#!/bin/sh\n{text}\n".encode())
+    assert script is not None
+    image = ImageProfile(
+        "1.0",
+        "test",
+        Platform(),
+        ImageConfig(command=("/script", "x")),
+        (LayerInfo(),),
+        tuple(FileRecord(name, name, 0, executable=True) for name in names),
+        dict.fromkeys(names, CodeFacts(1, Linkage(64, "x86_64", "executable"))),
+        TreeIndex(scripts=(structs.replace(script, path="/script"),)),
+    )
+    return {path.rpartition("/")[2] for path in find_roots(image).entries}
