@@ -1,5 +1,6 @@
 """What every rule sees, and what it answers with. Rules are pure: nothing here reads a file."""
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ from imgcheck.loader.closure import Closure, Roots
 
 _WORST_FIRST: tuple[Outcome, ...] = ("fail", "risk", "degraded")
 _TITLES = 3
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _BY_REACH: dict[str, tuple[Severity, ...]] = {
     "path": ("risk", "degraded", "info"),
     "unreached": ("info",),
@@ -109,10 +111,9 @@ def severity_for(severity: Severity, evidence: tuple[Evidence, ...]) -> Severity
 
 
 def _fill(text: str, values: dict[str, Any]) -> str:
-    # Values come from images: a plain replacement cannot be driven into attribute access as str.format can.
-    for name, value in values.items():
-        text = text.replace("{" + name + "}", str(value))
-    return text
+    # Values come from images: they cannot be driven into attribute access as with str.format, and what looks like a
+    # placeholder in one of them stays as it is.
+    return _PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), text)
 
 
 class Answers(Struct):

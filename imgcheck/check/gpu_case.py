@@ -142,7 +142,8 @@ class Case:
             if gpu.vendor == "nvidia":
                 product = gpus.by_name(self.knowledge, gpu.name) if gpu.name else None
                 product = product or (gpus.by_pci_id(self.knowledge, gpu.pci_id) if gpu.pci_id else None)
-                capability = gpu.compute_capability or (product.capability if product else "")
+                stated = gpu.compute_capability if parse(gpu.compute_capability) else ""
+                capability = stated or (product.capability if product else "")
                 first = product.first_driver if product else ""
                 kind = Kind(gpu.name, capability, gpu.brand or _brand(gpu.name), first_driver=first)
                 found[kind] = None

@@ -110,17 +110,15 @@ def _weigh(case: Case, judged: list[Judged], bad: list[Judged]) -> tuple[list[Ju
     own = [each for each in pool if each.role == "own"] or [each for each in pool if each.role == "vendor"] or pool
     certain = not any(each.runs for each in own)
     if certain and any(each in own for each in bad):
-        return bad, "fail" if _all_kinds_fail(case, pool) else "risk"
+        return bad, "fail" if _all_kinds_fail(case, own) else "risk"
     return bad, "risk" if any(each.role != "optional" for each in bad) else "info"
 
 
-def _all_kinds_fail(case: Case, pool: list[Judged]) -> bool:
-    """Whether no other kind of GPU in the host runs the same files."""
-    paths = {each.record.path for each in pool}
-    for kind in case.kinds:
-        if any(each.runs for each in judge(case, kind) if each.record.path in paths and each.role == "own"):
-            return False
-    return True
+def _all_kinds_fail(case: Case, files: list[Judged]) -> bool:
+    """Whether no other kind of GPU in the host runs one of the same files."""
+    paths = {each.record.path for each in files}
+    judged = (each for kind in case.kinds for each in judge(case, kind))
+    return not any(each.runs and each.record.path in paths for each in judged)
 
 
 def _needed(kind: Kind) -> str:

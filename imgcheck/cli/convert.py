@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from imgcheck.cli import OK, options
 from imgcheck.cli.host_files import load_hosts, split_host_probe
 from imgcheck.cli.progress import progress
+from imgcheck.knowledge import Knowledge
 from imgcheck.progress import Progress
 from imgcheck.report.text import safe
 
@@ -33,7 +34,8 @@ def run(arguments: Sequence[str]) -> int:
     from imgcheck.sources.open import open_image
 
     parsed = _parser().parse_args(split_host_probe(arguments))
-    hosts = load_hosts(parsed.host_probe)
+    knowledge = Knowledge(tuple(parsed.rules))
+    hosts = load_hosts(parsed.host_probe, knowledge)
     if hosts:
         from imgcheck.cli.reference import platform_of
 
@@ -48,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"imgcheck: note: {safe(note)}", file=sys.stderr)
     for note in (*converted.notes, *((store.trouble,) if store and store.trouble else ())):
         print(f"note: {safe(note)}")
-    status = _check(parsed, profile, hosts) if profile else OK
+    status = _check(parsed, profile, hosts, knowledge) if profile else OK
     print(f"run it with: {safe(converted.command)}")
     return status
 
@@ -75,15 +77,15 @@ def _work(
         return convert(readable, parsed.to, parsed.destination, wanted, shown), profile
 
 
-def _check(parsed: argparse.Namespace, profile: "ImageProfile", hosts: "list[HostProfile]") -> int:
+def _check(
+    parsed: argparse.Namespace, profile: "ImageProfile", hosts: "list[HostProfile]", knowledge: Knowledge
+) -> int:
     """Print what the runtimes of the target will meet on the hosts."""
     from imgcheck.check.run import Request, check
     from imgcheck.cli.image import exit_status
     from imgcheck.convert.held import Mended, runtimes_of
-    from imgcheck.knowledge import Knowledge
     from imgcheck.report.terminal import terminal_report
 
-    knowledge = Knowledge(tuple(parsed.rules))
     request = Request(runtimes=runtimes_of(parsed.to, hosts, knowledge), review=Mended(parsed.to))
     report = check(profile, hosts, request, knowledge)
     sys.stdout.write(terminal_report(report, terminal=True))

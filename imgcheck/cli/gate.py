@@ -51,7 +51,7 @@ class Gate:
             raise UsageError("--policy and --no-policy exclude each other")
         file = _policy_file(parsed)
         policy = read_policy(file, knowledge) if file else Policy()
-        hosts = kinds(load_hosts(parsed.host_probe))
+        hosts = kinds(load_hosts(parsed.host_probe, knowledge))
         runtimes: dict[str, tuple[str, ...]] = {}
         if file and not hosts:
             required = required_hosts(policy, file, knowledge)

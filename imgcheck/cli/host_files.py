@@ -6,6 +6,7 @@ from pathlib import Path
 from imgcheck.documents import HostProfile, decode
 from imgcheck.documents.codec import kind_of, read_document, read_whole
 from imgcheck.errors import DocumentError, UsageError
+from imgcheck.knowledge import Knowledge
 
 THIS_HOST = ""
 """Stands for the machine we run on among the values of `--host-probe`."""
@@ -35,9 +36,9 @@ def split_host_probe(arguments: Sequence[str]) -> list[str]:
     return result
 
 
-def load_hosts(values: Sequence[str]) -> list[HostProfile]:
+def load_hosts(values: Sequence[str], knowledge: Knowledge) -> list[HostProfile]:
     """The profile of each value of `--host-probe`: files are read, THIS_HOST is probed."""
-    return [_read(Path(value)) if value else _probe() for value in values]
+    return [_read(Path(value)) if value else _probe(knowledge) for value in values]
 
 
 def _is_host_file(token: str) -> bool:
@@ -64,7 +65,7 @@ def _read(path: Path) -> HostProfile:
     return decode(data, HostProfile, str(path))
 
 
-def _probe() -> HostProfile:
+def _probe(knowledge: Knowledge) -> HostProfile:
     from imgcheck.host.probe import probe_host
 
-    return probe_host()
+    return probe_host(knowledge=knowledge)

@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     else:
         from imgcheck.host.probe import probe_host
 
-        host = probe_host()
+        host = probe_host(knowledge=knowledge)
     _emit(host, parsed.output)
     return OK
 

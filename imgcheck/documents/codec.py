@@ -15,6 +15,8 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 
 _KINDS: dict[type[Document], str] = {ImageProfile: "image", HostProfile: "host", Report: "report"}
 _MAJOR = 1
+_DIGITS = 10
+"""More than any version has: Python refuses to convert thousands of them."""
 _LARGEST = 256 << 20
 """Bytes of a document, hundreds of times what a large image's profile has: a prolog reads files of any user as root."""
 
@@ -116,7 +118,7 @@ def _check_head(data: bytes, type: type[Document], name: str) -> None:
         found = f"its kind is {head.kind!r}" if head.kind else "it has no `kind`"
         raise DocumentError(f"{name}: not {_ARTICLES[wanted]} profile of imgcheck; {found}, not {wanted!r}")
     major = head.schema_version.partition(".")[0]
-    if not major.isdecimal() or int(major) > _MAJOR:
+    if not (major.isdecimal() and len(major) < _DIGITS) or int(major) > _MAJOR:
         raise DocumentError(
             f"{name}: schema version {head.schema_version!r} is newer than this imgcheck reads ({_MAJOR}.x)",
             hint="upgrade imgcheck, or make the document again with this version",

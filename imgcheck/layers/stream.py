@@ -42,6 +42,10 @@ _ZSTD_WINDOW = 1 << 27
 """What `zstd -d` accepts without --long, and so what readers of images accept."""
 
 
+_XZ_MEMORY = 1 << 28
+"""Four times what `xz -9` asks for."""
+
+
 class TarLayer:
     """A layer stored as a tar archive, plain or compressed; what compressed it is told by its first bytes."""
 
@@ -356,6 +360,48 @@ class _ZstdReader:
             raise EOFError
 
 
+class _XzReader:
+    """What is inside a blob of xz streams. lzma.LZMAFile would allocate what their headers ask for, up to 4 GiB."""
+
+    def __init__(self, tap: _Tap) -> None:
+        self._tap = tap
+        self._begin()
+
+    def _begin(self) -> None:
+        import lzma
+
+        self._stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+
+    def read(self, size: int = -1) -> bytes:
+        piece = b""
+        while True:
+            if self._stream.eof:
+                piece = self._next_stream()
+                if not piece:
+                    return b""
+                self._begin()
+            elif self._stream.needs_input and not piece:
+                piece = self._tap.read(_READ)
+                if not piece:
+                    raise EOFError
+            data = self._stream.decompress(piece, size)
+            if data:
+                return data
+            piece = b""
+
+    def _next_stream(self) -> bytes:
+        """What follows a stream, its padding left out (xz file format, 2.2)."""
+        rest = self._stream.unused_data.lstrip(b"\0")
+        while not rest and (piece := self._tap.read(_READ)):
+            rest = piece.lstrip(b"\0")
+        return rest
+
+    def readinto(self, buffer: memoryview) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
 class _Followed:
     """A blob of zstd frames as the decompressor reads it."""
 
@@ -408,7 +454,5 @@ def _decompressor(tap: _Tap) -> Any:
 
         return bz2.BZ2File(tap)
     if magic.startswith(b"\xfd7zXZ\x00"):
-        import lzma
-
-        return lzma.LZMAFile(tap)
+        return _XzReader(tap)
     return tap

@@ -4,7 +4,8 @@ import fnmatch
 import posixpath
 from collections.abc import Iterator, Mapping
 
-_INCLUDE_DEPTH = 16
+_FILES_LIMIT = 256
+"""Files that may include each other."""
 
 
 def read_conf(texts: Mapping[str, bytes], path: str = "/etc/ld.so.conf") -> tuple[str, ...]:
@@ -13,20 +14,22 @@ def read_conf(texts: Mapping[str, bytes], path: str = "/etc/ld.so.conf") -> tupl
     `texts` holds the files by absolute path. `include` takes globs, relative to the including file's directory;
     `hwcap` lines and comments are skipped, and so is the `=TYPE` behind a directory.
     """
-    return tuple(dict.fromkeys(_directories(texts, path, _INCLUDE_DEPTH)))
+    return tuple(dict.fromkeys(_directories(texts, path, {})))
 
 
-def _directories(texts: Mapping[str, bytes], path: str, depth: int) -> Iterator[str]:
-    if depth == 0:
+def _directories(texts: Mapping[str, bytes], path: str, seen: dict[str, None]) -> Iterator[str]:
+    """`seen` are the files that were begun: once more they would add nothing."""
+    if path in seen or len(seen) > _FILES_LIMIT:
         return
+    seen[path] = None
     for line in _lines(texts.get(path, b"")):
         words = line.split()
         if words[0] == "include":
             for pattern in words[1:]:
                 whole = posixpath.join(posixpath.dirname(path), pattern)
-                for name in sorted(fnmatch.filter(texts, whole)):
+                for name in sorted(set(fnmatch.filter(texts, whole)).difference(seen)):
                     if name.count("/") == whole.count("/"):
-                        yield from _directories(texts, name, depth - 1)
+                        yield from _directories(texts, name, seen)
         elif words[0] != "hwcap":
             yield from (_directory(word) for word in line.replace(",", " ").replace(":", " ").split())
 

@@ -28,6 +28,8 @@ _FIRST_BYTES = frozenset(b"\x7f\x50!./#")
 """Those of code and of scripts: most files end here."""
 _TEXT_LIMIT = 1 << 20
 _SCRIPT_LIMIT = 1 << 16
+_TEXTS_LIMIT = 1 << 26
+"""Bytes of texts and scripts that are taken of an image, before those that follow count as empty."""
 _SHELL_SUFFIX = ".sh"
 """Of what shells read without a `#!` line."""
 _OF_PACKAGING = ("var/lib/dpkg/info/", "usr/share/doc/")
@@ -183,10 +185,10 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
     if looks_like_code(head):
         return Code(analysis.take(entry, head, content))
     if entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
-        return head + content.read()
+        return head + content.read(wanted.room(entry.size))
     if _may_be_script(entry.path, head):
-        data = head + content.read(_SCRIPT_LIMIT - len(head))
-        return read_script(data, bool(entry.mode & 0o111), entry.size <= _SCRIPT_LIMIT)
+        data = head + content.read(wanted.room(_SCRIPT_LIMIT - len(head)))
+        return read_script(data, bool(entry.mode & 0o111), whole=len(data) == entry.size)
     return None
 
 
@@ -203,6 +205,7 @@ class _Wanted:
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
+        self._room = _TEXTS_LIMIT
         tails = {"/".join(pattern.split("/")[-2:]) for pattern in patterns}
         self._regex = re.compile("|".join(f"(?:{fnmatch.translate(tail)})" for tail in sorted(tails)))
         ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {_SHELL_SUFFIX}
@@ -213,6 +216,12 @@ class _Wanted:
     def perhaps(self, path: str) -> bool:
         """A quick look that lets through all that `matches` would, and scripts of shells."""
         return path.endswith(self._suffixes) or bool(self._infix(path))
+
+    def room(self, size: int) -> int:
+        """How much of `size` bytes there is still room for; it is taken."""
+        granted = min(size, self._room)
+        self._room -= granted
+        return granted
 
     def matches(self, path: str) -> bool:
         return bool(self._regex.match("/".join(("/" + path).split("/")[-2:])))

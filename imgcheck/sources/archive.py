@@ -211,8 +211,9 @@ class ArchiveFiles:
             if entry.kind == "file":
                 self._members[entry.path] = (start, stored)
             elif entry.kind in ("symlink", "hardlink"):
-                relative = posixpath.relpath(entry.link, posixpath.dirname(entry.path) or ".")
-                self._links[entry.path] = entry.link if entry.kind == "symlink" else relative
+                # Both are resolved against the link's own directory.
+                above = "../" * entry.path.count("/")
+                self._links[entry.path] = entry.link if entry.kind == "symlink" else above + entry.link
             if len(self._members) + len(self._links) > _MOST_MEMBERS:
                 raise SourceError(f"{self.place}: has more than {_MOST_MEMBERS} members: not an archive of layers")
 

@@ -58,15 +58,18 @@ def _files(options: SourceOptions, environment: Mapping[str, str]) -> Iterator[t
     if named := options.authfile or environment.get("REGISTRY_AUTH_FILE"):
         yield Path(named), True
         return
-    home = environment.get("HOME") or str(Path.home())
-    if runtime := environment.get("XDG_RUNTIME_DIR"):
-        yield Path(runtime, "containers/auth.json"), False
-    else:
-        yield Path(f"/run/containers/{os.getuid()}/auth.json"), False
-    yield Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config", "containers/auth.json"), False
-    yield Path(environment.get("DOCKER_CONFIG") or f"{home}/.docker", "config.json"), False
-    yield Path(home, ".apptainer/docker-config.json"), False
-    yield Path(home, ".singularity/docker-config.json"), False
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    session = f"{runtime}/containers" if runtime else f"/run/containers/{os.getuid()}"
+    home = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 (Path.home raises for who has none)
+    places = [
+        Path(session, "auth.json"),
+        Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config", "containers/auth.json"),
+        Path(environment.get("DOCKER_CONFIG") or f"{home}/.docker", "config.json"),
+        Path(home, ".apptainer/docker-config.json"),
+        Path(home, ".singularity/docker-config.json"),
+    ]
+    # A user without a home has none of the files in it.
+    yield from ((place, False) for place in places if place.is_absolute())
 
 
 def _read(path: Path, required: bool) -> dict[str, Any]:

@@ -99,6 +99,12 @@ def test_a_command_that_does_not_start_is_told_with_its_cause(what: Unstartable,
     assert "{" not in finding.title + finding.why + finding.remedy
 
 
+def test_a_name_that_looks_like_a_placeholder_stays_as_it_is():
+    before = context({"/bin/p": PROGRAM}, config=ImageConfig(command=("{remedy}",)))
+    [finding] = check(msgspec.structs.replace(before, roots=find_roots(before.image))).findings
+    assert finding.title == "The command does not start: {remedy}"
+
+
 def test_a_command_that_is_there_is_fine():
     before = context({"/bin/p": PROGRAM}, config=ImageConfig(command=("/bin/p",)))
     assert outcome(check(msgspec.structs.replace(before, roots=find_roots(before.image))), "IMG002") == "ok"

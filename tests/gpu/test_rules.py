@@ -237,6 +237,12 @@ def test_two_kinds_of_gpu_of_which_one_fits_is_a_risk_that_names_the_other() -> 
     assert (found.severity, found.subject) == ("risk", "Tesla K80 (3.7)")
 
 
+def test_two_kinds_of_gpu_of_which_a_vendor_library_alone_fits_one_is_a_risk() -> None:
+    profile = image({"/usr/lib/libcudnn_ops.so.9": gpu_file(module(["70"]))})
+    assert finding("GPU003", profile, host(K80, V100, driver="396.44")).severity == "risk"
+    assert finding("GPU003", profile, host(K80, driver="396.44")).severity == "fail"
+
+
 def test_two_kinds_of_gpu_of_which_none_fits_fail_each() -> None:
     profile = image({"/app": gpu_file(module(["90"]))})
     found = [f for f in check(cell(profile, host(K80, V100, driver="396.44"))).findings if f.rule == "GPU003"]

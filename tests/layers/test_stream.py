@@ -9,6 +9,7 @@ import os
 import subprocess
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from typing import BinaryIO
 
@@ -35,6 +36,7 @@ COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "zstd behind a skippable frame": lambda data: b"\x50\x2a\x4d\x18\x03\0\0\0abc" + zstandard.compress(data),
     "bzip2": bz2.compress,
     "xz": lzma.compress,
+    "xz of several streams": lambda data: lzma.compress(data[:999]) + bytes(8) + lzma.compress(data[999:]) + bytes(4),
 }
 
 
@@ -128,6 +130,17 @@ def test_bytes_behind_the_end_of_the_archive_count_for_the_digests() -> None:
     assert len(names(layer(gzip.compress(padded), diff_id=digest_of(padded)))) == 300
     with pytest.raises(DigestError):
         names(layer(gzip.compress(padded), diff_id=digest_of(TAR)))
+
+
+def test_xz_that_asks_for_gigabytes_of_memory_is_refused() -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 20}]
+    blob = bytearray(lzma.compress(TAR, lzma.FORMAT_XZ, lzma.CHECK_NONE, filters=filters))
+    assert len(names(layer(bytes(blob)))) == 300
+    place = blob.index(b"\x21\x01", 12) + 2
+    blob[place] = 37  # 1.5 GiB (xz file format, 5.3.1)
+    blob[20:24] = zlib.crc32(blob[12:20]).to_bytes(4, "little")
+    with pytest.raises(LayerError, match="Memory usage limit"):
+        names(layer(bytes(blob)))
 
 
 def test_garbage_behind_gzip_data_is_refused() -> None:

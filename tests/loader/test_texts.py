@@ -36,6 +36,14 @@ def old_cache(order: str) -> bytes:
     return b"ld.so-1.7.0\0" + struct.pack(order + "I", len(ENTRIES)) + table + strings
 
 
+@pytest.mark.parametrize("files", [2, 200])
+def test_files_that_include_each_other_are_read_once(files: int) -> None:
+    names = [f"/etc/ld.so.conf.d/{number}.conf" for number in range(files)]
+    texts = {name: b"include *.conf\n" * 20 + f"/opt{name}\n".encode() for name in names}
+    texts["/etc/ld.so.conf"] = b"include ld.so.conf.d/*.conf\n"
+    assert set(read_conf(texts)) == {f"/opt{name}" for name in names}
+
+
 @pytest.mark.parametrize(("order", "flags"), [("<", 0), ("<", 2), (">", 3), (">", 0)])
 def test_the_new_format_in_either_byte_order(order: str, flags: int) -> None:
     assert read_cache(new_cache(order, flags)) == ENTRIES

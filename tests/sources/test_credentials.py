@@ -2,6 +2,7 @@
 
 import base64
 import json
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,16 @@ def _find(home: Path, document: Any, repository: str = "team/image", **options: 
     (home / "auth.json").write_text(document if isinstance(document, str) else json.dumps(document))
     endpoint = Endpoint(HOST, repository, (HOST,))
     return find_credentials(endpoint, SourceOptions(authfile=str(home / "auth.json"), **options), {"HOME": str(home)})
+
+
+def test_a_user_without_a_home_has_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "~/.docker/config.json"
+    place.parent.mkdir(parents=True)
+    place.write_text('{"auths": {"registry.example:5000": {"auth": "YTpi"}}}')
+    assert find_credentials(Endpoint(HOST, "image", (HOST,)), SourceOptions(), {}) is None
 
 
 def test_longest_matching_path_wins(tmp_path: Path) -> None:
