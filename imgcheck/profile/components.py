@@ -214,7 +214,7 @@ def _config_list(texts: Texts) -> tuple[str, ...]:
 def _build_info_list(texts: Texts) -> tuple[str, ...]:
     for path, raw in texts.items():
         if path.endswith("/build_info.py"):
-            line = _search(r"""["']cuda_compute_capabilities["']\s*:\s*(\[[^\]]*\])""", _text(raw))
+            line = _search(r"""["']cuda_compute_capabilities["']\s*:\s*(\[[^\]]{0,2000}\])""", _text(raw))
             return _sorted(f"{major}.{minor}" for major, minor in re.findall(r"_(\d+)(\d)\b", line))
     return ()
 
@@ -235,7 +235,7 @@ def _torch(
     for path, raw in texts.items():
         if path.endswith("/torch/version.py"):
             version = _search(r"""^__version__ *= *["']([^"']+)["']""", _text(raw)) or version
-            cuda = _search(r"""^cuda(?:: *[^=]+)? *= *["']([\d.]+)["']""", _text(raw))
+            cuda = _search(r"""^cuda(?::[^=\n]*+| *+)= *+["']([\d.]+)["']""", _text(raw))
     files = [r for r in records if PurePosixPath(r.path).name.startswith(("libtorch_python.so", "libtorch_cuda"))]
     if not version and not files:
         return None

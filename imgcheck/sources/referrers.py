@@ -14,6 +14,7 @@ from imgcheck.sources.model import Attached
 
 CREATED = "org.opencontainers.image.created"
 _NEXT = re.compile(r'<([^<>]*)>\s*;[^,]*\brel="?next"?')
+_LINK_LENGTH = 4096
 _MOST_PAGES = 20
 _MOST_LOOKED_AT = 20
 """Artifacts of one type whose manifests are fetched: anybody who may push can add some."""
@@ -75,7 +76,7 @@ def _entries(registry: Registry, subject: str, artifact_type: str, what: str) ->
     for _ in range(_MOST_PAGES):
         headers, data = page
         yield from parse_index(data, what)
-        following = _NEXT.search(headers.get("Link", ""))
+        following = _NEXT.search(headers.get("Link", "")[:_LINK_LENGTH])
         if following is None:
             return
         # Whatever host and path it names, only the query of the same list is asked for.

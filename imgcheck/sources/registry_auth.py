@@ -20,7 +20,7 @@ from imgcheck.sources.pace import Pace
 
 _BEARER = re.compile(r"\bBearer\s+(.*)", re.IGNORECASE | re.DOTALL)
 _BASIC = re.compile(r"(?:^|,\s*)Basic\b", re.IGNORECASE)
-_PARAMETER = re.compile(r'([A-Za-z]+)\s*=\s*(?:"([^"]*)"|([^\s",]+))')
+_PARAMETER = re.compile(r'(?<![A-Za-z])([A-Za-z]++)\s*+=\s*(?:"([^"]*)"|([^\s",]+))')
 _ANSWER_LIMIT = 1 << 20
 _CLIENT = "imgcheck"
 

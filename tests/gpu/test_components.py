@@ -1,5 +1,8 @@
 """What an image is said to hold, from the records that packages leave."""
 
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,3 +79,20 @@ def test_hostile_texts_raise_nothing(texts: dict[str, bytes]) -> None:
 
 def test_deeply_nested_json() -> None:
     assert found({"/usr/local/cuda/version.json": b"[" * 100_000}) == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("/x/torch/version.py", b"cuda:\n"),
+        ("/x/torch/version.py", b"cuda:" + b" " * 100_000 + b"\n"),
+        ("/x/torch/version.py", b"__version__ = '"),
+        ("/x/tensorflow/python/platform/build_info.py", b"'cuda_compute_capabilities': [ "),
+        ("/x/cuda_config.h", b"#define TF_CUDA_CAPABILITIES  "),
+        ("/x/cudnn.h", b"#define CUDNN_MAJOR  "),
+    ],
+)
+def test_texts_of_a_megabyte_take_no_longer_than_others(path: str, line: bytes) -> None:
+    started = time.process_time()
+    detect([], {}, {path: line * (1_000_000 // len(line))}, ImageConfig())
+    assert time.process_time() - started < 5

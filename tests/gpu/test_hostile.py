@@ -99,3 +99,10 @@ def test_a_hip_bundle_that_unpacks_to_a_quarter_of_a_gigabyte(method: str) -> No
     started = time.process_time()
     assert hip.bundle_targets(memoryview(packed)) == {"gfx90a"}
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize("filler", [b"/" * 4000, b"//\n" * 1300, b"\n" * 4000, b" " * 4000])
+def test_ptx_whose_head_never_ends_is_read_in_no_time(filler: bytes) -> None:
+    started = time.process_time()
+    read_gpu(memoryview(b".version 1.0\n" + filler + b"x .target sm_\n"), None)
+    assert time.process_time() - started < 2

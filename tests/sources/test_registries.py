@@ -1,5 +1,6 @@
 """Where a name leads: short names, registries.conf, mirrors; and the challenges of registries."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -186,3 +187,10 @@ def test_password_is_not_tried_at_one_search_registry_after_the_other(
     assert server.requests == []
     with pytest.raises(SourceError, match="no such image"):
         read(f"{server.address}/team/app", options)
+
+
+@pytest.mark.parametrize("parameters", ["a" * 65000, "a=" * 32000, 'a="' * 20000, " " * 65000, "a " * 32000])
+def test_a_challenge_made_to_be_slow_is_not(parameters: str) -> None:
+    started = time.process_time()
+    assert parse_challenge(f"Bearer x {parameters}").scheme == "bearer"
+    assert time.process_time() - started < 2

@@ -16,7 +16,9 @@ _SAMPLE = 128
 """Cubins whose header is unpacked to find their toolkit; evenly spread, since a file has few toolkits."""
 _STUB_LIMIT = 2560
 """Larger cubins are taken to hold code: those without any measure 960 to 1992 bytes."""
-_PTX_HEAD = re.compile(rb"^\s*\.version\s+(\d+\.\d+)\s+(?://[^\n]*\s*)*\.target\s+sm_(\d+[af]?)", re.MULTILINE)
+_PTX_HEAD = re.compile(
+    rb"^[ \t]*+\.version\s++(\d+\.\d+)\s++(?://[^\n]*+\s*+)*+\.target\s++sm_(\d+[af]?)", re.MULTILINE
+)
 
 
 def read_gpu(data: memoryview, elf: Elf | None) -> GpuCode | None:
