@@ -8,7 +8,7 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from imgcheck.errors import ImgcheckError
 
@@ -74,6 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The beginning of a hint: what of `known` may have been meant by `word`; empty where nothing is near."""
+    import difflib
+
+    found = difflib.get_close_matches(word, list(known), 1)
+    return f"did you mean {found[0]}? " if found else ""
+
+
 def _mend_streams() -> None:
     """Streams that the caller closed lead nowhere, and a sign that a locale lacks is spelt out: no verdict is lost."""
     for name in ("stdin", "stdout", "stderr"):
@@ -102,7 +110,9 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"imgcheck {__version__}")
         return OK
     if name not in COMMANDS:
-        return _say(f"unknown command {name!r}", f"commands are {', '.join(COMMANDS)}; see imgcheck --help")
+        what = "option" if name.startswith("-") else "command"
+        known = f"commands are {', '.join(COMMANDS)}; see imgcheck --help"
+        return _say(f"unknown {what} {name!r}", nearest(name, COMMANDS) + known)
     module = f"imgcheck.cli.{name}"
     __import__(module)  # which a preflight has at hand, unlike importlib
     return sys.modules[module].run(arguments[1:])

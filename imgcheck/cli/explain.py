@@ -4,7 +4,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from imgcheck.cli import OK, options
+from imgcheck.cli import OK, nearest, options
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Catalogued
@@ -20,7 +20,8 @@ def run(arguments: Sequence[str]) -> int:
     catalogue = Knowledge(tuple(parsed.rules)).catalogue
     entry = catalogue.get(parsed.rule.upper())
     if entry is None:
-        raise UsageError(f"no rule {parsed.rule!r}", "imgcheck rules lists them")
+        near = nearest(parsed.rule.upper(), catalogue)
+        raise UsageError(f"no rule {parsed.rule!r}", f"{near}imgcheck rules lists them")
     sys.stdout.write(_page(entry, min(columns(100), 100)))
     return OK
 

@@ -58,6 +58,11 @@ class Gate:
             hosts = [each.host for each in required]
             if not parsed.runtime:
                 runtimes = {each.host.name: each.runtimes for each in required if each.runtimes}
+        if not hosts and parsed.fail_on not in (None, "never"):
+            raise UsageError(
+                f"--fail-on {parsed.fail_on}: there is no host to hold the image against",
+                "add --host-probe for this machine, --host-probe HOST.json, or a [[host]] in imgcheck.toml",
+            )
         if not hosts and (parsed.baseline or parsed.write_baseline):
             raise UsageError("a baseline is of hosts", "name them with --host-probe, or as [[host]] in imgcheck.toml")
         beside = file.parent / policy.baseline if file and policy.baseline else None

@@ -12,6 +12,7 @@ THIS_HOST = ""
 """Stands for the machine we run on among the values of `--host-probe`."""
 
 _OPTION = "--host-probe"
+_WAY_OUT = "make one on that host with: imgcheck probe -o HOST.json"
 
 
 def split_host_probe(arguments: Sequence[str]) -> list[str]:
@@ -57,12 +58,13 @@ def _read(path: Path) -> HostProfile:
     try:
         data = read_whole(path)
     except OSError as error:
-        raise DocumentError(
-            f"{path}: {error.strerror}", "make one on that host with: imgcheck probe -o HOST.json"
-        ) from None
+        raise DocumentError(f"{path}: {error.strerror}", _WAY_OUT) from None
     if kind_of(data) == "image":
         raise UsageError(f"{path} is an image profile, not a host", f"put it before {_OPTION}")
-    return decode(data, HostProfile, str(path))
+    try:
+        return decode(data, HostProfile, str(path))
+    except DocumentError as error:
+        raise DocumentError(error.message, error.hint or _WAY_OUT) from None
 
 
 def _probe(knowledge: Knowledge) -> HostProfile:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imgcheck.cli import FOUND, OK, UNDECIDED, options
+from imgcheck.cli import FOUND, OK, UNDECIDED, nearest, options
 from imgcheck.cli.files import write
 from imgcheck.cli.gate import FAIL_ON, Gate, add_policy_options
 from imgcheck.cli.host_files import split_host_probe
@@ -131,7 +131,8 @@ def _emit(output: options.Output, text: str) -> None:
 
 def _known(name: str, knowledge: Knowledge) -> str:
     if name not in knowledge.runtimes:
-        raise UsageError(f"--runtime {name}: unknown runtime", f"runtimes are {', '.join(knowledge.runtimes)}")
+        near = nearest(name, knowledge.runtimes)
+        raise UsageError(f"--runtime {name}: unknown runtime", f"{near}runtimes are {', '.join(knowledge.runtimes)}")
     return name
 
 

@@ -84,7 +84,8 @@ def _in_trouble(arguments, error):
         return answer_for(scheduler, *unchecked(scheduler, error))
     except Exception:
         # Not even the preset can be read: every scheduler takes 0 for "go on".
-        return Answer(0, "", f"imgcheck: not checked: {' '.join(str(error).split())}\n", "", "", "")
+        cause = "; ".join(filter(None, (str(error), getattr(error, "hint", ""))))
+        return Answer(0, "", f"imgcheck: not checked: {' '.join(cause.split())}\n", "", "", "")
 
 
 def _task(arguments):

@@ -44,6 +44,18 @@ class Knowledge:
         for directory in self._roots[1:]:
             if not os.path.isdir(directory):
                 raise KnowledgeError(f"--rules {directory}: not a directory")
+            self._refuse_strays(directory)
+
+    def _refuse_strays(self, directory: str) -> None:
+        """A file where nothing looks would be an overriding that silently does not happen."""
+        for name in _below(directory):
+            folder = name.partition("/")[0]
+            if not os.path.isdir(f"{self._roots[0]}/{folder}"):
+                folders = sorted(entry.name for entry in os.scandir(self._roots[0]) if entry.is_dir())
+                raise KnowledgeError(
+                    f"{directory}/{name}: nothing is read from there",
+                    hint=f"data of a site lie in {', '.join(f'{each}/' for each in folders if each != 'analysis')}",
+                )
 
     @cached_property
     def catalogue(self) -> dict[str, Catalogued]:

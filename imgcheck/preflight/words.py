@@ -68,7 +68,7 @@ def _findings(findings: list[Finding]) -> Iterator[str]:
         yield f"{finding.rule} {finding.title}"
         yield f"you would see: {finding.predicted_error}"
         if finding.evidence:
-            yield f"where: {finding.evidence[0].path}: {finding.evidence[0].detail}"
+            yield f"where: {': '.join(filter(None, (finding.evidence[0].path, finding.evidence[0].detail)))}"
         yield f"way out: {finding.remedy}"
     others = [finding for finding in findings if finding not in told]
     if others:

@@ -215,7 +215,10 @@ def _cells(report: Report) -> Iterator[RenderableType]:
     yield text("")
     yield text("Under each runtime" if len(hosts) == 1 else "On each host, under each runtime", "bold")
     grid = Table.grid(padding=(0, 2))
-    for _ in range(3 if len(hosts) == 1 else 4):
+    if len(hosts) > 1:
+        grid.add_column(overflow="fold")
+    grid.add_column(no_wrap=True)
+    for _ in range(2):
         grid.add_column(overflow="fold")
     ordered = sorted(report.cells, key=lambda cell: (cell.host, VERDICTS.index(cell.verdict), cell.reason))
     for (host, verdict, reason), group in groupby(ordered, key=lambda cell: (cell.host, cell.verdict, cell.reason)):

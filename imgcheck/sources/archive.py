@@ -254,9 +254,17 @@ class Member(io.RawIOBase):
 def _random_access(path: str, name: str, options: SourceOptions, progress: Progress, stack: ExitStack) -> BinaryIO:
     """The archive as a plain tar file that can be read at any place."""
     file = stack.enter_context(_open(path, name))
+    refuse_empty(file.fileno(), name)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and not _is_compressed(os.pread(file.fileno(), 6, 0)):
         return file
     return stack.enter_context(spooled(file, name, options, progress))
+
+
+def refuse_empty(descriptor: int, name: str) -> None:
+    """SourceError for a file without any bytes, as a download that failed leaves it."""
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and not found.st_size:
+        raise SourceError(f"{name}: the file is empty", hint="fetch or build it again")
 
 
 def _open(path: str, name: str) -> BinaryIO:

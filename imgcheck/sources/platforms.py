@@ -44,6 +44,11 @@ def wanted_platform(requested: str | None) -> Platform:
         parts = ["linux", *parts]
     if len(parts) > 3 or not all(parts):
         raise UsageError(f"--platform {requested}: not OS/ARCH[/VARIANT]", hint="for example linux/arm64")
+    if goarch(parts[1]) not in _ARCHITECTURES.values():
+        raise UsageError(
+            f"--platform {requested}: no architecture is known as {parts[1]!r}",
+            hint=f"architectures are {', '.join(dict.fromkeys(_ARCHITECTURES.values()))}",
+        )
     return Platform(parts[0], goarch(parts[1]), *parts[2:])
 
 

@@ -311,8 +311,10 @@ def _tls_context(endpoint: Endpoint, options: SourceOptions, insecure: bool) -> 
     for file in files:
         try:
             context.load_verify_locations(cafile=str(file))
-        except (OSError, ssl.SSLError) as error:
-            raise SourceError(f"{file}: no readable PEM file of certificate authorities ({error})") from None
+        except ssl.SSLError as error:
+            raise SourceError(f"{file}: no PEM file of certificate authorities ({error.reason})") from None
+        except OSError as error:
+            raise SourceError(f"{file}: {error.strerror}", "name a PEM file with --ca-file") from None
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

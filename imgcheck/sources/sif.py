@@ -18,6 +18,7 @@ from imgcheck.documents.image import LayerInfo, Platform
 from imgcheck.errors import SourceError
 from imgcheck.layers.entry import Entry
 from imgcheck.progress import SILENT, Progress
+from imgcheck.sources.archive import refuse_empty
 from imgcheck.sources.blobs import CONFIG_LIMIT, parse_json
 from imgcheck.sources.config import image_config
 from imgcheck.sources.model import Content, Image
@@ -143,6 +144,7 @@ def _open(path: str) -> Iterator[BinaryIO]:
     with file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise SourceError(f"{path}: not a regular file")
+        refuse_empty(file.fileno(), path)
         yield file
 
 

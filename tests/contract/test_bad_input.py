@@ -199,7 +199,16 @@ def test_profile_that_names_a_file_without_facts(tmp_path: Path) -> None:
         (("image", "app", "--store-limit", "-1"), "--store-limit"),
         (("image", "localhost:99999/app"), "is not a registry host"),
         (("convert", "app", "--to", "floppy", "x"), "--to"),
-        (("store",), "action"),
+        (("store",), "ls|prune|verify"),
+        (
+            ("image", f"oci:{CHECKOUT}/demo/skylake512", "--fail-on", "risk"),
+            "there is no host to hold the image against",
+        ),
+        (("image", f"oci:{CHECKOUT}/demo/skylake512", "--platform", "foo"), "no architecture is known as 'foo'"),
+        (("image", f"oci:{CHECKOUT}/demo/skylake512", "--host-probe", "--runtime", "dokcer"), "did you mean docker?"),
+        (("explain", "CPU01"), "did you mean CPU001?"),
+        (("imag",), "did you mean image?"),
+        (("--versio",), "unknown option"),
         (("probe", "--cpu", ""), "--cpu is empty"),
         (("binary", "no-such-file"), "no-such-file: No such file"),
         (("preflight",), "IMAGE|PROFILE"),
@@ -208,6 +217,24 @@ def test_profile_that_names_a_file_without_facts(tmp_path: Path) -> None:
 )
 def test_command_line_that_means_nothing(arguments: tuple[str, ...], word: str) -> None:
     _refused(imgcheck(*arguments), word)
+
+
+@pytest.mark.parametrize("scheme", ["docker-archive:", "oci-archive:", "sif:", ""])
+def test_empty_file_is_said_to_be_empty(scheme: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    _refused(imgcheck("image", f"{scheme}{tmp_path}/empty"), "the file is empty")
+
+
+def test_site_data_where_nothing_looks_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "runtime").mkdir()
+    (tmp_path / "runtime/ours.toml").write_text("[[runtime]]\n")
+    _refused(imgcheck("rules", "--rules", tmp_path), "runtime/ours.toml: nothing is read from there", "runtimes/")
+
+
+def test_host_file_that_is_none_tells_how_to_make_one(tmp_path: Path) -> None:
+    (tmp_path / "host.json").write_text("{")
+    image = f"oci:{CHECKOUT}/demo/skylake512"
+    _refused(imgcheck("image", image, "--host-probe", tmp_path / "host.json"), "imgcheck probe -o HOST.json")
 
 
 def test_password_that_is_no_text_is_not_shown() -> None:
