@@ -72,3 +72,10 @@ def test_stripped_programs_that_keep_what_they_asked(source: Path, march: str) -
     for model, features in MODELS.items():
         said, done = predicted(found, features), observed(program, "qemu-x86_64", model)
         assert (model, said) == (model, done), [(u.feature, u.answer, u.given, u.reason) for u in found.uses]
+
+
+def test_static_programs_run_on_a_cpu_with_avx512f_alone() -> None:
+    # glibc tests for AVX512F alone before _dl_runtime_profile_avx512, which uses AVX512VL under LD_AUDIT.
+    program = compile_c('#include <stdio.h>\nint main(void) { return puts("x") < 0; }', "-O2", "-static")
+    answers = {use.feature: use.answer for use in analyse(program).uses}
+    assert answers["avx512vl"] == "dispatched"

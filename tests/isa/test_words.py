@@ -328,3 +328,30 @@ def test_a_structure_that_is_copied_as_a_whole_keeps_its_flags(way: str, optimis
         found = analyse(program)
         for model, features in ARM_MODELS.items():
             assert (bit, predicted(found, features)) == (bit, observed(program, "qemu-aarch64", model))
+
+
+_SWITCHED = """
+.globl _start
+_start: mov x0, 16
+ bl getauxval
+ bl "{name}"
+ b .
+.type getauxval,@function
+getauxval: ret
+.size getauxval,.-getauxval
+.globl "{name}"
+.type "{name}",@function
+"{name}": msr dit, #1
+ ret
+.size "{name}",.-"{name}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("internal/runtime/sys.EnableDIT.abi0", "dispatched"), ("internal/runtime/sys.EnableIt.abi0", "required")],
+)
+def test_what_go_does_only_where_its_user_asks_for_it_is_required_of_nobody(name: str, answer: str) -> None:
+    code = _SWITCHED.format(name=name)
+    program = compile_c(code, "-static", "-nostdlib", "-march=armv8.4-a", compiler=ARM, language="assembler")
+    assert answers(program) == {"dit": answer}

@@ -22,6 +22,11 @@ def queries(machine: str) -> dict:
     return analysis()["queries"]["x86" if machine in ("x86_64", "i386") else machine]
 
 
+def switches(machine: str) -> dict:
+    """By feature the `functions` with uses of it that run only where a user asks for them."""
+    return analysis()["switches"].get(machine, {})
+
+
 def _tokens(machine: str) -> list[str]:
     return analysis("clones")["x86" if machine in ("x86_64", "i386") else machine]
 

@@ -14,7 +14,7 @@ from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.arriving import Start, arriving
 from imgcheck.binaries.isa.conditions import ALWAYS, unshielded
 from imgcheck.binaries.isa.layout import Layout, distinct, numbers
-from imgcheck.binaries.isa.names import clones, queries
+from imgcheck.binaries.isa.names import clones, matches, queries, switches
 from imgcheck.binaries.isa.queries import foreign, resolvers
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
 from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Verdict, in_words, kinds_of
@@ -227,7 +227,7 @@ class _Judge:
     def _use(self, feature: str) -> IsaUse:
         at = self.found[feature]
         held = self.functions.holding(at)
-        found = self._weighed(feature, self._answer(feature, at, held))
+        found = self._judged(feature, at, held)
         address = int(at[held == found.function][0]) if found.function >= 0 else int(at[0])
         holder = int(self.functions.holding(np.array([address]))[0])
         return IsaUse(
@@ -236,6 +236,22 @@ class _Judge:
             code=self.layout.bytes_at(address, address + 4).hex(), text=self.code.text(address),
             call_path=found.path, given=found.given,
         )  # fmt: skip
+
+    def _judged(self, feature: str, at: np.ndarray, held: np.ndarray) -> Verdict:
+        asked_for = self._asked_for(feature, held)
+        if not asked_for.all():
+            return self._weighed(feature, self._answer(feature, at[~asked_for], held[~asked_for]))
+        wish = switches(self.machine)[feature]["wish"]
+        return Verdict("dispatched", f"Runs only behind a test of the CPU, or where a user asks for it ({wish}).")
+
+    def _asked_for(self, feature: str, held: np.ndarray) -> np.ndarray:
+        """Marks those in functions that a program calls only where a user wants it to."""
+        switch = switches(self.machine).get(feature)
+        if switch is None:
+            return np.zeros(len(held), bool)
+        inside = distinct(held[held >= 0])
+        names = [self.layout.name(int(self.functions.start[index])) for index in inside]
+        return np.isin(held, inside[np.array([matches(name, switch["functions"]) for name in names], bool)])
 
     def _weighed(self, feature: str, verdict: Verdict) -> Verdict:
         """The verdict; in doubt where other signs of what the CPU has stand before all that would be required."""

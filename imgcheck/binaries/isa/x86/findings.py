@@ -23,7 +23,7 @@ from imgcheck.binaries.isa.conditions import (
 )
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.layout import distinct, within
-from imgcheck.binaries.isa.names import clones
+from imgcheck.binaries.isa.names import clones, matches, switches
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.signs import Hint
@@ -488,11 +488,23 @@ class Findings:
 
         Only where it is understood: of what else is asked on the way, the rest may be no more than a part.
         """
+        at = self._unasked(feature)
         for choices in (self.choices, self._clear_choices):
-            found = self._arriving_openly(feature, self.instructions_of(feature), choices)
+            found = self._arriving_openly(feature, at, choices)
             if found is not None and (found == NEVER or understood_wholly(found)):
                 return found
         return None
+
+    def _unasked(self, feature: str) -> np.ndarray:
+        """Instructions that need `feature`, without those in functions that run only where a user asks for them."""
+        at, switch = self.instructions_of(feature), switches("x86").get(feature)
+        if switch is None:
+            return at
+        held = self.confirmed_function[at]
+        inside = distinct(held)
+        names = [self.layout.name(int(self.functions.start[index])) for index in inside]
+        asked_for = inside[np.array([matches(name, switch["functions"]) for name in names], bool)]
+        return at[~np.isin(held, asked_for)]
 
     def _arriving_openly(self, feature: str, at: np.ndarray, starts: list[Start]) -> Condition | None:
         at = at[self.guards.exposing(feature)[self.instruction_conditions[at]]]
