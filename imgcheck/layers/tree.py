@@ -21,6 +21,10 @@ _LINKS_WHEN_BUILDING = 255
 """What Go's root-confined path resolvers follow before they give up."""
 _LINKS_WHEN_OPENING = 40
 """What Linux follows before ELOOP (path_resolution(7))."""
+_LONGEST = 4096
+"""Characters of a path (PATH_MAX); without an end, each file would cost as many paths as it lies deep."""
+_SHOWN = 200
+"""Characters of a path in a message."""
 
 
 # Structs out of the garbage collector's sight: a tree has hundreds of thousands of nodes and no cycles.
@@ -201,7 +205,7 @@ class MergedTree:
 
     def _make_parent(self, path: str, parent_path: str) -> Node:
         """The directory `parent_path`, through links inside the root, with what is missing created and touched."""
-        trail = [self.root]
+        trail, lengths = [self.root], [0]
         todo = parent_path.split("/")[::-1] if parent_path else []
         links = 0
         while todo:
@@ -209,7 +213,7 @@ class MergedTree:
             if name in ("", "."):
                 continue
             if name == "..":
-                trail = trail[:-1] or [self.root]
+                trail, lengths = trail[:-1] or [self.root], lengths[:-1] or [0]
                 continue
             directory = trail[-1]
             node = directory.children.get(name)
@@ -220,11 +224,15 @@ class MergedTree:
                 if links > _LINKS_WHEN_BUILDING:
                     self._fail(path, "its directory is a loop of symbolic links")
                 trail, todo = self._follow(node, trail, todo)
+                lengths = lengths[: len(trail)]
                 continue
             if node.children is None:
                 self._fail(path, f"its parent {name!r} is a {node.kind}, not a directory")
             (self._begin_touched(directory) if directory.touched is None else directory.touched).add(name)
             trail.append(node)
+            lengths.append(lengths[-1] + len(name) + 1)
+            if lengths[-1] > _LONGEST:
+                self._fail(path, f"its path is longer than the {_LONGEST} bytes that Linux takes")
         return trail[-1]
 
     def _follow(self, link: Node, trail: list[Node], todo: list[str]) -> tuple[list[Node], list[str]]:
@@ -310,4 +318,4 @@ class MergedTree:
         return "/".join(names), trail[-1]
 
     def _fail(self, path: str, why: str) -> NoReturn:
-        raise LayerError(f"layer {self._layer}: {path!r} cannot be unpacked: {why}")
+        raise LayerError(f"layer {self._layer}: {path[:_SHOWN]!r} cannot be unpacked: {why}")

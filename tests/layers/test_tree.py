@@ -251,12 +251,29 @@ def test_chain_of_41_links_is_too_long_for_linux() -> None:
 
 def test_deep_paths_cost_no_recursion() -> None:
     tree = MergedTree()
-    deep = "/".join(["d"] * 5000)
+    deep = "/".join(["d"] * 2000)
     tree.apply(Entry(deep, "file"))
-    assert sum(1 for _ in tree.walk()) == 5000
+    assert sum(1 for _ in tree.walk()) == 2000
     tree.begin_layer(1)
     tree.apply(Entry(".wh..wh..opq", "file"))
     assert sum(1 for _ in tree.walk()) == 0
+
+
+@pytest.mark.parametrize("step", ["d/" * 2100, "long" * 50 + "/"])
+def test_paths_that_linux_does_not_take_are_refused(step: str) -> None:
+    tree = MergedTree()
+    with pytest.raises(LayerError, match="longer than the 4096 bytes") as caught:
+        tree.apply(Entry(step * 100 + "file", "file"))
+    assert len(str(caught.value)) < 1000
+
+
+def test_paths_that_links_make_longer_are_refused_as_well() -> None:
+    tree = MergedTree()
+    tree.apply(Entry("l", "symlink", link="d/" * 900))
+    tree.apply(Entry("d/" * 900 + "file", "file"))
+    tree.apply(Entry("l/" + "d/" * 900 + "file", "file"))
+    with pytest.raises(LayerError, match="longer than the 4096 bytes"):
+        tree.apply(Entry("l/" + "d/" * 1200 + "file", "file"))
 
 
 NAMES = st.sampled_from(["a", "b", "l", "a/b", "a/c", "l/a", "a/b/c", "b/l", "l/b", "a/l/c"])
