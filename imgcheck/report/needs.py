@@ -10,6 +10,7 @@ from imgcheck.documents import ImageProfile, encode
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.kept import with_loads
 from imgcheck.report.console import line, render, text
+from imgcheck.report.text import LONGEST_COMMAND, clipped
 
 
 def _table(image: ImageProfile, knowledge: Knowledge, terminal: bool) -> str:
@@ -29,7 +30,7 @@ def _parts(image: ImageProfile, knowledge: Knowledge) -> Iterator[RenderableType
         yield line("  ", ", ".join(component.label for component in image.components))
     command = (*image.config.entrypoint, *image.config.command)
     if command:
-        yield line("  runs ", " ".join(command))
+        yield line("  runs ", clipped(" ".join(command), LONGEST_COMMAND))
     yield text("")
     yield text("What it needs of a host", "bold")
     grid = Table.grid(padding=(0, 2))

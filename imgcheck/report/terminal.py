@@ -10,6 +10,7 @@ from rich.table import Table
 from imgcheck.documents.report import VERDICTS, Cell, Evidence, Report
 from imgcheck.report import across
 from imgcheck.report.console import indented, line, render, text
+from imgcheck.report.text import LONGEST_COMMAND, clipped
 
 _VERDICT_STYLE = {
     "compatible": ("✓", "bold green"),
@@ -37,6 +38,8 @@ class _Extent:
     detail: int
 
 
+_LONGEST = 1000
+"""Characters of a title, an error or a way out, which hold words of the image."""
 _USUAL = _Extent(evidence=2, brief=8, why=360, detail=240)
 _VERBOSE = _Extent(evidence=1000, brief=1000, why=100_000, detail=100_000)
 
@@ -77,7 +80,7 @@ def _headline(report: Report) -> Iterator[RenderableType]:
     if image.components:
         yield line("         ", ", ".join(image.components))
     if image.command:
-        yield line("  runs   ", " ".join(image.command))
+        yield line("  runs   ", clipped(" ".join(image.command), LONGEST_COMMAND))
     if "policy" in report.tool:
         yield line("  policy ", report.tool["policy"])
     if not report.requirements:
@@ -113,7 +116,7 @@ def _rule(group: list[across.Across], style: str, extent: _Extent) -> Iterator[R
     yield from _finding(group[0], style, extent)
     others = group[1 : 1 + extent.brief]
     for each in others:
-        yield indented(line((each.finding.rule, style), "  ", (each.finding.title, "bold")), 2)
+        yield indented(line((each.finding.rule, style), "  ", (clipped(each.finding.title, _LONGEST), "bold")), 2)
         if each.hosts != group[0].hosts:
             yield indented(_labelled("on", each.on), 4)
         for evidence in each.finding.evidence[:1]:
@@ -125,17 +128,17 @@ def _rule(group: list[across.Across], style: str, extent: _Extent) -> Iterator[R
 
 def _finding(each: across.Across, style: str, extent: _Extent) -> Iterator[RenderableType]:
     finding = each.finding
-    yield indented(line((finding.rule, style), "  ", (finding.title, "bold")), 2)
+    yield indented(line((finding.rule, style), "  ", (clipped(finding.title, _LONGEST), "bold")), 2)
     if each.hosts:
         yield indented(_labelled("on", each.on), 4)
-    yield indented(_labelled("you see", finding.predicted_error, "italic"), 4)
-    yield indented(_labelled("why", _clipped(" ".join(finding.why.split()), extent.why)), 4)
+    yield indented(_labelled("you see", clipped(finding.predicted_error, _LONGEST), "italic"), 4)
+    yield indented(_labelled("why", clipped(" ".join(finding.why.split()), extent.why)), 4)
     for evidence in finding.evidence[: extent.evidence]:
         yield indented(_evidence(evidence, extent), 4)
     hidden = len(finding.evidence) - extent.evidence
     if hidden > 0:
         yield indented(line(f"         and {hidden} more places; --verbose lists all"), 4)
-    yield indented(_labelled("way out", " ".join(finding.remedy.split())), 4)
+    yield indented(_labelled("way out", clipped(" ".join(finding.remedy.split()), _LONGEST)), 4)
 
 
 def _waived(found: list[across.Across]) -> Iterator[RenderableType]:
@@ -172,7 +175,7 @@ def _evidence(evidence: Evidence, extent: _Extent) -> Table:
     reach = f"  [{evidence.reach}]" if evidence.reach in ("path", "unreached", "import") else ""
     grid.add_row(text("where"), line((evidence.path or "the image's configuration", "cyan"), reach))
     for detail in evidence.detail.splitlines():
-        grid.add_row("", text(_clipped(detail, extent.detail)))
+        grid.add_row("", text(clipped(detail, extent.detail)))
     if evidence.history:
         grid.add_row("", line((f"added by {_shortened(evidence.history)}", "dim")))
     return grid
@@ -185,14 +188,9 @@ def _label_grid() -> Table:
     return grid
 
 
-def _clipped(content: str, limit: int) -> str:
-    """`content` cut between words; the JSON report has it whole."""
-    return content if len(content) <= limit else content[:limit].rsplit(" ", 1)[0] + " ..."
-
-
 def _shortened(history: str) -> str:
     words = " ".join(history.split()).removeprefix("/bin/sh -c ").removeprefix("#(nop) ")
-    return _clipped(words, 160)
+    return clipped(words, 160)
 
 
 def _checks(title: str, checks: list[tuple[str, str]], style: str) -> Iterator[RenderableType]:

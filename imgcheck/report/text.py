@@ -29,6 +29,15 @@ def _escape(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+LONGEST_COMMAND = 300
+"""Characters of an image's command on a terminal."""
+
+
+def clipped(content: str, limit: int) -> str:
+    """`content` cut between words; the JSON report has it whole."""
+    return content if len(content) <= limit else content[:limit].rsplit(" ", 1)[0] + " ..."
+
+
 def placeholders(text: str) -> str:
     """A catalogue's text without a finding to fill it: `{library}` reads `<library>`."""
     return re.sub(r"\{(\w+)\}", r"<\1>", text)

@@ -251,3 +251,10 @@ def test_unknown_command_option_rule_and_runtime() -> None:
     assert imgcheck("image", "--no-such-option", "x").returncode == TROUBLE
     assert imgcheck("explain", "CPU999").returncode == TROUBLE
     assert imgcheck("probe", "--cpu", "z80").returncode == TROUBLE
+
+
+def test_command_of_a_megabyte_does_not_flood_the_terminal(tmp_path: Path) -> None:
+    layers = ImageBuilder(entrypoint=("/bin/tool", "y" * 1_000_000), command=("z" * 100_000,))
+    layout = layers.layer({"bin/tool": Path("/bin/true").read_bytes()}).write(tmp_path / "layout")
+    for more in ((), ("--host-probe",), ("--host-probe", "--", "w" * 100_000)):
+        assert len(imgcheck("image", f"oci:{layout}", *more).stdout) < 20_000
