@@ -120,8 +120,13 @@ def _roots(environment: Mapping[str, str]) -> list[str]:
     more = options.get("additionalimagestores") if isinstance(options, dict) else None
     return [
         os.path.expandvars(configured) if isinstance(configured, str) and configured else root,
-        *(path for path in more or [] if isinstance(path, str)),
+        *_strings(more),
     ]
+
+
+def _strings(value: Any) -> list[str]:
+    """The strings of a list that another program wrote."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def _configuration(environment: Mapping[str, str], home: str) -> dict[str, Any]:
@@ -156,7 +161,7 @@ def _find(reference: Reference, stores: list[Store]) -> tuple[Store, dict[str, A
 
 
 def _matches(reference: Reference, entry: dict[str, Any]) -> bool:
-    names = {name for name in entry.get("names") or [] if isinstance(name, str)}
+    names = set(_strings(entry.get("names")))
     if reference.digest:
         return entry.get("digest") == reference.digest
     tagged = reference.name if reference.tag else f"{reference.name}:latest"

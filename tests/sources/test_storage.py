@@ -1,5 +1,6 @@
 """Images in Podman's and Buildah's storage, made by a real buildah."""
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -141,4 +142,22 @@ def test_storage_that_lacks_its_parts_says_so(committed: None, buildah: Buildah,
     subprocess.run(["umount", storage / "overlay"], capture_output=True)
     shutil.rmtree(storage)
     with pytest.raises(SourceError, match="no storage of Podman or Buildah at "):
+        read("containers-storage:app:1")
+
+
+@pytest.mark.parametrize("field", ["names", "digest", "id", "layer", "metadata"])
+@pytest.mark.parametrize("value", [5, {}, [[]], [5], None, "x" * 100_000, True])
+def test_storage_of_strange_documents_is_one_clear_error(
+    field: str, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"id": "a" * 64, "names": ["localhost/app:1"], "layer": "b" * 64} | {field: value}
+    (tmp_path / "graph/vfs-images").mkdir(parents=True)
+    (tmp_path / "graph/vfs-layers").mkdir()
+    (tmp_path / "graph/vfs-images/images.json").write_text(json.dumps([entry, value]))
+    (tmp_path / "graph/vfs-layers/layers.json").write_text(json.dumps([value, {"id": value, "parent": value}]))
+    (tmp_path / "conf").write_text(
+        f'[storage]\ndriver = "vfs"\ngraphroot = "{tmp_path}/graph"\n[storage.options]\nadditionalimagestores = 5\n'
+    )
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(tmp_path / "conf"))
+    with pytest.raises(SourceError):
         read("containers-storage:app:1")
