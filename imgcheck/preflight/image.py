@@ -73,6 +73,8 @@ def stored_profile(reference: str, place: StorePlace) -> ImageProfile | None:
     from imgcheck.sources.open import open_image
 
     store = open_store(None if place == "default" else place, store_key(engines()))
+    if store is None:
+        return None
     with open_image(as_path(reference)) as image:
         return store.profile(image.config_digest)
 

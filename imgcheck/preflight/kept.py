@@ -222,7 +222,13 @@ def _sweep(directory: str) -> None:
 
 
 def _drop_old(directory: str, now: float) -> None:
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if now - entry.stat(follow_symlinks=False).st_mtime > _OLDEST:
-                os.unlink(entry.path)
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return
+    for name in names:
+        try:
+            if now - os.stat(f"{directory}/{name}", follow_symlinks=False).st_mtime > _OLDEST:
+                os.unlink(f"{directory}/{name}")
+        except OSError:  # another task was faster, or somebody put a directory there
+            continue

@@ -10,6 +10,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,15 +44,19 @@ class KeptBlobs:
         except OSError:
             return None
         try:
-            if hashlib.file_digest(file, "sha256").hexdigest() == place.name:
-                file.seek(0)
+            sound = hashlib.file_digest(file, "sha256").hexdigest() == place.name
+            file.seek(0)
+        except OSError:  # the disk is gone: it is fetched again
+            file.close()
+            return None
+        with suppress(OSError):  # a store that is read-only, or another user's
+            if sound:
                 os.utime(place)
-                return file
-        except OSError:
-            pass  # the disk is gone, or the file is another user's: it is fetched again
-        file.close()
-        place.unlink(missing_ok=True)
-        return None
+            else:
+                place.unlink()
+        if not sound:
+            file.close()
+        return file if sound else None
 
     def keep(self, digest: str, size: int) -> "_NewBlob | None":
         place = self._store.place(BLOBS, digest)

@@ -191,6 +191,10 @@ def test_old_answers_go_within_a_day(place):
     place.preflight(place.image("new.sif"), "--host", host)
     assert old in place.answers()
     os.utime(place.cache / "swept", (0, 0))
+    # What else lies there keeps nothing from going.
+    (place.cache / "answers/a-directory").mkdir()
+    os.utime(place.cache / "answers/a-directory", (0, 0))
     place.preflight(place.image("newer.sif"), "--host", host)
+    (place.cache / "answers/a-directory").rmdir()
     assert old not in place.answers()
     assert len(place.answers()) == 2

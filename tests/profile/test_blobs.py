@@ -1,5 +1,6 @@
 """Blobs that are kept for the next command: fetched once, compared with their digests, bounded, and private."""
 
+import errno
 import json
 import os
 import subprocess
@@ -210,3 +211,19 @@ def test_spilt_bytes_lie_in_the_store_without_a_name(store: Path) -> None:
     assert os.fstat(file.fileno()).st_nlink == 0
     assert os.fstat(file.fileno()).st_dev == (store / "v1").stat().st_dev
     assert not [path for path in store.rglob("*") if path.is_file()]
+
+
+def test_blobs_of_a_store_that_cannot_be_written_are_used(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs = KeptBlobs(Store(store, "key"), keep=True)
+    sound, damaged = put(blobs, b"1" * 1_000), put(blobs, b"2" * 1_000)
+    Store(store, "key").place("blobs", damaged).write_bytes(b"other bytes")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with blobs.blob(sound) as file:
+        assert file.read() == b"1" * 1_000
+    assert blobs.blob(damaged) is None
+    assert blobs.has_blob(damaged)
