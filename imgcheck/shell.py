@@ -316,8 +316,8 @@ class _Reader:
             elif character == "(" and len(parts) == 1 and _ASSIGNMENT.fullmatch(parts[0]):
                 parts.append(self._array() if parts[0][-2] != "+" else " " + self._array())
             elif character == "(" and parts and parts[-1][-1:] in ("@", "!", "?", "*", "+"):
-                self._at = _closed(text, self._at, "(", ")")  # a pattern of bash
-                parts.append(UNKNOWN)
+                self._at = _closed(text, self._at, "(", ")")  # a pattern of bash, which `*` includes
+                parts[-1] = parts[-1][:-1] + "*"
             elif character in "'\"\\$`":
                 parts.append(self._part(character))
             else:

@@ -45,6 +45,7 @@ def words(text: str) -> list[tuple[str, ...]]:
         ("set -e; set -- a b; shift", [("set", "--", "a", "b"), ("shift",)]),
         ("time a; ! b", [("a",), ("b",)]),
         ("a <(b) c", [("a", UNKNOWN, "c")]),
+        ("a x/*@(.txt|.sh) +([0-9])y", [("a", "x/**", "*y")]),
     ],
 )
 def test_words_and_separators(text: str, expected: list[tuple[str, ...]]) -> None:

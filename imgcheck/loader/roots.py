@@ -3,7 +3,7 @@
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -321,9 +321,7 @@ class _Search:
             words = (*words[0].split(), *words[1:])
         if not words or not _GLOB.search(words[0]):
             return [words]
-        patterns = [posixpath.normpath(path) for path in _places(words[0], shell, file=True)]
-        matched = [path for path in sorted(self._may_run) if any(fnmatch.fnmatchcase(path, p) for p in patterns)]
-        return [(path, *words[1:]) for path in matched[:_MATCHES]]
+        return [(path, *words[1:]) for path in self._matching(words[0], shell, self._may_run)]
 
     def _function(self, body: list[ShellCommand], words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         before, here.shell.arguments = here.shell.arguments, here.shell.expand(words)
@@ -346,15 +344,28 @@ class _Search:
     def _source(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         """`. FILE`: its commands as if they stood here."""
         shell = here.shell
-        for line in shell.expand(words[:1]) if words else ():
-            script = self._read_by_shell(line[0], shell)
-            if script is None or (script.path, None) in self._active:
-                shell.vague = shell.steered = True
-                continue
-            self._active.add((script.path, None))
-            # The script that reads it goes on behind it.
-            yield from self._commands(script.commands, structs.replace(here, ends=False))
-            self._active.discard((script.path, None))
+        for word in [line[0] for line in shell.expand(words[:1]) if line]:
+            for each in word.split() if GAP not in word else [word]:
+                scripts = self._sourced(each, shell)
+                if scripts is None:
+                    shell.vague = shell.steered = True
+                for script in scripts or ():
+                    self._active.add((script.path, None))
+                    # The script that reads it goes on behind it.
+                    yield from self._commands(script.commands, structs.replace(here, ends=False))
+                    self._active.discard((script.path, None))
+
+    def _sourced(self, word: str, shell: Shell) -> list[Script] | None:
+        """The scripts that `. WORD` reads; None where that cannot be told."""
+        if _GLOB.search(word) and GAP not in word:
+            return [self._scripts[path] for path in self._matching(word, shell, self._scripts.keys())]
+        script = self._read_by_shell(word, shell)
+        return None if script is None or (script.path, None) in self._active else [script]
+
+    def _matching(self, word: str, shell: Shell, known: Set[str]) -> list[str]:
+        """The files among `known` that a pattern of file names stands for."""
+        patterns = [self._tree.canonical(path) for path in _places(word, shell, file=True) if GAP not in path]
+        return [path for path in sorted(known) if any(fnmatch.fnmatchcase(path, each) for each in patterns)][:_MATCHES]
 
     def _eval(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         for line in here.shell.expand(words):

@@ -158,6 +158,7 @@ RUNS = [
 
 def follows(image: ImageProfile, text: str, *arguments: str, environment: tuple[str, ...] = ("APP=/opt/job",)) -> Roots:
     scripts = (script("/run", f"#!/bin/sh\n{text}"), script("/lib.sh", "TOOL=server\n", executable=False))
+    scripts += (script("/parts.d/10-tool.sh", "/opt/job --check\n", executable=False),)
     config = ImageConfig(entrypoint=("/run",), command=arguments, environment=environment)
     tree = msgspec.structs.replace(image.tree, scripts=scripts)
     return find_roots(msgspec.structs.replace(image, tree=tree, config=config))
@@ -196,6 +197,20 @@ def test_arguments_that_start_leave_no_doubt(image: ImageProfile) -> None:
     found = follows(image, 'if [ -z "$1" ]; then exec bash; fi\nexec "$@"\n', "server")
     assert {"/usr/bin/server"} <= set(found.entries)
     assert (found.everything, found.in_part) == (False, False)
+
+
+def test_parts_that_are_sourced_by_a_pattern_of_names_are_followed(image: ImageProfile) -> None:
+    text = """here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
+    declare -a PARTS=( "${here}/parts.d"/*@(.txt|.sh) )
+    for file in "${PARTS[@]}"; do
+      case "$file" in *.txt) cat "$file";; *.sh) source "$file";; esac
+    done
+    if [[ $# -eq 0 ]]; then exec "/bin/bash"; else exec "$@"; fi
+    """
+    found = follows(image, text, "server")
+    assert {"/opt/job", "/usr/bin/server"} <= set(found.entries)
+    assert (found.everything, found.in_part, found.steered) == (False, False, ())
+    assert follows(image, text).everything
 
 
 def test_an_option_first_is_taken_for_the_servers_own(image: ImageProfile) -> None:
