@@ -1,5 +1,7 @@
 """From a command to the ELF files that it executes."""
 
+import errno
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -16,6 +18,7 @@ from tests.tools import need
 
 _MODULE = "/usr/lib/python3.11/site-packages/pkg/core.cpython-311-x86_64-linux-gnu.so"
 
+_BESIDE = "/opt/proj/pkg/fast.cpython-311-x86_64-linux-gnu.so"
 _PROGRAMS = (
     "/usr/bin/python3.11", "/bin/bash", "/bin/dash", "/usr/bin/server", "/usr/bin/tini", "/usr/bin/env", "/opt/job",
     "/opt/app/run", "/usr/bin/timeout",
@@ -46,6 +49,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
     root.link("/usr/bin/python3", "python3.11")
     root.link("/bin/sh", "dash")
     root.library(_MODULE, flags=["-x", "c", "-include", str(_header(root))])
+    root.library(_BESIDE, flags=["-x", "c", "-include", str(_header(root))])
     root.library("/usr/lib/python3.12/site-packages/pkg/core.cpython-312-x86_64-linux-gnu.so")
     profile = profile_of(root.path)
     return msgspec.structs.replace(profile, tree=msgspec.structs.replace(profile.tree, scripts=_SCRIPTS))
@@ -115,6 +119,27 @@ def test_a_python_reaches_its_own_modules_as_imports(image: ImageProfile) -> Non
     assert closure.reach("/usr/bin/python3.11") == "entry"
     assert closure.reach("/usr/bin/server") == "path"
     assert closure.reach("/opt/job") == "unreached"
+
+
+@pytest.mark.parametrize(
+    ("command", "directory", "environment", "found"),
+    [
+        (("python3", "/opt/proj/train.py"), "/", (), True),
+        (("python3", "-u", "-W", "ignore", "proj/train.py"), "/opt", (), True),
+        (("python3", "-m", "train"), "/opt/proj", (), True),
+        (("python3", "-c", "import pkg.fast"), "/opt/proj", (), True),
+        (("python3", "/train.py"), "/", ("PYTHONPATH=/nowhere:/opt/proj",), True),
+        (("sh", "-c", "cd /opt/proj && python3 train.py"), "/", (), True),
+        (("python3", "/opt/other/train.py"), "/", (), False),
+        (("python3", "/train.py"), "/opt/proj", (), False),
+        (("python3.12", "/opt/proj/train.py"), "/", (), False),
+    ],
+)
+def test_a_python_imports_what_lies_beside_its_script(
+    image: ImageProfile, command: tuple[str, ...], directory: str, environment: tuple[str, ...], found: bool
+) -> None:
+    config = ImageConfig(command=command, working_directory=directory, environment=environment)
+    assert (_BESIDE in find_roots(msgspec.structs.replace(image, config=config)).imports) == found
 
 
 def test_scripts_that_run_each_other_end(image: ImageProfile) -> None:
@@ -296,3 +321,38 @@ def test_endless_nesting_ends(image: ImageProfile) -> None:
     found = follows(image, "f() { f; f; }\nf\n")
     assert found.everything
     assert follows(image, "x=aa\n" + "x=$x$x\n" * 200 + "$x\n").everything
+
+
+@pytest.mark.parametrize(
+    ("text", "executable", "reason", "expected"),
+    [
+        ("#!/bin/sh\nexit 0\n", False, "not-executable", errno.EACCES),
+        ("#!/bin/no-such-shell\nexit 0\n", True, "no-interpreter", errno.ENOENT),
+        ("#!/bin/sh\r\nexit 0\r\n", True, "carriage-return", errno.ENOENT),
+        ("exit 0\n", True, "no-format", errno.ENOEXEC),
+        ("#!/bin/sh\nexit 0\n", True, None, 0),
+    ],
+)
+def test_the_kernel_refuses_what_is_said_not_to_start(
+    image: ImageProfile, text: str, executable: bool, reason: str | None, expected: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "go"
+    file.write_bytes(text.encode())
+    file.chmod(0o755 if executable else 0o644)
+    try:
+        subprocess.run([file], check=True, timeout=20)
+        refused = 0
+    except OSError as error:
+        refused = error.errno
+    assert refused == expected
+    tree = msgspec.structs.replace(image.tree, scripts=(script("/go", text, executable),))
+    found = find_roots(msgspec.structs.replace(image, tree=tree, config=ImageConfig(command=("/go",))))
+    assert [each.reason for each in found.unstartable] == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize(("name", "text"), [("env", "#!/usr/bin/env sh\r\n"), ("an option", "#!/bin/sh -e\r\n")])
+def test_dos_line_ends_fail_behind_env_and_options_as_well(name: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "go"
+    file.write_bytes(f"{text}exit 0\r\n".encode())
+    file.chmod(0o755)
+    assert subprocess.run([file], capture_output=True, timeout=20).returncode in (2, 127)
