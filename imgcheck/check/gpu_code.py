@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from imgcheck.documents.facts import GpuCode, GpuModule
+from imgcheck.documents.facts import UNREAD, GpuCode, GpuModule
 from imgcheck.knowledge import Knowledge, cuda, gpus
 from imgcheck.versions import at_least, parse
 
@@ -93,7 +93,7 @@ def module_fit(knowledge: Knowledge, module: GpuModule, capability: str, driver_
     isas = fitting_ptx(knowledge, module.ptx, capability)
     if any(readable(knowledge, isa, driver_cuda) for isa in isas):
         return "jit"
-    if "undecided" in answers or fitting_ptx(knowledge, module.relocatable, capability):
+    if "undecided" in answers or UNREAD in module.other or fitting_ptx(knowledge, module.relocatable, capability):
         return "undecided"
     return "too-new" if isas else "none"
 

@@ -74,7 +74,7 @@ def evidence_of(each: Judged) -> str:
     """What a file has for the GPU, in words."""
     undecided = each.tally.count("undecided")
     runs = each.tally.count("native") + each.tally.count("jit")
-    note = f", {undecided} undecided (relocatable PTX, or a Tegra part)" if undecided else ""
+    note = f", {undecided} undecided (relocatable PTX, a Tegra part, or not readable)" if undecided else ""
     return f"{runs} of {each.tally.total} modules have code for this GPU{note}: {describe(each.code)}"
 
 

@@ -107,6 +107,9 @@ class Isa(Document, frozen=True):
     refusal: Refusal | None = None
 
 
+UNREAD = "unread"
+
+
 class GpuModule(Document, frozen=True):
     """Fatbin containers of one file that carry the same targets, and how many of them there are."""
 
@@ -118,7 +121,7 @@ class GpuModule(Document, frozen=True):
     lto: tuple[str, ...] = ()
     """Targets that exist as NVVM/LTO IR alone, which the driver does not load."""
     other: tuple[str, ...] = ()
-    """Tile IR and kinds without a name."""
+    """Tile IR, kinds without a name, and UNREAD where a part could not be read."""
     relocatable: tuple[str, ...] = ()
     """PTX of relocatable code (-rdc) that the driver may compile and link at load, as `ptx`."""
 

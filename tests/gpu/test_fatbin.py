@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from imgcheck.binaries.gpu import archive, fatbin, hip, unpack
 from imgcheck.binaries.gpu.engine import read_gpu
-from imgcheck.documents.facts import GpuModule
+from imgcheck.documents.facts import UNREAD, GpuModule
 from imgcheck.errors import ElfError
 from tests.gpu_files import container, entry
 
@@ -37,10 +37,22 @@ def test_suffixes_and_kinds() -> None:
     assert modules(data) == (GpuModule(1, ("90a", "100f"), (), ("90",), ("tile IR 100",)),)
 
 
-def test_a_damaged_entry_ends_its_container_and_the_next_one_is_still_read() -> None:
+def test_a_damaged_entry_ends_its_container_which_is_told_and_the_next_one_is_still_read() -> None:
     broken = bytearray(container(entry(CUBIN, 70), entry(CUBIN, 80)))
     struct.pack_into("<Q", broken, 16 + 64 + 16 + 8, 1 << 62)
-    assert modules(bytes(broken) + container(entry(CUBIN, 90))) == (GpuModule(1, ("70",)), GpuModule(1, ("90",)))
+    assert modules(bytes(broken) + container(entry(CUBIN, 90))) == (
+        GpuModule(1, ("70",), other=(UNREAD,)),
+        GpuModule(1, ("90",)),
+    )
+
+
+def test_a_container_of_an_unknown_version_is_code_that_cannot_be_read() -> None:
+    strange = bytearray(container(entry(CUBIN, 70)))
+    struct.pack_into("<H", strange, 4, 2)
+    assert modules(bytes(strange) + container(entry(CUBIN, 90))) == (
+        GpuModule(1, other=(UNREAD,)),
+        GpuModule(1, ("90",)),
+    )
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 63, (1 << 64) - 1])

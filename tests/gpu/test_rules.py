@@ -7,7 +7,7 @@ from imgcheck.check.gpu import check
 from imgcheck.check.gpu_minimum import minimum
 from imgcheck.check.needs import with_minimum
 from imgcheck.documents import ImageProfile, decode, encode
-from imgcheck.documents.facts import CodeFacts, ForwardCompat, GpuCode, GpuModule
+from imgcheck.documents.facts import UNREAD, CodeFacts, ForwardCompat, GpuCode, GpuModule
 from imgcheck.documents.host import Driver, Gpu, HostLibrary, HostProfile, InstalledRuntime, absent, known
 from imgcheck.documents.image import Component
 from imgcheck.documents.report import Finding
@@ -229,6 +229,13 @@ def test_lto_code_alone_is_no_code() -> None:
 def test_relocatable_ptx_is_a_risk_not_a_failure() -> None:
     profile = image({"/app": gpu_file(GpuModule(1, sass=("70",), relocatable=("70@6.0",)))})
     assert finding("GPU003", profile, host(A100, driver="535.104.05")).severity == "risk"
+
+
+def test_code_that_cannot_be_read_is_a_risk_unless_what_can_be_read_runs() -> None:
+    unread = GpuModule(1, other=(UNREAD,))
+    assert finding("GPU003", image({"/app": gpu_file(unread)}), host(V100, driver="535.104.05")).severity == "risk"
+    assert targets(GpuModule(1, sass=("70",), other=(UNREAD,)))["GPU003"] == "ok"
+    assert targets(GpuModule(1, sass=("80",)))["GPU003"] == "fail"
 
 
 def test_two_kinds_of_gpu_of_which_one_fits_is_a_risk_that_names_the_other() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from imgcheck.binaries.elf import ET_DYN, ET_EXEC, MAGIC, SHT_NOBITS, Elf
 from imgcheck.binaries.gpu import archive, cubin, fatbin, hip, runtime, strings, unpack
 from imgcheck.binaries.gpu.payloads import WHOLE
-from imgcheck.documents.facts import GpuCode, GpuModule
+from imgcheck.documents.facts import UNREAD, GpuCode, GpuModule
 from imgcheck.errors import ElfError
 from imgcheck.versions import parse
 
@@ -37,7 +37,7 @@ def read_gpu(data: memoryview, elf: Elf | None) -> GpuCode | None:
 
 def _read_plain(data: memoryview) -> GpuCode | None:
     if data[:4] == fatbin.MAGIC:
-        modules, toolkit = _modules([data], [], linked=False)
+        modules, toolkit = _modules([data], [], linked=False, pure=True)
         return GpuCode(modules=modules, toolkit=toolkit) if modules else None
     if data[:8] == archive.MAGIC:
         return merge(read_gpu(member, _elf(member)) for member in archive.members(data))
@@ -62,7 +62,7 @@ def _of_cubin(elf: Elf) -> GpuCode | None:
 
 def _read_elf(elf: Elf) -> GpuCode | None:
     loaded, relocatable = areas(elf)
-    modules, toolkit = _modules(loaded, relocatable, elf.type in (ET_EXEC, ET_DYN))
+    modules, toolkit = _modules(loaded, relocatable, elf.type in (ET_EXEC, ET_DYN), pure=bool(elf.sections))
     name = runtime.soname(elf)
     is_driver = name == runtime.LIBCUDA
     driver_cuda = runtime.driver_cuda_version(elf) if is_driver else ""
@@ -95,19 +95,20 @@ def areas(elf: Elf) -> tuple[list[memoryview], list[memoryview]]:
 
 
 def _modules(
-    loaded: list[memoryview], relocatable: list[memoryview], linked: bool
+    loaded: list[memoryview], relocatable: list[memoryview], linked: bool, pure: bool
 ) -> tuple[tuple[GpuModule, ...], str]:
     """The modules with code, equal ones counted together, and the newest toolkit of their cubins.
 
-    `linked`: the file is a program or library, whose relocatable code is no module by itself.
+    `linked`: the file is a program or library, whose relocatable code is no module by itself. `pure`: what is loaded
+    lies in areas of its own.
     """
     empty = _Emptiness()
-    pairs = [(area, container) for area in loaded for container in fatbin.containers(area)]
+    pairs = [(area, container) for area in loaded for container in fatbin.containers(area, pure)]
     pairs = [(area, container) for area, container in pairs if not _is_stub(area, container, empty)]
     objects = [(area, container) for area in relocatable for container in fatbin.containers(area)]
     if pairs:
         parts = _parts(container for _, container in objects)
-        counts = Counter(_module(container.entries, parts) for _, container in pairs)
+        counts = Counter(_module(container.entries, parts, container.whole) for _, container in pairs)
     elif objects and linked:
         counts = Counter([GpuModule(0, relocatable=_parts(_uncompiled(container for _, container in objects)))])
     else:
@@ -127,7 +128,7 @@ def _uncompiled(objects: Iterable[fatbin.Container]) -> list[fatbin.Container]:
     return [each for each in every if all(entry.kind != fatbin.CUBIN for entry in each.entries)] or every
 
 
-def _module(entries: tuple[fatbin.Entry, ...], parts: tuple[str, ...]) -> GpuModule:
+def _module(entries: tuple[fatbin.Entry, ...], parts: tuple[str, ...], whole: bool = True) -> GpuModule:
     known = (fatbin.PTX, fatbin.CUBIN, fatbin.LTO, fatbin.RELOCATABLE_PTX)
     ptx = _named(entries, (fatbin.PTX,), True)
     rest = sorted({f"{_KINDS.get(e.kind, f'kind {e.kind:#x}')} {e.target}" for e in entries if e.kind not in known})
@@ -137,7 +138,7 @@ def _module(entries: tuple[fatbin.Entry, ...], parts: tuple[str, ...]) -> GpuMod
         ptx=ptx,
         lto=_named(entries, (fatbin.LTO,), False),
         relocatable=_named(entries, (fatbin.RELOCATABLE_PTX,), True) or (() if ptx else parts),
-        other=tuple(rest),
+        other=tuple(rest) if whole else (*rest, UNREAD),
     )
 
 
@@ -165,7 +166,7 @@ def _order(module: GpuModule) -> tuple:
 def _is_stub(area: memoryview, container: fatbin.Container, empty: "_Emptiness") -> bool:
     # nvcc links a container without any code into every program (13), and makes one for every source file without
     # kernels; the driver never launches from it.
-    return all(
+    return container.whole and all(
         entry.kind == fatbin.CUBIN and entry.unpacked <= _STUB_LIMIT and empty(area, entry)
         for entry in container.entries
     )

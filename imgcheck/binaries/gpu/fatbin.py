@@ -55,19 +55,27 @@ class Entry:
         return bool(self.flags & 0xF000)
 
 
+_CUT_OFF = -1
+_NOT_READ = Entry(_CUT_OFF, "", "", 0, 0, 0, 0)
+"""In place of the rest of a container that does not parse."""
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """One module as the driver loads it: the same code for several targets."""
 
     offset: int
     entries: tuple[Entry, ...]
+    whole: bool = True
+    """All of it was understood; else there may be code that `entries` lack."""
 
 
-def containers(area: memoryview) -> Iterator[Container]:
+def containers(area: memoryview, pure: bool = False) -> Iterator[Container]:
     """The containers of a fatbin section or file, in order.
 
-    What does not parse ends its container; the walk goes on at the next magic. Raises ElfError where there are more
-    than a million headers, which no real file has.
+    What does not parse ends its container; the walk goes on at the next magic. `pure`: the area holds nothing but
+    containers, so that what does not parse is code that cannot be read, and no other data. Raises ElfError where there
+    are more than a million headers, which no real file has.
     """
     at, left, held = 0, HEADER_LIMIT, 0
     while (at := _next_magic(area, at)) >= 0:
@@ -75,10 +83,14 @@ def containers(area: memoryview) -> Iterator[Container]:
             return
         _, version, header_size, size = CONTAINER.unpack_from(area, at)
         if version != 1 or header_size < CONTAINER.size:
+            if pure:
+                yield Container(at, (), whole=False)
             at += 8
             continue
         begin, end = at + header_size, min(at + header_size + size, len(area))
         entries = tuple(_entries(area, begin, end, left))
+        whole = not any(entry.kind == _CUT_OFF for entry in entries)
+        entries = entries if whole else entries[:-1]
         left -= len(entries) + 1
         held += len(entries) + 1
         if held >= _HELD:
@@ -86,7 +98,7 @@ def containers(area: memoryview) -> Iterator[Container]:
             held = 0
         if left <= 0:
             raise ElfError("absurd fatbin: more than a million headers")
-        yield Container(at, entries)
+        yield Container(at, entries, whole or not pure)
         at = max(end + 7 & ~7, at + 16)
 
 
@@ -95,6 +107,7 @@ def _entries(area: memoryview, at: int, end: int, limit: int) -> Iterator[Entry]
         fields = ENTRY.unpack_from(area, at)
         kind, header_size, size = fields[0], fields[2], fields[3]
         if header_size < ENTRY.size or at + header_size + size > end:
+            yield _NOT_READ
             return
         if kind == CONCATENATED:
             inner = tuple(_concatenated(area, at, at + header_size, limit))
