@@ -13,7 +13,8 @@ from imgcheck.loader.environment import Environment, environment_of
 from imgcheck.loader.injection import Injection, injection_for
 from imgcheck.loader.outcomes import Company, Outcome, Start
 from imgcheck.loader.process import Object, Process
-from imgcheck.loader.roots import Roots, find_roots, python_fits
+from imgcheck.loader.python import python_fits
+from imgcheck.loader.roots import Roots, find_roots
 from imgcheck.loader.system import System, Systems
 from imgcheck.loader.tree import Tree
 

@@ -13,12 +13,11 @@ from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import environment_of
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
 from imgcheck.loader.launchers import Launched, launched
+from imgcheck.loader.python import importable, module_directories, python_fits, python_version
 from imgcheck.loader.tree import Tree
 from imgcheck.shell import UNKNOWN, read_commands
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"})
-_PYTHON = r"(?:python|pypy)(\d+(?:\.\d+)?)?[a-z]*(?:\.exe)?"
-_PYTHON_VALUED = ("-W", "-X", "-Q", "--check-hash-based-pycs")
 _DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
 _DEPTH = 40
 """Programs and functions that start each other, before nothing more is followed."""
@@ -188,8 +187,8 @@ class _Search:
         inner = launched(called, arguments)
         if inner is not None:
             return self._launch(called, inner, shell, by, depth)
-        if re.fullmatch(_PYTHON, real) or re.fullmatch(_PYTHON, called):
-            self._module_directories |= dict.fromkeys(_module_directories(arguments, shell))
+        if python_version(real) is not None or python_version(called) is not None:
+            self._module_directories |= dict.fromkeys(module_directories(arguments, shell))
         return "started"
 
     def _launch(self, name: str, inner: Launched, shell: Shell, by: _By, depth: int) -> Outcome:
@@ -393,9 +392,9 @@ class _Search:
 
     def imports(self) -> Iterator[str]:
         """Shared libraries below the module directories of the Pythons that were found."""
-        pythons = [posixpath.basename(path) for path in self.found]
-        matches = [match for name in pythons if (match := re.fullmatch(_PYTHON, name))]
-        if not matches:
+        named = (python_version(posixpath.basename(path)) for path in self.found)
+        versions = [version for version in named if version is not None]
+        if not versions:
             return
         packages = tuple(path + "/" for path in self._image.tree.python_paths)
         own = [self._tree.canonical(path) for path in self._module_directories]
@@ -403,8 +402,8 @@ class _Search:
             if linkage.type != "shared":
                 continue
             inside = "/lib-dynload/" in path or path.startswith(packages)
-            inside = inside or (linkage.python_module and any(_importable(path, place) for place in own))
-            if inside and any(python_fits(match[1] or "", path) for match in matches):
+            inside = inside or (linkage.python_module and any(importable(path, place) for place in own))
+            if inside and any(python_fits(version, path) for version in versions):
                 yield path
 
 
@@ -448,42 +447,3 @@ def _shell_operands(arguments: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
         line |= "c" in word and word[0] == "-"
         index += "o" in word or "O" in word
     return line, arguments[index:]
-
-
-def _module_directories(arguments: tuple[str, ...], shell: Shell) -> Iterator[str]:
-    """Where a Python with `arguments` looks for modules first: beside its script, and in PYTHONPATH."""
-    index = 0
-    while index < len(arguments) and arguments[index].startswith("-") and len(arguments[index]) > 1:
-        if re.fullmatch(r"-[a-zA-Z]*[cm].*", arguments[index]):
-            index = len(arguments)
-        index += 2 if arguments[index : index + 1] and arguments[index] in _PYTHON_VALUED else 1
-    script = arguments[index] if index < len(arguments) else ""
-    for place in shell.directories:
-        yield posixpath.dirname(posixpath.join(place, script)) if script else place
-    for value in shell.variables.get("PYTHONPATH", ()):
-        yield from (posixpath.join(shell.directories[0], place) for place in value.split(":") if place)
-
-
-def _importable(path: str, directory: str) -> bool:
-    """Whether the extension module at `path` has a name in `directory`: a.b.c for a/b/c.so."""
-    if directory == "/":
-        # Whoever runs in the root does not import usr.lib.something.
-        return path.count("/") == 1
-    if not path.startswith(directory + "/"):
-        return False
-    *packages, name = path[len(directory) + 1 :].split("/")
-    return all(part.isidentifier() for part in (*packages, name.partition(".")[0]))
-
-
-_VERSION_IN_PATH = r"/(?:python|pypy)(\d+\.\d+)/"
-_VERSION_IN_NAME = r"\.cpython-(\d)(\d+)"
-
-
-def python_fits(version: str, path: str) -> bool:
-    """Whether a Python of `version` ("3.11", "3" or unknown "") can load the module at `path`, by its names."""
-    named = re.search(_VERSION_IN_NAME, posixpath.basename(path))
-    directory = re.search(_VERSION_IN_PATH, path)
-    found = f"{named[1]}.{named[2]}" if named else directory[1] if directory else ""
-    if not found or not version:
-        return True
-    return found == version if "." in version else found.partition(".")[0] == version

@@ -1,0 +1,53 @@
+"""Which extension modules a Python can import, by its version and by where it looks for them."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from imgcheck.loader.expansion import Shell
+
+_PYTHON = re.compile(r"(?:python|pypy)(\d+(?:\.\d+)?)?[a-z]*(?:\.exe)?")
+_VALUED = ("-W", "-X", "-Q", "--check-hash-based-pycs")
+_VERSION_IN_PATH = r"/(?:python|pypy)(\d+\.\d+)/"
+_VERSION_IN_NAME = r"\.cpython-(\d)(\d+)"
+
+
+def python_version(name: str) -> str | None:
+    """The version in the file name of a Python ("3.11", "3" or ""); None where it is none."""
+    match = _PYTHON.fullmatch(name)
+    return None if match is None else match[1] or ""
+
+
+def module_directories(arguments: tuple[str, ...], shell: Shell) -> Iterator[str]:
+    """Where a Python with `arguments` looks for modules first: beside its script, and in PYTHONPATH."""
+    index = 0
+    while index < len(arguments) and arguments[index].startswith("-") and len(arguments[index]) > 1:
+        if re.fullmatch(r"-[a-zA-Z]*[cm].*", arguments[index]):
+            index = len(arguments)
+        index += 2 if arguments[index : index + 1] and arguments[index] in _VALUED else 1
+    script = arguments[index] if index < len(arguments) else ""
+    for place in shell.directories:
+        yield posixpath.dirname(posixpath.join(place, script)) if script else place
+    for value in shell.variables.get("PYTHONPATH", ()):
+        yield from (posixpath.join(shell.directories[0], place) for place in value.split(":") if place)
+
+
+def importable(path: str, directory: str) -> bool:
+    """Whether the extension module at `path` has a name in `directory`: a.b.c for a/b/c.so."""
+    if directory == "/":
+        # Whoever runs in the root does not import usr.lib.something.
+        return path.count("/") == 1
+    if not path.startswith(directory + "/"):
+        return False
+    *packages, name = path[len(directory) + 1 :].split("/")
+    return all(part.isidentifier() for part in (*packages, name.partition(".")[0]))
+
+
+def python_fits(version: str, path: str) -> bool:
+    """Whether a Python of `version` ("3.11", "3" or unknown "") can load the module at `path`, by its names."""
+    named = re.search(_VERSION_IN_NAME, posixpath.basename(path))
+    directory = re.search(_VERSION_IN_PATH, path)
+    found = f"{named[1]}.{named[2]}" if named else directory[1] if directory else ""
+    if not found or not version:
+        return True
+    return found == version if "." in version else found.partition(".")[0] == version
