@@ -67,7 +67,7 @@ class FileRecord(Document, frozen=True):
 
 
 class ShellCommand(Document, frozen=True, array_like=True):
-    """A simple command of a shell's text, its words as templates (imgcheck.shell)."""
+    """A simple command of a shell's text, its words as templates (imgcheck.loader.shell)."""
 
     words: tuple[str, ...]
     """Assignments before the command's name included."""

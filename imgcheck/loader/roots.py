@@ -14,8 +14,8 @@ from imgcheck.loader.environment import environment_of
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
 from imgcheck.loader.launchers import Launched, launched
 from imgcheck.loader.python import importable, module_directories, python_fits, python_version
+from imgcheck.loader.shell import UNKNOWN, read_commands
 from imgcheck.loader.tree import Tree
-from imgcheck.shell import UNKNOWN, read_commands
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"})
 _DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})

@@ -1,7 +1,7 @@
 """Scripts: what runs them, and what they run."""
 
 from imgcheck.documents.image import Script, ShellCommand
-from imgcheck.shell import UNKNOWN, read_commands
+from imgcheck.loader.shell import UNKNOWN, read_commands
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
 _FIRST_LINE = 256

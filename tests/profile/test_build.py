@@ -18,10 +18,10 @@ from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform, Script, ShellCommand
 from imgcheck.errors import DigestError
 from imgcheck.layers.stream import TarLayer
+from imgcheck.loader.shell import UNKNOWN
 from imgcheck.profile.build import build_profile
 from imgcheck.profile.worker import Engines, Memory, Worker
 from imgcheck.progress import SILENT
-from imgcheck.shell import UNKNOWN
 from imgcheck.sources.model import Image
 from tests.layers.layouts import Member, archive, digest_of, directory, file, hardlink, symlink
 from tests.layers.test_tar import END, extended, header, record

@@ -12,8 +12,8 @@ from msgspec import structs
 from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, ShellCommand, TreeIndex
 from imgcheck.loader.roots import find_roots
+from imgcheck.loader.shell import COMMANDS_LIMIT, UNKNOWN, read_commands
 from imgcheck.profile.texts import read_script
-from imgcheck.shell import COMMANDS_LIMIT, UNKNOWN, read_commands
 from tests.tools import need
 
 
