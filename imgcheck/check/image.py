@@ -6,7 +6,6 @@ import re
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.image import Unstartable
 from imgcheck.documents.report import Evidence, Finding
-from imgcheck.loader.launchers import LAUNCHERS
 
 _LIBRARY = r"\.so(?:\.|$)"
 _OF_IMAGES = ("/bin/", "/sbin/", "/usr/", "/lib")
@@ -116,6 +115,8 @@ def _told(what: Unstartable) -> tuple[str, str]:
 
 def _variant(what: Unstartable) -> str:
     """The predicted error, by who starts it: the container's runtime, or a program of the image."""
+    from imgcheck.loader.launchers import LAUNCHERS  # which a preflight without this finding does not need
+
     if what.reason == "carriage-return":
         program, _, rest = what.interpreter.partition(" ")
         if not rest:
