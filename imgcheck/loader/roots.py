@@ -23,6 +23,8 @@ _DEPTH = 40
 """Programs and functions that start each other, before nothing more is followed."""
 _STEPS = 5000
 """Commands that are followed in all."""
+_ROUNDS = 2
+"""How often a script that starts itself with other arguments is followed."""
 _GLOB = re.compile(r"[*?\[]")
 _MATCHES = 16
 """Programs that one pattern of file names may stand for."""
@@ -247,13 +249,16 @@ class _Search:
 
     def _file(self, script: Script, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         """A script that a shell reads."""
-        if (script.path, arguments) in self._active:
-            return "started"  # itself again
+        if (script.path, arguments) in self._active or self._rounds(script) == _ROUNDS:
+            return "started"  # itself again, as for another user
         self._active.add((script.path, arguments))
         shell.script, shell.arguments = script.path, [arguments]
         outcome = self._text(script.commands, shell, _By(script.path, by.report), depth)
         self._active.discard((script.path, arguments))
         return outcome
+
+    def _rounds(self, script: Script) -> int:
+        return sum(path == script.path for path, _ in self._active)
 
     def _text(self, commands: Sequence[ShellCommand], shell: Shell, by: _By, depth: int) -> Outcome:
         results = list(self._commands(commands, _Here(shell, by, depth)))
@@ -314,11 +319,9 @@ class _Search:
 
     def _lines(self, words: tuple[str, ...], shell: Shell) -> list[tuple[str, ...]]:
         """A command once its first word is split into fields and matched with file names."""
-        if not words or GAP in words[0]:
-            return [words]
-        if " " in words[0] and self._look(words[0], shell).reason:
+        if words and " " in words[0] and (GAP in words[0] or self._look(words[0], shell).reason):
             words = (*words[0].split(), *words[1:])
-        if not words or not _GLOB.search(words[0]):
+        if not words or GAP in words[0] or not _GLOB.search(words[0]):
             return [words]
         return [(path, *words[1:]) for path in self._matching(words[0], shell, self._may_run)]
 
@@ -347,7 +350,9 @@ class _Search:
             for each in word.split() if GAP not in word else [word]:
                 scripts = self._sourced(each, shell)
                 if scripts is None:
-                    shell.vague = shell.steered = True
+                    shell.vague = True
+                    # Files with a name of their own set up an environment, those that a loop finds are a user's hooks.
+                    shell.steered |= GAP not in each
                 for script in scripts or ():
                     self._active.add((script.path, None))
                     # The script that reads it goes on behind it.

@@ -173,6 +173,7 @@ RUNS = [
     ("arguments that the script sets", 'set -- server -x\nexec "$@"\n', {"/usr/bin/server"}),
     ("a pipe", "server | /opt/job\n", {"/usr/bin/server", "/opt/job"}),
     ("a loop over programs", "for x in server /opt/job; do $x; done\n", {"/usr/bin/server", "/opt/job"}),
+    ("words of which some are unknown", 'run=(server --user "$USER")\n"${run[@]}"\n', {"/usr/bin/server"}),
     ("eval", "eval server\n", {"/usr/bin/server"}),
     ("another shell's line", "exec sh -c 'cd /opt && ./job'\n", {"/opt/job"}),
     ("a here-document before it", "cat <<EOF > /x\nexec nothing\nEOF\nserver\n", {"/usr/bin/server"}),
@@ -238,6 +239,16 @@ def test_parts_that_are_sourced_by_a_pattern_of_names_are_followed(image: ImageP
     assert follows(image, text).everything
 
 
+def test_a_script_that_starts_itself_as_another_user_is_followed_to_the_end(image: ImageProfile) -> None:
+    text = """if [ "${1#-}" != "$1" ]; then set -- server "$@"; fi
+    if [ "$1" = server ]; then exec tini -- "$0" "$@"; fi
+    exec "$@"
+    """
+    found = follows(image, text, "server")
+    assert set(found.entries) == {*SHELL, "/usr/bin/tini", "/usr/bin/server"}
+    assert (found.everything, found.in_part) == (False, False)
+
+
 def test_an_option_first_is_taken_for_the_servers_own(image: ImageProfile) -> None:
     found = follows(image, 'if [ "${1#-}" != "$1" ]; then set -- server "$@"; fi\nexec "$@"\n', "--port", "1")
     assert "/usr/bin/server" in found.entries
@@ -251,6 +262,8 @@ def test_an_option_first_is_taken_for_the_servers_own(image: ImageProfile) -> No
         ("LD_LIBRARY_PATH=/x:$LD_LIBRARY_PATH server\n", True),
         ("exec env LD_PRELOAD=/x.so server\n", True),
         (". /opt/setvars.sh\nserver\n", True),
+        ("eval $(setup)\nserver\n", True),
+        ("find /hooks | while read -r f; do . $f; done\nserver\n", False),
         ("LD_LIBRARY_PATH=/x /opt/job\nserver\n", False),
         ("export LANG=C\nserver\n", False),
     ],
