@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from imgcheck.cli.files import write
+from imgcheck.cli.files import refuse_unwritable, write
 from imgcheck.cli.host_files import load_hosts
 from imgcheck.documents import HostProfile, ImageProfile, Report
 from imgcheck.errors import UsageError
@@ -65,6 +65,8 @@ class Gate:
             )
         if not hosts and (parsed.baseline or parsed.write_baseline):
             raise UsageError("a baseline is of hosts", "name them with --host-probe, or as [[host]] in imgcheck.toml")
+        if parsed.write_baseline:
+            refuse_unwritable(f"--write-baseline {parsed.write_baseline}", parsed.write_baseline)
         beside = file.parent / policy.baseline if file and policy.baseline else None
         return cls(
             hosts=tuple(hosts),

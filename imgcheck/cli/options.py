@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from imgcheck.cli.files import refuse_unwritable
 from imgcheck.errors import UsageError
 from imgcheck.report.width import columns
 
@@ -181,7 +182,8 @@ def size(text: str) -> int:
 def outputs(values: Sequence[str], formats: Sequence[str]) -> list[Output]:
     """`-o` values parsed; standard output, also as `-`, gets a table where none of them claims it.
 
-    Raises UsageError for an unknown format, and where two of them want standard output or the same file.
+    Raises UsageError for an unknown format, where two of them want standard output or the same file, and where a file
+    cannot be written.
     """
     parsed = []
     for value in values:
@@ -190,6 +192,9 @@ def outputs(values: Sequence[str], formats: Sequence[str]) -> list[Output]:
             raise UsageError(f"-o {value}: a FORMAT or FORMAT=FILE, where FORMAT is one of {', '.join(formats)}")
         parsed.append(Output(name, Path(file) if file not in ("", "-") else None))
     _refuse_shared_files(parsed)
+    for output in parsed:
+        if output.file is not None:
+            refuse_unwritable(f"-o {output.format}={output.file}", output.file)
     to_stdout = sum(output.file is None for output in parsed)
     if to_stdout > 1:
         raise UsageError("only one -o may write to standard output; give the others a file: -o FORMAT=FILE")

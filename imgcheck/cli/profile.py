@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from imgcheck.check.needs import with_minimum
 from imgcheck.cli import OK, options
-from imgcheck.cli.files import write
+from imgcheck.cli.files import refuse_unwritable, write
 from imgcheck.cli.reference import profile_of
 from imgcheck.documents import ImageProfile, encode
 from imgcheck.knowledge import Knowledge
@@ -34,6 +34,8 @@ def run(arguments: Sequence[str]) -> int:
     options.add_attached_options(parser)
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)
+    if parsed.output:
+        refuse_unwritable(f"-o {parsed.output}", parsed.output)
     profile = _identified(profile_of(parsed), parsed.reference)
     knowledge = Knowledge()
     data = _nfd(profile, knowledge) if parsed.export else encode(with_loads(with_minimum(profile, knowledge)))

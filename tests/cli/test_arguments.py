@@ -1,11 +1,15 @@
 """The argument grammar that people's scripts lean on."""
 
 import json
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
 
 from imgcheck.cli import main, options
+from imgcheck.cli.files import refuse_unwritable
 from imgcheck.cli.host_files import split_host_probe
 from imgcheck.cli.image import exit_status
 from imgcheck.documents import HostProfile, encode
@@ -69,6 +73,33 @@ def test_two_formats_for_one_file_are_refused_with_both_names(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     assert main(["image", "x.tar", "-o", "json=out", "-o", "table=./a/../out"]) == 2
     assert "-o json=out and -o table=a/../out write to the same file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["image", "-o", "json={}"], ["profile", "-o", "{}"], ["image", "--host-probe", "--write-baseline", "{}"]],
+    ids=["report", "profile", "baseline"],
+)
+@pytest.mark.parametrize(("file", "cause"), [("absent/x", "there is no directory"), (".", "this is a directory")])
+def test_a_file_that_cannot_be_written_is_refused_before_the_image_is_read(options, file, cause, tmp_path, capsys):
+    command, *rest = (option.format(tmp_path / file) for option in options)
+    assert main([command, "no-such-image.tar", *rest]) == 2
+    error = capsys.readouterr().err
+    assert cause in error and str(tmp_path / file) in error
+
+
+def test_a_file_is_refused_where_its_directory_lets_nobody_write():
+    with TemporaryDirectory() as directory:
+        Path(directory).chmod(0o555)
+        user = os.geteuid()
+        try:
+            if user == 0:  # who may write everywhere
+                os.seteuid(65534)
+            with pytest.raises(UsageError, match="it may not be written there"):
+                refuse_unwritable("-o x", Path(directory, "x"))
+        finally:
+            os.seteuid(user)
+        refuse_unwritable("-o /dev/null", Path("/dev/null"))
 
 
 @pytest.mark.parametrize("name", ["sarif", "junit=x.xml"])
