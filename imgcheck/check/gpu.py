@@ -1,4 +1,4 @@
-"""GPU001-GPU013: whether the host's driver and GPUs run the image's GPU code."""
+"""GPU001-GPU014: whether the host's driver and GPUs run the image's GPU code."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -22,6 +22,7 @@ _RULES = {
     "GPU011": ("gpu_targets", "no_gpu"),
     "GPU012": ("gpu_driver", "unsupported_gpu"),
     "GPU013": ("gpu_jit", "no_compiler"),
+    "GPU014": ("gpu_opened", "missing_libraries"),
 }
 """Where each rule is."""
 _WITHOUT_GPU = ("GPU011",)

@@ -9,14 +9,20 @@ import msgspec
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context, severity_for
-from imgcheck.check.loader_rules import LoaderRules, image_glibc, loader_rules, package_remedy
+from imgcheck.check.loader_rules import (
+    PYTHON_DIRECTORIES,
+    LoaderRules,
+    image_glibc,
+    loader_rules,
+    package_remedy,
+    path_remedy,
+    places,
+)
 from imgcheck.check.relocations import packed
 from imgcheck.documents.image import FileRecord, Problem
 from imgcheck.documents.report import Evidence, Finding, Severity
 
 _SEVERITIES: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
-_SHOWN = 3
-_PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
 
 
 def check(context: Context) -> Answers:
@@ -65,7 +71,7 @@ class _Libraries:
             variant=self._variant(first),
             program=first.root,
             path=first.path,
-            searched=_places(first.searched) or "no directory: the kernel opens it by its path",
+            searched=places(first.searched) or "no directory: the kernel opens it by its path",
             note=_note(first),
             remedy=self._library_remedy(first),
         )
@@ -121,11 +127,7 @@ class _Libraries:
 
     def _library_remedy(self, problem: Problem) -> str:
         if problem.elsewhere:
-            place = posixpath.dirname(problem.elsewhere[0])
-            return (
-                f"The file is in the image: add {place} to LD_LIBRARY_PATH (ENV in the Dockerfile), or name it in "
-                "/etc/ld.so.conf.d and run ldconfig in the same layer."
-            )
+            return path_remedy(problem.elsewhere[:1])
         if problem.kind == "interpreter":
             return package_remedy(self._context.knowledge, posixpath.basename(problem.needed)) or (
                 "Install the C library whose loader this is, or take a build of the program for this image's one."
@@ -326,19 +328,11 @@ class _Libraries:
 
 def _package(path: str) -> str:
     """The directory of the top-level Python package in which `path` lies; empty outside of packages."""
-    for part in _PYTHON_DIRECTORIES:
+    for part in PYTHON_DIRECTORIES:
         head, found, tail = path.partition(part)
         if found and "/" in tail:
             return head + part + tail.partition("/")[0]
     return ""
-
-
-def _places(searched: Sequence[str]) -> str:
-    """The directories that were sought, in order; in the middle of a long list only their number."""
-    places = list(dict.fromkeys(posixpath.normpath(place) for place in searched))
-    if len(places) > 2 * _SHOWN:
-        places[_SHOWN:-_SHOWN] = [f"{len(places) - 2 * _SHOWN} more directories"]
-    return ", ".join(places)
 
 
 def _note(problem: Problem) -> str:

@@ -1,5 +1,7 @@
 """The data behind LIB and KRN rules: the driver's libraries, optional Python modules, packages, kernel floors."""
 
+import posixpath
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -10,6 +12,10 @@ from imgcheck.globs import fits
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
 from imgcheck.loader.glibc import glibc_version
+
+PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
+"""Parts of paths behind which Python's packages lie."""
+_SHOWN = 3
 
 
 class Driver(Data, frozen=True):
@@ -65,6 +71,24 @@ def loader_rules(knowledge: Knowledge) -> LoaderRules:
 def package_remedy(knowledge: Knowledge, soname: str) -> str:
     """How an image gets `soname`; empty where no entry knows it."""
     return next((e.remedy for e in _packages(knowledge) if any(fits(soname, glob) for glob in e.sonames)), "")
+
+
+def path_remedy(files: Iterable[str]) -> str:
+    """How the loader comes to find `files`, which lie in the image where it does not look."""
+    directories = list(dict.fromkeys(map(posixpath.dirname, files)))
+    which, them = ("The file is", "it") if len(directories) == 1 else ("The files are", "them")
+    return (
+        f"{which} in the image: add {':'.join(directories)} to LD_LIBRARY_PATH (ENV in the Dockerfile), or name {them} "
+        "in /etc/ld.so.conf.d and run ldconfig in the same layer."
+    )
+
+
+def places(searched: Sequence[str]) -> str:
+    """The directories that were sought, in order; in the middle of a long list only their number."""
+    names = list(dict.fromkeys(posixpath.normpath(place) for place in searched))
+    if len(names) > 2 * _SHOWN:
+        names[_SHOWN:-_SHOWN] = [f"{len(names) - 2 * _SHOWN} more directories"]
+    return ", ".join(names)
 
 
 @lru_cache(maxsize=4)

@@ -13,6 +13,8 @@ from imgcheck.loader.closure import Closure
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
 
+_FROM_OUTSIDE = {"library": "needed by", "opened": "opened for the GPU by"}
+"""Problems that a library from outside of the image would settle."""
 _SHOWN = 3
 
 
@@ -74,10 +76,10 @@ def _kernel(image: ImageProfile, closure: Closure) -> Iterator[Need]:
 def _libraries(closure: Closure) -> Iterator[Need]:
     missing: dict[str, str] = {}
     for problem in closure.problems:
-        if problem.kind == "library" and closure.reach(problem.path) in ("entry", "import"):
-            missing.setdefault(problem.needed, problem.path)
+        if problem.kind in _FROM_OUTSIDE and closure.reach(problem.path) in ("entry", "import"):
+            missing.setdefault(problem.needed, f"{_FROM_OUTSIDE[problem.kind]} {problem.path}")
     if missing:
-        because = [f"{name}: needed by {path}" for name, path in list(missing.items())[:_SHOWN]]
+        because = [f"{name}: {why}" for name, why in list(missing.items())[:_SHOWN]]
         if len(missing) > _SHOWN:
             because.append(f"and {len(missing) - _SHOWN} more")
         yield Need("from outside", ", ".join(sorted(missing)), tuple(because))

@@ -141,6 +141,10 @@ class Component(Document, frozen=True):
     built_for: tuple[str, ...] = ()
     """Compute capabilities it was built for."""
     detail: str = ""
+    opener: str = ""
+    """The file that opens libraries by itself (dlopen) before the framework uses a GPU; empty where none is known."""
+    opens: tuple[str, ...] = ()
+    """Sonames of these libraries: without one of them the framework leaves the GPU alone."""
 
     @property
     def label(self) -> str:
@@ -160,7 +164,8 @@ class Statement(Document, frozen=True):
 class Problem(Document, frozen=True):
     """Something ld.so would stop at."""
 
-    kind: Literal["library", "version", "interpreter"]
+    kind: Literal["library", "version", "interpreter", "opened"]
+    """`opened`: a library that Component.opens names, or one that such a library needs; `root` is the opener."""
     path: str
     """The file that needs it."""
     needed: str

@@ -11,6 +11,7 @@ from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.closure import Closure
 from imgcheck.loader.environment import Environment, environment_of
 from imgcheck.loader.injection import Injection, injection_for
+from imgcheck.loader.opened import Opened, open_libraries
 from imgcheck.loader.outcomes import Company, Outcome, Start
 from imgcheck.loader.process import Object, Process
 from imgcheck.loader.python import python_fits
@@ -164,12 +165,17 @@ class _View:
             self._programs[path] = Process(self.system(path), path)
         return self._programs[path]
 
+    def place(self, path: str, within: str) -> tuple[System, Process | None]:
+        """The loader of the file at `path`, and the process of the program `within` where that can open it."""
+        system = self.system(path)
+        if not within or self.system(within).abi != system.abi:
+            return system, None
+        opener = self.program(within)
+        return opener.system, opener
+
     def company(self, path: str, within: str) -> _Company:
         """What the file at `path` loads, opened by the program `within` where that is given and can open it."""
-        system, opener = self.system(path), None
-        if within and self.system(within).abi == system.abi:
-            opener = self.program(within)
-            system = opener.system
+        system, opener = self.place(path, within)
         asked = _asked(system, opener, path)
         known = self._companies.get(asked) if asked else None
         if known is not None and not known.mentions(path):
@@ -297,9 +303,14 @@ def _libraries(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
         yield Start(path, "library", reach)
 
 
+def _command(tree: Tree, roots: Roots) -> str:
+    """The program of the command, "" where none is known."""
+    return next((path for path in roots.entries if _is_program(tree, path)), "")
+
+
 def _injected_starts(tree: Tree, roots: Roots) -> Iterator[Start]:
     """The driver's libraries that programs open by name, in the process of the command where it is known."""
-    program = next((path for path in roots.entries if _is_program(tree, path)), "")
+    program = _command(tree, roots)
     for path, library in tree.host.items():
         if library.soname.startswith(_OPENED_BY_NAME):
             yield Start(path, "library", "entry", program)
@@ -358,6 +369,11 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
     elif roots.in_part:
         reaches = {record.path: roots.elsewhere for record in view.tree.image.files} | reaches
     problems, contextual = _sorted_out(view, outcomes, chosen)
+    for opened in _opened_by_frameworks(view, roots):
+        reach = reaches.get(opened.opener, "unreached")
+        for path in opened.loaded:
+            reaches[path] = min(reach, reaches.get(path, "unreached"), key=_REACHES.index)
+        problems += tuple(_with_alternatives(view, problem) for problem in opened.problems)
     return Closure(
         reaches=reaches,
         problems=problems,
@@ -369,6 +385,16 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
         loaded={start.path: paths for start, paths in reversed(loaded)},
         libcs=frozenset(path for path in reaches if posixpath.basename(path).startswith(("libc.so.6", "libc-2."))),
     )
+
+
+def _opened_by_frameworks(view: _View, roots: Roots) -> Iterator[Opened]:
+    """What the image's frameworks open by themselves, in the program of the command where that can load them."""
+    program = _command(view.tree, roots)
+    for component in view.tree.image.components:
+        if component.opens and component.opener in view.tree.linkage:
+            system, within = view.place(component.opener, program)
+            opener = Process(system, component.opener, within=within)
+            yield open_libraries(component, opener, frozenset(view.tree.host))
 
 
 def _chosen(outcomes: list[Outcome]) -> dict[tuple[str, str], str]:
@@ -430,7 +456,7 @@ def _may_be_loaded(problem: Problem) -> bool:
 
 def _with_alternatives(view: _View, problem: Problem) -> Problem:
     """`problem` with the files of the same name: those that would serve, and those of another class or machine."""
-    if problem.kind != "library":
+    if problem.kind not in ("library", "opened"):
         return problem
     system = view.system(problem.path)
     named = view.by_name.get(posixpath.basename(problem.needed), [])

@@ -117,6 +117,11 @@ class Process:
         found = self._names.get(name)
         return found if found is not None or self.within is None else self.within.loaded(name)
 
+    def keep(self, opened: "Process") -> None:
+        """Let what was opened within this process stay loaded: the next file that is opened finds it by its name."""
+        self._names = opened._names | self._names
+        self._reals = opened._reals | self._reals
+
     def _load_dependencies(self) -> None:
         for item in self.objects:  # grows while it is walked: breadth first, as _dl_map_object_deps
             linkage, libraries = item.linkage, item.libraries

@@ -9,9 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
+from msgspec import structs
+
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Component, FileRecord, ImageConfig
-from imgcheck.versions import parse
+from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.frameworks import Framework, frameworks
+from imgcheck.versions import compare, parse
 
 TEXTS: tuple[str, ...] = (
     "/etc/os-release",
@@ -77,6 +81,9 @@ def detect(
         component = complete(found.get(name), records, objects, texts)
         if component:
             found[name] = component
+    for name, framework in frameworks(Knowledge()).items():
+        if name in found:
+            found[name] = _with_opened(found[name], framework, records, objects, texts)
     if "CUDA" in found:
         found.pop("CUDA runtime", None)
     elif "CUDA runtime" in found:
@@ -248,6 +255,38 @@ def _torch(
         built_for=listed,
         detail=f"built with CUDA {cuda}" if cuda else "",
     )
+
+
+def _with_opened(
+    component: Component,
+    framework: Framework,
+    records: Sequence[FileRecord],
+    objects: Mapping[str, CodeFacts],
+    texts: Texts,
+) -> Component:
+    """`component` with the libraries that it opens by itself: those that none of its files is linked against."""
+    opener = next((r for r in records if PurePosixPath(r.path).name.startswith(framework.opener)), None)
+    if opener is None:
+        return component
+    package = str(PurePosixPath(opener.path).parent) + "/"
+    linkages = (objects[record.object].linkage for record in records if record.path.startswith(package))
+    linked = {name for linkage in linkages if linkage for name in linkage.needed}
+    versions = _defined(texts, package, framework.config)
+    opened = (
+        f"{library.name}.{version}"
+        for library in framework.libraries
+        if (version := next((versions[name] for name in library.versions if versions.get(name)), ""))
+        and (not library.before or (component.version and compare(component.version, library.before) < 0))
+    )
+    return structs.replace(component, opener=opener.path, opens=tuple(name for name in opened if name not in linked))
+
+
+def _defined(texts: Texts, package: str, file: str) -> dict[str, str]:
+    """Versions that a header of the package defines: `#define NAME "VERSION"`."""
+    for path, raw in texts.items():
+        if path.startswith(package) and path.endswith(f"/{file}"):
+            return dict(re.findall(r'^#define +(\w+) +"([\d.]*)"', _text(raw), re.MULTILINE))
+    return {}
 
 
 _Completion = Callable[[Component | None, Sequence[FileRecord], Mapping[str, CodeFacts], Texts], Component | None]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imgcheck.documents.facts import CodeFacts, GpuCode, GpuModule
+from imgcheck.documents.facts import CodeFacts, GpuCode, GpuModule, Linkage
 from imgcheck.documents.image import Component, FileRecord, ImageConfig
 from imgcheck.profile.components import TEXTS, detect
 
@@ -96,3 +96,44 @@ def test_texts_of_a_megabyte_take_no_longer_than_others(path: str, line: bytes) 
     started = time.process_time()
     detect([], {}, {path: line * (1_000_000 // len(line))}, ImageConfig())
     assert time.process_time() - started < 5
+
+
+HEADERS = {
+    "1.15.0": b'#define TF_CUDA_VERSION "10.0"\n#define TF_CUDA_LIB_VERSION "10.0"\n#define TF_CUDNN_VERSION "7"\n',
+    "2.1.0": b'#define TF_CUDA_VERSION "10.1"\n#define TF_CUDA_LIB_VERSION "10"\n#define TF_CUDNN_VERSION "7"\n',
+    "2.3.0": b'#define TF_CUDA_VERSION "10.1"\n#define TF_CUBLAS_VERSION "10"\n#define TF_CURAND_VERSION "10"\n',
+    "2.15.1": b'#define TF_CUDART_VERSION "12"\n#define TF_CURAND_VERSION "10"\n#define TF_CUDNN_VERSION "8"\n',
+    "2.15.1-cpu": b'#define TF_CUDA_VERSION ""\n#define TF_CUDART_VERSION ""\n#define TF_CUDNN_VERSION ""\n',
+}
+"""Of cuda_config.h in the wheels, in part."""
+
+
+def opened(release: str, needed: tuple[str, ...] = ()) -> tuple[str, ...]:
+    package = f"{SITE}/tensorflow"
+    library = f"{package}/libtensorflow_framework.so.2"
+    texts = {
+        f"{SITE}/tensorflow.dist-info/METADATA": f"Name: tensorflow\nVersion: {release.partition('-')[0]}\n".encode(),
+        f"{package}/include/cuda/cuda_config.h": HEADERS[release],
+    }
+    facts = CodeFacts(1, Linkage(64, "x86_64", needed=needed))
+    (component,) = detect([FileRecord(library, library, 0)], {library: facts}, texts, ImageConfig())
+    assert component.opener == library
+    return component.opens
+
+
+def test_libraries_that_tensorflow_opens_by_itself() -> None:
+    assert opened("1.15.0") == (
+        "libcudart.so.10.0", "libcublas.so.10.0", "libcufft.so.10.0", "libcurand.so.10.0", "libcusolver.so.10.0",
+        "libcusparse.so.10.0", "libcudnn.so.7",
+    )  # fmt: skip
+    assert opened("2.1.0")[:2] == ("libcudart.so.10.1", "libcublas.so.10")
+    assert opened("2.3.0") == ("libcudart.so.10.1", "libcublas.so.10", "libcurand.so.10")
+    assert opened("2.15.1") == ("libcudart.so.12", "libcudnn.so.8")  # no cuRAND from 2.14 on
+
+
+def test_a_build_without_cuda_opens_nothing() -> None:
+    assert opened("2.15.1-cpu") == ()
+
+
+def test_what_a_framework_is_linked_against_it_does_not_open() -> None:
+    assert opened("2.15.1", needed=("libcudart.so.12", "libcudnn.so.8")) == ()

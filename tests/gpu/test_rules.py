@@ -1,4 +1,4 @@
-"""GPU001 to GPU013: each rule where it fires and where it does not."""
+"""GPU001 to GPU014: each rule where it fires and where it does not."""
 
 import pytest
 from msgspec.structs import replace
@@ -43,7 +43,7 @@ def finding(rule: str, *arguments, **options) -> Finding:
     return found
 
 
-ALL = [f"GPU{number:03}" for number in range(1, 14)]
+ALL = [f"GPU{number:03}" for number in range(1, 15)]
 
 
 def test_an_image_without_gpu_code_has_no_gpu_rules_to_meet() -> None:

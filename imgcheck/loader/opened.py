@@ -1,0 +1,53 @@
+"""Libraries that frameworks of an image open by themselves (dlopen) before they use a GPU: what they get, and miss.
+
+dlopen seeks as the file that calls it would: by its RPATH and those of what loaded it, LD_LIBRARY_PATH, its RUNPATH,
+the cache (dlopen(3)).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from imgcheck.documents.image import Component, Problem
+from imgcheck.loader.process import Process
+
+
+class Opened(NamedTuple):
+    """What one framework opens."""
+
+    opener: str
+    loaded: tuple[str, ...]
+    """Canonical paths of what it gets, with all that this loads."""
+    problems: tuple[Problem, ...]
+
+
+def open_libraries(component: Component, opener: Process, injected: frozenset[str]) -> Opened:
+    """What `component` opens one after the other in the process of its `opener`.
+
+    `injected` are the paths at which files of the host lie.
+    """
+    loaded: dict[str, None] = {}
+    problems: list[Problem] = []
+    for name in component.opens:
+        if opener.loaded(name):
+            continue
+        found = opener.system.find(name, opener.main.plan)
+        if found is None:
+            problems.append(_problem(component, component.opener, name, opener.main.plan.searched))
+            continue
+        library = Process(opener.system, found.real, found.opened, within=opener)
+        missed = list(_missed(component, library, injected))
+        if not missed:  # else dlopen takes back what it has loaded
+            opener.keep(library)
+            loaded |= dict.fromkeys(item.real for item in library.objects)
+        problems += missed
+    return Opened(component.opener, tuple(loaded), tuple(problems))
+
+
+def _missed(component: Component, library: Process, injected: frozenset[str]) -> Iterator[Problem]:
+    for miss in library.misses:
+        if miss.object.real not in injected:
+            yield _problem(component, miss.object.real, miss.name, miss.object.plan.searched)
+
+
+def _problem(component: Component, path: str, name: str, searched: tuple[str, ...]) -> Problem:
+    return Problem("opened", path, name, searched=searched, root=component.opener, context="library")
