@@ -22,7 +22,7 @@ def missing_libraries(case: Case, answers: Answers) -> None:
         names = ", ".join(sorted({problem.needed for problems in missed.values() for problem in problems}))
         return answers.answer("GPU014", "unknown", f"the host's GPUs are not known; on one {names} would be missing")
     findings = [finding for each, problems in missed.items() for finding in _findings(case, each, problems)]
-    fine = "; ".join(f"{each.name} finds the {len(each.opens)} libraries that it opens" for each in opening)
+    fine = "; ".join(f"{each.name} finds what it opens by itself ({', '.join(each.opens)})" for each in opening)
     return answers.conclude("GPU014", findings, fine)
 
 
@@ -44,10 +44,11 @@ def _findings(case: Case, component: Component, problems: list[Problem]) -> Iter
         tuple(context.evidence(records[problem.path], _detail(component, problem)) for problem in problems),
         framework=component.name,
         missing=", ".join(dict.fromkeys(problem.needed for problem in problems)),
-        count=len(component.opens),
+        opens=", ".join(component.opens),
+        without=framework.without,
         searched=places(problems[0].searched),
         note=_note(problems),
-        error=framework.error,
+        error=framework.error.replace("{library}", problems[0].needed),
         remedy=_remedy(framework, problems),
     )
 

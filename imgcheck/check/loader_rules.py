@@ -86,7 +86,7 @@ def path_remedy(files: Iterable[str]) -> str:
 def places(searched: Sequence[str]) -> str:
     """The directories that were sought, in order; in the middle of a long list only their number."""
     names = list(dict.fromkeys(posixpath.normpath(place) for place in searched))
-    if len(names) > 2 * _SHOWN:
+    if len(names) > 2 * _SHOWN + 1:
         names[_SHOWN:-_SHOWN] = [f"{len(names) - 2 * _SHOWN} more directories"]
     return ", ".join(names)
 

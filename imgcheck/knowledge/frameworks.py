@@ -1,11 +1,13 @@
 """Frameworks that open libraries by themselves before they use a GPU (rules/analysis/frameworks.toml)."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
 
 from imgcheck.knowledge.store import Knowledge
 from imgcheck.knowledge.types import Data
+from imgcheck.versions import compare
 
 
 class OpenedLibrary(Data, frozen=True):
@@ -13,10 +15,23 @@ class OpenedLibrary(Data, frozen=True):
 
     name: str
     """The soname up to its version."""
-    versions: tuple[str, ...]
-    """Names under which the framework's configuration may have that version, the first one first."""
+    version: str = ""
+    versions: tuple[str, ...] = ()
+    """Names under which the framework's configuration may have the version, the first one first."""
+    since: str = ""
     before: str = ""
-    """The release of the framework that does without it; empty where none does."""
+    """The first release of the framework that opens it, and the first that does not any more; empty where none is."""
+
+    def opened_by(self, release: str) -> bool:
+        """Whether that release of the framework opens it; not where it is not known and decides."""
+        if not release:
+            return not self.since and not self.before
+        return compare(release, self.since) >= 0 and (not self.before or compare(release, self.before) < 0)
+
+    def soname(self, defined: Mapping[str, str]) -> str:
+        """Its soname where the framework's configuration defines these versions, empty where none is known."""
+        version = self.version or next((defined[name] for name in self.versions if defined.get(name)), "")
+        return f"{self.name}.{version}" if version else ""
 
 
 class Framework(Data, frozen=True):
@@ -27,14 +42,17 @@ class Framework(Data, frozen=True):
     """As components of a profile are called."""
     opener: str
     """Beginning of the name of the file that opens the libraries."""
-    config: str
-    """Name of the file in its package that defines their versions."""
     libraries: tuple[OpenedLibrary, ...]
     loaded_by: tuple[str, ...]
     """Components that may have loaded them before, from wherever Python packages have them."""
+    without: str
+    """What it does where one of them is missing."""
     error: str
+    """The words that it does so with; `{library}` stands for the first one that is missing."""
     remedy: str
     sources: tuple[str, ...]
+    config: str = ""
+    """Name of the file in its package that defines their versions."""
 
 
 @lru_cache(maxsize=4)

@@ -15,7 +15,7 @@ from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Component, FileRecord, ImageConfig
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.frameworks import Framework, frameworks
-from imgcheck.versions import compare, parse
+from imgcheck.versions import parse
 
 TEXTS: tuple[str, ...] = (
     "/etc/os-release",
@@ -37,6 +37,7 @@ TEXTS: tuple[str, ...] = (
     "*/cupy*.dist-info/METADATA",
     "*/numba-*.dist-info/METADATA",
     "*/triton-*.dist-info/METADATA",
+    "*/ctranslate2-*.dist-info/METADATA",
     "*/nvidia_*.dist-info/METADATA",
 )
 """Small text files that `detect` reads, as fnmatch patterns on absolute paths (`*` crosses directories)."""
@@ -44,6 +45,7 @@ TEXTS: tuple[str, ...] = (
 _PACKAGES = {
     "tensorflow": "TensorFlow", "tensorflow-gpu": "TensorFlow", "tf-nightly": "TensorFlow",
     "tf-nightly-gpu": "TensorFlow", "torch": "PyTorch", "jaxlib": "JAX", "numba": "Numba", "triton": "Triton",
+    "ctranslate2": "CTranslate2",
 }  # fmt: skip
 _LIBRARIES = {
     "cudnn": "cuDNN", "nccl": "NCCL", "nvrtc": "NVRTC", "nvinfer": "TensorRT", "cudart": "CUDA runtime",
@@ -271,14 +273,10 @@ def _with_opened(
     package = str(PurePosixPath(opener.path).parent) + "/"
     linkages = (objects[record.object].linkage for record in records if record.path.startswith(package))
     linked = {name for linkage in linkages if linkage for name in linkage.needed}
-    versions = _defined(texts, package, framework.config)
-    opened = (
-        f"{library.name}.{version}"
-        for library in framework.libraries
-        if (version := next((versions[name] for name in library.versions if versions.get(name)), ""))
-        and (not library.before or (component.version and compare(component.version, library.before) < 0))
-    )
-    return structs.replace(component, opener=opener.path, opens=tuple(name for name in opened if name not in linked))
+    defined = _defined(texts, package, framework.config) if framework.config else {}
+    wanted = (library for library in framework.libraries if library.opened_by(component.version))
+    names = (library.soname(defined) for library in wanted)
+    return structs.replace(component, opener=opener.path, opens=tuple(n for n in names if n and n not in linked))
 
 
 def _defined(texts: Texts, package: str, file: str) -> dict[str, str]:

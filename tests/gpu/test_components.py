@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from imgcheck.documents.facts import CodeFacts, GpuCode, GpuModule, Linkage
 from imgcheck.documents.image import Component, FileRecord, ImageConfig
+from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.frameworks import frameworks
 from imgcheck.profile.components import TEXTS, detect
 
 SITE = "/usr/lib/python3/dist-packages"
@@ -137,3 +139,26 @@ def test_a_build_without_cuda_opens_nothing() -> None:
 
 def test_what_a_framework_is_linked_against_it_does_not_open() -> None:
     assert opened("2.15.1", needed=("libcudart.so.12", "libcudnn.so.8")) == ()
+
+
+@pytest.mark.parametrize(("release", "wanted"), [("3.24.0", "libcublas.so.11"), ("4.8.5", "libcublas.so.12")])
+def test_ctranslate2_opens_cublas_of_its_release(release: str, wanted: str) -> None:
+    library = f"{SITE}/ctranslate2.libs/libctranslate2-a7a60d30.so.{release}"
+    texts = {f"{SITE}/ctranslate2-{release}.dist-info/METADATA": f"Name: ctranslate2\nVersion: {release}\n".encode()}
+    (component,) = detect([FileRecord(library, library, 0)], {library: CodeFacts(1)}, texts, ImageConfig())
+    assert (component.label, component.opener, component.opens) == (f"CTranslate2 {release}", library, (wanted,))
+
+
+def test_an_unknown_release_opens_what_every_one_opens() -> None:
+    framework = frameworks(Knowledge())["TensorFlow"]
+    names = {library.name for library in framework.libraries if library.opened_by("")}
+    assert "libcudnn.so" in names
+    assert "libcurand.so" not in names
+
+
+def test_frameworks_name_their_sources_and_open_something() -> None:
+    for framework in frameworks(Knowledge()).values():
+        assert framework.sources
+        assert framework.libraries
+        for library in framework.libraries:
+            assert bool(library.version) != bool(library.versions)
