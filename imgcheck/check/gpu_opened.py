@@ -42,13 +42,14 @@ def _findings(case: Case, component: Component, problems: list[Problem]) -> Iter
         _severity(case, framework, problems),
         component.name,
         tuple(context.evidence(records[problem.path], _detail(component, problem)) for problem in problems),
+        variant=framework.id if framework.id in context.knowledge.catalogue["GPU014"].variants else "",
         framework=component.name,
         missing=", ".join(dict.fromkeys(problem.needed for problem in problems)),
         opens=", ".join(component.opens),
         without=framework.without,
         searched=places(problems[0].searched),
         note=_note(problems),
-        error=framework.error.replace("{library}", problems[0].needed),
+        library=problems[0].needed,
         remedy=_remedy(framework, problems),
     )
 

@@ -30,13 +30,18 @@ def _page(entry: Catalogued, width: int) -> str:
     errors = [entry.predicted_error, *entry.variants.values()]
     parts = [
         f"{entry.id}  {entry.title}",
-        _section("What it is", entry.description, width),
+        _section("What it is", _paragraphs(entry.description), width),
         _section("What you would see", "\n".join(errors), width),
         _section("Why", entry.why, width),
         _section("Way out", entry.remedy, width),
         "Sources\n" + "\n".join(f"  {source}" for source in entry.sources),
     ]
     return placeholders("\n\n".join(part for part in parts if part)) + "\n"
+
+
+def _paragraphs(text: str) -> str:
+    """`text` with each paragraph on one line: the lines of the data files are of another width."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
 
 
 def _section(title: str, text: str, width: int) -> str:

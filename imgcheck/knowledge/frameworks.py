@@ -47,8 +47,6 @@ class Framework(Data, frozen=True):
     """Components that may have loaded them before, from wherever Python packages have them."""
     without: str
     """What it does where one of them is missing."""
-    error: str
-    """The words that it does so with; `{library}` stands for the first one that is missing."""
     remedy: str
     sources: tuple[str, ...]
     config: str = ""

@@ -77,3 +77,10 @@ def test_a_terminal_of_one_column_gets_its_table(columns: int) -> None:
     script = f"stty cols {columns}; unset COLUMNS; {_COMMAND} rules"
     done = _shell(f"script --quiet --return --command '{script}' /dev/null", TERM="xterm")
     assert done.returncode == 0 and "CPU001" in done.stdout
+
+
+def test_explain_fills_its_lines() -> None:
+    lines = _shell(f"{_COMMAND} explain GPU014", COLUMNS="100").stdout.splitlines()
+    paragraph = lines[lines.index("What it is") + 1 : lines.index("", lines.index("What it is"))]
+    assert len(paragraph) > 2
+    assert min(map(len, paragraph[:-1])) > 80

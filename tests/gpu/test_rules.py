@@ -9,7 +9,7 @@ from imgcheck.check.needs import with_minimum
 from imgcheck.documents import ImageProfile, decode, encode
 from imgcheck.documents.facts import UNREAD, CodeFacts, ForwardCompat, GpuCode, GpuModule
 from imgcheck.documents.host import Driver, Gpu, HostLibrary, HostProfile, InstalledRuntime, absent, known
-from imgcheck.documents.image import Component
+from imgcheck.documents.image import Component, Problem
 from imgcheck.documents.report import Finding
 from imgcheck.knowledge.types import RuntimeChange
 from tests.gpu_files import (
@@ -550,3 +550,40 @@ def test_native_code_beside_it_makes_the_missing_compiler_a_risk() -> None:
 def test_whether_an_old_driver_needs_the_compiler_library_is_unknown() -> None:
     profile = image({"/app": gpu_file(module([], ["35@4.1"]))})
     assert outcomes(profile, host(K80, driver="375.51"))["GPU013"] == "unknown"
+
+
+# GPU014; on TensorFlow's own library in test_opened.py
+
+
+OPENER = "/usr/lib/python3/dist-packages/ctranslate2.libs/libctranslate2.so.4"
+CTRANSLATE2 = Component("CTranslate2", "4.8.5", opener=OPENER, opens=("libcublas.so.12",))
+
+
+def opening(problems: tuple[Problem, ...] = (), machine: HostProfile | None = None):
+    """A cell with CTranslate2, of whose libraries `problems` are missing."""
+    files = {OPENER: gpu_file(KEPLER)}
+    context = cell(image(files, components=[CTRANSLATE2]), machine or host(K80, driver="396.44"))
+    return replace(context, closure=replace(context.closure, problems=problems))
+
+
+MISSING = Problem("opened", OPENER, "libcublas.so.12", root=OPENER, searched=("/lib",))
+
+
+def test_a_library_that_a_framework_opens_and_misses_fails_with_its_words() -> None:
+    (found,) = (each for each in check(opening((MISSING,))).findings if each.rule == "GPU014")
+    assert found.severity == "fail"
+    assert found.predicted_error == "RuntimeError: Library libcublas.so.12 is not found or cannot be loaded"
+    assert "{" not in found.title + found.why + found.remedy
+
+
+def test_a_framework_that_finds_what_it_opens_is_fine() -> None:
+    assert answer(opening(), "GPU014") == "ok"
+
+
+def test_what_is_missing_elsewhere_is_no_matter_of_the_framework() -> None:
+    other = Problem("library", OPENER, "libcublas.so.12", root=OPENER)
+    assert answer(opening((other,)), "GPU014") == "ok"
+
+
+def test_a_host_without_a_gpu_opens_nothing() -> None:
+    assert answer(opening((MISSING,), host()), "GPU014") == "not-applicable"
