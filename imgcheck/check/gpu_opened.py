@@ -1,47 +1,54 @@
 """GPU014: libraries that a framework opens by itself before it uses a GPU."""
 
-from collections.abc import Iterator
-
 from imgcheck.check.context import Answers, Context
 from imgcheck.check.gpu_case import Case
 from imgcheck.check.loader_rules import PYTHON_DIRECTORIES, loader_rules, path_remedy, places
 from imgcheck.documents.image import Component, Problem
-from imgcheck.documents.report import Finding, Severity
+from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge.frameworks import Framework, frameworks
 
 
 def missing_libraries(case: Case, answers: Answers) -> None:
     """GPU014: one of the libraries is missing, and the framework goes on without the GPU."""
     context = case.context
-    opening = [component for component in context.image.components if component.opens]
+    known = frameworks(case.knowledge)
+    opening = [each for each in context.image.components if each.opens and each.name in known]
     if not opening:
         reason = "no framework of the image is known to open libraries for the GPU by itself"
         return answers.answer("GPU014", "not-applicable", reason)
-    missed = {component: problems for component in opening if (problems := _missed(context, component))}
+    missed = {each: problems for each in opening if (problems := _missed(context, each, known[each.name]))}
     if missed and not context.host.gpus.known:
         names = ", ".join(sorted({problem.needed for problems in missed.values() for problem in problems}))
         return answers.answer("GPU014", "unknown", f"the host's GPUs are not known; on one {names} would be missing")
-    findings = [finding for each, problems in missed.items() for finding in _findings(case, each, problems)]
+    findings = [_finding(case, each, known[each.name], problems) for each, problems in missed.items()]
     fine = "; ".join(f"{each.name} finds what it opens by itself ({', '.join(each.opens)})" for each in opening)
     return answers.conclude("GPU014", findings, fine)
 
 
-def _missed(context: Context, component: Component) -> list[Problem]:
+def _missed(context: Context, component: Component, framework: Framework) -> list[Problem]:
     of_driver = loader_rules(context.knowledge).of_driver  # what a runtime injects is GPU007's
     problems = (p for p in context.closure.problems if p.kind == "opened" and p.root == component.opener)
-    return [problem for problem in problems if not of_driver(problem.needed)]
+    return [
+        problem
+        for problem in problems
+        if not of_driver(problem.needed) and not (framework.loads_packages and _in_packages(problem, "nvidia/"))
+    ]
 
 
-def _findings(case: Case, component: Component, problems: list[Problem]) -> Iterator[Finding]:
-    context, framework = case.context, frameworks(case.knowledge).get(component.name)
-    if framework is None:  # a profile of a newer version
-        return
+def _in_packages(problem: Problem, package: str = "") -> bool:
+    """Whether the image has what is missing in one of its Python packages."""
+    return any(f"{part}{package}" in path for path in problem.elsewhere for part in PYTHON_DIRECTORIES)
+
+
+def _finding(case: Case, component: Component, framework: Framework, problems: list[Problem]) -> Finding:
+    context = case.context
     records = {record.path: record for record in context.image.files}
-    yield context.finding(
+    evidence = ((records.get(problem.path), problem.path, _detail(component, problem)) for problem in problems)
+    return context.finding(
         "GPU014",
         _severity(case, framework, problems),
         component.name,
-        tuple(context.evidence(records[problem.path], _detail(component, problem)) for problem in problems),
+        tuple(context.evidence(r, told) if r else Evidence(path=path, detail=told) for r, path, told in evidence),
         variant=framework.id if framework.id in context.knowledge.catalogue["GPU014"].variants else "",
         framework=component.name,
         missing=", ".join(dict.fromkeys(problem.needed for problem in problems)),
@@ -56,8 +63,7 @@ def _findings(case: Case, component: Component, problems: list[Problem]) -> Iter
 
 def _severity(case: Case, framework: Framework, problems: list[Problem]) -> Severity:
     """A risk where what is missing may be loaded all the same: by another package, or where a script says."""
-    in_packages = all(any(part in each for each in p.elsewhere for part in PYTHON_DIRECTORIES) for p in problems)
-    loaded_before = in_packages and not case.components.keys().isdisjoint(framework.loaded_by)
+    loaded_before = all(map(_in_packages, problems)) and not case.components.keys().isdisjoint(framework.loaded_by)
     return "risk" if loaded_before or case.context.roots.steered else "fail"
 
 

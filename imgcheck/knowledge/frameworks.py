@@ -41,7 +41,7 @@ class Framework(Data, frozen=True):
     component: str
     """As components of a profile are called."""
     opener: str
-    """Beginning of the name of the file that opens the libraries."""
+    """Beginning of the name, or of the last parts of the path, of the file that opens the libraries."""
     libraries: tuple[OpenedLibrary, ...]
     loaded_by: tuple[str, ...]
     """Components that may have loaded them before, from wherever Python packages have them."""
@@ -49,6 +49,8 @@ class Framework(Data, frozen=True):
     """What it does where one of them is missing."""
     remedy: str
     sources: tuple[str, ...]
+    loads_packages: bool = False
+    """It loads what NVIDIA's Python packages have of them by their paths, before it asks for them by name."""
     config: str = ""
     """Name of the file in its package that defines their versions."""
 

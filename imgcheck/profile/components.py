@@ -38,6 +38,7 @@ TEXTS: tuple[str, ...] = (
     "*/numba-*.dist-info/METADATA",
     "*/triton-*.dist-info/METADATA",
     "*/ctranslate2-*.dist-info/METADATA",
+    "*/jax_cuda*_plugin-*.dist-info/METADATA",
     "*/nvidia_*.dist-info/METADATA",
 )
 """Small text files that `detect` reads, as fnmatch patterns on absolute paths (`*` crosses directories)."""
@@ -45,7 +46,7 @@ TEXTS: tuple[str, ...] = (
 _PACKAGES = {
     "tensorflow": "TensorFlow", "tensorflow-gpu": "TensorFlow", "tf-nightly": "TensorFlow",
     "tf-nightly-gpu": "TensorFlow", "torch": "PyTorch", "jaxlib": "JAX", "numba": "Numba", "triton": "Triton",
-    "ctranslate2": "CTranslate2",
+    "ctranslate2": "CTranslate2", "jax-cuda12-plugin": "JAX CUDA 12 plugin", "jax-cuda13-plugin": "JAX CUDA 13 plugin",
 }  # fmt: skip
 _LIBRARIES = {
     "cudnn": "cuDNN", "nccl": "NCCL", "nvrtc": "NVRTC", "nvinfer": "TensorRT", "cudart": "CUDA runtime",
@@ -267,7 +268,7 @@ def _with_opened(
     texts: Texts,
 ) -> Component:
     """`component` with the libraries that it opens by itself: those that none of its files is linked against."""
-    opener = next((r for r in records if PurePosixPath(r.path).name.startswith(framework.opener)), None)
+    opener = next((record for record in records if _ends_with(record.path, framework.opener)), None)
     if opener is None:
         return component
     package = str(PurePosixPath(opener.path).parent) + "/"
@@ -277,6 +278,11 @@ def _with_opened(
     wanted = (library for library in framework.libraries if library.opened_by(component.version))
     names = (library.soname(defined) for library in wanted)
     return structs.replace(component, opener=opener.path, opens=tuple(n for n in names if n and n not in linked))
+
+
+def _ends_with(path: str, beginning: str) -> bool:
+    """Whether the last parts of `path`, as many as `beginning` has, begin so."""
+    return "/".join(path.split("/")[-1 - beginning.count("/") :]).startswith(beginning)
 
 
 def _defined(texts: Texts, package: str, file: str) -> dict[str, str]:

@@ -149,6 +149,20 @@ def test_ctranslate2_opens_cublas_of_its_release(release: str, wanted: str) -> N
     assert (component.label, component.opener, component.opens) == (f"CTranslate2 {release}", library, (wanted,))
 
 
+@pytest.mark.parametrize(("cuda", "wanted"), [("12", "libcufft.so.11"), ("13", "libcufft.so.12")])
+def test_jax_opens_the_libraries_of_its_plugin(cuda: str, wanted: str) -> None:
+    library = f"{SITE}/jax_cuda{cuda}_plugin/_versions.so"
+    other = f"{SITE}/other/_versions.so"
+    texts = {
+        f"{SITE}/jax_cuda{cuda}_plugin-0.10.2.dist-info/METADATA": b"Name: jax-cuda%s-plugin\nVersion: 0.10.2\n"
+        % cuda.encode()
+    }
+    records = [FileRecord(path, path, 0) for path in (other, library)]
+    (component,) = detect(records, {path: CodeFacts(1) for path in (other, library)}, texts, ImageConfig())
+    assert component.opener == library
+    assert wanted in component.opens
+
+
 def test_an_unknown_release_opens_what_every_one_opens() -> None:
     framework = frameworks(Knowledge())["TensorFlow"]
     names = {library.name for library in framework.libraries if library.opened_by("")}

@@ -587,3 +587,12 @@ def test_what_is_missing_elsewhere_is_no_matter_of_the_framework() -> None:
 
 def test_a_host_without_a_gpu_opens_nothing() -> None:
     assert answer(opening((MISSING,), host()), "GPU014") == "not-applicable"
+
+
+def test_what_a_framework_loads_from_packages_by_itself_is_not_missing() -> None:
+    opener = "/usr/lib/python3/dist-packages/jax_cuda13_plugin/_versions.so"
+    jax = Component("JAX CUDA 13 plugin", "0.10.2", opener=opener, opens=("libcudnn.so.9",))
+    context = cell(image({opener: gpu_file(KEPLER)}, components=[jax]), host(K80, driver="396.44"))
+    for place, outcome in ("/usr/lib/python3/dist-packages/nvidia/cudnn/lib", "ok"), ("/opt/lib", "fail"):
+        missing = Problem("opened", opener, "libcudnn.so.9", root=opener, elsewhere=(f"{place}/libcudnn.so.9",))
+        assert answer(replace(context, closure=replace(context.closure, problems=(missing,))), "GPU014") == outcome
