@@ -8,14 +8,12 @@ from functools import cached_property
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile, Opener, Problem, Reach
 from imgcheck.knowledge.types import Runtime
-from imgcheck.loader.closure import Closure
+from imgcheck.loader.closure import Closure, Roots
 from imgcheck.loader.environment import Environment, environment_of
 from imgcheck.loader.injection import Injection, injection_for
 from imgcheck.loader.opened import Opened, open_libraries
 from imgcheck.loader.outcomes import Company, Outcome, Start
 from imgcheck.loader.process import Object, Process
-from imgcheck.loader.python import python_fits
-from imgcheck.loader.roots import Roots, find_roots
 from imgcheck.loader.system import System, Systems
 from imgcheck.loader.tree import Tree
 
@@ -92,7 +90,7 @@ class Loader:
         problems are left out.
         """
         self.image = image
-        self.roots = roots if roots is not None else find_roots(image)
+        self.roots = roots if roots is not None else _roots_of(image)
         self._levels = levels
         self._tree = Tree(image)
         self._environment = environment_of(image)
@@ -128,7 +126,7 @@ class Loader:
     def _with(self, injection: Injection) -> Closure:
         tree = self._injected(injection)
         view = _View(tree, self._environment, injection, self._levels)
-        changed = _changed_files(tree, _changed_names(self._view, view, injection))
+        changed = _changed_files(tree, self._changed_names(view, injection))
         # What failed is worked out anew as well, since it was sought in the runtime's directories, too.
         outcomes = [
             outcome
@@ -138,11 +136,29 @@ class Loader:
         ] + [_run(view, start) for start in _injected_starts(tree, self.roots)]
         return _closure(view, outcomes, self.roots)
 
+    def _changed_names(self, after: "_View", injection: Injection) -> frozenset[str]:
+        """Names whose search may end elsewhere once `injection` is in place."""
+        names = {library.soname for library in injection.libraries}
+        names |= {posixpath.basename(library.path) for library in injection.libraries}
+        if injection.ldconfig:
+            for path in after.tree.linkage:
+                old = self._view.system(path).cache if path in self._tree.linkage else {}
+                new = after.system(path).cache
+                names |= {name for name in {*old, *new} if old.get(name) != new.get(name)}
+                break
+        return frozenset(names)
+
     def _injected(self, injection: Injection) -> Tree:
         if not injection.ldconfig:
             return self._tree.overlay(injection.directory, injection.libraries)
         scanned = (*self.image.tree.ld_so_conf, *self._tree.default_directories())
         return self._tree.relinked(injection.directory, injection.libraries, scanned)
+
+
+def _roots_of(image: ImageProfile) -> Roots:
+    from imgcheck.loader.roots import find_roots  # with the shell's language, for which a preflight has no time
+
+    return find_roots(image)
 
 
 class _View:
@@ -187,15 +203,15 @@ class _View:
 
     @cached_property
     def by_name(self) -> dict[str, list[str]]:
-        """File name or soname to the files that carry it."""
-        found: dict[str, dict[str, None]] = defaultdict(dict)
+        """File name or soname to the files that carry it; those that do by both stand twice."""
+        found: dict[str, list[str]] = defaultdict(list)
         for directory in self.tree.directories():
             for name, path in self.tree.table(directory).items():
-                found[name][path] = None
+                found[name].append(path)
         for path, linkage in self.tree.linkage.items():
             if linkage.soname:
-                found[linkage.soname][path] = None
-        return {name: list(paths) for name, paths in found.items()}
+                found[linkage.soname].append(path)
+        return dict(found)
 
 
 _Asked = tuple[System, Process | None, tuple[str, ...], tuple[str, ...], tuple[str, ...], bool]
@@ -211,24 +227,16 @@ def _asked(system: System, within: Process | None, path: str) -> _Asked | None:
     return system, within, linkage.needed, linkage.filters, linkage.auxiliary, "nodeflib" in linkage.flags
 
 
-def _changed_names(before: _View, after: _View, injection: Injection) -> frozenset[str]:
-    """Names whose search may end elsewhere once `injection` is in place."""
-    names = {library.soname for library in injection.libraries}
-    names |= {posixpath.basename(library.path) for library in injection.libraries}
-    if injection.ldconfig:
-        for path in after.tree.linkage:
-            old, new = before.system(path).cache if path in before.tree.linkage else {}, after.system(path).cache
-            names |= {name for name in {*old, *new} if old.get(name) != new.get(name)}
-            break
-    return frozenset(names)
-
-
 def _changed_files(tree: Tree, names: frozenset[str]) -> set[str]:
     """Files that ask for one of `names`, and those that lie where a file of the host now lies."""
     asking = {
         path
         for path, linkage in tree.linkage.items()
-        if not (names.isdisjoint(linkage.needed) and names.isdisjoint((*linkage.filters, *linkage.auxiliary)))
+        if not (
+            names.isdisjoint(linkage.needed)
+            and names.isdisjoint(linkage.filters)
+            and names.isdisjoint(linkage.auxiliary)
+        )
     }
     return asking.union(tree.host)
 
@@ -287,6 +295,8 @@ def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
 
 def _python_of(module: str, pythons: list[str]) -> str:
     """The interpreter for a module: of its version, and of its prefix where several are."""
+    from imgcheck.loader.python import python_fits
+
     fitting = [path for path in pythons if python_fits(posixpath.basename(path).removeprefix(_PYTHON), module)]
     near = [path for path in fitting if module.startswith(posixpath.dirname(posixpath.dirname(path)) + "/")]
     return next(iter(near or fitting), "")
@@ -398,20 +408,15 @@ def _opened_by_frameworks(view: _View, roots: Roots) -> Iterator[Opened]:
 
 
 def _chosen(outcomes: list[Outcome]) -> dict[tuple[str, str], str]:
-    parts: list[dict[tuple[str, str], str]] = []
-    told: set[Company] = set()
-    for outcome in outcomes:
-        company, begun = outcome.company, outcome.start.path
-        if company is None:
-            continue
-        parts.append({(begun, name): path for name, path in company.found})
-        if company not in told:
-            told.add(company)
-            parts.append(company.chosen)
+    begun = [(outcome.start.path, outcome.company) for outcome in outcomes if outcome.company]
+    best = {company: path for path, company in reversed(begun)}
     chosen: dict[tuple[str, str], str] = {}
     # What the best reached ones chose comes first, and what is added last stays.
-    for part in reversed(parts):
-        chosen |= part
+    for path, company in reversed(begun):
+        if best.get(company) == path:
+            chosen |= company.chosen
+        for name, found in company.found:
+            chosen[path, name] = found
     return chosen
 
 
@@ -459,7 +464,7 @@ def _with_alternatives(view: _View, problem: Problem) -> Problem:
     if problem.kind not in ("library", "opened"):
         return problem
     system = view.system(problem.path)
-    named = view.by_name.get(posixpath.basename(problem.needed), [])
+    named = dict.fromkeys(view.by_name.get(posixpath.basename(problem.needed), ()))
     fitting = [path for path in named if view.system(path).abi == system.abi]
     sought = {view.tree.canonical(directory) for directory in problem.searched}
     skipped = [path for path in named if path not in fitting and posixpath.dirname(path) in sought]

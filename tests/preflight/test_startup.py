@@ -14,6 +14,7 @@ NEW_NEEDS_NOT = {"argparse", "difflib", "shlex", "tempfile"}
 OF_OTHER_IMAGES = {
     f"imgcheck.{name}" for name in ("loader.model", "loader.tree", "check.gpu_targets", "check.mpi_rules")
 }
+OF_SCRIPTS = {f"imgcheck.loader.{name}" for name in ("roots", "shell", "expansion", "launchers", "python")}
 HEAVY = {"numpy", "capstone", "requests", "rich", "iced_x86", "zstandard", "isal", "elftools"}
 KEPT_NEEDS_NOT = HEAVY | {"argparse", "typing", "msgspec", "tomllib", "dataclasses", "inspect", "pathlib", "json", "re"}
 
@@ -37,6 +38,13 @@ def test_a_new_answer_imports_nothing_for_what_the_image_lacks_or_its_profile_ke
     arguments = ("--host", place.host(), "--runtime", "apptainer")
     assert not _imports(place, place.image(), *arguments) & OF_OTHER_IMAGES
     assert "imgcheck.loader.model" in _imports(place, place.image(), *arguments, "--", "/usr/bin/app")
+
+
+def test_a_driver_that_is_injected_brings_no_reader_of_scripts(place):
+    host = place.host(gpus=("Tesla V100-SXM2-16GB",), driver="396.44")
+    imported = _imports(place, place.image(), "--host", host, "--runtime", "apptainer-nv")
+    assert "imgcheck.loader.model" in imported
+    assert not imported & OF_SCRIPTS
 
 
 @pytest.mark.slow
