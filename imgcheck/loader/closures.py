@@ -16,6 +16,7 @@ from imgcheck.loader.kept import kept_work
 
 if TYPE_CHECKING:
     from imgcheck.loader.model import Loader
+    from imgcheck.loader.outcomes import Outcome
 
 
 class Closures:
@@ -42,14 +43,22 @@ class Closures:
 
     def under(self, runtime: Runtime, host: HostProfile) -> Closure:
         """What it reaches as `runtime` starts it on `host`."""
-        if self._kept and injection_for(runtime, host, self._image) is None:
-            return self._kept.closure
-        return self._loader.close(host, runtime)
+        injection = injection_for(runtime, host, self._image)
+        return self._alone if injection is None else self._loader.under(injection)
+
+    @cached_property
+    def _alone(self) -> Closure:
+        if self._kept is None:
+            return self._loader.close()
+        return self._kept.closure or self._loader_with(None).close()
 
     @cached_property
     def _loader(self) -> "Loader":
-        from imgcheck.loader.model import Loader
         from imgcheck.loader.outcomes import unpacked
 
-        outcomes = unpacked(self._image, self._kept.loads) if self._kept else None
+        return self._loader_with(unpacked(self._image, self._kept.loads) if self._kept else None)
+
+    def _loader_with(self, outcomes: "list[Outcome] | None") -> "Loader":
+        from imgcheck.loader.model import Loader
+
         return Loader(self._image, self.roots, self._levels, outcomes)

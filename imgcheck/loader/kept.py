@@ -5,6 +5,7 @@ by what a runtime injects: then the model works anew on those starts that this m
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -21,13 +22,34 @@ REACHES: dict[str, Reach] = {"e": "entry", "i": "import", "p": "path", "u": "unr
 _NONE = "."
 
 
-class Worked(Struct, frozen=True):
+class Worked(Struct, frozen=True, dict=True):
     """What an image's own command starts, and what that reaches."""
 
-    roots: Roots
-    closure: Closure
+    image: ImageProfile
     loads: Loads
     """Where the outcomes of the single starts are kept, too (loader/outcomes.py)."""
+
+    @cached_property
+    def roots(self) -> Roots:
+        """What runs."""
+        config, loads = self.image.config, self.loads
+        return Roots(
+            command=(*config.entrypoint, *config.command),
+            entries=loads.entries,
+            imports=loads.imports,
+            everything=loads.everything,
+            in_part=loads.in_part,
+            steered=loads.steered,
+            unstartable=loads.unstartable,
+        )
+
+    @cached_property
+    def closure(self) -> Closure | None:
+        """What that reaches where nothing is injected; None where it is damaged."""
+        try:
+            return _unpacked(self.image, self.loads)
+        except (ValueError, LookupError):
+            return None
 
 
 def with_loads(image: ImageProfile) -> ImageProfile:
@@ -49,12 +71,7 @@ def with_loads(image: ImageProfile) -> ImageProfile:
 def kept_work(image: ImageProfile, levels: tuple[str, ...]) -> Worked | None:
     """The work that `image` brings for a CPU that opens `levels`; None without it, or where another model made it."""
     loads = next((each for each in image.loads if " ".join(levels) in each.levels), None)
-    if loads is None or loads.made_by != code.digest():
-        return None
-    try:
-        return _unpacked(image, loads)
-    except (ValueError, LookupError):  # damaged: worked out like one that is not there
-        return None
+    return Worked(image, loads) if loads is not None and loads.made_by == code.digest() else None
 
 
 def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -> Loads:
@@ -94,7 +111,7 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
     )
 
 
-def _unpacked(image: ImageProfile, loads: Loads) -> Worked:
+def _unpacked(image: ImageProfile, loads: Loads) -> Closure:
     paths = [record.path for record in image.files]
     path, name = paths.__getitem__, loads.names.__getitem__
     companies = [tuple(map(path, numbers(row))) for row in loads.companies]
@@ -105,7 +122,7 @@ def _unpacked(image: ImageProfile, loads: Loads) -> Worked:
         structs.replace(problem, searched=places)
         for problem, places in zip((*loads.problems, *loads.contextual), searched, strict=True)
     ]
-    closure = Closure(
+    return Closure(
         reaches={each: REACHES[letter] for each, letter in zip(paths, loads.reaches, strict=True) if letter != _NONE},
         problems=tuple(problems[: len(loads.problems)]),
         contextual=tuple(problems[len(loads.problems) :]),
@@ -117,16 +134,6 @@ def _unpacked(image: ImageProfile, loads: Loads) -> Worked:
         },
         libcs=frozenset(loads.libcs),
     )
-    roots = Roots(
-        command=(*image.config.entrypoint, *image.config.command),
-        entries=loads.entries,
-        imports=loads.imports,
-        everything=loads.everything,
-        in_part=loads.in_part,
-        steered=loads.steered,
-        unstartable=loads.unstartable,
-    )
-    return Worked(roots, closure, loads)
 
 
 def row(values: Iterable[int]) -> str:

@@ -66,7 +66,7 @@ class Step(Struct, frozen=True):
     """Those that hold ELF files at all, in the order of the search."""
 
 
-class Plan(Struct):
+class Plan(Struct, dict=True):
     """Where a file's libraries are sought, with what was found so far."""
 
     steps: tuple[Step, ...]
@@ -74,7 +74,7 @@ class Plan(Struct):
     """DF_1_NODEFLIB: default directories do not count, nor what the cache names in them."""
     known: dict[str, Found | None] = {}
 
-    @property
+    @cached_property
     def searched(self) -> tuple[str, ...]:
         places = (step.directories or (CACHE,) for step in self.steps)
         return tuple(dict.fromkeys(itertools.chain.from_iterable(places)))
@@ -204,7 +204,9 @@ class System:
     def expand(self, text: str, origin: str) -> str:
         """`text` with $ORIGIN, $LIB and $PLATFORM replaced, relative paths taken from the working directory."""
         expanded = self._replaced(text, origin.rstrip("/")) if "$" in text else text
-        return posixpath.join(self.environment.working_directory, expanded).rstrip("/") or "/"
+        if not expanded.startswith("/"):
+            expanded = posixpath.join(self.environment.working_directory, expanded)
+        return expanded.rstrip("/") or "/"
 
     def _replaced(self, text: str, origin: str) -> str:
         first, slash, below = text.partition("/")
@@ -265,7 +267,7 @@ class System:
         present = self.tree.components
         subs = [sub for sub in self.subdirectories if present.issuperset(sub.split("/"))]
         subs.append("")
-        known = [directory for directory in directories if directory.rpartition("/")[2] in present]
+        known = [directory for directory in directories if present.issuperset(_below_steps_up(directory))]
         places = [f"{directory}/{sub}" if sub else directory for directory in known for sub in subs]
         return [(place, table) for place in places if (table := self.tree.table(place))]
 
@@ -318,6 +320,11 @@ class System:
         opened = self.expand(name, origin)
         path = self.tree.file(opened)
         return Found(opened, path, "path") if path and self._fits(self.tree.linkage[path]) else None
+
+
+def _below_steps_up(directory: str) -> list[str]:
+    """The names in `directory` behind its last `..`, whatever it goes up from."""
+    return f"{directory}/".rpartition("/../")[2].split("/")
 
 
 def _join(directory: str, name: str) -> str:

@@ -174,9 +174,9 @@ class Tree:
 
     @cached_property
     def components(self) -> frozenset[str]:
-        """What directories with ELF files, and links, are called: no path that ends in another leads to a library."""
-        places = itertools.chain.from_iterable(directory.split("/") for directory in self._tables)
-        return frozenset(itertools.chain((".", ".."), places, (link.rpartition("/")[2] for link in self.links)))
+        """Names on the way to ELF files and to links: no path with another one, unless by `..`, leads to a library."""
+        places = itertools.chain.from_iterable(place.split("/") for place in (*self._tables, *self.links))
+        return frozenset(itertools.chain((".", ".."), places))
 
     def directories(self) -> Iterator[str]:
         """Canonical directories that hold ELF files or links to them."""

@@ -148,8 +148,9 @@ def test_a_damaged_one_is_worked_out_again(damage: dict[str, str]) -> None:
     damaged = msgspec.structs.replace(
         image, loads=tuple(msgspec.structs.replace(each, **damage) for each in image.loads)
     )
-    assert kept_work(damaged, ()) is None
-    assert _says(damaged, OWN) == _says(image, OWN)
+    assert kept_work(damaged, ()).closure is None
+    for request in (OWN, Request(runtimes=INJECTING)):
+        assert _says(damaged, request) == _says(image, request)
 
 
 @pytest.mark.parametrize("damage", [{"taken": "7"}, {"contexts": ""}, {"within": "99"}, {"reaches": "x"}])

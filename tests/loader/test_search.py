@@ -265,6 +265,14 @@ def test_links_in_a_circle_end_the_search_and_not_the_tool(root: Root) -> None:
     assert chosen(root, "/bin/app")["libx.so"] == "/usr/lib/libx.so"
 
 
+@pytest.mark.parametrize("rpath", ["/srv/lonely/door", "/srv/lonely/../../opt/deep", "/srv/lonely/door/../deep/."])
+def test_the_way_to_a_library_may_lead_through_directories_without_any(root: Root, rpath: str) -> None:
+    root.library("/opt/deep/libinner.so")
+    root.link("/srv/lonely/door", "/opt/deep")
+    root.program("/bin/app", ["/opt/deep/libinner.so"], [f"-Wl,--disable-new-dtags,-rpath,{rpath}"])
+    assert chosen(root, "/bin/app")["libinner.so"] == "/opt/deep/libinner.so"
+
+
 def test_a_plugin_is_judged_with_the_rpath_of_the_library_that_loads_it(root: Root) -> None:
     root.library("/opt/in/libinner.so")
     root.library("/opt/a/libmiddle.so", ["/opt/in/libinner.so"])
