@@ -1,10 +1,12 @@
 """Dotted version numbers as drivers, CUDA, kernels and symbol versions use them."""
 
 import re
+from functools import lru_cache
 
 _LEADING = re.compile(r"\d+(?:\.\d+)*")
 
 
+@lru_cache(maxsize=1024)  # a check asks some hundred times for the versions of a few files, drivers and releases
 def parse(text: str) -> tuple[int, ...]:
     """The leading dotted number of `text` as integers: "3.10.0-957.el7" gives (3, 10, 0).
 

@@ -1,7 +1,7 @@
 """GPU001-GPU014: whether the host's driver and GPUs run the image's GPU code."""
 
+import sys
 from collections.abc import Callable
-from importlib import import_module
 
 from imgcheck.check.context import Answers, Context
 from imgcheck.check.gpu_case import Case
@@ -43,8 +43,10 @@ def check(context: Context) -> Answers:
 
 def _rule(name: str) -> Rule:
     # Imported where it is asked alone: on a node without a GPU a preflight has no time for rules on its driver.
-    module, function = _RULES[name]
-    return getattr(import_module(f"imgcheck.check.{module}"), function)
+    place, function = _RULES[name]
+    module = f"imgcheck.check.{place}"
+    __import__(module)  # which is at hand, unlike importlib
+    return getattr(sys.modules[module], function)
 
 
 def _not_applicable(case: Case, rule: str) -> str:

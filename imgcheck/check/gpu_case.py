@@ -16,7 +16,7 @@ from imgcheck.versions import compare, parse
 
 LIBCUDA = "libcuda.so.1"
 _DRIVER_FILE = r"lib[A-Za-z0-9_-]+\.so\.(\d{3,4}\.\d+(?:\.\d+)?)"
-_RUNTIME_SONAME = r"libcudart\.so\.(\d+(?:\.\d+)?)"
+_RUNTIME = "libcudart.so."
 _COMPAT_PLACE = r"/usr/local/cuda(?:-\d+(?:\.\d+)?)?/compat/"
 
 
@@ -91,8 +91,8 @@ class Case:
     def runtimes(self) -> tuple[RuntimeUse, ...]:
         """CUDA runtimes in the image's code, and those that files are linked against."""
         needed = {name for _, linkage in self.context.linked for name in linkage.needed}
-        names = [name for name in needed if name.startswith("libcudart.so.")]
-        versions = {name: match[1] for name in names if (match := re.fullmatch(_RUNTIME_SONAME, name))}
+        named = {name: name.removeprefix(_RUNTIME) for name in needed if name.startswith(_RUNTIME)}
+        versions = {name: version for name, version in named.items() if _is_release(version)}
         found = []
         for record, facts in self.files:
             if facts.gpu and facts.gpu.cudart:
@@ -264,6 +264,12 @@ def compat_serves(library: Opened, kernel_driver: str, host_cuda: str) -> bool:
 
 def is_libcuda(path: str) -> bool:
     return path.rpartition("/")[2].startswith("libcuda.so")
+
+
+def _is_release(version: str) -> bool:
+    """Whether `version` is one number, or two."""
+    parts = version.split(".")
+    return len(parts) <= 2 and all(part.isdecimal() for part in parts)
 
 
 def driver_version(path: str) -> str:

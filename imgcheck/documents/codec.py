@@ -66,11 +66,12 @@ def _read(path: "os.PathLike[str] | str") -> bytes:
     """Content of the file at `path`, b"" where it cannot be a document."""
     if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
         return b""
-    with open(path, "rb") as file:
+    # Unbuffered, since a buffer that holds the beginning makes the whole be copied: new memory is what costs here.
+    with open(path, "rb", buffering=0) as file:
         if not file.read(64).lstrip().startswith(b"{"):
             return b""
         file.seek(0)
-        return file.read()
+        return file.readall()
 
 
 def read_whole(path: "os.PathLike[str] | str") -> bytes:
