@@ -30,6 +30,9 @@ cat >"$new/launch.py" <<END
 import sys
 
 sys.path.insert(0, __file__.rpartition("/")[0] + "/packages")
+from imgcheck import bundle
+
+bundle.use()
 from imgcheck.cli import main
 
 if __name__ == "__main__":
@@ -42,6 +45,8 @@ if [ "${OWN_PYTHON:-0}" = 1 ]; then
 fi
 # Compiled once, and never compared with the source again: a shared file system is spared that question.
 "$PYTHON" -m compileall -q -s "$tree" --invalidation-mode unchecked-hash "$new"
+"$PYTHON" -I -S -B -c 'import sys; sys.path.insert(0, sys.argv[1]); from imgcheck import bundle; bundle.make()' \
+  "$new/packages"
 cat >"$new/imgcheck" <<END
 #!/bin/sh
 # No PATH, HOME or writable tree is needed. -I and -S: nothing of the user's own Python; -B: nothing is written.
