@@ -9,7 +9,9 @@ import jsonschema
 import pytest
 
 from demo.build import LAYOUT
-from imgcheck.documents import HostProfile, decode
+from imgcheck.documents import HostProfile, ImageProfile, decode, encode
+from imgcheck.documents.facts import CodeFacts, Linkage
+from imgcheck.documents.image import FileRecord, ImageConfig, Platform, Script, ShellCommand, TreeIndex
 from imgcheck.errors import DocumentError
 from tests.end_to_end.command import imgcheck
 from tests.tools import CHECKOUT
@@ -114,3 +116,20 @@ def test_of_a_newer_major_version_its_age_is_told_whatever_else_is_wrong() -> No
         data = json.dumps({"kind": "host", "schema_version": "2.0", "name": "node"} | extra).encode()
         with pytest.raises(DocumentError, match=r"schema version '2\.0' is newer"):
             decode(data, HostProfile, "HOST")
+
+
+def test_a_profile_has_a_line_for_each_script_and_each_kind_of_facts() -> None:
+    words = ("echo", "two\nlines,\n    and ]\n   }", "{")
+    scripts = tuple(Script(f"/bin/{name}", ("/bin/sh",), (ShellCommand(words),)) for name in "ab")
+    facts = CodeFacts(1, Linkage(64, "x86_64", needed=("liba.so", "libb.so")))
+    files, tree = (FileRecord("/bin/c", "c", 0),), TreeIndex(scripts=scripts)
+    profile = ImageProfile("1.0", "test", Platform(), ImageConfig(), (), files, {"c": facts}, tree)
+    written = encode(profile)
+    assert decode(written, ImageProfile, "test") == profile
+    lines = written.decode().splitlines()
+    assert not [line for line in lines if line.startswith("    ")]
+    assert [line for line in lines if "/bin/sh" in line] == [
+        f'   {{"path": "/bin/{name}", "interpreter": ["/bin/sh"], "commands": [[{json.dumps(words)}, false, ""]]}}{end}'
+        for name, end in (("a", ","), ("b", ""))
+    ]
+    assert '   "linkage": {"elf_class": 64, "machine": "x86_64", "needed": ["liba.so", "libb.so"]}' in lines
