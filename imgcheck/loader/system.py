@@ -72,11 +72,17 @@ class Plan(Struct, dict=True):
     steps: tuple[Step, ...]
     ignores_defaults: bool = False
     """DF_1_NODEFLIB: default directories do not count, nor what the cache names in them."""
+    rest: "Plan | None" = None
+    """Where the search goes on: the same for all files that differ in the first steps alone."""
     known: dict[str, Found | None] = {}
 
     @cached_property
     def searched(self) -> tuple[str, ...]:
-        places = (step.directories or (CACHE,) for step in self.steps)
+        steps, at = [*self.steps], self.rest
+        while at is not None:
+            steps += at.steps
+            at = at.rest
+        places = (step.directories or (CACHE,) for step in steps)
         return tuple(dict.fromkeys(itertools.chain.from_iterable(places)))
 
 
@@ -232,19 +238,27 @@ class System:
 
     def plan(self, chain: tuple[tuple[str, tuple[str, ...]], ...], runpath: tuple[str, ...], nodeflib: bool) -> Plan:
         """The search of a file: `chain` are (file, RPATH) of it and its loaders, `runpath` its own."""
+        if runpath and self.kind == "glibc":
+            chain = ()
         key = (chain, runpath, nodeflib)
         found = self._plans.get(key)
         if found is None:
-            steps = self._musl_steps(chain) if self.kind == "musl" else self._glibc_steps(chain, runpath, nodeflib)
-            found = self._plans[key] = Plan(tuple(steps), nodeflib)
+            found = self._plans[key] = self._planned(chain, runpath, nodeflib)
         return found
 
-    def _glibc_steps(
+    def _planned(
         self, chain: tuple[tuple[str, tuple[str, ...]], ...], runpath: tuple[str, ...], nodeflib: bool
-    ) -> list[Step]:
-        steps = [] if runpath else [self._step(f"RPATH of {path}", directories) for path, directories in chain]
-        if self.library_path:
-            steps.append(self._step("LD_LIBRARY_PATH", self.library_path))
+    ) -> Plan:
+        if self.kind == "musl":
+            return Plan(tuple(self._musl_steps(chain)), nodeflib)
+        if not chain:
+            return Plan(tuple(self._glibc_steps(runpath, nodeflib)), nodeflib)
+        path, directories = chain[0]
+        return Plan((self._step(f"RPATH of {path}", directories),), nodeflib, self.plan(chain[1:], (), nodeflib))
+
+    def _glibc_steps(self, runpath: tuple[str, ...], nodeflib: bool) -> list[Step]:
+        """Those behind RPATH."""
+        steps = [self._step("LD_LIBRARY_PATH", self.library_path)] if self.library_path else []
         if runpath:
             steps.append(self._step("RUNPATH", runpath))
         steps.append(Step("ld.so.cache", ()))
@@ -286,11 +300,19 @@ class System:
 
     def find(self, name: str, plan: Plan) -> Found | None:
         """The library `name`, which holds no slash, by `plan`."""
-        if name not in plan.known:
-            plan.known[name] = self._find(name, plan)
-        return plan.known[name]
+        passed, at, found = [], plan, None
+        while found is None and at is not None and name not in at.known:
+            passed.append(at)
+            found = self._find(name, at)
+            at = at.rest
+        if found is None and at is not None:
+            found = at.known[name]
+        for each in passed:
+            each.known[name] = found
+        return found
 
     def _find(self, name: str, plan: Plan) -> Found | None:
+        """By the steps before its rest."""
         for step in plan.steps:
             for place, table in step.places:
                 path = table.get(name, "")
