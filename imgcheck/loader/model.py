@@ -128,9 +128,11 @@ class Loader:
         view = _View(tree, self._environment, injection, self._levels)
         changed = _changed_files(tree, self._changed_names(view, injection))
         # What failed is worked out anew as well, since it was sought in the runtime's directories, too.
+        companies = {outcome.company for outcome in self.outcomes if outcome.company and not outcome.problems}
+        unchanged = {company for company in companies if changed.isdisjoint(company.loaded)}
         outcomes = [
             outcome
-            if outcome.company and not outcome.problems and changed.isdisjoint(outcome.loaded)
+            if outcome.company in unchanged and not outcome.problems and outcome.start.path not in changed
             else _run(view, outcome.start)
             for outcome in self.outcomes
         ] + [_run(view, start) for start in _injected_starts(tree, self.roots)]
@@ -368,12 +370,7 @@ def _problems(view: _View, start: Start, process: Process, absent: Iterable[_Abs
 
 def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
     outcomes = sorted(outcomes, key=_rank)
-    reaches: dict[str, Reach] = {}
-    chosen = _chosen(outcomes)
-    loaded = [(outcome.start, outcome.loaded) for outcome in outcomes]
-    # The best reached ones come first, and what is added last stays.
-    for start, paths in reversed(loaded):
-        reaches.update(dict.fromkeys(paths, start.reach))
+    reaches, chosen = _reached(outcomes), _chosen(outcomes)
     if roots.everything:
         reaches |= {record.path: "entry" for record in view.tree.image.files}
     elif roots.in_part:
@@ -392,7 +389,7 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
         opens=_opens(view, roots),
         injected=frozenset(view.tree.host),
         assumed=view.injection is not None and view.injection.assumed,
-        loaded={start.path: paths for start, paths in reversed(loaded)},
+        loaded={outcome.start.path: outcome.loaded for outcome in reversed(outcomes)},
         libcs=frozenset(path for path in reaches if posixpath.basename(path).startswith(("libc.so.6", "libc-2."))),
     )
 
@@ -405,6 +402,18 @@ def _opened_by_frameworks(view: _View, roots: Roots) -> Iterator[Opened]:
             system, within = view.place(component.opener, program)
             opener = Process(system, component.opener, within=within)
             yield open_libraries(component, opener, frozenset(view.tree.host))
+
+
+def _reached(outcomes: list[Outcome]) -> dict[str, Reach]:
+    """How each file is reached: as by the first of `outcomes` that loads it."""
+    reaches: dict[str, Reach] = {}
+    told: set[Company | None] = {None}
+    for outcome in outcomes:
+        files = (outcome.start.path,) if outcome.company in told else outcome.loaded
+        told.add(outcome.company)
+        for path in files:
+            reaches.setdefault(path, outcome.start.reach)
+    return reaches
 
 
 def _chosen(outcomes: list[Outcome]) -> dict[tuple[str, str], str]:
