@@ -7,8 +7,11 @@ from msgspec import Struct
 Answer = Literal["required", "dispatched", "unknown"]
 
 
-class Document(Struct, frozen=True, omit_defaults=True):
-    """Base of everything stored: frozen, defaults left out, unknown fields ignored on reading."""
+class Document(Struct, frozen=True, omit_defaults=True, gc=False):
+    """Base of everything stored: frozen, defaults left out, unknown fields ignored on reading.
+
+    None refers back to what holds it, so that Python need not look for cycles among the thousands of a profile.
+    """
 
 
 class Verneed(Document, frozen=True):

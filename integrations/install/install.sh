@@ -29,7 +29,8 @@ ${PIP:-"$PYTHON" -m pip} install --quiet --no-compile --only-binary :all: --pyth
 cat >"$new/launch.py" <<END
 import sys
 
-sys.path.insert(0, __file__.rpartition("/")[0] + "/packages")
+# Last, or a shared file system would be asked for each of Python's own modules first.
+sys.path.append(__file__.rpartition("/")[0] + "/packages")
 from imgcheck import bundle
 
 bundle.use()
