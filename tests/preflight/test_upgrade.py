@@ -1,6 +1,7 @@
 """integrations/install: another version into a tree that holds one, and runs that fail.
 
-A stand-in for pip lays down an imgcheck that says its version; the real one is in test_installation.py.
+A stand-in for pip lays down an imgcheck that says its version, beside the real module that the launcher asks for the
+bundle; the real one is in test_installation.py.
 """
 
 import os
@@ -16,10 +17,11 @@ from tests.tools import CHECKOUT
 
 INSTALL = CHECKOUT / "integrations/install/install.sh"
 
-PIP = """#!/bin/sh
+PIP = f"""#!/bin/sh
 while [ "$1" != --target ]; do shift; done
 mkdir -p "$2/imgcheck"
 echo "def main(): print('version', '$VERSION')" >"$2/imgcheck/cli.py"
+cp '{CHECKOUT}/imgcheck/bundle.py' "$2/imgcheck"
 [ "$VERSION" != broken ]
 """
 
