@@ -65,6 +65,20 @@ def test_the_users_own_python_settings_do_not_matter(moved_tree, public_tmp):
     assert "CPU001" in done.stdout
 
 
+def test_its_modules_come_from_one_file_and_those_of_python_from_elsewhere(moved_tree):
+    packages = version_in(moved_tree) / "packages"
+    stranger = packages / "textwrap.py"
+    stranger.write_text("raise SystemExit(9)")
+    (packages / "imgcheck/host").rename(packages / "away")
+    try:
+        done = _bare(moved_tree / "bin/imgcheck", "probe", "--cpu", "haswell", "--gpu", "none", "--driver", "none")
+    finally:
+        (packages / "away").rename(packages / "imgcheck/host")
+        stranger.unlink()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "haswell" in done.stdout
+
+
 def test_the_tree_believes_what_a_checkout_of_its_version_has_worked_out():
     recorded = version_in(installed_tree()) / "packages/imgcheck/loader" / code.RECORD
     assert recorded.read_text() == code.of_files()
