@@ -1,6 +1,7 @@
 """One image held against hosts and runtimes: every rule for every cell, and the cell that decides."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 from msgspec import Struct
@@ -184,7 +185,7 @@ class _Asked:
     """Answers of one host's cells so far, for runtimes under which the same question would be asked again."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[tuple, dict[Family, Answers]]] = []
+        self._known: list[tuple[_Question, dict[Family, Answers]]] = []
 
     def answers(self, context: Context) -> list[Answers]:
         """What every family answers."""
@@ -200,14 +201,26 @@ class _Asked:
         return found
 
     def _of(self, closure: Closure) -> dict[Family, Answers]:
-        reaches = {path: reach for path, reach in closure.reaches.items() if path not in closure.injected}
-        needed = {path for root, loaded in closure.loaded.items() for path in loaded if path != root}
-        key = (reaches, needed - closure.injected, closure.libcs)
-        found = next((answers for other, answers in self._known if other == key), None)
+        asked = _Question(closure)
+        found = next((answers for other, answers in self._known if other.content == asked.content), None)
         if found is None:
             found = {}
-            self._known.append((key, found))
+            self._known.append((asked, found))
         return found
+
+
+class _Question:
+    """What the families of _BY_REACH ask of a closure: compared where a host has several runtimes."""
+
+    def __init__(self, closure: Closure) -> None:
+        self._closure = closure
+
+    @cached_property
+    def content(self) -> tuple:
+        closure = self._closure
+        reaches = {path: reach for path, reach in closure.reaches.items() if path not in closure.injected}
+        needed = {path for root, loaded in closure.loaded.items() for path in loaded if path != root}
+        return reaches, needed - closure.injected, closure.libcs
 
 
 def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tuple[list[Runtime], str]:

@@ -41,6 +41,7 @@ class Knowledge:
     def __init__(self, site: "tuple[os.PathLike[str] | str, ...]" = ()) -> None:
         self._roots = (_rules(), *map(os.fspath, site))
         self._tables: dict[str, dict[str, Any]] = {}
+        self._names: dict[str, list[str]] = {}
         for directory in self._roots[1:]:
             if not os.path.isdir(directory):
                 raise KnowledgeError(f"--rules {directory}: not a directory")
@@ -100,8 +101,13 @@ class Knowledge:
         return total.hexdigest()
 
     def _files(self, folder: str) -> list[str]:
-        roots = self._overriding(folder)
-        return [f"{root}/{folder}/{name}" for root in roots for name in _toml_files(f"{root}/{folder}")]
+        directories = [f"{root}/{folder}" for root in self._overriding(folder)]
+        return [f"{directory}/{name}" for directory in directories for name in self._listed(directory)]
+
+    def _listed(self, directory: str) -> list[str]:
+        if directory not in self._names:
+            self._names[directory] = _toml_files(directory)
+        return self._names[directory]
 
     def _overriding(self, folder: str) -> tuple[str, ...]:
         """The roots whose files in `folder` count: rules/analysis/ is part of the engines' version."""
