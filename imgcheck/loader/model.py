@@ -126,10 +126,13 @@ class Loader:
     def _with(self, injection: Injection) -> Closure:
         tree = self._injected(injection)
         view = _View(tree, self._environment, injection, self._levels)
-        changed = _changed_files(tree, self._changed_names(view, injection))
+        names = self._changed_names(view, injection)
+        changed = _changed_files(tree, names)
         # What failed is worked out anew as well, since it was sought in the runtime's directories, too.
         companies = {outcome.company for outcome in self.outcomes if outcome.company and not outcome.problems}
         unchanged = {company for company in companies if changed.isdisjoint(company.loaded)}
+        if not names.isdisjoint(map(posixpath.basename, self._preloaded)):
+            unchanged = set()  # every process has it
         outcomes = [
             outcome
             if outcome.company in unchanged and not outcome.problems and outcome.start.path not in changed
@@ -137,6 +140,11 @@ class Loader:
             for outcome in self.outcomes
         ] + [_run(view, start) for start in _injected_starts(tree, self.roots)]
         return _closure(view, outcomes, self.roots)
+
+    @property
+    def _preloaded(self) -> tuple[str, ...]:
+        """Names of the libraries that are loaded into every program."""
+        return (*self._environment.preload, *self.image.tree.ld_so_preload)
 
     def _changed_names(self, after: "_View", injection: Injection) -> frozenset[str]:
         """Names whose search may end elsewhere once `injection` is in place."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from imgcheck.check.run import Request, check
 from imgcheck.documents import ImageProfile, decode, encode
 from imgcheck.documents.facts import CodeFacts, Linkage
-from imgcheck.documents.host import HostProfile, known
+from imgcheck.documents.host import HostLibrary, HostProfile, known
 from imgcheck.documents.image import FileRecord, ImageConfig, Platform, TreeIndex, Unstartable
 from imgcheck.host.describe import describe_host
 from imgcheck.knowledge import Knowledge
@@ -94,6 +94,25 @@ def test_what_an_injection_makes_of_it_is_what_would_be_worked_out(image: ImageP
         found, expected = (loader.under(injection) for loader in (Loader(stored, None, levels, outcomes), anew))
         assert found == expected
         assert list(found.loaded.items()) == list(expected.loaded.items())
+
+
+def test_a_preloaded_library_that_is_injected_is_that_of_the_host() -> None:
+    linkages = {
+        "/bin/app": Linkage(64, "x86_64", type="executable", interpreter="/lib64/ld.so"),
+        "/lib64/liba.so": Linkage(64, "x86_64", soname="liba.so"),
+        "/lib64/ld.so": Linkage(64, "x86_64", soname="ld-linux-x86-64.so.2"),
+    }
+    image = msgspec.structs.replace(
+        _image(),
+        config=ImageConfig(command=("/bin/app",), environment=("LD_PRELOAD=liba.so",)),
+        files=tuple(FileRecord(path, path, 0, True) for path in linkages),
+        objects={path: CodeFacts(1, linkage) for path, linkage in linkages.items()},
+    )
+    library = HostLibrary("/usr/lib64/liba.so", "liba.so", "x86_64")
+    injection = Injection("/.libs", (library,), "ld-library-path-first")
+    loader = Loader(image)
+    assert "/lib64/liba.so" in loader.close().loaded["/bin/app"]
+    assert "/.libs/liba.so" in loader.under(injection).loaded["/bin/app"]
 
 
 @settings(max_examples=15, deadline=None)
