@@ -21,7 +21,7 @@ def missing_libraries(case: Case, answers: Answers) -> None:
         names = ", ".join(sorted({problem.needed for problems in missed.values() for problem in problems}))
         return answers.answer("GPU014", "unknown", f"the host's GPUs are not known; on one {names} would be missing")
     findings = [_finding(case, each, known[each.name], problems) for each, problems in missed.items()]
-    fine = "; ".join(f"{each.name} finds what it opens by itself ({', '.join(each.opens)})" for each in opening)
+    fine = "; ".join(f"{each.name} finds what it opens by itself ({_names(each)})" for each in opening)
     return answers.conclude("GPU014", findings, fine)
 
 
@@ -52,13 +52,17 @@ def _finding(case: Case, component: Component, framework: Framework, problems: l
         variant=framework.id if framework.id in context.knowledge.catalogue["GPU014"].variants else "",
         framework=component.name,
         missing=", ".join(dict.fromkeys(problem.needed for problem in problems)),
-        opens=", ".join(component.opens),
+        opens=_names(component),
         without=framework.without,
-        searched=places(problems[0].searched),
+        searched=places(problems[0].searched) or "its own directory",
         note=_note(problems),
         library=problems[0].needed,
         remedy=_remedy(framework, problems),
     )
+
+
+def _names(component: Component) -> str:
+    return ", ".join(name.rpartition("/")[2] for name in component.opens)
 
 
 def _severity(case: Case, framework: Framework, problems: list[Problem]) -> Severity:

@@ -144,7 +144,7 @@ class Component(Document, frozen=True):
     opener: str = ""
     """The file that opens libraries by itself (dlopen) before the framework uses a GPU; empty where none is known."""
     opens: tuple[str, ...] = ()
-    """Sonames of these libraries: without one of them the framework leaves the GPU alone."""
+    """What it opens these libraries by, a soname or a path from `$ORIGIN`: without one of them it uses no GPU."""
 
     @property
     def label(self) -> str:

@@ -14,7 +14,7 @@ class OpenedLibrary(Data, frozen=True):
     """One library that a framework opens."""
 
     name: str
-    """The soname up to its version."""
+    """The soname up to its version, or a path that begins with $ORIGIN."""
     version: str = ""
     versions: tuple[str, ...] = ()
     """Names under which the framework's configuration may have the version, the first one first."""
@@ -28,10 +28,12 @@ class OpenedLibrary(Data, frozen=True):
             return not self.since and not self.before
         return compare(release, self.since) >= 0 and (not self.before or compare(release, self.before) < 0)
 
-    def soname(self, defined: Mapping[str, str]) -> str:
-        """Its soname where the framework's configuration defines these versions, empty where none is known."""
+    def asked_for(self, defined: Mapping[str, str]) -> str:
+        """What it is opened by where the framework's configuration defines these versions; empty if that lacks it."""
         version = self.version or next((defined[name] for name in self.versions if defined.get(name)), "")
-        return f"{self.name}.{version}" if version else ""
+        if self.versions and not version:
+            return ""
+        return f"{self.name}.{version}" if version else self.name
 
 
 class Framework(Data, frozen=True):

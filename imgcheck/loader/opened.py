@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from imgcheck.documents.image import Component, Problem
 from imgcheck.loader.process import Process
+from imgcheck.loader.system import Found
 
 
 class Opened(NamedTuple):
@@ -30,9 +31,10 @@ def open_libraries(component: Component, opener: Process, injected: frozenset[st
     for name in component.opens:
         if opener.loaded(name):
             continue
-        found = opener.system.find(name, opener.main.plan)
+        found = _found(opener, name)
         if found is None:
-            problems.append(_problem(component, component.opener, name, opener.main.plan.searched))
+            searched = () if "/" in name else opener.main.plan.searched
+            problems.append(_problem(component, component.opener, name, searched))
             continue
         library = Process(opener.system, found.real, found.opened, within=opener)
         missed = list(_missed(component, library, injected))
@@ -41,6 +43,11 @@ def open_libraries(component: Component, opener: Process, injected: frozenset[st
             loaded |= dict.fromkeys(item.real for item in library.objects)
         problems += missed
     return Opened(component.opener, tuple(loaded), tuple(problems))
+
+
+def _found(opener: Process, name: str) -> Found | None:
+    system, main = opener.system, opener.main
+    return system.at_path(name, main.origin) if "/" in name else system.find(name, main.plan)
 
 
 def _missed(component: Component, library: Process, injected: frozenset[str]) -> Iterator[Problem]:

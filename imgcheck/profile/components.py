@@ -38,6 +38,7 @@ TEXTS: tuple[str, ...] = (
     "*/numba-*.dist-info/METADATA",
     "*/triton-*.dist-info/METADATA",
     "*/ctranslate2-*.dist-info/METADATA",
+    "*/onnxruntime_gpu-*.dist-info/METADATA",
     "*/jax_cuda*_plugin-*.dist-info/METADATA",
     "*/nvidia_*.dist-info/METADATA",
 )
@@ -47,6 +48,7 @@ _PACKAGES = {
     "tensorflow": "TensorFlow", "tensorflow-gpu": "TensorFlow", "tf-nightly": "TensorFlow",
     "tf-nightly-gpu": "TensorFlow", "torch": "PyTorch", "jaxlib": "JAX", "numba": "Numba", "triton": "Triton",
     "ctranslate2": "CTranslate2", "jax-cuda12-plugin": "JAX CUDA 12 plugin", "jax-cuda13-plugin": "JAX CUDA 13 plugin",
+    "onnxruntime-gpu": "ONNX Runtime",
 }  # fmt: skip
 _LIBRARIES = {
     "cudnn": "cuDNN", "nccl": "NCCL", "nvrtc": "NVRTC", "nvinfer": "TensorRT", "cudart": "CUDA runtime",
@@ -276,7 +278,7 @@ def _with_opened(
     linked = {name for linkage in linkages if linkage for name in linkage.needed}
     defined = _defined(texts, package, framework.config) if framework.config else {}
     wanted = (library for library in framework.libraries if library.opened_by(component.version))
-    names = (library.soname(defined) for library in wanted)
+    names = (library.asked_for(defined) for library in wanted)
     return structs.replace(component, opener=opener.path, opens=tuple(n for n in names if n and n not in linked))
 
 

@@ -163,6 +163,13 @@ def test_jax_opens_the_libraries_of_its_plugin(cuda: str, wanted: str) -> None:
     assert wanted in component.opens
 
 
+def test_onnx_runtime_opens_its_library_for_cuda() -> None:
+    library = f"{SITE}/onnxruntime/capi/onnxruntime_pybind11_state.cpython-311-x86_64-linux-gnu.so"
+    texts = {f"{SITE}/onnxruntime_gpu-1.22.0.dist-info/METADATA": b"Name: onnxruntime-gpu\nVersion: 1.22.0\n"}
+    (component,) = detect([FileRecord(library, library, 0)], {library: CodeFacts(1)}, texts, ImageConfig())
+    assert (component.label, component.opens) == ("ONNX Runtime 1.22.0", ("$ORIGIN/libonnxruntime_providers_cuda.so",))
+
+
 def test_an_unknown_release_opens_what_every_one_opens() -> None:
     framework = frameworks(Knowledge())["TensorFlow"]
     names = {library.name for library in framework.libraries if library.opened_by("")}
@@ -175,4 +182,5 @@ def test_frameworks_name_their_sources_and_open_something() -> None:
         assert framework.sources
         assert framework.libraries
         for library in framework.libraries:
-            assert bool(library.version) != bool(library.versions)
+            assert not (library.version and library.versions)
+            assert library.version or library.versions or library.name.startswith("$ORIGIN/")
