@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from imgcheck.check.context import Context
 from imgcheck.check.gpu import check
+from imgcheck.check.needs import needs
 from imgcheck.documents.image import Component, FileRecord, ImageProfile
 from imgcheck.documents.report import Finding
 from imgcheck.loader.kept import kept_work, with_loads
@@ -220,3 +221,11 @@ def test_what_is_opened_is_reached_as_its_opener_is(root: Root) -> None:
         image = profile(root, environment, command=(command,))
         closure = Loader(image, find_roots(image)).close()
         assert (closure.reach(FRAMEWORK), closure.reach(library)) == (reach, reach)
+
+
+def test_the_image_alone_tells_what_it_needs_from_outside(root: Root) -> None:
+    for name in ("libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1", "libstdc++.so.6", "libgcc_s.so.1"):
+        root.library(f"/lib/x86_64-linux-gnu/{name}")
+    (need,) = (each for each in needs(profile(root), KNOWLEDGE) if each.what == "from outside")
+    assert "libcudnn.so.9" in need.needed
+    assert need.because[0] == f"libcudart.so.12: opened for the GPU by {FRAMEWORK}"
