@@ -29,16 +29,19 @@ def root(tmp_path: Path) -> Root:
     return Root(tmp_path / "root")
 
 
-def found(root: Root, *names: str, rpath: str = "$ORIGIN/lib", tags: str = "enable") -> list[bool]:
-    """Which of `names` a program gets by dlopen, one after the other; imgcheck must say the same of a framework."""
-    flags = [f"-Wl,--{tags}-new-dtags,-rpath,{rpath}"]
+def found(root: Root, *names: str, tags: str = "enable") -> list[bool]:
+    """Which of `names` a program gets by dlopen, one after the other; imgcheck must say the same of a framework.
+
+    It has a RUNPATH, or with `tags` of "disable" an RPATH.
+    """
+    flags = [f"-Wl,--{tags}-new-dtags,-rpath,$ORIGIN/lib"]
     root.program("/opt/framework/opener", flags=flags, code=OPENS)
     image = profile_of(root.path)
     component = Component("Framework", opener="/opt/framework/opener", opens=names)
     image = replace(image, components=(component,))
     problems = [p for p in Loader(image, find_roots(image)).close().problems if p.kind == "opened"]
-    missed = {p.needed if p.path == component.opener else p.path.rpartition("/")[2] for p in problems}
-    told = [name.rpartition("/")[2] not in {each.rpartition("/")[2] for each in missed} for name in names]
+    missed = {(p.needed if p.path == component.opener else p.path).rpartition("/")[2] for p in problems}
+    told = [name.rpartition("/")[2] not in missed for name in names]
     origin = str(root.at("/opt/framework"))
     command = [root.at("/opt/framework/opener"), *(name.replace("$ORIGIN", origin) for name in names)]
     really = subprocess.run(command, capture_output=True, text=True, check=True, env={}).stdout
