@@ -46,6 +46,16 @@ class Context(Struct, frozen=True, dict=True):
         pairs = [(record, objects[record.object].linkage) for record in self.image.files]
         return [(record, linkage) for record, linkage in pairs if linkage is not None]
 
+    @cached_property
+    def records(self) -> dict[str, FileRecord]:
+        """Every recorded file by its path."""
+        return {record.path: record for record in self.image.files}
+
+    def evidence_at(self, path: str, detail: str = "", **data: str) -> Evidence:
+        """Evidence at a path, as `evidence` has it where it is that of a recorded file."""
+        record = self.records.get(path)
+        return self.evidence(record, detail, **data) if record else Evidence(path=path, detail=detail, data=data)
+
     def evidence(self, record: FileRecord, detail: str = "", **data: str) -> Evidence:
         """Evidence at a file, with the layer that brought it and how the command reaches it."""
         layer = self.image.layers[record.layer] if 0 <= record.layer < len(self.image.layers) else None

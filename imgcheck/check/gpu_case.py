@@ -194,7 +194,7 @@ class Case:
         path = self.context.closure.opens.get(LIBCUDA) or self._injected_without_loader()
         if path is None:
             return None
-        record = next((r for r, _ in self.files if r.path == path), None)
+        record = self.context.records.get(path)
         if path in self.context.closure.injected or record is None:
             return self._host_libcuda(path)
         return self._image_libcuda(record)

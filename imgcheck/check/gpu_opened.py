@@ -2,10 +2,11 @@
 
 from imgcheck.check.context import Answers, Context
 from imgcheck.check.gpu_case import Case
-from imgcheck.check.loader_rules import PYTHON_DIRECTORIES, loader_rules, path_remedy, places
+from imgcheck.check.loader_rules import elsewhere_note, loader_rules, path_remedy, places
 from imgcheck.documents.image import Component, Problem
-from imgcheck.documents.report import Evidence, Finding, Severity
+from imgcheck.documents.report import Finding, Severity
 from imgcheck.knowledge.frameworks import Framework, frameworks
+from imgcheck.loader.closure import PYTHON_DIRECTORIES
 
 
 def missing_libraries(case: Case, answers: Answers) -> None:
@@ -42,20 +43,18 @@ def _in_packages(problem: Problem, package: str = "") -> bool:
 
 def _finding(case: Case, component: Component, framework: Framework, problems: list[Problem]) -> Finding:
     context = case.context
-    records = {record.path: record for record in context.image.files}
-    evidence = ((records.get(problem.path), problem.path, _detail(component, problem)) for problem in problems)
     return context.finding(
         "GPU014",
         _severity(case, framework, problems),
         component.name,
-        tuple(context.evidence(r, told) if r else Evidence(path=path, detail=told) for r, path, told in evidence),
+        tuple(context.evidence_at(problem.path, _detail(component, problem)) for problem in problems),
         variant=framework.id if framework.id in context.knowledge.catalogue["GPU014"].variants else "",
         framework=component.name,
         missing=", ".join(dict.fromkeys(problem.needed for problem in problems)),
         opens=_names(component),
         without=framework.without,
         searched=places(problems[0].searched) or "its own directory",
-        note=_note(problems),
+        note=elsewhere_note([problem.elsewhere[0] for problem in problems if problem.elsewhere]),
         library=problems[0].needed,
         remedy=_remedy(framework, problems),
     )
@@ -74,11 +73,6 @@ def _severity(case: Case, framework: Framework, problems: list[Problem]) -> Seve
 def _detail(component: Component, problem: Problem) -> str:
     verb = "opens" if problem.path == component.opener else "needs"
     return f"{verb} {problem.needed}, which is not found"
-
-
-def _note(problems: list[Problem]) -> str:
-    there = [problem.elsewhere[0] for problem in problems if problem.elsewhere]
-    return f" The image holds {', '.join(there)}, which is in none of these." if there else ""
 
 
 def _remedy(framework: Framework, problems: list[Problem]) -> str:

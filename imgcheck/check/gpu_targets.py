@@ -331,9 +331,8 @@ def _below(case: Case, component: Component) -> Iterator[Finding]:
 
 
 def _component_evidence(case: Case, component: Component) -> Evidence:
-    record = next((r for r, _ in case.files if r.path == component.path), None)
     detail = f"built for {', '.join(component.built_for)}" if component.built_for else "names its minimum"
-    return case.context.evidence(record, detail) if record else Evidence(path=component.path, detail=detail)
+    return case.context.evidence_at(component.path, detail)
 
 
 def no_gpu(case: Case, answers: Answers) -> None:

@@ -10,8 +10,8 @@ import msgspec
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context, severity_for
 from imgcheck.check.loader_rules import (
-    PYTHON_DIRECTORIES,
     LoaderRules,
+    elsewhere_note,
     image_glibc,
     loader_rules,
     package_remedy,
@@ -19,8 +19,10 @@ from imgcheck.check.loader_rules import (
     places,
 )
 from imgcheck.check.relocations import packed
-from imgcheck.documents.image import FileRecord, Problem
+from imgcheck.documents.facts import Linkage
+from imgcheck.documents.image import Problem
 from imgcheck.documents.report import Evidence, Finding, Severity
+from imgcheck.loader.closure import PYTHON_DIRECTORIES
 
 _SEVERITIES: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
 
@@ -34,7 +36,6 @@ class _Libraries:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._rules: LoaderRules = loader_rules(context.knowledge)
-        self._records: dict[str, FileRecord] = {record.path: record for record in context.image.files}
         self._answers = Answers()
 
     def answers(self) -> Answers:
@@ -122,8 +123,12 @@ class _Libraries:
         return "musl" if self._musl(problem.root) else ""
 
     def _musl(self, path: str) -> bool:
-        linkage = self._context.image.facts(self._records[path]).linkage if path in self._records else None
+        linkage = self._linkage(path)
         return linkage is not None and "ld-musl-" in linkage.interpreter
+
+    def _linkage(self, path: str) -> Linkage | None:
+        record = self._context.records.get(path)
+        return self._context.image.facts(record).linkage if record else None
 
     def _library_remedy(self, problem: Problem) -> str:
         if problem.elsewhere:
@@ -171,8 +176,7 @@ class _Libraries:
     def _newest(self, problem: Problem) -> str:
         """The newest version of the same family that the provider defines."""
         provider = self._context.closure.chosen.get((problem.path, problem.needed), "")
-        record = self._records.get(provider)
-        linkage = self._context.image.facts(record).linkage if record else None
+        linkage = self._linkage(provider)
         family = problem.version.rpartition("_")[0] + "_"
         own = [
             v for v in (linkage.verdef if linkage else ()) if v.startswith(family) and versions.parse(v[len(family) :])
@@ -319,11 +323,10 @@ class _Libraries:
             "elsewhere": ":".join(problem.elsewhere),
         }
         data = {name: value for name, value in data.items() if value}
-        record = self._records.get(problem.path)
-        if record is None:
-            return Evidence(path=problem.path, detail=detail, data=data)
-        reach = self._context.closure.reach(problem.root)
-        return msgspec.structs.replace(self._context.evidence(record, detail, **data), reach=reach)
+        evidence = self._context.evidence_at(problem.path, detail, **data)
+        if problem.path not in self._context.records:
+            return evidence
+        return msgspec.structs.replace(evidence, reach=self._context.closure.reach(problem.root))
 
 
 def _package(path: str) -> str:
@@ -337,7 +340,7 @@ def _package(path: str) -> str:
 
 def _note(problem: Problem) -> str:
     if problem.elsewhere:
-        return f" The image holds {problem.elsewhere[0]}, which is in none of these."
+        return elsewhere_note(problem.elsewhere[:1])
     if problem.skipped:
         return f" {problem.skipped[0]} has the name, but is for another machine."
     return ""

@@ -13,8 +13,6 @@ from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
 from imgcheck.loader.glibc import glibc_version
 
-PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
-"""Parts of paths behind which Python's packages lie."""
 _SHOWN = 3
 
 
@@ -81,6 +79,11 @@ def path_remedy(files: Iterable[str]) -> str:
         f"{which} in the image: add {':'.join(directories)} to LD_LIBRARY_PATH (ENV in the Dockerfile), or name {them} "
         "in /etc/ld.so.conf.d and run ldconfig in the same layer."
     )
+
+
+def elsewhere_note(files: Sequence[str]) -> str:
+    """Where the image has `files`, which the loader does not find; empty where there are none."""
+    return f" The image holds {', '.join(files)}, which is in none of these." if files else ""
 
 
 def places(searched: Sequence[str]) -> str:

@@ -4,6 +4,9 @@ from msgspec import Struct
 
 from imgcheck.documents.image import Problem, Reach, Unstartable
 
+PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
+"""Parts of paths behind which Python's packages lie."""
+
 
 class Roots(Struct, frozen=True):
     """The start of the closure."""

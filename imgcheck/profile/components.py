@@ -7,6 +7,7 @@ that carry a version, and from what the GPU engine read in the binaries.
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import PurePosixPath
 
 from msgspec import structs
@@ -86,7 +87,7 @@ def detect(
         component = complete(found.get(name), records, objects, texts)
         if component:
             found[name] = component
-    for name, framework in frameworks(Knowledge()).items():
+    for name, framework in _opening().items():
         if name in found:
             found[name] = _with_opened(found[name], framework, records, objects, texts)
     if "CUDA" in found:
@@ -260,6 +261,11 @@ def _torch(
         built_for=listed,
         detail=f"built with CUDA {cuda}" if cuda else "",
     )
+
+
+@cache
+def _opening() -> dict[str, Framework]:
+    return frameworks(Knowledge())
 
 
 def _with_opened(
