@@ -6,7 +6,7 @@ from imgcheck.check.loader_rules import elsewhere_note, loader_rules, path_remed
 from imgcheck.documents.image import Component, Problem
 from imgcheck.documents.report import Finding, Severity
 from imgcheck.knowledge.frameworks import Framework, frameworks
-from imgcheck.loader.closure import PYTHON_DIRECTORIES
+from imgcheck.loader.closure import in_python_packages
 
 
 def missing_libraries(case: Case, answers: Answers) -> None:
@@ -32,13 +32,9 @@ def _missed(context: Context, component: Component, framework: Framework) -> lis
     return [
         problem
         for problem in problems
-        if not of_driver(problem.needed) and not (framework.loads_packages and _in_packages(problem, "nvidia/"))
+        if not of_driver(problem.needed)
+        and not (framework.loads_packages and in_python_packages(problem.elsewhere, "nvidia/"))
     ]
-
-
-def _in_packages(problem: Problem, package: str = "") -> bool:
-    """Whether the image has what is missing in one of its Python packages."""
-    return any(f"{part}{package}" in path for path in problem.elsewhere for part in PYTHON_DIRECTORIES)
 
 
 def _finding(case: Case, component: Component, framework: Framework, problems: list[Problem]) -> Finding:
@@ -66,7 +62,8 @@ def _names(component: Component) -> str:
 
 def _severity(case: Case, framework: Framework, problems: list[Problem]) -> Severity:
     """A risk where what is missing may be loaded all the same: by another package, or where a script says."""
-    loaded_before = all(map(_in_packages, problems)) and not case.components.keys().isdisjoint(framework.loaded_by)
+    in_packages = all(in_python_packages(problem.elsewhere) for problem in problems)
+    loaded_before = in_packages and not case.components.keys().isdisjoint(framework.loaded_by)
     return "risk" if loaded_before or case.context.roots.steered else "fail"
 
 

@@ -1,11 +1,18 @@
 """What runs in an image, what it reaches, and what the loader would miss on the way."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from imgcheck.documents.image import Problem, Reach, Unstartable
 
 PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
 """Parts of paths behind which Python's packages lie."""
+
+
+def in_python_packages(files: Iterable[str], package: str = "") -> bool:
+    """Whether one of `files` lies in a Python package, of this name and a slash where it is given."""
+    return any(f"{part}{package}" in path for path in files for part in PYTHON_DIRECTORIES)
 
 
 class Roots(Struct, frozen=True):

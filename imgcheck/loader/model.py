@@ -8,7 +8,7 @@ from functools import cached_property
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile, Opener, Problem, Reach
 from imgcheck.knowledge.types import Runtime
-from imgcheck.loader.closure import PYTHON_DIRECTORIES, Closure, Roots
+from imgcheck.loader.closure import Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of
 from imgcheck.loader.injection import Injection, injection_for
 from imgcheck.loader.opened import Opened, open_libraries
@@ -472,7 +472,7 @@ def _may_be_loaded(problem: Problem) -> bool:
     that misses /usr/local/cuda/lib64/libcublas.so does miss it.
     """
     if problem.context == "module":
-        return any(part in path for path in problem.elsewhere for part in PYTHON_DIRECTORIES)
+        return in_python_packages(problem.elsewhere)
     return bool(problem.elsewhere)
 
 
