@@ -1,4 +1,4 @@
-"""GPU001-GPU014: whether the host's driver and GPUs run the image's GPU code."""
+"""GPU001-GPU015: whether the host's driver and GPUs run the image's GPU code."""
 
 import sys
 from collections.abc import Callable
@@ -23,6 +23,7 @@ _RULES = {
     "GPU012": ("gpu_driver", "unsupported_gpu"),
     "GPU013": ("gpu_jit", "no_compiler"),
     "GPU014": ("gpu_opened", "missing_libraries"),
+    "GPU015": ("gpu_cudnn", "too_old"),
 }
 """Where each rule is."""
 _WITHOUT_GPU = ("GPU011",)

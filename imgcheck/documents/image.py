@@ -145,6 +145,8 @@ class Component(Document, frozen=True):
     """The file that opens libraries by itself (dlopen) before the framework uses a GPU; empty where none is known."""
     opens: tuple[str, ...] = ()
     """What it opens these libraries by, a soname or a path from `$ORIGIN`: without one of them it uses no GPU."""
+    cudnn: str = ""
+    """Version of cuDNN that it was built with; empty where it does not ask, or that is not known."""
 
     @property
     def label(self) -> str:

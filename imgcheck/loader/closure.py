@@ -47,7 +47,8 @@ class Closure(Struct, frozen=True):
     contextual: tuple[Problem, ...] = ()
     """What a file opened at run time misses by itself, but finds where its opener has loaded it before."""
     chosen: dict[tuple[str, str], str] = {}
-    """(file, soname) to the canonical path chosen; injected files by their path in the container."""
+    """(file, soname that it needs or a framework opens from it) to the canonical path chosen; injected files by their
+    path in the container."""
     opens: dict[str, str] = {}
     """Soname to the file that a `dlopen` by the command would open (libcuda.so.1, libnvidia-ml.so.1)."""
     injected: frozenset[str] = frozenset()

@@ -389,6 +389,7 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
         for path in opened.loaded:
             reaches[path] = min(reach, reaches.get(path, "unreached"), key=_REACHES.index)
         problems += tuple(_with_alternatives(view, problem) for problem in opened.problems)
+        chosen |= opened.chosen
     return Closure(
         reaches=reaches,
         problems=problems,

@@ -19,6 +19,8 @@ class Opened(NamedTuple):
     loaded: tuple[str, ...]
     """Canonical paths of what it gets, with all that this loads."""
     problems: tuple[Problem, ...]
+    chosen: dict[tuple[str, str], str]
+    """(opener, soname) to the canonical path of what it gets."""
 
 
 def open_libraries(component: Component, opener: Process, injected: frozenset[str]) -> Opened:
@@ -28,8 +30,10 @@ def open_libraries(component: Component, opener: Process, injected: frozenset[st
     """
     loaded: dict[str, None] = {}
     problems: list[Problem] = []
+    chosen: dict[tuple[str, str], str] = {}
     for name in component.opens:
-        if opener.loaded(name):
+        if present := opener.loaded(name):
+            chosen[component.opener, name] = present.real
             continue
         found = _found(opener, name)
         if found is None:
@@ -40,9 +44,10 @@ def open_libraries(component: Component, opener: Process, injected: frozenset[st
         missed = list(_missed(component, library, injected))
         if not missed:  # else dlopen takes back what it has loaded
             opener.keep(library)
+            chosen[component.opener, name] = found.real
             loaded |= dict.fromkeys(item.real for item in library.objects)
         problems += missed
-    return Opened(component.opener, tuple(loaded), tuple(problems))
+    return Opened(component.opener, tuple(loaded), tuple(problems), chosen)
 
 
 def _found(opener: Process, name: str) -> Found | None:

@@ -15,6 +15,7 @@ from msgspec import structs
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Component, FileRecord, ImageConfig
 from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.cudnn import CudnnUser, cudnn_users
 from imgcheck.knowledge.frameworks import Framework, frameworks
 from imgcheck.versions import parse
 
@@ -56,6 +57,9 @@ _LIBRARIES = {
 }  # fmt: skip
 _NVIDIA_WHEELS = {"cudnn": "cuDNN", "nccl": "NCCL", "cuda-nvrtc": "NVRTC", "cuda-runtime": "CUDA runtime"}
 _VERSIONED = re.compile(r"lib(cudnn|nccl|nvrtc|nvinfer|cudart)\.so\.(\d+(?:\.\d+)*)")
+_CUDNN_REQUIRED = re.compile(
+    r"^Requires-Dist: *nvidia-cudnn(?:-cu\d+)?[ (]*(?:<\d[\d.]*, *)?(?:==|>=) *(\d+(?:\.\d+)*)", re.MULTILINE
+)
 _ORDER = ("CUDA", "CUDA runtime", "cuDNN", "NCCL", "TensorRT", "TensorFlow", "PyTorch")
 
 Texts = Mapping[str, bytes]
@@ -90,6 +94,9 @@ def detect(
     for name, framework in _opening().items():
         if name in found:
             found[name] = _with_opened(found[name], framework, records, objects, texts)
+    for name, user in cudnn_users(Knowledge()).items():
+        if name in found:
+            found[name] = structs.replace(found[name], cudnn=_built_with(found[name], user, texts))
     if "CUDA" in found:
         found.pop("CUDA runtime", None)
     elif "CUDA runtime" in found:
@@ -147,16 +154,23 @@ def _json_version(raw: bytes) -> str:
 
 def _wheels(texts: Texts) -> Iterable[Component]:
     for path, raw in texts.items():
-        if not path.endswith((".dist-info/METADATA", ".egg-info/PKG-INFO")):
-            continue
-        head = _text(raw[:4096])
-        package = _search(r"^Name: *(\S+)", head).lower().replace("_", "-")
-        version = _search(r"^Version: *(\S+)", head)
-        name = _PACKAGES.get(package) or ("CuPy" if package.startswith("cupy") else "")
-        if package.startswith("nvidia-"):
-            name = _NVIDIA_WHEELS.get(re.sub(r"^nvidia-|-cu\d+$", "", package), "")
-        if name and version:
-            yield Component(name, version, path)
+        if path.endswith(_RECORDS):
+            name, version = _recorded_name(raw), _search(r"^Version: *(\S+)", _text(raw[:_HEAD]))
+            if name and version:
+                yield Component(name, version, path)
+
+
+_RECORDS = (".dist-info/METADATA", ".egg-info/PKG-INFO")
+_HEAD = 4096
+"""Bytes of a package's record that have its name and version."""
+
+
+def _recorded_name(record: bytes) -> str:
+    """The component that a Python package is, by its record; empty where it is none."""
+    package = _search(r"^Name: *(\S+)", _text(record[:_HEAD])).lower().replace("_", "-")
+    if package.startswith("nvidia-"):
+        return _NVIDIA_WHEELS.get(re.sub(r"^nvidia-|-cu\d+$", "", package), "")
+    return _PACKAGES.get(package) or ("CuPy" if package.startswith("cupy") else "")
 
 
 def _headers(texts: Texts) -> Iterable[Component]:
@@ -286,6 +300,15 @@ def _with_opened(
     wanted = (library for library in framework.libraries if library.opened_by(component.version))
     names = (library.asked_for(defined) for library in wanted)
     return structs.replace(component, opener=opener.path, opens=tuple(n for n in names if n and n not in linked))
+
+
+def _built_with(component: Component, user: CudnnUser, texts: Texts) -> str:
+    """The cuDNN that a framework was built with; empty where neither the table nor its package tells it."""
+    if known := user.built_with(component.version):
+        return known
+    records = (raw for path, raw in texts.items() if path.endswith(_RECORDS) and _recorded_name(raw) == component.name)
+    required = (_CUDNN_REQUIRED.search(_text(raw)) for raw in records)
+    return next((match[1] for match in required if match), "")
 
 
 def _ends_with(path: str, beginning: str) -> bool:

@@ -10,13 +10,14 @@ import zipfile
 from pathlib import Path
 
 from tests.debian import debootstrap
-from tests.images import layer_tar
+from tests.images import Symlink, layer_tar
 from tests.tools import cache_directory, compile_c, need, pypi_wheel, run
 
 SITE = "usr/local/lib/python3.6/dist-packages"
 WHEEL_OPTIONS = ("--python-version", "3.6", "--implementation", "cp", "--abi", "cp36m", "--platform",
                   "manylinux1_x86_64")  # fmt: skip
 _CUDA_LIBRARIES = ("libcublas", "libcufft", "libcurand", "libcusolver", "libcudart")
+_CUDNN = "libcudnn.so.7.1.4"
 _STAND_INS = "stand-ins"
 
 
@@ -49,7 +50,7 @@ def _build(work: Path, layout: Path, version: str) -> None:
         "--no-history")  # fmt: skip
     run(umoci, "tag", "--image", image, _STAND_INS)
     libraries = work / "stand-ins.tar"
-    libraries.write_bytes(layer_tar({f"usr/local/cuda/lib64/{path.name}": path for path in _stand_ins()}))
+    libraries.write_bytes(layer_tar(_stand_ins()))
     _add(f"{layout}:{_STAND_INS}", libraries, "RUN apt-get install -y cuda-libraries-9-0 libcudnn7")
 
 
@@ -92,10 +93,11 @@ def _installed(name: str) -> str:
     return rest if rest and "/" not in head else name
 
 
-def _stand_ins() -> list[Path]:
-    """Libraries with the names and symbol versions of CUDA 9.0's, without their code."""
-    built = [_stand_in(f"{name}.so.9.0") for name in _CUDA_LIBRARIES]
-    return [*built, _stand_in("libcudnn.so.7")]
+def _stand_ins() -> dict[str, Path | Symlink]:
+    """Libraries with the names and symbol versions of CUDA 9.0's and of cuDNN 7.1, without their code."""
+    directory, cudnn = "usr/local/cuda/lib64", "libcudnn.so.7"
+    built = {f"{directory}/{name}.so.9.0": _stand_in(f"{name}.so.9.0") for name in _CUDA_LIBRARIES}
+    return built | {f"{directory}/{cudnn}": Symlink(_CUDNN), f"{directory}/{_CUDNN}": _stand_in(cudnn)}
 
 
 def _stand_in(soname: str) -> Path:

@@ -127,3 +127,4 @@ def test_tensorflow_1_5_needs_no_avx(older: Path, hosts: dict[str, Path]) -> Non
 def test_image_with_the_cuda_libraries_misses_none(complete: Path, hosts: dict[str, Path]) -> None:
     _, report = _report(complete, hosts["v100"])
     assert not _subjects(report, "LIB001", "fail")
+    assert _outcome(report, "GPU015") == "ok"

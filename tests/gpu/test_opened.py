@@ -96,10 +96,10 @@ def cell(image: ImageProfile) -> Context:
     return Context(image, machine, INJECTING, KNOWLEDGE, Loader(image, roots).close(), roots=roots)
 
 
-def answer(context: Context) -> tuple[str, list[Finding]]:
+def answer(context: Context, rule: str = "GPU014") -> tuple[str, list[Finding]]:
     answers = check(context)
-    (outcome,) = (result.outcome for result in answers.checks if result.rule == "GPU014")
-    return outcome, [finding for finding in answers.findings if finding.rule == "GPU014"]
+    (outcome,) = (result.outcome for result in answers.checks if result.rule == rule)
+    return outcome, [finding for finding in answers.findings if finding.rule == rule]
 
 
 def missed(image: ImageProfile) -> set[str]:
@@ -196,6 +196,23 @@ def test_all_libraries_there_is_fine(root: Root) -> None:
         root.library(place(name))
     outcome, findings = answer(with_gpu_code(root, f"LD_LIBRARY_PATH={Path(place(NEVER_FOUND)).parent}"))
     assert (outcome, findings) == ("ok", [])
+
+
+@pytest.mark.parametrize(("version", "outcome"), [("9.1.0", "fail"), ("9.3.0", "ok")])
+def test_the_cudnn_that_ld_library_path_puts_first_is_compared(root: Root, version: str, outcome: str) -> None:
+    root.library(place("libcudnn.so.9"))
+    root.library(f"/opt/cudnn/lib/libcudnn.so.{version}", soname="libcudnn.so.9")
+    root.link("/opt/cudnn/lib/libcudnn.so.9", f"libcudnn.so.{version}")
+    context = with_gpu_code(root, "LD_LIBRARY_PATH=/opt/cudnn/lib")
+    got, findings = answer(context, "GPU015")
+    assert (got, [found.evidence[0].path for found in findings]) == (
+        outcome,
+        [] if outcome == "ok" else [f"/opt/cudnn/lib/libcudnn.so.{version}"],
+    )
+    kept = kept_work(with_loads(context.image), ())
+    assert kept is not None
+    assert kept.closure is not None
+    assert answer(replace(context, closure=kept.closure), "GPU015")[0] == outcome
 
 
 def test_unknown_gpus_leave_it_open(root: Root) -> None:

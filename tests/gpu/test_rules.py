@@ -43,7 +43,7 @@ def finding(rule: str, *arguments, **options) -> Finding:
     return found
 
 
-ALL = [f"GPU{number:03}" for number in range(1, 15)]
+ALL = [f"GPU{number:03}" for number in range(1, 16)]
 
 
 def test_an_image_without_gpu_code_has_no_gpu_rules_to_meet() -> None:

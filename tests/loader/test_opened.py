@@ -14,10 +14,17 @@ from tests.loader.walk import profile_of
 from tests.tools import need
 
 OPENS = """
+#define _GNU_SOURCE
 #include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
 int main(int count, char **names) {
-    for (int i = 1; i < count; i++) printf("%d", !!dlopen(names[i], RTLD_NOW));
+    for (int i = 1; i < count; i++) {
+        struct link_map *map = 0;
+        void *library = dlopen(names[i], RTLD_NOW);
+        if (library) dlinfo(library, RTLD_DI_LINKMAP, &map);
+        puts(map ? map->l_name : "");
+    }
     return 0;
 }
 """
@@ -30,7 +37,8 @@ def root(tmp_path: Path) -> Root:
 
 
 def found(root: Root, *names: str, tags: str = "enable") -> list[bool]:
-    """Which of `names` a program gets by dlopen, one after the other; imgcheck must say the same of a framework.
+    """Which of `names` a program gets by dlopen, one after the other; imgcheck must say the same of a framework, and
+    name the same files.
 
     It has a RUNPATH, or with `tags` of "disable" an RPATH.
     """
@@ -39,13 +47,17 @@ def found(root: Root, *names: str, tags: str = "enable") -> list[bool]:
     image = profile_of(root.path)
     component = Component("Framework", opener="/opt/framework/opener", opens=names)
     image = replace(image, components=(component,))
-    problems = [p for p in Loader(image, find_roots(image)).close().problems if p.kind == "opened"]
+    closure = Loader(image, find_roots(image)).close()
+    problems = [p for p in closure.problems if p.kind == "opened"]
     missed = {(p.needed if p.path == component.opener else p.path).rpartition("/")[2] for p in problems}
     told = [name.rpartition("/")[2] not in missed for name in names]
     origin = str(root.at("/opt/framework"))
     command = [root.at("/opt/framework/opener"), *(name.replace("$ORIGIN", origin) for name in names)]
-    really = subprocess.run(command, capture_output=True, text=True, check=True, env={}).stdout
-    assert told == [letter == "1" for letter in really]
+    really = subprocess.run(command, capture_output=True, text=True, check=True, env={}).stdout.splitlines()
+    assert told == [bool(path) for path in really]
+    for name, path in zip(names, really, strict=True):
+        chosen = closure.chosen.get((component.opener, name))
+        assert (root.at(chosen) if chosen else "") == (Path(path).resolve() if path else "")
     return told
 
 
