@@ -233,7 +233,9 @@ class Loads(Document, frozen=True):
     in_part: bool = False
     """Of what the command's scripts start, a part is not known."""
     steered: tuple[str, ...] = ()
-    """Those of `entries` that start with loader variables that are not the image's."""
+    """Those of `entries` that start with loader variables that are not the image's and cannot be told."""
+    environments: dict[str, tuple[str, ...]] = {}
+    """Those of `entries` that start with other loader variables than the image's: LD_LIBRARY_PATH and LD_PRELOAD."""
     unstartable: tuple[Unstartable, ...] = ()
     """Programs of the command that do not start."""
     reaches: str = ""

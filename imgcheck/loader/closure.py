@@ -29,7 +29,9 @@ class Roots(Struct, frozen=True):
     in_part: bool = False
     """A script starts something besides that only running it tells: what is not reached may run, too."""
     steered: tuple[str, ...] = ()
-    """Those of `entries` that a script starts with loader variables of its own (LD_LIBRARY_PATH)."""
+    """Those of `entries` that a script starts with loader variables (LD_LIBRARY_PATH) that cannot be told."""
+    environments: dict[str, tuple[str, ...]] = {}
+    """Those of `entries` that a script starts with loader variables of its own, and these (LOADER_VARIABLES)."""
     unstartable: tuple[Unstartable, ...] = ()
     """What the command, a script of it, or `--entry` names and what does not start."""
 

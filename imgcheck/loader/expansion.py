@@ -11,6 +11,7 @@ import re
 from msgspec import Struct, field
 
 from imgcheck.documents.image import ShellCommand
+from imgcheck.loader.environment import LOADER_VARIABLES
 
 GAP = "\0"
 """In place of text that only running tells; no path has it."""
@@ -19,7 +20,6 @@ _LONGEST = 4096
 """Characters of an expanded word: no path is longer (PATH_MAX)."""
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=", re.ASCII)
 _TOKEN = re.compile(r"\$\$|\$\{([^}:]*)(:[-+]|\})|\$\(dirname |[})]|[^$})]+|\$")
-_LOADER_VARIABLES = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD"})
 _ALL = "${@}"
 
 
@@ -33,8 +33,10 @@ class Shell(Struct):
     """What `$0` is."""
     arguments: list[tuple[str, ...]] = field(default_factory=lambda: [()])
     functions: dict[str, list[ShellCommand]] = {}
+    exported: set[str] = set()
+    """Variables that programs get."""
     steered: bool = False
-    """LD_LIBRARY_PATH or LD_PRELOAD may differ from the image's."""
+    """LD_LIBRARY_PATH or LD_PRELOAD may have any value."""
     vague: bool = False
     """Something was read that cannot be followed: PATH and functions may have changed."""
     touched: bool = False
@@ -47,7 +49,27 @@ class Shell(Struct):
         other.directories = list(self.directories)
         other.arguments = list(self.arguments)
         other.functions = dict(self.functions)
+        other.exported = set(self.exported)
         return other
+
+    @property
+    def loader_variables(self) -> tuple[str, ...] | None:
+        """What a program gets as LOADER_VARIABLES; None where that cannot be told."""
+        found = [self.variables.get(name, [""]) if name in self.exported else [""] for name in LOADER_VARIABLES]
+        if self.steered or any(len(values) != 1 or GAP in values[0] for values in found):
+            return None
+        return tuple(values[0] for values in found)
+
+    def export(self, name: str) -> None:
+        """`export NAME`: programs get it from here on."""
+        self.exported.add(name)
+
+    def unset(self, name: str, conditional: bool) -> None:
+        """`unset NAME`."""
+        if conditional:
+            self.variables[name] = _distinct(["", *self.variables.get(name, [""])])
+        else:
+            self.variables.pop(name, None)
 
     @property
     def path(self) -> list[str]:
@@ -61,11 +83,10 @@ class Shell(Struct):
         if not match:
             return False
         name, values = match[1], self.expand_word(word[match.end() :])
-        before = self.variables.get(name, [GAP])
+        before = self.variables.get(name, [""] if name in LOADER_VARIABLES else [GAP])
         if match[2]:
             values = _joined([("" if value == GAP else value) for value in before], values)
         self.variables[name] = _distinct([*values, *before] if conditional else values)
-        self.steered |= name in _LOADER_VARIABLES
         return True
 
     def change_directory(self, template: str, conditional: bool) -> None:
@@ -124,6 +145,8 @@ class Shell(Struct):
             return [arguments[index]] if index < len(arguments) else None
         if name == "PWD":
             return self.directories
+        if name in LOADER_VARIABLES:  # what the image leaves unset a script puts its own before
+            return self.variables.get(name, [""])
         return self.variables.get(name)
 
 

@@ -40,6 +40,7 @@ class Worked(Struct, frozen=True, dict=True):
             everything=loads.everything,
             in_part=loads.in_part,
             steered=loads.steered,
+            environments=loads.environments,
             unstartable=loads.unstartable,
         )
 
@@ -94,6 +95,7 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
         everything=roots.everything,
         in_part=roots.in_part,
         steered=roots.steered,
+        environments=roots.environments,
         unstartable=roots.unstartable,
         reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),
         companies=tuple(row(number[path] for path in loaded) for loaded in companies),

@@ -4,6 +4,8 @@ import re
 
 from msgspec import Struct, structs
 
+from imgcheck.loader.environment import LOADER_VARIABLES
+
 
 class Launcher(Struct, frozen=True):
     """How a launcher's command line is built."""
@@ -25,6 +27,10 @@ class Launched(Struct, frozen=True):
     """From the command on."""
     assignments: tuple[str, ...] = ()
     """`NAME=VALUE` that it puts in the environment."""
+    removed: tuple[str, ...] = ()
+    """Variables that it takes out of the environment."""
+    emptied: bool = False
+    """It takes out all of them."""
     directory: str = ""
     """The working directory that it changes to."""
     loader_options: bool = False
@@ -95,16 +101,21 @@ def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
     if not launcher.known:
         return Launched(arguments, certain=False)
     if name in ("env", "sudo"):
-        return _with_environment(launcher, arguments)
+        return _with_environment(name, launcher, arguments)
     return _parted(launcher, arguments)[0]
 
 
-def _with_environment(launcher: Launcher, arguments: tuple[str, ...]) -> Launched:
+def _with_environment(name: str, launcher: Launcher, arguments: tuple[str, ...]) -> Launched:
     inner, options = _parted(launcher, _split(arguments))
     words = inner.words
     count = next((index for index, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
     directory = next((value for option, value in options if option in ("-C", "-D", "--chdir")), "")
-    return Launched(words[count:], words[:count], directory, certain=inner.certain)
+    if name == "sudo":
+        # ld.so takes them from programs with the rights of others (ld.so(8), "secure-execution mode").
+        return Launched(words[count:], words[:count], LOADER_VARIABLES, False, directory, certain=inner.certain)
+    removed = tuple(value for option, value in options if option in ("-u", "--unset"))
+    emptied = any(option in ("-", "-i", "--ignore-environment") for option, _ in options)
+    return Launched(words[count:], words[:count], removed, emptied, directory, certain=inner.certain)
 
 
 def _split(arguments: tuple[str, ...]) -> tuple[str, ...]:

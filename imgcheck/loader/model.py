@@ -2,14 +2,14 @@
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile, Opener, Problem, Reach
 from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.closure import Closure, Roots, in_python_packages
-from imgcheck.loader.environment import Environment, environment_of
+from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
 from imgcheck.loader.injection import Injection, injection_for
 from imgcheck.loader.opened import Opened, open_libraries
 from imgcheck.loader.outcomes import Company, Outcome, Start
@@ -110,7 +110,7 @@ class Loader:
 
     @cached_property
     def _view(self) -> "_View":
-        return _View(self._tree, self._environment, None, self._levels)
+        return _View(self._tree, self._environment, None, self._levels, self.roots.environments)
 
     @cached_property
     def outcomes(self) -> list[Outcome]:
@@ -125,7 +125,7 @@ class Loader:
 
     def _with(self, injection: Injection) -> Closure:
         tree = self._injected(injection)
-        view = _View(tree, self._environment, injection, self._levels)
+        view = _View(tree, self._environment, injection, self._levels, self.roots.environments)
         names = self._changed_names(view, injection)
         changed = _changed_files(tree, names)
         # What failed is worked out anew as well, since it was sought in the runtime's directories, too.
@@ -144,7 +144,9 @@ class Loader:
     @property
     def _preloaded(self) -> tuple[str, ...]:
         """Names of the libraries that are loaded into every program."""
-        return (*self._environment.preload, *self.image.tree.ld_so_preload)
+        own = (with_loader_variables(self._environment, told) for told in self.roots.environments.values())
+        every = [name for environment in (self._environment, *own) for name in environment.preload]
+        return (*every, *self.image.tree.ld_so_preload)
 
     def _changed_names(self, after: "_View", injection: Injection) -> frozenset[str]:
         """Names whose search may end elsewhere once `injection` is in place."""
@@ -175,15 +177,26 @@ class _View:
     """A tree with its dynamic loaders, under one injection."""
 
     def __init__(
-        self, tree: Tree, environment: Environment, injection: Injection | None, levels: tuple[str, ...]
+        self,
+        tree: Tree,
+        environment: Environment,
+        injection: Injection | None,
+        levels: tuple[str, ...],
+        own: Mapping[str, tuple[str, ...]],
     ) -> None:
+        """`own` are the loader variables of programs that a script starts with others than the image's."""
         self.tree, self.injection = tree, injection
-        self.systems = Systems(tree, environment, injection, levels)
+        self._systems = Systems(tree, environment, injection, levels)
+        others = {
+            told: Systems(tree, with_loader_variables(environment, told), injection, levels)
+            for told in dict.fromkeys(own.values())
+        }
+        self._own = {path: others[told] for path, told in own.items()}
         self._programs: dict[str, Process] = {}
         self._companies: dict[_Asked, _Company] = {}
 
     def system(self, path: str) -> System:
-        return self.systems.of(path, self.tree.linkage[path])
+        return self._own.get(path, self._systems).of(path, self.tree.linkage[path])
 
     def program(self, path: str) -> Process:
         """The process of a program in which others are opened: made once."""

@@ -19,6 +19,10 @@ from imgcheck.loader.tree import Tree
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"})
 _DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
+_EXPORTING = re.compile(r"-[a-zA-Z]*x[a-zA-Z]*")
+"""`declare -x`."""
+_PATH_OF_NONE = "/bin:/usr/bin"
+"""Where execvp(3) seeks without PATH."""
 _DEPTH = 40
 """Programs and functions that start each other, before nothing more is followed."""
 _STEPS = 5000
@@ -57,7 +61,8 @@ def find_roots(image: ImageProfile, command: tuple[str, ...] | None = None, entr
         # A command that is not in the image comes from outside: like an unknown one, it may use anything.
         everything=any(outcome != "started" for outcome in outcomes),
         in_part=search.in_part,
-        steered=tuple(path for path, plain in search.found.items() if not plain),
+        steered=tuple(path for path, told in search.environments.items() if told is None),
+        environments={path: told for path, told in search.environments.items() if told is not None},
         unstartable=tuple(search.unstartable),
     )
 
@@ -114,7 +119,7 @@ class _Search:
         environment = environment_of(image)
         variables = {name: [value] for name, value in image.config.variables.items()}
         variables["PATH"] = [":".join(environment.path)]
-        self._shell = Shell(variables, [environment.working_directory])
+        self._shell = Shell(variables, [environment.working_directory], exported=set(variables))
         self._scripts: dict[str, Script] = {script.path: script for script in image.tree.scripts}
         self._may_run = {record.path for record in image.files if record.executable}
         self._may_run |= {script.path for script in image.tree.scripts if script.executable}
@@ -123,10 +128,17 @@ class _Search:
         """Scripts that are being followed, with their arguments; None where they are sourced."""
         self._steps = _STEPS
         self._module_directories: dict[str, None] = {}
-        self.found: dict[str, bool] = {}
-        """ELF files that start, and whether anything starts them with the image's own loader variables."""
+        self.found: dict[str, set[tuple[str, ...] | None]] = {}
+        """ELF files that start, and the loader variables with which they do (Shell.loader_variables)."""
         self.unstartable: dict[Unstartable, None] = {}
         self.in_part = False
+
+    @property
+    def environments(self) -> dict[str, tuple[str, ...] | None]:
+        """Files that start with other loader variables than the image's alone, and these; None where nothing tells."""
+        own = self._shell.loader_variables
+        changed = {path: told for path, told in self.found.items() if own not in told}
+        return {path: next(iter(told)) if len(told) == 1 else None for path, told in changed.items()}
 
     def start(self, words: tuple[str, ...], report: bool = True) -> Outcome:
         """What becomes of `words` as the container's runtime starts them."""
@@ -180,7 +192,7 @@ class _Search:
     # Programs
 
     def _program(self, path: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
-        self.found[path] = self.found.get(path, False) or not shell.steered
+        self.found.setdefault(path, set()).add(shell.loader_variables)
         called, real, arguments = posixpath.basename(words[0]), posixpath.basename(path), words[1:]
         if called == "busybox" and arguments:
             called, arguments = arguments[0], arguments[1:]
@@ -195,8 +207,12 @@ class _Search:
 
     def _launch(self, name: str, inner: Launched, shell: Shell, by: _By, depth: int) -> Outcome:
         child = shell.child()
+        if inner.emptied:
+            child.variables, child.exported, child.steered = {"PATH": [_PATH_OF_NONE]}, set(), False
+        for variable in inner.removed:
+            child.unset(variable, conditional=False)
         for word in inner.assignments:
-            child.assign(word.replace("$", "$$"), conditional=False)
+            _give(child, word.replace("$", "$$"))
         if inner.directory:
             child.change_directory(inner.directory.replace("$", "$$"), conditional=False)
         child.steered |= inner.loader_options
@@ -293,8 +309,11 @@ class _Search:
         before, name, rest = words[:assigned], words[assigned : assigned + 1], words[assigned + 1 :]
         shell = here.shell
         if not name or name[0] in _DECLARING:
+            exports = name[:1] == ("export",) or any(_EXPORTING.fullmatch(word) for word in rest)
             for word in (*before, *rest):
                 shell.assign(word, here.conditional)
+                if exports:
+                    shell.export(ASSIGNMENT.match(word)[1] if ASSIGNMENT.match(word) else word)
         elif name[0] in shell.functions:
             yield from self._function(shell.functions[name[0]], rest, here.deeper())
         elif name[0] in _BUILTINS:
@@ -308,7 +327,7 @@ class _Search:
     ) -> Iterator[_Result]:
         shell = here.shell.child()
         for word in assignments:
-            shell.assign(word, conditional=False)
+            _give(shell, word)
         handed = templates[0] == "${@}"
         lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
@@ -335,6 +354,10 @@ class _Search:
     def _cd(self, words: tuple[str, ...], here: _Here) -> None:
         goal = next((word for word in words if not word.startswith("-")), UNKNOWN)
         here.shell.change_directory(goal, here.conditional)
+
+    def _unset(self, words: tuple[str, ...], here: _Here) -> None:
+        for word in words if "-f" not in words else ():
+            here.shell.unset(word, here.conditional)
 
     def _set(self, words: tuple[str, ...], here: _Here) -> None:
         here.shell.set_arguments(words[1:], here.conditional)
@@ -424,7 +447,15 @@ _BUILTINS = {
     "set": _Search._set,
     "shift": _Search._shift,
     "source": _Search._source,
+    "unset": _Search._unset,
 }
+
+
+def _give(shell: Shell, word: str) -> None:
+    """`NAME=TEMPLATE` before a command, which gets it."""
+    shell.assign(word, conditional=False)
+    if match := ASSIGNMENT.match(word):
+        shell.export(match[1])
 
 
 def _places(word: str, shell: Shell, file: bool = False) -> list[str]:

@@ -30,7 +30,7 @@ _NESTED = 6
 _SILENT = frozenset({
     ":", "[", "alias", "bg", "bind", "break", "complete", "continue", "dirs", "disown", "echo", "exit", "false", "fg",
     "getopts", "hash", "help", "history", "jobs", "kill", "let", "logout", "printf", "pwd", "read", "return", "set",
-    "setopt", "shopt", "test", "times", "trap", "true", "type", "ulimit", "umask", "unalias", "unset", "wait",
+    "setopt", "shopt", "test", "times", "trap", "true", "type", "ulimit", "umask", "unalias", "wait",
 })  # fmt: skip
 """Builtins that start nothing and change nothing that decides what is started; `set` only as `set --`."""
 _SEQUENCE = frozenset({"cd", "export", "pushd", "source", "."})
@@ -140,7 +140,7 @@ class _Reader:
         elif two == "||":
             self._uncertain = True
         elif text[at] == "(":
-            self._enter(")", False)
+            self._enter(")", not self._naming)  # what a subshell changes, the rest of the text does not see
         elif text[at] == ")":
             self._leave(")")
         elif two != "&&" and text[at] in "\n;&":

@@ -26,15 +26,15 @@ def read_script(data: bytes, executable: bool = True, whole: bool = True) -> Scr
 
 def _is_shell(words: tuple[str, ...]) -> bool:
     """A launcher may stand before the shell (`#!/usr/bin/env bash`, `#!/usr/bin/dumb-init /bin/sh`)."""
-    names = {word.rpartition("/")[2].rstrip("\r") for word in words}
+    names = {name.rpartition("/")[2].rstrip("\r") for word in words for name in word.split(" ")}
     return not words or not names.isdisjoint(_SHELLS)
 
 
 def _words(data: bytes) -> tuple[str, ...]:
-    """As the kernel splits it: the interpreter, then the rest of the line as words (`env -S` splits them again).
+    """As the kernel splits it: the interpreter, and the rest of the line as one argument (fs/binfmt_script.c).
 
     A carriage return stays: to the kernel it is a part of the name.
     """
     line = data[2:_FIRST_LINE].partition(b"\n")[0].partition(b"\0")[0]
-    text = line.decode("utf-8", "backslashreplace")
-    return tuple(word for word in text.replace("\t", " ").split(" ") if word)
+    name, _, argument = line.decode("utf-8", "backslashreplace").replace("\t", " ").strip(" ").partition(" ")
+    return tuple(word for word in (name, argument.strip(" ")) if word)

@@ -9,6 +9,7 @@ import pytest
 
 from imgcheck.documents.image import ImageConfig, ImageProfile, Script, Unstartable
 from imgcheck.loader.closure import Roots
+from imgcheck.loader.launchers import launched
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
 from imgcheck.profile.texts import read_script
@@ -256,20 +257,58 @@ def test_an_option_first_is_taken_for_the_servers_own(image: ImageProfile) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "steered"),
+    ("text", "given"),
     [
-        ("export LD_LIBRARY_PATH=/opt/lib\nserver\n", True),
-        ("LD_LIBRARY_PATH=/x:$LD_LIBRARY_PATH server\n", True),
-        ("exec env LD_PRELOAD=/x.so server\n", True),
-        (". /opt/setvars.sh\nserver\n", True),
-        ("eval $(setup)\nserver\n", True),
-        ("find /hooks | while read -r f; do . $f; done\nserver\n", False),
-        ("LD_LIBRARY_PATH=/x /opt/job\nserver\n", False),
-        ("export LANG=C\nserver\n", False),
+        ("export LD_LIBRARY_PATH=/opt/lib\nserver\n", ("/opt/lib", "")),
+        ("LD_LIBRARY_PATH=/x:$LD_LIBRARY_PATH server\n", ("/x:", "")),
+        ("LD_LIBRARY_PATH=/x\nexport LD_LIBRARY_PATH\nserver\n", ("/x", "")),
+        ("declare -x LD_LIBRARY_PATH=/x\nserver\n", ("/x", "")),
+        ("export LD_LIBRARY_PATH=/x\nLD_LIBRARY_PATH=/y\nserver\n", ("/y", "")),
+        ("exec env LD_PRELOAD=/x.so server\n", ("", "/x.so")),
+        ("export LD_LIBRARY_PATH=$(setup)\nserver\n", None),
+        ("if probe; then export LD_LIBRARY_PATH=/x; fi\nserver\n", None),
+        ("LD_LIBRARY_PATH=/x server\nLD_LIBRARY_PATH=/y server\n", None),
+        ("( export LD_LIBRARY_PATH=/x; /opt/job )\nserver\n", None),
+        (". /opt/setvars.sh\nserver\n", None),
+        ("eval $(setup)\nserver\n", None),
     ],
 )
-def test_a_program_that_gets_loader_variables_is_told_apart(image: ImageProfile, text: str, steered: bool) -> None:
-    assert ("/usr/bin/server" in follows(image, text).steered) == steered
+def test_loader_variables_that_a_script_gives_a_program(
+    image: ImageProfile, text: str, given: tuple[str, ...] | None
+) -> None:
+    found = follows(image, text)
+    assert ("/usr/bin/server" in found.steered) == (given is None)
+    assert found.environments.get("/usr/bin/server") == given
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "find /hooks | while read -r f; do . $f; done\nserver\n",
+        "LD_LIBRARY_PATH=/x /opt/job\nserver\n",
+        "LD_LIBRARY_PATH=/x\nserver\n",
+        "export LD_LIBRARY_PATH=/x\nexec env -i server\n",
+        "export LD_LIBRARY_PATH=/x\nunset LD_LIBRARY_PATH\nserver\n",
+        "export LANG=C\nserver\n",
+    ],
+)
+def test_a_program_that_gets_no_loader_variables(image: ImageProfile, text: str) -> None:
+    found = follows(image, text)
+    assert "/usr/bin/server" in found.entries
+    assert (found.steered, found.environments.get("/usr/bin/server")) == ((), None)
+
+
+@pytest.mark.parametrize("words", ["exec env -i", "exec env -u LD_LIBRARY_PATH", "unset LD_LIBRARY_PATH;"])
+def test_loader_variables_of_the_image_are_taken_away(image: ImageProfile, words: str) -> None:
+    found = follows(image, f"{words} server\n", environment=("LD_LIBRARY_PATH=/opt/lib",))
+    assert found.environments == {"/usr/bin/server": ("", "")}
+
+
+def test_sudo_gives_no_loader_variables_on() -> None:
+    for options in ((), ("-E", "-u", "nobody")):
+        inner = launched("sudo", (*options, "server"))
+        assert inner is not None
+        assert (inner.words, inner.removed) == (("server",), ("LD_LIBRARY_PATH", "LD_PRELOAD"))
 
 
 NOT_STARTING = [

@@ -63,7 +63,7 @@ def test_words_and_separators(text: str, expected: list[tuple[str, ...]]) -> Non
         ("for x in 1 2; do a; done; b", "a"),
         ("case $x in a) b;; c|d) e ;; *) f; esac; g", "bef"),
         ("case $x in (a) b;; esac\nc", "b"),
-        ("{ a; b; }; (c; d)", ""),
+        ("{ a; b; }; (c; d)", "cd"),
         ("if x; then { a; }; (b); fi", "abx"),
         ("[ -f x ] && a; b", "a"),
     ],

@@ -1,0 +1,122 @@
+"""Scripts that give a program loader variables, beside what becomes of them in a chroot."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from imgcheck.documents.image import ImageProfile
+from imgcheck.loader.kept import kept_work, with_loads
+from imgcheck.loader.model import Loader
+from imgcheck.loader.roots import find_roots
+from imgcheck.profile.texts import read_script
+from tests.loader.builder import Root
+from tests.loader.walk import profile_of
+from tests.tools import need
+
+_PATH = "PATH=/bin:/usr/bin"
+GOOD, WRONG = "/opt/lib", "/opt/wrong"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    need("gcc")
+    root = Root(tmp_path_factory.mktemp("scripts") / "root")
+    root.library(f"{GOOD}/libfoo.so")
+    root.program("/app/server", [f"{GOOD}/libfoo.so"])
+    root.program("/app/plain")
+    root.at("/bin").mkdir()
+    for file in ("/bin/sh", "/bin/bash", "/lib/x86_64-linux-gnu/libtinfo.so.6"):
+        shutil.copy2(Path(file).resolve(), root.at(file))
+    return root
+
+
+def runs(root: Root, text: str, *environment: str) -> bool:
+    """Whether a script runs in the chroot; imgcheck must say the same of the image whose command it is."""
+    root.write("/run", text)
+    root.at("/run").chmod(0o755)
+    command = ["chroot", root.path, "/usr/bin/env", "-i", _PATH, *environment, "/run"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    told = starts(image_of(root, text, environment))
+    assert told == (done.returncode == 0), (text, done.stderr)
+    return told
+
+
+def image_of(root: Root, text: str, environment: tuple[str, ...]) -> ImageProfile:
+    image = profile_of(root.path, (_PATH, *environment), ("/run",))
+    script = read_script(text.encode())
+    assert script is not None
+    scripts = (msgspec.structs.replace(script, path="/run"),)
+    return msgspec.structs.replace(image, tree=msgspec.structs.replace(image.tree, scripts=scripts))
+
+
+def starts(image: ImageProfile) -> bool:
+    """Whether all that the command starts finds its libraries, worked out anew and as a profile keeps it."""
+    roots = find_roots(image)
+    closure = Loader(image, roots).close()
+    kept = kept_work(with_loads(image), ())
+    assert kept is not None
+    assert (kept.roots, kept.closure) == (roots, closure)
+    return not roots.unstartable and not any(problem.root in roots.entries for problem in closure.problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("exec /app/server", False),
+        (f"export LD_LIBRARY_PATH={GOOD}\nexec /app/server", True),
+        (f"export LD_LIBRARY_PATH={WRONG}\nexec /app/server", False),
+        (f"LD_LIBRARY_PATH={GOOD}\nexec /app/server", False),
+        (f"LD_LIBRARY_PATH={GOOD} /app/server", True),
+        (f"LD_LIBRARY_PATH={GOOD}\nexport LD_LIBRARY_PATH\n/app/server", True),
+        (f"export LD_LIBRARY_PATH={GOOD}\nexport LD_LIBRARY_PATH={WRONG}\n/app/server", False),
+        (f"export LD_LIBRARY_PATH={WRONG}:$LD_LIBRARY_PATH:{GOOD}\n/app/server", True),
+        ("cd /opt\nexport LD_LIBRARY_PATH=$PWD/lib\n/app/server", True),
+        (f"export LD_LIBRARY_PATH={GOOD}\nexec env -i /app/server", False),
+        (f"export LD_LIBRARY_PATH={GOOD}\nexec env -u LD_LIBRARY_PATH /app/server", False),
+        (f"export LD_LIBRARY_PATH={GOOD}\nunset LD_LIBRARY_PATH\n/app/server", False),
+        (f"exec env LD_PRELOAD={GOOD}/libfoo.so /app/server", True),
+        (f"export LD_PRELOAD={GOOD}/libfoo.so\nexec /app/plain", True),
+    ],
+)
+def test_a_script_hands_its_loader_variables_over(root: Root, text: str, expected: bool) -> None:
+    assert runs(root, f"#!/bin/sh\n{text}\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("exec /app/server", True),
+        (f"export LD_LIBRARY_PATH={WRONG}\nexec /app/server", False),
+        ("exec env -i /app/server", False),
+        ("unset LD_LIBRARY_PATH\nexec /app/server", False),
+        (f"LD_LIBRARY_PATH={WRONG}\nexec /app/server", False),
+    ],
+)
+def test_a_script_changes_what_the_image_has_set(root: Root, text: str, expected: bool) -> None:
+    assert runs(root, f"#!/bin/sh\n{text}\n", f"LD_LIBRARY_PATH={GOOD}") == expected
+
+
+def test_what_a_script_puts_first_is_what_the_program_gets(root: Root) -> None:
+    root.library(f"{WRONG}2/libfoo.so")
+    text = f"#!/bin/sh\nexport LD_LIBRARY_PATH={WRONG}2:{GOOD}\nexec /app/server\n"
+    image = image_of(root, text, ())
+    closure = Loader(image, find_roots(image)).close()
+    assert closure.chosen["/app/server", "libfoo.so"] == f"{WRONG}2/libfoo.so"
+    assert closure.reach(f"{WRONG}2/libfoo.so") == "entry"
+    assert closure.reach(f"{GOOD}/libfoo.so") == "unreached"
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ("#!/usr/bin/env bash", True),
+        ("#!/usr/bin/env bash -e", False),
+        ("#!/usr/bin/env -S bash -e", True),
+        ("#! /bin/bash -e", True),
+    ],
+)
+def test_a_first_line_has_one_argument(root: Root, first: str, expected: bool) -> None:
+    assert runs(root, f"{first}\n/app/plain\n") == expected
