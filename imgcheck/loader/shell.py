@@ -266,6 +266,12 @@ class _Reader:
             self._keep(tuple(words), uncertain)
         if self._text.startswith("&&", self._at) and name and name not in _SEQUENCE:
             self._uncertain = True
+        elif not uncertain and len(self._open) == 1 and self._is_end() and _ends(name, words):
+            self._at = len(self._text)
+
+    def _is_end(self) -> bool:
+        """Whether a line or a `;` ends the command at hand, so that it runs in this shell."""
+        return self._text[self._at : self._at + 1] in ("", "\n", ";")
 
     def _keep(self, words: tuple[str, ...], conditional: bool) -> None:
         self.add(words, conditional or self._open[-1].conditional)
@@ -462,6 +468,14 @@ def _found(text: str, character: str, begun: int) -> int:
     if at < 0:
         raise _UnreadableError
     return at
+
+
+def _ends(name: str, words: list[str]) -> bool:
+    """Whether nothing behind a command runs: the shell ends, or becomes a program that the text names."""
+    if name == "exec":
+        behind = words[words.index(name) + 1 :]
+        return bool(behind) and not behind[0].startswith(("-", "$"))
+    return name == "exit"
 
 
 def _closed(text: str, at: int, opener: str, closer: str) -> int:

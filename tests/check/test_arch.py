@@ -1,10 +1,12 @@
 """ARCH001: foreign programs, in the words of each runtime."""
 
 import pytest
+from msgspec.structs import replace
 
 from imgcheck.check.arch import check
 from imgcheck.documents.image import ImageConfig
 from imgcheck.host.describe import describe_host
+from imgcheck.loader.closure import Roots
 from tests.check.contexts import KNOWLEDGE, code, context, cpu, findings, outcome
 
 POWER = {"/usr/bin/python": code(machine="ppc64le", type="executable")}
@@ -49,6 +51,15 @@ def test_foreign_files_beside_native_programs_are_fine() -> None:
         "/usr/share/firmware": code(machine="aarch64", type="executable"),
     }
     assert outcome(check(context(files)), "ARCH001") == "ok"
+
+
+def test_a_foreign_program_that_a_script_starts_is_a_risk() -> None:
+    files = {"/bin/sh": code(type="executable"), "/app": code(machine="aarch64", type="executable")}
+    here = context(files)
+    assert outcome(check(replace(here, roots=Roots(entries=("/bin/sh",)))), "ARCH001") == "ok"
+    (finding,) = findings(check(replace(here, roots=Roots(entries=("/bin/sh", "/app")))), "ARCH001")
+    assert (finding.severity, finding.evidence[0].path) == ("risk", "/app")
+    assert "aarch64" in finding.title
 
 
 def test_32_bit_x86_runs_on_64_bit() -> None:

@@ -120,3 +120,19 @@ def test_what_a_script_puts_first_is_what_the_program_gets(root: Root) -> None:
 )
 def test_a_first_line_has_one_argument(root: Root, first: str, expected: bool) -> None:
     assert runs(root, f"{first}\n/app/plain\n") == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "exec /app/plain\nnothing --here\n",
+        "/app/plain\nexit\n/app/server\n",
+        "exit 0\nBIN\1\2 x\n",
+        'exec "$@"\nexec /app/plain\n',
+        "exec 3</dev/null\n/app/plain\n",
+        "f() { exit 1; }\n/app/plain\n",
+    ],
+)
+def test_what_stands_behind_the_end_of_a_script_does_not_run(root: Root, text: str) -> None:
+    root.write("/dev/null", "")
+    assert runs(root, f"#!/bin/sh\n{text}")

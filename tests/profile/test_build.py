@@ -119,7 +119,7 @@ def test_scripts_and_what_they_run() -> None:
             (ShellCommand(("exec", "/opt/tool", "--flag"), True), ShellCommand(("exec", "gosu", "app", "server"))),
         ),
         "/e": Script("/e", ("/usr/bin/env", "bash"), (ShellCommand(("exec", "${@}")),)),
-        "/py": Script("/py", ("/usr/bin/env", "-S", "python3", "-u")),
+        "/py": Script("/py", ("/usr/bin/env", "-S python3 -u")),
         "/read-by-sh": Script("/read-by-sh", ("/bin/sh",), (ShellCommand(("x",)),), executable=False),
         "/plain.sh": Script("/plain.sh", (), (ShellCommand(("server",)),), executable=False),
     }
