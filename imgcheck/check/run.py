@@ -167,7 +167,8 @@ def _judge_host(
     image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge, fingerprints: bool
 ) -> list[_Judged]:
     runtimes, chosen_by = _runtimes(host, request, knowledge)
-    closures = Closures(image, request.command, request.entries, hwcaps_of(host, knowledge))
+    bare = any(runtime.skips_entrypoint for runtime in runtimes)
+    closures = Closures(image, request.command, request.entries, hwcaps_of(host, knowledge), bare)
     roots = closures.roots
     absent = {each.word for each in roots.unstartable if each.reason == "absent" and not each.by}
     for entry in request.entries:

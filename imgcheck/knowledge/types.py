@@ -96,6 +96,8 @@ class Runtime(Data, frozen=True):
     refuses_files: tuple[str, ...] = ()
     """Files of the image beside which it places no driver unless it is forced to. The same holds for those of
     `libraries` in the directory that it chooses among `requires_one_directory`."""
+    skips_entrypoint: bool = False
+    """The words of a user may start without the image's entrypoint (`apptainer exec`)."""
     requires_working_directory: bool = False
     """Refuses an image whose WORKDIR (without one: the user's home) does not exist in it."""
     user_syntax: str = ""

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Closures:
-    """What `command` (None: the image's own) and `entries` reach under each runtime. `levels` as hwcaps_of has them."""
+    """What `command` (None: the image's own) and `entries` reach under each runtime.
+
+    `levels` as hwcaps_of has them, `bare` as find_roots has it.
+    """
 
     def __init__(
         self,
@@ -28,8 +31,10 @@ class Closures:
         command: tuple[str, ...] | None = None,
         entries: tuple[str, ...] = (),
         levels: tuple[str, ...] = (),
+        bare: bool = True,
     ) -> None:
         self._image, self._command, self._entries, self._levels = image, command, entries, levels
+        self._bare = bare
         self._kept = kept_work(image, levels) if command is None and not entries else None
 
     @cached_property
@@ -39,7 +44,7 @@ class Closures:
             return self._kept.roots
         from imgcheck.loader.roots import find_roots
 
-        return find_roots(self._image, self._command, self._entries)
+        return find_roots(self._image, self._command, self._entries, self._bare)
 
     def under(self, runtime: Runtime, host: HostProfile) -> Closure:
         """What it reaches as `runtime` starts it on `host`."""

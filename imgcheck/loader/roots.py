@@ -38,11 +38,13 @@ Outcome = Literal["started", "waits", "unknown", "absent"]
 tells; it does not start."""
 
 
-def find_roots(image: ImageProfile, command: tuple[str, ...] | None = None, entries: tuple[str, ...] = ()) -> Roots:
+def find_roots(
+    image: ImageProfile, command: tuple[str, ...] | None = None, entries: tuple[str, ...] = (), bare: bool = True
+) -> Roots:
     """What runs: `command` (the user's words after `--`) in place of CMD, ENTRYPOINT before it, and `entries`.
 
-    `command` None means the image's own. `entries` (`--entry PATH`) replace the command where that is None, else
-    they add to it.
+    `command` None means the image's own. `bare`: a runtime may start the user's words without ENTRYPOINT. `entries`
+    (`--entry PATH`) replace the command where that is None, else they add to it.
     """
     search = _Search(image)
     words: tuple[str, ...] = ()
@@ -51,7 +53,7 @@ def find_roots(image: ImageProfile, command: tuple[str, ...] | None = None, entr
         tail = image.config.command if command is None else command
         words = (*image.config.entrypoint, *tail)
         outcomes.append(search.start(words))
-        if command:  # Apptainer's exec and `docker run --entrypoint` start it without the image's entrypoint
+        if command and bare:
             search.start(command, report=False)
     outcomes += [search.start((entry,)) for entry in entries]
     return Roots(

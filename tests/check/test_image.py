@@ -134,3 +134,15 @@ def test_an_entry_that_the_image_lacks_is_the_users_mistake():
     image = context({"/bin/p": PROGRAM}).image
     with pytest.raises(UsageError, match="--entry /bin/q"):
         check_image(image, [cpu("haswell")], Request(entries=("/bin/q",)), KNOWLEDGE)
+
+
+@pytest.mark.parametrize(("runtime", "missing"), [("docker", []), ("apptainer", ["LIB001"])])
+def test_docker_hands_the_users_words_to_the_entrypoint_and_apptainer_may_start_them(
+    runtime: str, missing: list[str]
+) -> None:
+    job = CodeFacts(1000, Linkage(64, "x86_64", "executable", needed=("libgone.so.1",)))
+    files = {"/bin/entry": PROGRAM, "/bin/job": job}
+    image = context(files, config=ImageConfig(entrypoint=("/bin/entry",))).image
+    request = Request(command=("/bin/job",), runtimes=(runtime,))
+    report = check_image(image, [cpu("haswell", gpus=("none",))], request, KNOWLEDGE)
+    assert [f.rule for f in report.findings if f.severity == "fail" and f.subject == "libgone.so.1"] == missing

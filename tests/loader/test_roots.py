@@ -101,6 +101,13 @@ def test_the_users_command_takes_the_place_of_the_images(image: ImageProfile) ->
     assert set(found.entries) == {"/usr/bin/tini", "/opt/job"}
 
 
+def test_the_users_command_may_start_without_the_entrypoint(image: ImageProfile) -> None:
+    config = ImageConfig(entrypoint=("/opt/job", "--"))
+    image = msgspec.structs.replace(image, config=config)
+    assert set(find_roots(image, ("server",)).entries) == {"/opt/job", "/usr/bin/server"}
+    assert find_roots(image, ("server",), bare=False).entries == ("/opt/job",)
+
+
 def test_a_named_entry_replaces_the_command(image: ImageProfile) -> None:
     found = find_roots(image, None, ("/opt/job",))
     assert (found.entries, found.everything) == (("/opt/job",), False)
