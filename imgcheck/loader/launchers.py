@@ -18,6 +18,8 @@ class Launcher(Struct, frozen=True):
     """Options without a value."""
     known: bool = True
     """False where there are too many options to list: the command is the first word that is a program."""
+    optional: bool = False
+    """It does so only where one of its words is a program."""
 
 
 class Launched(Struct, frozen=True):
@@ -37,14 +39,19 @@ class Launched(Struct, frozen=True):
     """The dynamic loader was told where libraries are."""
     certain: bool = True
     """The command is the first of `words`; else an option's value may stand before it."""
+    optional: bool = False
+    """As Launcher.optional."""
 
 
 _VAGUE = Launcher(known=False)
+_OPTIONAL = Launcher(known=False, optional=True)
 _INIT = Launcher(valued=("-e", "-p"), flags=("-g", "-s", "-v", "-vv", "-vvv", "-w"))
 # From the manual page of each; of tini and dumb-init from their README.
 LAUNCHERS: dict[str, Launcher] = {
+    "aprun": _VAGUE,
     "catatonit": Launcher(),
     "catchsegv": Launcher(),
+    "chpst": _VAGUE,
     "chroot": _VAGUE,
     "chrt": Launcher(1, ("-D", "-P", "-T"), ("-b", "-f", "-i", "-o", "-r")),
     "conda": _VAGUE,
@@ -54,20 +61,39 @@ LAUNCHERS: dict[str, Launcher] = {
         valued=("-u", "--unset", "-C", "--chdir", "-a", "--argv0"),
         flags=("-", "-i", "--ignore-environment", "-v", "--debug"),
     ),
+    "find": _OPTIONAL,
+    "flock": _VAGUE,
+    "gdb": _OPTIONAL,
     "gosu": Launcher(1),
+    "ibrun": _VAGUE,
     "ionice": Launcher(valued=("-c", "-n", "-p", "-P", "-u")),
+    "jsrun": _VAGUE,
+    "ltrace": _VAGUE,
     "mamba": _VAGUE,
     "micromamba": _VAGUE,
     "mpiexec": _VAGUE,
+    "mpiexec.hydra": _VAGUE,
     "mpirun": _VAGUE,
+    "ncu": _VAGUE,
     "nice": Launcher(valued=("-n", "--adjustment")),
     "nohup": Launcher(),
+    "nsys": _VAGUE,
     "numactl": _VAGUE,
+    "orterun": _VAGUE,
+    "parallel": _OPTIONAL,
+    "perf": _OPTIONAL,
+    "prlimit": _OPTIONAL,
+    "prterun": _VAGUE,
+    "prun": _VAGUE,
+    "runuser": _OPTIONAL,
+    "s6-setuidgid": Launcher(1),
     "setarch": _VAGUE,
     "setpriv": _VAGUE,
     "setsid": Launcher(flags=("-c", "-f", "-w", "--ctty", "--fork", "--wait")),
+    "setuidgid": Launcher(1),
     "srun": _VAGUE,
     "stdbuf": Launcher(valued=("-i", "-o", "-e")),
+    "strace": _VAGUE,
     "su-exec": Launcher(1),
     "sudo": Launcher(
         valued=("-u", "-g", "-C", "-D", "-h", "-p", "-R", "-r", "-T", "-t", "-U"),
@@ -79,6 +105,9 @@ LAUNCHERS: dict[str, Launcher] = {
     "tini": _INIT,
     "tini-static": _INIT,
     "unshare": _VAGUE,
+    "valgrind": _VAGUE,
+    "watch": _OPTIONAL,
+    "xargs": _OPTIONAL,
     "xvfb-run": Launcher(valued=("-e", "-f", "-n", "-p", "-s", "-w"), flags=("-a", "-l")),
 }
 _LOADER = re.compile(r"ld-linux.*\.so\.\d|ld-musl-.*\.so\.1|ld64\.so\.\d|ld-\d.*\.so")
@@ -99,7 +128,7 @@ def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
     if launcher is None:
         return None
     if not launcher.known:
-        return Launched(arguments, certain=False)
+        return Launched(arguments, certain=False, optional=launcher.optional)
     if name in ("env", "sudo"):
         return _with_environment(name, launcher, arguments)
     return _parted(launcher, arguments)[0]

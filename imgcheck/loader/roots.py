@@ -221,6 +221,8 @@ class _Search:
         words = inner.words
         if not inner.certain:
             begin = next((index for index, word in enumerate(words) if self._may_be_program(word, child)), None)
+            if begin is None and inner.optional:
+                return "started"
             words = (GAP,) if begin is None else words[begin:]
         return self._run(words, child, _By(name, by.report and inner.certain), depth - 1)
 
@@ -422,16 +424,20 @@ class _Search:
 
     def imports(self) -> Iterator[str]:
         """Shared libraries below the module directories of the Pythons that were found."""
-        named = (python_version(posixpath.basename(path)) for path in self.found)
-        versions = [version for version in named if version is not None]
-        if not versions:
+        pythons = {path for path in self._tree.linkage if python_version(posixpath.basename(path)) is not None}
+        found = pythons.intersection(self.found)
+        if not found:
             return
+        versions = [python_version(posixpath.basename(path)) or "" for path in sorted(found)]
+        prefixes = set(map(_prefix, pythons))
+        others = prefixes.difference(map(_prefix, found))
         packages = tuple(path + "/" for path in self._image.tree.python_paths)
         own = [self._tree.canonical(path) for path in self._module_directories]
         for path, linkage in self._tree.linkage.items():
             if linkage.type != "shared":
                 continue
             inside = "/lib-dynload/" in path or path.startswith(packages)
+            inside = inside and _owner(path, prefixes) not in others
             inside = inside or (linkage.python_module and any(importable(path, place) for place in own))
             if inside and any(python_fits(version, path) for version in versions):
                 yield path
@@ -451,6 +457,21 @@ _BUILTINS = {
     "source": _Search._source,
     "unset": _Search._unset,
 }
+
+
+def _prefix(python: str) -> str:
+    """The directory below which a Python has its own packages (sys.prefix)."""
+    return posixpath.dirname(posixpath.dirname(python))
+
+
+def _owner(module: str, prefixes: Set[str]) -> str:
+    """The one of some prefixes of Pythons to which a module belongs: as a virtual environment's, to none of them.
+
+    Debian's Python has packages below /usr/local, too, in directories that are called dist-packages.
+    """
+    if module.startswith("/usr/local/") and "/dist-packages/" in module:
+        module = module.replace("/usr/local/", "/usr/", 1)
+    return max((prefix for prefix in prefixes if module.startswith(f"{prefix}/")), key=len, default="")
 
 
 def _give(shell: Shell, word: str) -> None:

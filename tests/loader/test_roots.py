@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from imgcheck.documents.image import ImageConfig, ImageProfile, Script, Unstartable
+from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, Script, Unstartable
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.launchers import launched
 from imgcheck.loader.model import close
@@ -127,6 +127,40 @@ def test_a_python_reaches_its_own_modules_as_imports(image: ImageProfile) -> Non
     assert closure.reach("/usr/bin/python3.11") == "entry"
     assert closure.reach("/usr/bin/server") == "path"
     assert closure.reach("/opt/job") == "unreached"
+
+
+@pytest.mark.parametrize(
+    ("python", "module", "found"),
+    [
+        ("/opt/conda/envs/a/bin/python3.11", "/opt/conda/envs/a/lib/python3.11/site-packages/m.so", True),
+        ("/opt/conda/envs/a/bin/python3.11", "/opt/conda/envs/b/lib/python3.11/site-packages/m.so", False),
+        ("/opt/conda/envs/a/bin/python3.11", "/opt/conda/lib/python3.11/site-packages/m.so", False),
+        ("/opt/conda/bin/python3.11", "/opt/conda/envs/b/lib/python3.11/site-packages/m.so", False),
+        ("/usr/local/bin/python3.11", "/usr/lib/python3/dist-packages/m.so", False),
+        ("/usr/local/bin/python3.11", "/usr/local/lib/python3.11/site-packages/m.so", True),
+        ("/usr/local/bin/python3.11", "/venv/lib/python3.11/site-packages/m.so", True),
+        ("/usr/bin/python3.11", "/usr/local/lib/python3.11/dist-packages/m.so", True),
+        ("/usr/bin/python3.11", "/usr/local/lib/python3.11/site-packages/m.so", False),
+    ],
+)
+def test_a_python_imports_what_no_other_one_owns(image: ImageProfile, python: str, module: str, found: bool) -> None:
+    prefixes = ("/opt/conda", "/opt/conda/envs/a", "/opt/conda/envs/b", "/usr", "/usr/local")
+    image = with_programs(image, *(f"{prefix}/bin/python3.11" for prefix in prefixes))
+    records = (*image.files, msgspec.structs.replace(record(image, _MODULE), path=module))
+    tree = msgspec.structs.replace(image.tree, python_paths=(str(Path(module).parent),))
+    image = msgspec.structs.replace(image, files=records, tree=tree)
+    assert find_roots(image, (python, "/x.py")).imports == ((module,) if found else ())
+
+
+def record(image: ImageProfile, path: str) -> FileRecord:
+    return next(each for each in image.files if each.path == path)
+
+
+def with_programs(image: ImageProfile, *paths: str) -> ImageProfile:
+    """The image with more programs."""
+    known = {each.path for each in image.files}
+    more = [msgspec.structs.replace(record(image, "/usr/bin/server"), path=path) for path in paths if path not in known]
+    return msgspec.structs.replace(image, files=(*image.files, *more))
 
 
 @pytest.mark.parametrize(
@@ -316,6 +350,25 @@ def test_sudo_gives_no_loader_variables_on() -> None:
         inner = launched("sudo", (*options, "server"))
         assert inner is not None
         assert (inner.words, inner.removed) == (("server",), ("LD_LIBRARY_PATH", "LD_PRELOAD"))
+
+
+_STARTING = ("/usr/bin/flock", "/usr/bin/xargs", "/usr/bin/find", "/usr/bin/s6-setuidgid", "/usr/bin/mpiexec.hydra")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "exec flock /lock server\n", "ls | xargs -n1 server\n", "find / -name x -exec server ;\n",
+        "exec s6-setuidgid app server\n", "exec mpiexec.hydra -n 4 server\n",
+    ],
+)  # fmt: skip
+def test_what_other_programs_start_in_turn_is_found(image: ImageProfile, text: str) -> None:
+    assert "/usr/bin/server" in follows(with_programs(image, *_STARTING), text).entries
+
+
+def test_a_search_that_starts_nothing_leaves_nothing_open(image: ImageProfile) -> None:
+    text = "find /hooks -name '*.sh'\nls | xargs echo\nexec server\n"
+    assert not follows(with_programs(image, *_STARTING), text).in_part
 
 
 NOT_STARTING = [
