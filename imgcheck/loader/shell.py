@@ -45,6 +45,8 @@ _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|>&|>>|>\||[<>](?!\()")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
 _PARAMETER = re.compile(r"([A-Za-z_]\w*|\d+|[@*])(?:\[[^\]]*\])?(.*)", re.ASCII | re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_]\w*|[\d@*]", re.ASCII)
+_BRACES = re.compile(r"\{[^{}$]*\}")
+"""What may be a brace expansion of bash: `{a,b}`, `{1..3}`."""
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
 _SAME_PATH = {("readlink",), ("realpath",), ("which",), ("command", "-v"), ("type", "-p"), ("type", "-P")}
 
@@ -312,7 +314,7 @@ class _Reader:
         begun = self._at
         while self._at < len(text):
             if match := _PLAIN.match(text, self._at):
-                parts.append(match[0])
+                parts.append(_expanded(match[0], first=self._at == begun))
                 self._at = match.end()
                 continue
             character = text[self._at]
@@ -468,6 +470,14 @@ def _found(text: str, character: str, begun: int) -> int:
     if at < 0:
         raise _UnreadableError
     return at
+
+
+def _expanded(plain: str, first: bool) -> str:
+    """Unquoted text with `~` as the home directory where a word begins with it; what braces make of it is not told."""
+    if first and plain[0] == "~":
+        user, slash, rest = plain[1:].partition("/")
+        plain = ("${HOME}" if not user else UNKNOWN) + slash + rest
+    return _BRACES.sub(lambda found: UNKNOWN if "," in found[0] or ".." in found[0] else found[0], plain)
 
 
 def _ends(name: str, words: list[str]) -> bool:

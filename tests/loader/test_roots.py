@@ -393,7 +393,7 @@ def test_what_a_script_surely_runs_and_what_does_not_start_is_told(
     [
         "nothing || server\n", "[ -x /nothing ] && /nothing\nserver\n", "if true; then exec nothing; fi\n",
         "nothing\nserver\n", "server\n/made-by-it\n", "exec $X\n", ". /nowhere\nexec nothing\n",
-        "cd $X\nexec ./nothing\n", "/opt/j?b\n",
+        "cd $X\nexec ./nothing\n", "/opt/j?b\n", "exec ~/nothing\n", "exec ~app/nothing\n", "exec /opt/{nothing,}\n",
     ],
 )  # fmt: skip
 def test_what_may_never_run_or_may_be_made_before_is_not_said_to_fail(image: ImageProfile, text: str) -> None:

@@ -173,3 +173,21 @@ def _followed(text: str) -> set[str]:
         TreeIndex(scripts=(structs.replace(script, path="/script"),)),
     )
     return {path.rpartition("/")[2] for path in find_roots(image).entries}
+
+
+@pytest.mark.parametrize(
+    ("word", "template"),
+    [
+        ("~/job", "${HOME}/job"), ("~", "${HOME}"), ("~app/job", f"{UNKNOWN}/job"), ("'~/job'", "~/job"),
+        ("a~b", "a~b"), ("/opt/{a,b}/c", f"/opt/{UNKNOWN}/c"), ("/opt/{1..3}", f"/opt/{UNKNOWN}"), ("{}", "{}"), ("{a}", "{a}"),
+        ("'{a,b}'", "{a,b}"),
+    ],
+)  # fmt: skip
+def test_what_home_and_braces_stand_for(word: str, template: str) -> None:
+    (command,) = read_commands(f"run {word}\n")
+    assert command.words == ("run", template)
+
+
+def test_braces_without_an_end_cost_no_time() -> None:
+    (command,) = read_commands("run {" + "," * 60_000 + "\n")
+    assert command.words[0] == "run"
