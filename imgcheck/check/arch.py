@@ -22,22 +22,22 @@ def check(context: Context) -> Answers:
         answers.answer("ARCH001", "unknown", f"the image is for {named}, and the host's architecture is not known")
         return answers
     runs = {host.value, *_ALSO_RUNS.get(host.value, ())}
-    in_part = bool(machines & runs)
-    if in_part:  # of several programs that a script starts it may choose one by the machine
+    mixed = bool(machines & runs)
+    if mixed:  # of several programs that a script starts it may choose one by the machine
         started = [record for record in programs if record.path in context.roots.entries]
         programs = [record for record in started if _machine(context, record) not in runs]
         machines = {_machine(context, record) for record in programs}
     if not machines:
         answers.answer("ARCH001", "ok", f"the image has programs for {host.value}")
         return answers
-    severity = "risk" if in_part or machines & set(_MAY_RUN.get(host.value, ())) else "fail"
+    severity = "risk" if mixed or machines & set(_MAY_RUN.get(host.value, ())) else "fail"
     finding = context.finding(
         "ARCH001",
         severity,
         subject=min(machines),
         evidence=_evidence(context, programs),
         variant=_variant(context),
-        program=programs[0].path if in_part else _program(context, programs),
+        program=programs[0].path if mixed else _program(context, programs),
         image_architecture=" and ".join(sorted(machines)),
         host_architecture=host.value,
         image_platform=_platform(min(machines)),

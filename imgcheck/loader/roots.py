@@ -317,7 +317,8 @@ class _Search:
             for word in (*before, *rest):
                 shell.assign(word, here.conditional)
                 if exports:
-                    shell.export(ASSIGNMENT.match(word)[1] if ASSIGNMENT.match(word) else word)
+                    match = ASSIGNMENT.match(word)
+                    shell.export(match[1] if match else word)
         elif name[0] in shell.functions:
             yield from self._function(shell.functions[name[0]], rest, here.deeper())
         elif name[0] in _BUILTINS:
