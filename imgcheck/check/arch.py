@@ -23,8 +23,9 @@ def check(context: Context) -> Answers:
         return answers
     runs = {host.value, *_ALSO_RUNS.get(host.value, ())}
     mixed = bool(machines & runs)
-    if mixed:  # of several programs that a script starts it may choose one by the machine
-        started = [record for record in programs if record.path in context.roots.entries]
+    if mixed:
+        chosen = set(context.roots.entries).difference(context.roots.perhaps)  # others a script chooses by the machine
+        started = [record for record in programs if record.path in chosen]
         programs = [record for record in started if _machine(context, record) not in runs]
         machines = {_machine(context, record) for record in programs}
     if not machines:

@@ -82,9 +82,11 @@ class Script(Document, frozen=True):
 
     path: str
     interpreter: tuple[str, ...] = ()
-    """Words of the `#!` line; none where a shell's script begins without it."""
+    """What the `#!` line names, and its one argument; empty where a shell's script begins without it."""
     commands: tuple[ShellCommand, ...] = ()
     executable: bool = True
+    asks_cpu: bool = False
+    """A shell's script that looks at what the CPU has."""
 
 
 class Unstartable(Document, frozen=True):
@@ -236,6 +238,8 @@ class Loads(Document, frozen=True):
     """Those of `entries` that start with loader variables that are not the image's and cannot be told."""
     environments: dict[str, tuple[str, ...]] = {}
     """Those of `entries` that start with other loader variables than the image's: LD_LIBRARY_PATH and LD_PRELOAD."""
+    perhaps: tuple[str, ...] = ()
+    """Those of `entries` that a script which looks at the CPU starts on a condition."""
     unstartable: tuple[Unstartable, ...] = ()
     """Programs of the command that do not start."""
     reaches: str = ""

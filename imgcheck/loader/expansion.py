@@ -37,6 +37,8 @@ class Shell(Struct):
     """Variables that programs get."""
     steered: bool = False
     """LD_LIBRARY_PATH or LD_PRELOAD may have any value."""
+    asks_cpu: bool = False
+    """A script was read that looks at what the CPU has."""
     vague: bool = False
     """Something was read that cannot be followed: PATH and functions may have changed."""
     touched: bool = False

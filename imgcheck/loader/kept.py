@@ -41,6 +41,7 @@ class Worked(Struct, frozen=True, dict=True):
             in_part=loads.in_part,
             steered=loads.steered,
             environments=loads.environments,
+            perhaps=loads.perhaps,
             unstartable=loads.unstartable,
         )
 
@@ -96,6 +97,7 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
         in_part=roots.in_part,
         steered=roots.steered,
         environments=roots.environments,
+        perhaps=roots.perhaps,
         unstartable=roots.unstartable,
         reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),
         companies=tuple(row(number[path] for path in loaded) for loaded in companies),

@@ -285,7 +285,8 @@ def _programs(tree: Tree, roots: Roots, environment: Environment) -> Iterator[St
     steered = set(roots.steered)
     for path in roots.entries:
         context: Opener = "helper" if path in steered else "entry"
-        yield Start(path, context if _is_program(tree, path) else "library", "entry")
+        reach: Reach = "path" if path in roots.perhaps else "entry"
+        yield Start(path, context if _is_program(tree, path) else "library", reach)
     in_path = {tree.canonical(directory) for directory in environment.path}
     linked = {target for directory in in_path for target in tree.table(directory).values()}
     entries = set(roots.entries)

@@ -65,6 +65,7 @@ def find_roots(
         in_part=search.in_part,
         steered=tuple(path for path, told in search.environments.items() if told is None),
         environments={path: told for path, told in search.environments.items() if told is not None},
+        perhaps=tuple(path for path in search.found if path not in search.certain),
         unstartable=tuple(search.unstartable),
     )
 
@@ -83,6 +84,12 @@ class _By(Struct, frozen=True):
     """The script or launcher; empty for the container's runtime."""
     report: bool = True
     """Whether it is certain that the command is started as it stands, so that a failure is worth telling."""
+    perhaps: bool = False
+    """A script that looks at the CPU starts it on a condition, perhaps for other CPUs."""
+
+    def inside(self, name: str, report: bool = True, perhaps: bool = False) -> "_By":
+        """The script or launcher `name`, started by this one."""
+        return _By(name, self.report and report, self.perhaps or perhaps)
 
 
 class _Here(Struct, frozen=True):
@@ -132,6 +139,8 @@ class _Search:
         self._module_directories: dict[str, None] = {}
         self.found: dict[str, set[tuple[str, ...] | None]] = {}
         """ELF files that start, and the loader variables with which they do (Shell.loader_variables)."""
+        self.certain: set[str] = set()
+        """Those of them that something starts whatever the CPU has."""
         self.unstartable: dict[Unstartable, None] = {}
         self.in_part = False
 
@@ -167,7 +176,7 @@ class _Search:
     def _behind_gap(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         """`$SUDO make`: an unknown word before a program may be a launcher, or nothing."""
         if words[0] == GAP and len(words) > 1 and self._look(words[1], shell).path:
-            self._run(words[1:], shell, _By(by.name, report=False), depth - 1)
+            self._run(words[1:], shell, by.inside(by.name, report=False), depth - 1)
         return "unknown"
 
     def _fail(self, what: Unstartable, by: _By) -> Outcome:
@@ -195,6 +204,8 @@ class _Search:
 
     def _program(self, path: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         self.found.setdefault(path, set()).add(shell.loader_variables)
+        if not by.perhaps:
+            self.certain.add(path)
         called, real, arguments = posixpath.basename(words[0]), posixpath.basename(path), words[1:]
         if called == "busybox" and arguments:
             called, arguments = arguments[0], arguments[1:]
@@ -224,7 +235,7 @@ class _Search:
             if begin is None and inner.optional:
                 return "started"
             words = (GAP,) if begin is None else words[begin:]
-        return self._run(words, child, _By(name, by.report and inner.certain), depth - 1)
+        return self._run(words, child, by.inside(name, inner.certain), depth - 1)
 
     def _may_be_program(self, word: str, shell: Shell) -> bool:
         place = self._look(word, shell)
@@ -242,7 +253,7 @@ class _Search:
             child.vague = True  # /etc/profile sets PATH
         if line:
             child.script, child.arguments = (*operands[1:2], name)[0], [operands[2:]]
-            return self._text(read_commands(operands[0]), child, _By(name, by.report), depth)
+            return self._text(read_commands(operands[0]), child, by.inside(name), depth)
         script = self._read_by_shell(operands[0], shell)
         return self._file(script, operands[1:], child, by, depth) if script else "unknown"
 
@@ -265,7 +276,7 @@ class _Search:
             return self._fail(Unstartable(words[0], "carriage-return", script.path, asked, by.name), by)
         if self._look(interpreter[0], shell).reason:
             return self._fail(failed, by)
-        return self._run((*interpreter, script.path, *words[1:]), shell, _By(script.path, by.report), depth - 1)
+        return self._run((*interpreter, script.path, *words[1:]), shell, by.inside(script.path), depth - 1)
 
     def _file(self, script: Script, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         """A script that a shell reads."""
@@ -273,7 +284,8 @@ class _Search:
             return "started"  # itself again, as for another user
         self._active.add((script.path, arguments))
         shell.script, shell.arguments = script.path, [arguments]
-        outcome = self._text(script.commands, shell, _By(script.path, by.report), depth)
+        shell.asks_cpu |= script.asks_cpu
+        outcome = self._text(script.commands, shell, by.inside(script.path), depth)
         self._active.discard((script.path, arguments))
         return outcome
 
@@ -337,7 +349,8 @@ class _Search:
         lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
         sure = literal and here.ends and not here.conditional and not shell.touched and len(lines) == 1
-        by = _By(here.by.name, here.by.report and sure)
+        perhaps = shell.asks_cpu and not handed and (here.conditional or len(lines) > 1)
+        by = here.by.inside(here.by.name, sure, perhaps)
         for words in lines:
             yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)
 
@@ -383,6 +396,7 @@ class _Search:
                     shell.steered |= GAP not in each
                 for script in scripts or ():
                     self._active.add((script.path, None))
+                    shell.asks_cpu |= script.asks_cpu
                     # The script that reads it goes on behind it.
                     yield from self._commands(script.commands, structs.replace(here, ends=False))
                     self._active.discard((script.path, None))

@@ -1,9 +1,13 @@
 """Scripts: what runs them, and what they run."""
 
+import re
+
 from imgcheck.documents.image import Script, ShellCommand
 from imgcheck.loader.shell import UNKNOWN, read_commands
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
+_CPU = re.compile(rb"/proc/cpuinfo|\blscpu\b|\buname -[mp]\b|\$\(arch\)|\bcpuid\b")
+"""How scripts find out what the CPU has."""
 _FIRST_LINE = 256
 """Linux reads no more of a `#!` line (BINPRM_BUF_SIZE)."""
 
@@ -21,7 +25,7 @@ def read_script(data: bytes, executable: bool = True, whole: bool = True) -> Scr
         return Script("", words, (), executable)
     commands = read_commands(data.decode("utf-8", "backslashreplace"))
     rest = () if whole else (ShellCommand((UNKNOWN,), conditional=True),)
-    return Script("", words, commands + rest, executable)
+    return Script("", words, commands + rest, executable, bool(_CPU.search(data)))
 
 
 def _is_shell(words: tuple[str, ...]) -> bool:

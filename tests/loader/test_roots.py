@@ -371,6 +371,34 @@ def test_a_search_that_starts_nothing_leaves_nothing_open(image: ImageProfile) -
     assert not follows(with_programs(image, *_STARTING), text).in_part
 
 
+@pytest.mark.parametrize(
+    ("text", "perhaps"),
+    [
+        (
+            "if grep -q avx512f /proc/cpuinfo; then exec /opt/job; else exec server; fi\n",
+            {"/opt/job", "/usr/bin/server"},
+        ),
+        ("case $(uname -m) in x86_64) exec server;; *) exec /opt/job;; esac\n", {"/opt/job", "/usr/bin/server"}),
+        ("T=/opt/job\nif lscpu | grep -q avx2; then T=server; fi\nexec $T\n", {"/opt/job", "/usr/bin/server"}),
+        ("grep avx2 /proc/cpuinfo && exec /opt/job\nexec server\n", {"/opt/job"}),
+        ("grep avx2 /proc/cpuinfo && server\nexec server\n", set()),
+        ('if [ -n "$DEBUG" ]; then exec /opt/job; fi\nexec server\n', set()),
+    ],
+)
+def test_programs_that_a_script_chooses_by_the_cpu_are_told_apart(
+    image: ImageProfile, text: str, perhaps: set[str]
+) -> None:
+    found = follows(image, text)
+    assert set(found.perhaps) == perhaps
+    reaches = close(image, found).reaches
+    assert {path for path in found.entries if reaches[path] == "path"} == perhaps
+
+
+def test_the_command_that_is_handed_over_runs_whatever_the_cpu_has(image: ImageProfile) -> None:
+    text = 'if grep -q avx2 /proc/cpuinfo; then exec "$@"; else exec "$@"; fi\n'
+    assert follows(image, text, "server").perhaps == ()
+
+
 NOT_STARTING = [
     ("exec /opt/nothing\n", Unstartable("/opt/nothing", "absent", by="/run")),
     ("set -e\nnothing --all\n", Unstartable("nothing", "absent", by="/run")),
