@@ -8,12 +8,16 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 LOADER_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD")
 """Those by which ld.so is told where libraries are (ld.so(8))."""
+GIVEN = "$LD_LIBRARY_PATH"
+"""Stands among the directories of LD_LIBRARY_PATH for what the runtime adds to the image's (`apptainer exec --nv`)."""
 
 
 class Environment(Struct, frozen=True):
     """Variables as the image's config sets them, split as ld.so splits them."""
 
     library_path: tuple[str, ...] = ()
+    keeps_given: bool = True
+    """What the runtime adds to it reaches the program."""
     preload: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     working_directory: str = "/"
@@ -26,14 +30,22 @@ def environment_of(image: ImageProfile) -> Environment:
         path=tuple(part for part in variables.get("PATH", DEFAULT_PATH).split(":") if part),
         working_directory=image.config.working_directory or "/",
     )
-    return with_loader_variables(own, tuple(variables.get(name, "") for name in LOADER_VARIABLES))
+    library_path, preload = (variables.get(name, "") for name in LOADER_VARIABLES)
+    return with_loader_variables(own, (given_with(library_path), preload))
+
+
+def given_with(library_path: str) -> str:
+    """LD_LIBRARY_PATH as the image has it, and what the runtime adds."""
+    return f"{library_path}:{GIVEN}" if library_path else GIVEN
 
 
 def with_loader_variables(environment: Environment, values: tuple[str, ...]) -> Environment:
     """The same with other values of LOADER_VARIABLES."""
     library_path, preload = values
+    directories = library_path.replace(";", ":").split(":") if library_path else []
     return structs.replace(
         environment,
-        library_path=tuple(library_path.replace(";", ":").split(":")) if library_path else (),
+        library_path=tuple(directory for directory in directories if directory != GIVEN),
+        keeps_given=GIVEN in directories,
         preload=tuple(preload.replace(":", " ").split()),
     )

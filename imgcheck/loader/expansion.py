@@ -11,7 +11,7 @@ import re
 from msgspec import Struct, field
 
 from imgcheck.documents.image import ShellCommand
-from imgcheck.loader.environment import LOADER_VARIABLES
+from imgcheck.loader.environment import GIVEN, LOADER_VARIABLES
 
 GAP = "\0"
 """In place of text that only running tells; no path has it."""
@@ -57,7 +57,10 @@ class Shell(Struct):
     @property
     def loader_variables(self) -> tuple[str, ...] | None:
         """What a program gets as LOADER_VARIABLES; None where that cannot be told."""
-        found = [self.variables.get(name, [""]) if name in self.exported else [""] for name in LOADER_VARIABLES]
+        found = [
+            self.variables.get(name, [""]) if name in self.exported else [untouched]
+            for name, untouched in zip(LOADER_VARIABLES, (GIVEN, ""), strict=True)
+        ]
         if self.steered or any(len(values) != 1 or GAP in values[0] for values in found):
             return None
         return tuple(values[0] for values in found)
@@ -68,10 +71,10 @@ class Shell(Struct):
 
     def unset(self, name: str, conditional: bool) -> None:
         """`unset NAME`."""
-        if conditional:
-            self.variables[name] = _distinct(["", *self.variables.get(name, [""])])
-        else:
-            self.variables.pop(name, None)
+        before = self.variables.pop(name, [""])
+        if conditional or name in LOADER_VARIABLES:
+            self.variables[name] = _distinct(["", *before]) if conditional else [""]
+            self.exported.add(name)
 
     @property
     def path(self) -> list[str]:
@@ -183,7 +186,8 @@ class _Expansion:
             return values or [GAP]
         text = self.text("}")
         if match[2] == ":+":
-            return [*text, ""] if values else [""]
+            sure = match[1] in LOADER_VARIABLES and values and "" not in values
+            return text if sure else [*text, ""] if values else [""]
         return [value for value in values or () if value and value != GAP] or text
 
 

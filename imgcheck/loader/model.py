@@ -507,6 +507,8 @@ def _opens(view: _View, roots: Roots) -> dict[str, str]:
     """What the driver's sonames lead to for a program of the command, or else for any program of the image."""
     names = {n for n in view.by_name if n.startswith(_OPENED_BY_NAME) and ".so" in n}
     programs = [path for path in roots.entries if _is_program(view.tree, path)]
+    if roots.environments:  # scripts end with the program that they are for: what their shell finds does not count
+        programs = programs[-1:]
     programs = programs or [path for path in view.tree.linkage if _is_program(view.tree, path)][:1]
     found: dict[str, str] = {}
     for path in programs:

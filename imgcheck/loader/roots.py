@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from imgcheck.documents.image import ImageProfile, Script, ShellCommand, Unstartable
 from imgcheck.loader.closure import Roots
-from imgcheck.loader.environment import environment_of
+from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
 from imgcheck.loader.launchers import Launched, launched
 from imgcheck.loader.python import importable, module_directories, python_fits, python_version
@@ -128,7 +128,9 @@ class _Search:
         environment = environment_of(image)
         variables = {name: [value] for name, value in image.config.variables.items()}
         variables["PATH"] = [":".join(environment.path)]
-        self._shell = Shell(variables, [environment.working_directory], exported=set(variables))
+        exported = set(variables)
+        variables["LD_LIBRARY_PATH"] = [given_with(image.config.variables.get("LD_LIBRARY_PATH", ""))]
+        self._shell = Shell(variables, [environment.working_directory], exported=exported)
         self._scripts: dict[str, Script] = {script.path: script for script in image.tree.scripts}
         self._may_run = {record.path for record in image.files if record.executable}
         self._may_run |= {script.path for script in image.tree.scripts if script.executable}
@@ -222,7 +224,7 @@ class _Search:
         child = shell.child()
         if inner.emptied:
             child.variables, child.exported, child.steered = {"PATH": [_PATH_OF_NONE]}, set(), False
-        for variable in inner.removed:
+        for variable in LOADER_VARIABLES if inner.emptied else inner.removed:
             child.unset(variable, conditional=False)
         for word in inner.assignments:
             _give(child, word.replace("$", "$$"))

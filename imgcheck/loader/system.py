@@ -289,7 +289,8 @@ class System:
     def library_path(self) -> tuple[str, ...]:
         """LD_LIBRARY_PATH with what the runtime adds to it."""
         own = self.environment.library_path
-        order, directory = (self.injection.order, self.injection.directory) if self.injection else ("", "")
+        given = self.injection if self.environment.keeps_given else None
+        order, directory = (given.order, given.directory) if given else ("", "")
         if order == "ld-library-path-first":
             own = (directory, *own)
         elif order == "ld-library-path-last":

@@ -154,3 +154,32 @@ def test_the_libcuda_that_a_program_opens_is_the_predicted_one(place: str, host:
     run = host.apptainer("exec", "--nv", tree, "/bin/app")
     assert run.stdout.strip() == closure.opens["libcuda.so.1"], run.stderr
     assert closure.opens["libcuda.so.1"].startswith("/opt/" if library_path else "/.singularity.d/libs/")
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("export LD_LIBRARY_PATH=/opt/lib:$LD_LIBRARY_PATH", True),
+        ("export LD_LIBRARY_PATH=/opt/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}", True),
+        ("export LD_LIBRARY_PATH=/opt/lib", False),
+        ("unset LD_LIBRARY_PATH", False),
+        ("export OTHER=/opt/lib", True),
+    ],
+)
+def test_a_script_may_lose_what_the_runtime_adds(line: str, found: bool, host: _Host, tmp_path: Path) -> None:
+    host.drivers.library("/lib/libcuda.so.550.54.14", soname="libcuda.so.1")
+    host.drivers.link("/lib/libcuda.so.1", "libcuda.so.550.54.14")
+    root = Root(tmp_path / "image")
+    root.program("/bin/app", code=_OPENER)
+    shutil.copy2(Path("/bin/sh").resolve(), root.at("/bin/sh"))
+    root.write("/bin/start", f"#!/bin/sh\n{line}\nexec /bin/app\n")
+    root.at("/bin/start").chmod(0o755)
+    tree = _sandbox(root, host._directory)
+    profile = decode(host.probe().read_bytes(), HostProfile, "host.json")
+    with open_image(f"dir:{tree}") as source:
+        image = build_profile(source, SILENT)
+    loader = Loader(image, find_roots(image, ("/bin/start",)))
+    closure = loader.close(profile, Knowledge().runtimes["apptainer-nv"])
+    run = host.apptainer("exec", "--nv", tree, "/bin/start")
+    assert (run.returncode == 0) == found, run.stdout + run.stderr
+    assert closure.opens.get("libcuda.so.1", "") == (run.stdout.strip() if found else "")
