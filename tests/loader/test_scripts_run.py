@@ -1,4 +1,4 @@
-"""Scripts that give a program loader variables, beside what becomes of them in a chroot."""
+"""Scripts in a chroot, beside what is said of them: loader variables, first lines, and where a script ends."""
 
 import shutil
 import subprocess
