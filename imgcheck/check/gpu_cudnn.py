@@ -35,8 +35,8 @@ class _Use(Struct, frozen=True):
 def too_old(case: Case, answers: Answers) -> None:
     """GPU015: the framework refuses it."""
     context = case.context
-    asking = [each for each in context.image.components if each.cudnn]
-    known = cudnn_users(case.knowledge) if asking else {}
+    asking = [each for each in context.image.components if each.cudnn and any(_libraries(context))]
+    known = cudnn_users(case.knowledge) if asking else {}  # a preflight has no time for the table otherwise
     uses = [use for each in asking if each.name in known for use in _uses(context, each, known[each.name])]
     if not uses:
         return answers.answer("GPU015", "not-applicable", "no framework with a cuDNN that it is known to compare")
