@@ -37,7 +37,7 @@ def check(context: Context) -> Answers:
         severity,
         subject=min(machines),
         evidence=_evidence(context, programs),
-        variant=_variant(context),
+        variant=context.variant("ARCH001", context.runtime.family),
         program=programs[0].path if mixed else _program(context, programs),
         image_architecture=" and ".join(sorted(machines)),
         host_architecture=host.value,
@@ -79,8 +79,3 @@ def _evidence(context: Context, programs: list[FileRecord]) -> tuple[Evidence, .
 def _program(context: Context, programs: list[FileRecord]) -> str:
     command = (*context.image.config.entrypoint, *context.image.config.command)
     return command[0] if command else (programs[0].path if programs else "the program")
-
-
-def _variant(context: Context) -> str:
-    family = context.runtime.family
-    return family if family in context.knowledge.catalogue["ARCH001"].variants else ""

@@ -51,6 +51,10 @@ class Context(Struct, frozen=True, dict=True):
         """Every recorded file by its path."""
         return {record.path: record for record in self.image.files}
 
+    def variant(self, rule: str, name: str) -> str:
+        """`name` where the catalogue has an error text of that name for the rule, else "": its first one."""
+        return name if name in self.knowledge.catalogue[rule].variants else ""
+
     def evidence_at(self, path: str, detail: str = "", **data: str) -> Evidence:
         """Evidence at a path, as `evidence` has it where it is that of a recorded file."""
         record = self.records.get(path)

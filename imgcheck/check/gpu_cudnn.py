@@ -114,7 +114,7 @@ def _finding(case: Case, use: _Use) -> Finding:
         "risk" if context.roots.steered else use.user.severity,
         use.component.name,
         (context.evidence_at(use.path, f"cuDNN {use.version}"),),
-        variant=use.user.id if use.user.id in context.knowledge.catalogue["GPU015"].variants else "",
+        variant=context.variant("GPU015", use.user.id),
         framework=use.component.name,
         release=use.component.version,
         found=found,

@@ -44,7 +44,7 @@ def _finding(case: Case, component: Component, framework: Framework, problems: l
         _severity(case, framework, problems),
         component.name,
         tuple(context.evidence_at(problem.path, _detail(component, problem)) for problem in problems),
-        variant=framework.id if framework.id in context.knowledge.catalogue["GPU014"].variants else "",
+        variant=context.variant("GPU014", framework.id),
         framework=component.name,
         missing=", ".join(dict.fromkeys(problem.needed for problem in problems)),
         opens=_names(component),
