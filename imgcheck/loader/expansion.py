@@ -88,7 +88,7 @@ class Shell(Struct):
         if not match:
             return False
         name, values = match[1], self.expand_word(word[match.end() :])
-        before = self.variables.get(name, [""] if name in LOADER_VARIABLES else [GAP])
+        before = self.variables.get(name, [GAP])
         if match[2]:
             values = _joined([("" if value == GAP else value) for value in before], values)
         self.variables[name] = _distinct([*values, *before] if conditional else values)
@@ -150,8 +150,6 @@ class Shell(Struct):
             return [arguments[index]] if index < len(arguments) else None
         if name == "PWD":
             return self.directories
-        if name in LOADER_VARIABLES:  # what the image leaves unset a script puts its own before
-            return self.variables.get(name, [""])
         return self.variables.get(name)
 
 

@@ -56,6 +56,7 @@ def find_roots(
         if command and bare:
             search.start(command, report=False)
     outcomes += [search.start((entry,)) for entry in entries]
+    environments = search.environments
     return Roots(
         command=words,
         entries=tuple(search.found),
@@ -63,8 +64,8 @@ def find_roots(
         # A command that is not in the image comes from outside: like an unknown one, it may use anything.
         everything=any(outcome != "started" for outcome in outcomes),
         in_part=search.in_part,
-        steered=tuple(path for path, told in search.environments.items() if told is None),
-        environments={path: told for path, told in search.environments.items() if told is not None},
+        steered=tuple(path for path, told in environments.items() if told is None),
+        environments={path: told for path, told in environments.items() if told is not None},
         perhaps=tuple(path for path in search.found if path not in search.certain),
         unstartable=tuple(search.unstartable),
     )
@@ -129,7 +130,9 @@ class _Search:
         variables = {name: [value] for name, value in image.config.variables.items()}
         variables["PATH"] = [":".join(environment.path)]
         exported = set(variables)
-        variables["LD_LIBRARY_PATH"] = [given_with(image.config.variables.get("LD_LIBRARY_PATH", ""))]
+        library_path, preload = (image.config.variables.get(name, "") for name in LOADER_VARIABLES)
+        # What the image leaves unset is empty, not unknown: scripts put their own before it.
+        variables |= {"LD_LIBRARY_PATH": [given_with(library_path)], "LD_PRELOAD": [preload]}
         self._shell = Shell(variables, [environment.working_directory], exported=exported)
         self._scripts: dict[str, Script] = {script.path: script for script in image.tree.scripts}
         self._may_run = {record.path for record in image.files if record.executable}
@@ -441,12 +444,11 @@ class _Search:
 
     def imports(self) -> Iterator[str]:
         """Shared libraries below the module directories of the Pythons that were found."""
-        pythons = {path for path in self._tree.linkage if python_version(posixpath.basename(path)) is not None}
-        found = pythons.intersection(self.found)
+        found = _pythons(self.found)
         if not found:
             return
-        versions = [python_version(posixpath.basename(path)) or "" for path in sorted(found)]
-        prefixes = set(map(_prefix, pythons))
+        versions = list(found.values())
+        prefixes = set(map(_prefix, _pythons(self._tree.linkage)))
         others = prefixes.difference(map(_prefix, found))
         packages = tuple(path + "/" for path in self._image.tree.python_paths)
         own = [self._tree.canonical(path) for path in self._module_directories]
@@ -474,6 +476,12 @@ _BUILTINS = {
     "source": _Search._source,
     "unset": _Search._unset,
 }
+
+
+def _pythons(paths: Iterable[str]) -> dict[str, str]:
+    """Those of `paths` that are a Python's, with its version as python_version has it."""
+    named = ((path, python_version(posixpath.basename(path))) for path in paths)
+    return {path: version for path, version in named if version is not None}
 
 
 def _prefix(python: str) -> str:
