@@ -91,10 +91,10 @@ def detect(
         component = complete(found.get(name), records, objects, texts)
         if component:
             found[name] = component
-    for name, framework in _opening().items():
+    for name, framework in frameworks(_knowledge()).items():
         if name in found:
             found[name] = _with_opened(found[name], framework, records, objects, texts)
-    for name, user in cudnn_users(Knowledge()).items():
+    for name, user in cudnn_users(_knowledge()).items():
         if name in found:
             found[name] = structs.replace(found[name], cudnn=_built_with(found[name], user, texts))
     if "CUDA" in found:
@@ -278,8 +278,9 @@ def _torch(
 
 
 @cache
-def _opening() -> dict[str, Framework]:
-    return frameworks(Knowledge())
+def _knowledge() -> Knowledge:
+    """One for all images, by which what is made of its tables is found again."""
+    return Knowledge()
 
 
 def _with_opened(
