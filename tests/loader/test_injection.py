@@ -12,6 +12,7 @@ import pytest
 from imgcheck.cli import main
 from imgcheck.documents import HostProfile, decode
 from imgcheck.knowledge import Knowledge
+from imgcheck.loader.closure import Closure
 from imgcheck.loader.model import Loader
 from imgcheck.loader.roots import find_roots
 from imgcheck.profile.build import build_profile
@@ -114,6 +115,14 @@ def _report(tree: Path, host: Path, program: str, capsys: pytest.CaptureFixture)
     return json.loads(capsys.readouterr().out)
 
 
+def _closure(tree: Path, host: _Host, program: str) -> Closure:
+    """What `program` reaches under Apptainer's --nv, by the model."""
+    profile = decode(host.probe().read_bytes(), HostProfile, "host.json")
+    with open_image(f"dir:{tree}") as source:
+        image = build_profile(source, SILENT)
+    return Loader(image, find_roots(image, (program,))).close(profile, Knowledge().runtimes["apptainer-nv"])
+
+
 @pytest.mark.parametrize(("glibc", "fits"), [("2.99", False), ("2.34", True)])
 def test_a_driver_built_for_a_newer_glibc_fails_with_the_predicted_words(
     glibc: str, fits: bool, host: _Host, tmp_path: Path, capsys: pytest.CaptureFixture
@@ -146,11 +155,7 @@ def test_the_libcuda_that_a_program_opens_is_the_predicted_one(place: str, host:
         root.library(f"{place}/libcuda.so.1")
     library_path = place if place.startswith("/opt") else ""
     tree = _sandbox(root, host._directory, library_path)
-    profile = decode(host.probe().read_bytes(), HostProfile, "host.json")
-    with open_image(f"dir:{tree}") as source:
-        image = build_profile(source, SILENT)
-    loader = Loader(image, find_roots(image, ("/bin/app",)))
-    closure = loader.close(profile, Knowledge().runtimes["apptainer-nv"])
+    closure = _closure(tree, host, "/bin/app")
     run = host.apptainer("exec", "--nv", tree, "/bin/app")
     assert run.stdout.strip() == closure.opens["libcuda.so.1"], run.stderr
     assert closure.opens["libcuda.so.1"].startswith("/opt/" if library_path else "/.singularity.d/libs/")
@@ -175,11 +180,7 @@ def test_a_script_may_lose_what_the_runtime_adds(line: str, found: bool, host: _
     root.write("/bin/start", f"#!/bin/sh\n{line}\nexec /bin/app\n")
     root.at("/bin/start").chmod(0o755)
     tree = _sandbox(root, host._directory)
-    profile = decode(host.probe().read_bytes(), HostProfile, "host.json")
-    with open_image(f"dir:{tree}") as source:
-        image = build_profile(source, SILENT)
-    loader = Loader(image, find_roots(image, ("/bin/start",)))
-    closure = loader.close(profile, Knowledge().runtimes["apptainer-nv"])
+    closure = _closure(tree, host, "/bin/start")
     run = host.apptainer("exec", "--nv", tree, "/bin/start")
     assert (run.returncode == 0) == found, run.stdout + run.stderr
     assert closure.opens.get("libcuda.so.1", "") == (run.stdout.strip() if found else "")
