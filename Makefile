@@ -27,7 +27,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || .ci/apt-install python3-venv
 	@$(PYTHON) -m venv --clear $(VENV)
 
-$(VENV)/.installed: $(BIN)/python pyproject.toml
+$(VENV)/.installed: $(BIN)/python pyproject.toml hatch_build.py $(wildcard imgcheck/binaries/isa/kernels/*.[ch])
 	@echo "installing imgcheck into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
@@ -72,4 +72,4 @@ schema: $(VENV)/.installed
 	@$(BIN)/python docs/schema/generate.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis imgcheck/binaries/isa/kernels/kernels.so

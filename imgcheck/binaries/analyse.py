@@ -9,8 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from imgcheck.binaries.isa.kernels import LIBRARY as KERNELS
 from imgcheck.documents.facts import CodeFacts, GpuCode
-from imgcheck.errors import ElfError
+from imgcheck.errors import ElfError, ImgcheckError
 from imgcheck.knowledge.store import rules_directory
 
 if TYPE_CHECKING:
@@ -42,10 +43,20 @@ def engine_versions() -> dict[str, str]:
     package = Path(__file__).resolve().parent
     shared = [package / "elf.py", package / "analyse.py", package.parent / "knowledge" / "cpus.py"]
     analysis = [path for folder in ("analysis", "cpus") for path in sorted((rules_directory() / folder).glob("*.toml"))]
-    return {
-        engine: _digest([*shared, *sorted((package / engine).rglob("*.py")), *analysis])
-        for engine in ("gpu", "isa", "linkage")
-    }
+    return {engine: _digest([*shared, *_sources(package / engine), *analysis]) for engine in ("gpu", "isa", "linkage")}
+
+
+def _sources(folder: Path) -> list[Path]:
+    return [path for kind in ("*.py", "*.[ch]") for path in sorted(folder.rglob(kind))]
+
+
+def require_engines() -> None:
+    """Raise ImgcheckError where their compiled part is missing, as in a source tree that was never installed."""
+    if not KERNELS.exists():
+        raise ImgcheckError(
+            f"{KERNELS}: missing, without which no file can be analysed",
+            "install imgcheck with pip, or, to change it, with pip install --editable",
+        )
 
 
 def load_engines() -> None:

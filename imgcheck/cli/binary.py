@@ -100,8 +100,9 @@ def _emit(output: options.Output, content: str) -> None:
 
 
 def _facts(path: Path) -> CodeFacts:
-    from imgcheck.binaries.analyse import analyse
+    from imgcheck.binaries.analyse import analyse, require_engines
 
+    require_engines()
     try:
         with (
             path.open("rb") as file,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from imgcheck.binaries.analyse import engine_versions
+from imgcheck.binaries.analyse import engine_versions, require_engines
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import SCHEMA_VERSION, FileRecord, ImageProfile
 from imgcheck.layers.tree import MergedTree, Node
@@ -74,6 +74,7 @@ def named_as(image: Image, kept: ImageProfile) -> ImageProfile:
 
 
 def _read(image: Image, progress: Progress, store: Store | None) -> ImageProfile:
+    require_engines()
     found = scan(image, WANTED, progress, store)
     nodes = [(path, node) for path, node in found.tree.walk(plain=False) if _matters(node)]
     records = _records(found, nodes)

@@ -15,6 +15,8 @@ from itertools import islice
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC, ET_REL, PT_GNU_EH_FRAME, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, Elf
+from imgcheck.binaries.isa.kernels.arrays import Ranges, holding
+from imgcheck.binaries.isa.kernels.x86 import behind_end
 from imgcheck.binaries.isa.pclntab import GoFunctions, go_functions
 
 _ADDRESS_LIMIT = 1 << 62
@@ -31,20 +33,12 @@ _NAMES_LIMIT = 10_000
 _LONGEST_NAME = 512
 """Bytes of a symbol's name that are read; the rest of longer ones tells nothing."""
 _ENTRIES_LIMIT = 1 << 20
-_ENDS = (0xC3, 0xCC, 0xF4, 0x0B)
-"""Last bytes of RET, INT3, HLT and UD2 on x86."""
-_FUNCTION_ENDS = (0x00, 0x90, *_ENDS, 0xD6)
-"""The same, those of padding, and of RET and zeros on AArch64."""
-_SHORT_JUMP, _CALL_OR_JUMP, _THROUGH_MEMORY = 0xEB, (0xE8, 0xE9), (0x15, 0x25)
-"""First bytes of jumps on x86, and of calls, which may be of what does not return; the ModRM byte behind FF."""
-_NOPS = tuple(map(bytes.fromhex, ("90", "6690", "0f1f00", "0f1f4000", "0f1f440000", "660f1f440000", "0f1f8000000000")))
-"""What assemblers fill gaps of up to seven bytes with."""
+_FUNCTION_ENDS = (0x00, 0x90, 0xD6)
+"""Last bytes of padding, and of RET and zeros on AArch64."""
 _PADDING = 1 << 12
 """Bytes between two sections of code that linkers leave out for alignment."""
 ALIGNMENT = 16
 """Of functions, as compilers and assembly have it."""
-_PIECE = 1 << 18
-"""Addresses looked up at a time: what is worked out for each on the way stays small."""
 _SPARSE = 64
 """A sort of one number costs about as much as a look at so many marks."""
 _ASSEMBLY_GAP = 24
@@ -115,27 +109,6 @@ class Functions:
         return holding(self.start, self.end, addresses)
 
 
-def holding(starts: np.ndarray, ends: np.ndarray, addresses: np.ndarray) -> np.ndarray:
-    """Index of the one of some sorted ranges that holds each address, or -1."""
-    if not len(starts):
-        return np.full(len(addresses), -1, np.int32)
-    index = _last_before(starts, addresses)
-    for at in range(0, len(index), _PIECE):
-        piece = index[at : at + _PIECE]
-        piece[(piece < 0) | (addresses[at : at + _PIECE] >= ends[piece])] = -1
-    return index
-
-
-def _last_before(starts: np.ndarray, addresses: np.ndarray) -> np.ndarray:
-    """Index of the last of the sorted `starts` that is not above each address; -1 where all are."""
-    starts = starts.astype(addresses.dtype, copy=False)  # the shorter column; numpy would widen the longer one
-    if len(addresses) < len(starts) or (addresses[1:] < addresses[:-1]).any():
-        return np.searchsorted(starts, addresses, side="right").astype(np.int32) - 1
-    # Of sorted addresses, each start's share is a run: few searches instead of many.
-    bounds = np.searchsorted(addresses, starts)
-    return np.repeat(np.arange(-1, len(starts), dtype=np.int32), np.diff(bounds, prepend=0, append=len(addresses)))
-
-
 def distinct(values: np.ndarray, in_runs: bool = False) -> np.ndarray:
     """The sorted distinct values; numpy's own unique hashes integers, which costs many times a sort of small arrays.
 
@@ -168,6 +141,10 @@ def _blocks(addresses: np.ndarray, span: Area, base: int) -> np.ndarray:
     """Of those addresses in the span that are aligned as functions are, the numbers, counted from `base`."""
     wanted = (addresses & (ALIGNMENT - 1) == 0) & (addresses >= span.address) & (addresses < span.end)
     return (addresses[wanted] - base) // ALIGNMENT
+
+
+def _ranges(elf: Elf, areas: tuple[Area, ...]) -> Ranges:
+    return Ranges(elf.array, [(area.address, area.end, area.offset) for area in areas])
 
 
 def _clipped(values: np.ndarray) -> np.ndarray:
@@ -251,26 +228,22 @@ class Layout:
 
     def bytes_before(self, addresses: np.ndarray) -> np.ndarray:
         """The byte before each address; 0 outside the code."""
-        values = np.zeros(len(addresses), np.uint8)
-        area = self._area_of(addresses - 1)
-        inside = area >= 0
-        starts, _, offsets = self._edges
-        values[inside] = self.elf.array[offsets[area[inside]] + addresses[inside] - 1 - starts[area[inside]]]
-        return values
+        return self._ranges.bytes_at(addresses, -1)
+
+    def bytes_behind(self, addresses: np.ndarray, distance: int = 0) -> np.ndarray:
+        """The byte so far behind each address, also of what lies between the areas of a span; 0 outside the code."""
+        return self._span_ranges.bytes_at(addresses, distance)
 
     def in_code(self, addresses: np.ndarray) -> np.ndarray:
-        return self._area_of(addresses) >= 0
+        return self._ranges.holding(addresses) >= 0
 
     @cached_property
-    def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where each area begins and ends, and its offset in the file."""
-        table = np.array([(area.address, area.end, area.offset) for area in self.areas], np.int64).reshape(-1, 3)
-        return table[:, 0], table[:, 1], table[:, 2]
+    def _ranges(self) -> Ranges:
+        return _ranges(self.elf, self.areas)
 
-    def _area_of(self, addresses: np.ndarray) -> np.ndarray:
-        """The number of the area that holds each address; -1 where none does."""
-        starts, ends, _ = self._edges
-        return holding(starts, ends, addresses)
+    @cached_property
+    def _span_ranges(self) -> Ranges:
+        return _ranges(self.elf, self.spans)
 
     # Symbols
 
@@ -363,7 +336,7 @@ class Layout:
         functions = symbols.value[(symbols.type == _STT_FUNC) & (symbols.section != 0)]
         code = np.concatenate([symbols.value[letters == ord("x")], functions, self.unwind[0]])
         starts = starts[self.in_code(starts) & ~np.isin(starts, code)]
-        edges = distinct(np.concatenate([starts, code, self._edges[1]]))
+        edges = distinct(np.concatenate([starts, code, [area.end for area in self.areas]]))
         return starts, edges[np.searchsorted(edges, starts, side="right")]
 
     @cached_property
@@ -499,8 +472,7 @@ class Layout:
         repeated = called[last[called] != number]
         # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
         address = called * ALIGNMENT + base
-        ended = np.isin(self.bytes_before(address), _FUNCTION_ENDS)
-        ended[~ended] = self._ends_before(address[~ended])
+        ended = np.isin(self.bytes_before(address), _FUNCTION_ENDS) | behind_end(self._ranges, address, padded=False)
         confirmed = called[ended]
         marks = np.zeros(len(covered), bool)
         marks[confirmed] = marks[repeated] = marks[pointed[~covered[pointed]]] = True
@@ -523,18 +495,7 @@ class Layout:
 
     def is_behind_end(self, addresses: np.ndarray) -> np.ndarray:
         """Whether what stands before each address, or before a NOP there that aligns it, ends a function (x86)."""
-        ended = self._ends_before(addresses)
-        for padding in _NOPS:
-            padded = np.flatnonzero(~ended)
-            for distance, byte in enumerate(reversed(padding)):
-                padded = padded[self.bytes_before(addresses[padded] - distance) == byte]
-            ended[padded] = self._ends_before(addresses[padded] - len(padding))
-        return ended
-
-    def _ends_before(self, addresses: np.ndarray) -> np.ndarray:
-        before = {distance: self.bytes_before(addresses - (distance - 1)) for distance in (1, 2, 5, 6)}
-        ended = np.isin(before[1], _ENDS) | (before[2] == _SHORT_JUMP) | np.isin(before[5], _CALL_OR_JUMP)
-        return ended | ((before[6] == 0xFF) & np.isin(before[5], _THROUGH_MEMORY))
+        return behind_end(self._ranges, addresses, padded=True)
 
     def _not_unwound(self, addresses: np.ndarray, span: Area, covered: np.ndarray, base: int) -> np.ndarray:
         """Those of `addresses` in the span that are not aligned as functions are, and lie in no unwind entry."""

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from imgcheck.binaries.isa.kernels.arrays import Network, sorted_by
 from imgcheck.binaries.isa.layout import Functions, Layout, numbers
 
 _LONGEST_PATH = 12
@@ -21,19 +22,20 @@ class Edges:
     """Functions that there are."""
 
     @cached_property
-    def first(self) -> np.ndarray:
-        """For each function, and one behind the last, the number of its first edge."""
-        return np.concatenate([[0], np.cumsum(np.bincount(self.source, minlength=self.count))])
+    def network(self) -> Network:
+        """What `reach` follows."""
+        return Network(self.source, self.target, self.count)
 
     @cached_property
     def backwards(self) -> "Edges":
         """The same from the target to the source."""
-        order = np.argsort(self.target, kind="stable")
+        order = sorted_by(self.target, self.count)
         return Edges(self.target[order], self.source[order], self.site[order], self.count)
 
     def among(self, function: int) -> slice:
         """The numbers of a function's edges."""
-        return slice(int(self.first[function]), int(self.first[function + 1]))
+        first = self.network.first
+        return slice(int(first[function]), int(first[function + 1]))
 
 
 def reach(edges: Edges, roots: np.ndarray, over: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -41,22 +43,7 @@ def reach(edges: Edges, roots: np.ndarray, over: np.ndarray | None = None) -> tu
 
     `over` says which edges count, if not all.
     """
-    seen, parent = np.zeros(edges.count, bool), np.full(edges.count, -1, np.int32)
-    frontier = numbers(roots, edges.count)
-    seen[frontier] = True
-    while len(frontier):
-        start = edges.first[frontier]
-        size = edges.first[frontier + 1] - start
-        at = np.repeat(start - (np.cumsum(size) - size), size)
-        at += np.arange(len(at))
-        if over is not None:
-            at = at[over[at]]
-        at = at[~seen[edges.target[at]]]
-        target = edges.target[at]
-        parent[target] = edges.source[at]
-        seen[target] = True
-        frontier = numbers(target, edges.count)
-    return seen, parent
+    return edges.network.reach(numbers(roots, edges.count), over)
 
 
 def path_to(layout: Layout, functions: Functions, parent: np.ndarray, function: int) -> tuple[str, ...]:

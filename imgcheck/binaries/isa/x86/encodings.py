@@ -49,8 +49,6 @@ class Encodings:
     """[map, prefix, opcode, reg] to a set: maps 1 = 0F, 2 = 0F 38, 3 = 0F 3A; prefixes none, 66, F3, F2."""
     ambiguous: np.ndarray
     """Like `legacy`: instructions with different needs share this key, and only the decoder tells them apart."""
-    beyond: np.ndarray
-    """[map, opcode, reg]: with one prefix or another it may need more than the baseline, which 32-bit code lacks."""
     vector: np.ndarray
     """[VEX or EVEX or XOP, map & 7, prefix, opcode, W, L] to a set."""
     ambiguous_vector: np.ndarray
@@ -122,7 +120,7 @@ class _Builder:
             for key in product((_VECTOR[info.encoding],), (place & 7,), prefixes[:1], (opcode,), widths, lengths):
                 self.vector.setdefault(key, []).append(found)
 
-    def build(self, baseline: frozenset[str]) -> Encodings:
+    def build(self) -> Encodings:
         number: dict[frozenset[str], int] = {frozenset(): 0}
         legacy, ambiguous = np.zeros((4, 4, 256, 8), np.uint8), np.zeros((4, 4, 256, 8), bool)
         for found in chain(*self.legacy.values(), *self.vector.values()):
@@ -139,8 +137,7 @@ class _Builder:
         sets = tuple(number)
         features = tuple(sorted(frozenset().union(*sets)))
         member = np.array([[feature in one for feature in features] for one in sets], bool)
-        beyond = np.array([not one <= baseline for one in sets])[legacy].any(axis=1)
-        return Encodings(features, sets, member, legacy, ambiguous, beyond, vector, ambiguous_vector, avx, apx, avx10)
+        return Encodings(features, sets, member, legacy, ambiguous, vector, ambiguous_vector, avx, apx, avx10)
 
 
 @cache
@@ -153,4 +150,4 @@ def encodings(bits: int) -> Encodings:
         if info.is_instruction and not info.decoder_option and (info.mode64 if bits == 64 else info.mode32):
             probe.code = code
             builder.enter(info, needs(probe))
-    return builder.build(frozenset(BASELINE) if bits == 64 else frozenset())
+    return builder.build()

@@ -13,8 +13,8 @@ import iced_x86 as iced
 import msgspec
 from msgspec.structs import replace
 
+from imgcheck.binaries.isa.kernels.x86 import lengths
 from imgcheck.binaries.isa.values import Options, constant
-from imgcheck.binaries.isa.x86.decode import own_length
 
 COMPUTE, LEA, SWAP, CPUID, XGETBV, CALL, INDIRECT_CALL, BRANCH, JUMP, INDIRECT_JUMP, RETURN, STOP = range(12)
 """Kinds of instructions. SWAP exchanges two whole registers, BRANCH is conditional and the first that may lead
@@ -202,9 +202,7 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     if len(known) > _KEPT:
         known.clear()
     found = _Reading([], [], {}, [])
-    at = 0
-    while at < len(code):
-        at = _read(found, code, at, start, bits)
+    _read(found, code, start, bits)
     _redirect_queries(found.facts)
     framed = any(frame in code for frame in _FRAMES[bits])
     if framed:
@@ -254,18 +252,17 @@ def _redirect_queries(facts: list[Fact]) -> None:
                 facts[i] = replace(fact, written=(fact.written | before.written) & ~RBX)
 
 
-def _read(found: _Reading, code: bytes, at: int, start: int, bits: int) -> int:
-    """Append the instructions from `at` on up to one that is none; where to go on."""
+def _read(found: _Reading, code: bytes, start: int, bits: int) -> None:
+    """Append the instructions."""
     known = _cache[bits]
     ips, facts, targets, controls = found
-    for size in map(len, iced.Decoder(bits, code[at:])):  # one by one: what follows may have to be read again
+    at = 0
+    for size in lengths(code, bits):
         ip = start + at
         encoding = code[at : at + size]
         fact = known.get(encoding) or _known(encoding, ip, bits)
         ips.append(ip)
         facts.append(fact)
-        if fact.invalid:
-            return at + max(own_length(code[at : at + 16], bits), 1)
         at += size
         if fact.kind >= CALL:
             if fact.kind >= BRANCH:
@@ -273,7 +270,6 @@ def _read(found: _Reading, code: bytes, at: int, start: int, bits: int) -> int:
             if fact.direct:
                 distance = int.from_bytes(encoding[-fact.direct :], "little", signed=True)
                 targets[ip] = (start + at + distance) & _ADDRESSES[bits]
-    return at
 
 
 def _known(encoding: bytes, ip: int, bits: int) -> Fact:

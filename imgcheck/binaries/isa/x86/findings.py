@@ -22,12 +22,12 @@ from imgcheck.binaries.isa.conditions import (
     understood_wholly,
 )
 from imgcheck.binaries.isa.guarded import Guarded
-from imgcheck.binaries.isa.layout import distinct, within
+from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.names import clones, matches, switches
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.signs import Hint
-from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, confirm, instructions
+from imgcheck.binaries.isa.x86.decode import are_instructions, confirm, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, Graph
@@ -112,12 +112,12 @@ class Findings:
         marks = np.zeros(len(address), bool)
         spills = np.flatnonzero(self.table.holding("avx")[self.confirmed.set])
         for distance, mask, value in _SPILL:
-            spills = spills[(bytes_at(self.layout, address[spills] + distance) & mask) == value]
+            spills = spills[(self.layout.bytes_behind(address[spills], distance) & mask) == value]
         for before, displacement in _WITHOUT_FLOATS:
             first = spills
             for distance, value in before:
-                first = first[bytes_at(self.layout, address[first] + distance) == value]
-            end = address[first] + bytes_at(self.layout, address[first] + displacement)
+                first = first[self.layout.bytes_behind(address[first], distance) == value]
+            end = address[first] + self.layout.bytes_behind(address[first], displacement)
             depth = np.zeros(len(address) + 1, np.int64)
             np.add.at(depth, first, 1)
             np.add.at(depth, np.searchsorted(address, end), -1)
@@ -423,7 +423,7 @@ class Findings:
         return self._handed[site]
 
     def _follows_to_call(self, site: int) -> bool:
-        opcode = bytes_at(self.layout, np.array([site - 1]))[0]
+        opcode = self.layout.bytes_behind(np.array([site - 1]))[0]
         start = site - (2 if self.bits == 64 else 1) if opcode == LEA_OPCODE else site
         code = facts(self.layout.bytes_at(start, site + _NEAR_CALL), start, self.bits)
         target, registers = _next_call(code) if code.facts else (0, 0)
@@ -649,7 +649,7 @@ class Findings:
         if not small or not len(others) or self.any_use[others].all():
             return set()
         sites = calls.site[own]
-        jumps = np.isin(bytes_at(self.layout, sites), (_JUMP, _CONDITIONAL)).all()
+        jumps = np.isin(self.layout.bytes_behind(sites), (_JUMP, _CONDITIONAL)).all()
         return set(sites[calls.target[own] == target].tolist()) if jumps else set()
 
     def _false_calls(self, steps: list[int], feature: str) -> set[int]:
@@ -660,9 +660,8 @@ class Findings:
             own = calls.among(source)
             sites = calls.site[own][open_calls[own] & (calls.target[own] == target)]
             span = self.functions.start[source : source + 1], self.functions.end[source : source + 1]
-            begin = boundaries(self.layout, *span, self.bits)
             # The site is the opcode byte: a prefix before it belongs to the instruction.
-            if not (within(sites, begin) | within(sites - 1, begin)).any():
+            if not any(are_instructions(self.layout, *span, places, self.bits).any() for places in (sites, sites - 1)):
                 false.update(sites.tolist())
         return false
 

@@ -13,11 +13,12 @@ import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
+from imgcheck.binaries.isa.kernels import arrays, x86
+from imgcheck.binaries.isa.kernels.arrays import find_bytes
 from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout, distinct, numbers, within
 from imgcheck.binaries.isa.reach import Edges
-from imgcheck.binaries.isa.x86.decode import boundaries, bytes_at, instructions
+from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
 from imgcheck.binaries.isa.x86.facts import THREAD
-from imgcheck.binaries.isa.x86.screen import CHUNK, find_bytes
 
 LEA_OPCODE = 0x8D
 LARGEST_TABLE = 512
@@ -34,14 +35,10 @@ _CALL, _JUMP, _SHORT_JUMP, _INT3 = 0xE8, 0xE9, 0xEB, 0xCC
 _START_BYTES = 64
 """The C library's start code is no longer than this up to its call."""
 _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
-_PIECE = 1 << 17
-"""Addresses looked up at a time: what is worked out for each on the way stays small."""
-_BLOCK = 64
-"""Bytes of code for which it is known which functions start there: rarely more than two."""
+_PIECE = 1 << 18
+"""Bytes of code looked at together."""
 LONGEST_IMMEDIATE = 4
 """Bytes: the operand of an instruction that has one seems to name an address so much lower."""
-_OPERAND = 10
-"""Bytes behind the first opcode byte of the longest instruction that is looked for: MOV of 32 bits to memory."""
 _STUB_REACH = 12
 """A PLT stub jumps through its slot within this many bytes: ENDBR64 (4), BND (1), FF 25."""
 
@@ -74,9 +71,10 @@ class Graph:
             layout.also_called(tail_called)
         self.functions = layout.functions
         layout.called = layout.called[:0].copy()  # wanted for the starts alone, and large
-        self._through_slots = self._find_slots(*branches)
+        stub = self._stub_pointer(branches[1])
+        self._through_slots = self._find_slots(branches[0], stub)
         """Sites of calls through the PLT and the GOT, and the pointer that each goes through."""
-        self.calls = self._find_calls(*branches)
+        self.calls = self._find_calls(*branches, stub)
         """Calls and tail calls between functions of this file, those through the PLT to its own functions included."""
 
     def _called(self, site: np.ndarray, branched: np.ndarray) -> np.ndarray:
@@ -84,7 +82,7 @@ class Graph:
         _, target, kind = self.references
         taken = target[kind == LEA_OPCODE]
         # Jumps also go to labels within a function; calls do not.
-        opcode = bytes_at(self.layout, site)
+        opcode = self.layout.bytes_behind(site)
         called = branched[opcode == _CALL]
         first, end = self.layout.unwind
         if 2 * (end - first).sum() < self.layout.code_bytes:  # Go's functions jump to others, and stand apart by INT3
@@ -102,7 +100,7 @@ class Graph:
         loose = np.append(~functions.unwind, False)
         if not (functions.start[loose[:-1]] % ALIGNMENT).any():
             return functions.start[:0]
-        jumping = bytes_at(self.layout, site) == _JUMP
+        jumping = self.layout.bytes_behind(site) == _JUMP
         short_site, short_target = self._short_jumping()
         site, target = np.append(site[jumping], short_site), np.append(target[jumping], short_target)
         source, other = functions.holding(site), functions.holding(target)
@@ -118,12 +116,9 @@ class Graph:
         last = max((area.end for area in self.layout.spans), default=0)
         sites, targets = [self._none], [self._none]
         for _, address, data in self._pieces():
-            site, distance = _branches_in(data)
-            site += address
-            target = site + distance
-            inside = (target >= first) & (target < last)
-            sites.append(self._kept(site[inside]))
-            targets.append(self._kept(target[inside]))
+            site, target = x86.branches(data, address, (first, last))
+            sites.append(self._kept(site))
+            targets.append(self._kept(target))
         return np.concatenate(sites), np.concatenate(targets)
 
     @cached_property
@@ -136,7 +131,7 @@ class Graph:
         """
         sites, targets, kinds = [self._none], [self._none], [np.empty(0, np.uint8)]
         for area, address, data in self._pieces():
-            site, target = self._operands_in(data, address)
+            site, target = x86.operands(data, address, self._near, self.bits)
             sites.append(self._kept(site))
             targets.append(self._kept(target))
             kinds.append(_before(area, site))
@@ -152,7 +147,7 @@ class Graph:
         """The same for operands in the thread's own block: FS with a displacement alone, ModRM rm=100 and SIB 25."""
         sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for area, address, data in self._pieces():
-            at = find_bytes(data[:-_OPERAND], 0xFF, 0x25)
+            at = find_bytes(data[: -x86.PADDING], 0xFF, 0x25)
             at = at[(_before(area, at + address) & 0xC7) == 0x04]
             distance = _word(data, at + 1)
             below = distance < 0
@@ -161,28 +156,27 @@ class Graph:
         return np.concatenate(sites), np.concatenate(targets)
 
     def _pieces(self) -> Iterator[tuple[Area, int, np.ndarray]]:
-        """The code piece by piece, each with its span, its address and the _OPERAND bytes behind what is looked at.
+        """The code piece by piece, each with its span, its address and PADDING bytes behind what is looked at.
 
         What is worked out for a piece stays in the processor's cache.
         """
         for area in self.layout.spans:
-            for offset in range(0, len(area.data), CHUNK):
-                data = area.data[offset : offset + CHUNK + _OPERAND]
-                missing = min(CHUNK, len(area.data) - offset) + _OPERAND - len(data)
+            for offset in range(0, len(area.data), _PIECE):
+                data = area.data[offset : offset + _PIECE + x86.PADDING]
+                missing = min(_PIECE, len(area.data) - offset) + x86.PADDING - len(data)
                 # A last jump is shorter than what is read from there on.
                 yield area, area.address + offset, np.append(data, np.zeros(missing, np.uint8)) if missing else data
 
-    def _operands_in(self, data: np.ndarray, address: int) -> tuple[np.ndarray, np.ndarray]:
-        at = find_bytes(data[:-_OPERAND], 0xC7, 0x05)
-        target = _word(data, at + 1)
-        at += address
-        return self._within(at, target + at + 5 if self.bits == 64 else target & 0xFFFFFFFF)
-
     def _within(self, site: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those whose target the file holds, or that lie next to it: the others are no references."""
-        lowest, highest = self.layout.extent
-        inside = (target >= lowest - LONGEST_IMMEDIATE) & (target < highest)
+        lowest, highest = self._near
+        inside = (target >= lowest) & (target < highest)
         return site[inside], target[inside]
+
+    @property
+    def _near(self) -> tuple[int, int]:
+        """The bounds of what references lead to: what the file holds, or lies next to it."""
+        lowest, highest = self.layout.extent
+        return lowest - LONGEST_IMMEDIATE, highest
 
     @property
     def _none(self) -> np.ndarray:
@@ -196,8 +190,11 @@ class Graph:
 
     def starting_at(self, addresses: np.ndarray) -> np.ndarray:
         """Index of the function that starts at each address, or -1."""
-        pieces = range(0, max(len(addresses), 1), _PIECE)
-        return np.concatenate([self._starting_at(addresses[at : at + _PIECE]) for at in pieces])
+        return self._starts.at(addresses)
+
+    @cached_property
+    def _starts(self) -> arrays.Starts:
+        return arrays.Starts(self.functions.start, [(span.address, span.end) for span in self.layout.spans])
 
     @cached_property
     def load_roots(self) -> np.ndarray:
@@ -205,41 +202,10 @@ class Graph:
         named = self.layout.named_starts(go=True)
         return numbers(self.starting_at(np.append(self.layout.certain, named)), len(self.functions))
 
-    def _starting_at(self, addresses: np.ndarray) -> np.ndarray:
-        found = np.full(len(addresses), -1, np.int32)
-        starts = self.functions.start
-        for first, end, blocks in self._blocks:
-            at = np.flatnonzero((addresses >= first) & (addresses < end))
-            block = (addresses[at] - first) // _BLOCK
-            index, last = blocks[block], blocks[block + 1]
-            left = np.flatnonzero(index < last)
-            while len(left):  # few starts share a block
-                at, index, last = at[left], index[left], last[left]
-                same = starts[index] == addresses[at]
-                found[at[same]] = index[same]
-                index += 1
-                left = np.flatnonzero(~same & (index < last))
-        return found
-
-    @cached_property
-    def _blocks(self) -> list[tuple[int, int, np.ndarray]]:
-        """Per span: for each _BLOCK bytes the index of the first function that starts there or later, and one more.
-
-        Several times faster than a binary search: most branches lead to a block where no function starts.
-        """
-        return [(span.address, span.end, self._starts_by_block(span)) for span in self.layout.spans]
-
-    def _starts_by_block(self, span: Area) -> np.ndarray:
-        first, last = np.searchsorted(self.functions.start, [span.address, span.end]).tolist()
-        block = (self.functions.start[first:last] - span.address) // _BLOCK
-        steps = np.diff(block, prepend=-1, append=len(span.data) // _BLOCK + 1)
-        return np.repeat(np.arange(first, last + 1, dtype=np.int32), steps)
-
-    def _find_calls(self, site: np.ndarray, target: np.ndarray) -> Edges:
+    def _find_calls(self, site: np.ndarray, target: np.ndarray, stub: np.ndarray) -> Edges:
         index = self.starting_at(target)
-        near = np.flatnonzero(index >= 0)
         # A stub may count as a function by its symbol or unwind entry.
-        near = near[self._stub_pointer(target[near]) < 0]
+        near = np.flatnonzero((index >= 0) & (stub < 0))
         slot_site, pointer = self._through_slots
         through = slot_site, self.starting_at(self.layout.pointers.target[pointer])
         return self._between([(site[near], index[near]), through, self._short_jumps])
@@ -273,7 +239,7 @@ class Graph:
         """Sites and targets of everything that looks like `EB` with an 8-bit displacement."""
         sites, targets = [self._none], [self._none]
         for _, address, data in self._pieces():
-            at = find_bytes(data[:-_OPERAND], 0xFF, _SHORT_JUMP)
+            at = find_bytes(data[: -x86.PADDING], 0xFF, _SHORT_JUMP)
             sites.append(self._kept(at + address))
             targets.append(self._kept(at + (2 + address) + data[at + 1].view(np.int8)))
         return np.concatenate(sites), np.concatenate(targets)
@@ -282,8 +248,11 @@ class Graph:
         """Whether an instruction begins at each address, where decoding begins with the function that holds it."""
         order = np.argsort(sites, kind="stable")
         site, source = sites[order], functions.holding(sites[order])
-        holder, last = np.flatnonzero(np.diff(source, prepend=-1)), np.flatnonzero(np.diff(source, append=-1))
-        return within(sites, boundaries(self.layout, functions.start[source[holder]], site[last] + 1, self.bits))
+        holder = source[np.flatnonzero(np.diff(source, prepend=-1))]
+        holder = holder[holder >= 0]
+        real = np.empty(len(sites), bool)
+        real[order] = are_instructions(self.layout, functions.start[holder], functions.end[holder], site, self.bits)
+        return real
 
     def imported(self, symbols: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Function index, dynamic symbol index and site of calls to those of `symbols`, of other files."""
@@ -305,13 +274,8 @@ class Graph:
     def _stub_pointer(self, addresses: np.ndarray) -> np.ndarray:
         """Which pointer the code at each address jumps through, where it is a PLT stub; else -1."""
         jumps, pointers = self._stubs
-        found = np.full(len(addresses), -1, np.int32)
-        if len(jumps):
-            at = np.flatnonzero((addresses > jumps[0] - _STUB_REACH) & (addresses <= jumps[-1]))
-            index = np.searchsorted(jumps, addresses[at])
-            near = jumps[index] - addresses[at] < _STUB_REACH
-            found[at[near]] = pointers[index[near]]
-        return found
+        index = arrays.close_before(jumps, _STUB_REACH, addresses)
+        return np.append(pointers, -1)[index]
 
     @cached_property
     def _stubs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -327,8 +291,8 @@ class Graph:
             inside = (gap == 16) | (gap == 8) | (np.roll(gap, 1) == 16) | (np.roll(gap, 1) == 8)
         return site[inside], pointer[inside]
 
-    def _find_slots(self, site: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        stub = self._stub_pointer(target)
+    def _find_slots(self, site: np.ndarray, stub: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`stub`: the pointer of the stub that each branch leads to, or -1."""
         through_stub = np.flatnonzero(stub >= 0)
         direct_site, direct_pointer = self._slot_jumps
         direct = ~within(direct_site, self._stubs[0])
@@ -372,25 +336,10 @@ def _before(area: Area, addresses: np.ndarray) -> np.ndarray:
     return np.take(area.data, addresses - (area.address + 1), mode="clip")
 
 
-def _branches_in(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of near calls and jumps, and how far from there they lead.
-
-    What leads to the next instruction is left out: noughts behind a byte of another operand, or code that wants to know
-    where it is.
-    """
-    calls = find_bytes(data[:-_OPERAND], 0xFE, 0xE8)
-    escapes = find_bytes(data[:-_OPERAND], 0xFF, 0x0F)
-    conditional = escapes[(data[escapes + 1] & 0xF0) == 0x80]
-    operands = np.concatenate([_word(data, calls + 1), _word(data, conditional + 2)])
-    sizes = np.repeat([5, 6], [len(calls), len(conditional)])
-    onward = np.flatnonzero(operands)
-    return np.concatenate([calls, conditional])[onward], (operands + sizes)[onward]
-
-
 def _immediates(data: np.ndarray, address: int) -> tuple[np.ndarray, np.ndarray]:
     """Sites and values of the 32-bit immediates of `mov r32, imm32` (B8+r) and `mov r/m, imm32` (C7 /0)."""
-    short = find_bytes(data[:-_OPERAND], 0xF8, 0xB8)
-    long = find_bytes(data[:-_OPERAND], 0xFF, 0xC7)
+    short = find_bytes(data[: -x86.PADDING], 0xF8, 0xB8)
+    long = find_bytes(data[: -x86.PADDING], 0xFF, 0xC7)
     operand = _OPERAND_BYTES[data[long + 1]]
     long = (long + operand)[operand > 0]
     at = np.concatenate([short, long])

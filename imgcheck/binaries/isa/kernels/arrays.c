@@ -1,0 +1,94 @@
+// Loops over sorted columns and call graphs. arrays.py says what each takes and gives; nothing is checked here.
+
+#include "kernels.h"
+
+#define COLUMN_LOOPS(type, suffix)                                                                                    \
+    EXPORT void holding_##suffix(const int64_t *starts, const int64_t *ends, int64_t count, const type *addresses,    \
+                                 int64_t size, int32_t *found)                                                        \
+    {                                                                                                                 \
+        int64_t near = -1;                                                                                            \
+        for (int64_t i = 0; i < size; i++) {                                                                          \
+            near = last_before(starts, count, addresses[i], near);                                                    \
+            found[i] = near >= 0 && addresses[i] < ends[near] ? (int32_t)near : -1;                                   \
+        }                                                                                                             \
+    }                                                                                                                 \
+                                                                                                                      \
+    EXPORT void close_before_##suffix(const int64_t *starts, int64_t count, int64_t reach, const type *addresses,     \
+                                      int64_t size, int32_t *found)                                                   \
+    {                                                                                                                 \
+        int64_t near = -1;                                                                                            \
+        for (int64_t i = 0; i < size; i++) {                                                                          \
+            near = last_before(starts, count, (int64_t)addresses[i] - 1, near);                                       \
+            int close = near + 1 < count && starts[near + 1] - addresses[i] < reach;                                  \
+            found[i] = close ? (int32_t)(near + 1) : -1;                                                              \
+        }                                                                                                             \
+    }                                                                                                                 \
+                                                                                                                      \
+    EXPORT void starting_at_##suffix(const int64_t *starts, const int32_t *blocks, int64_t shift, int64_t first,      \
+                                     int64_t end, const type *addresses, int64_t size, int32_t *found)                \
+    {                                                                                                                 \
+        for (int64_t i = 0; i < size; i++) {                                                                          \
+            if (addresses[i] < first || addresses[i] >= end)                                                          \
+                continue;                                                                                             \
+            const int32_t *block = blocks + ((addresses[i] - first) >> shift);                                        \
+            for (int32_t k = block[0]; k < block[1]; k++) {                                                           \
+                if (starts[k] == addresses[i]) {                                                                      \
+                    found[i] = k;                                                                                     \
+                    break;                                                                                            \
+                }                                                                                                     \
+            }                                                                                                         \
+        }                                                                                                             \
+    }                                                                                                                 \
+                                                                                                                      \
+    EXPORT void bytes_at_##suffix(const Ranges *ranges, const type *addresses, int64_t size, int64_t distance,        \
+                                  uint8_t *values)                                                                    \
+    {                                                                                                                 \
+        const int64_t *starts = ranges->starts;                                                                       \
+        int64_t near = -1;                                                                                            \
+        for (int64_t i = 0; i < size; i++) {                                                                          \
+            int64_t address = (int64_t)addresses[i] + distance;                                                       \
+            near = last_before(starts, ranges->count, address, near);                                                 \
+            int held = near >= 0 && address < ranges->ends[near];                                                     \
+            values[i] = held ? ranges->data[ranges->offsets[near] + (address - starts[near])] : 0;                    \
+        }                                                                                                             \
+    }
+
+COLUMN_LOOPS(int32_t, 32)
+COLUMN_LOOPS(int64_t, 64)
+
+EXPORT int64_t find_bytes(const uint8_t *data, int64_t size, uint8_t mask, uint8_t value, int64_t *found)
+{
+    int64_t count = 0, at = 0;
+    for (; at + WORD <= size; at += WORD) {
+        uint64_t marks = matches(word_at(data + at), EACH(mask), EACH(value));
+        for (; marks; marks &= marks - 1)
+            found[count++] = at + first_match(marks);
+    }
+    for (; at < size; at++) {
+        if ((data[at] & mask) == value)
+            found[count++] = at;
+    }
+    return count;
+}
+
+EXPORT void reach(const int64_t *first, const int32_t *target, const uint8_t *over, uint8_t *seen, int32_t *parent,
+                  int32_t *queue, int64_t queued)
+{
+    for (int64_t head = 0; head < queued; head++) {
+        int32_t source = queue[head];
+        for (int64_t edge = first[source]; edge < first[source + 1]; edge++) {
+            int32_t node = target[edge];
+            if ((over && !over[edge]) || seen[node])
+                continue;
+            seen[node] = 1;
+            parent[node] = source;
+            queue[queued++] = node;
+        }
+    }
+}
+
+EXPORT void sorted_by(const int32_t *keys, int64_t size, int64_t *place, int32_t *order)
+{
+    for (int64_t i = 0; i < size; i++)
+        order[place[keys[i]]++] = (int32_t)i;
+}

@@ -1,0 +1,150 @@
+"""Columns of addresses against sorted ranges, bytes in code, and what is reached in a call graph."""
+
+import ctypes
+
+import numpy as np
+
+from imgcheck.binaries.isa.kernels.library import N, P, address, by_width, declared, width
+
+_holding = by_width("holding", P, P, N, P, N, P)
+_close_before = by_width("close_before", P, N, N, P, N, P)
+_starting_at = by_width("starting_at", P, P, N, N, N, P, N, P)
+_bytes_at = by_width("bytes_at", P, P, N, N, P)
+_find_bytes = declared("find_bytes", N, P, N, ctypes.c_uint8, ctypes.c_uint8, P)
+_reach = declared("reach", None, P, P, P, P, P, P, N)
+_sorted_by = declared("sorted_by", None, P, N, P, P)
+
+
+def holding(starts: np.ndarray, ends: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+    """Index of the one of some sorted ranges that holds each address, or -1."""
+    starts, ends = _wide(starts), _wide(ends)
+    if len(starts) != len(ends):
+        raise ValueError("ranges need as many ends as starts")
+    column, found = column_of(addresses), np.empty(len(addresses), np.int32)
+    _holding[width(column)](
+        address(starts), address(ends), len(starts), address(column), len(column), address(found)
+    )  # fmt: skip
+    return found
+
+
+def close_before(starts: np.ndarray, reach: int, addresses: np.ndarray) -> np.ndarray:
+    """Index of the first of the sorted `starts` that is not below each address; -1 where it is `reach` or more away."""
+    starts, column, found = _wide(starts), column_of(addresses), np.empty(len(addresses), np.int32)
+    _close_before[width(column)](address(starts), len(starts), reach, address(column), len(column), address(found))
+    return found
+
+
+class Ranges(ctypes.Structure):
+    """Sorted ranges of addresses, the bytes of each of which stand in `data` from an offset on."""
+
+    _fields_ = [("data", P), ("starts", P), ("ends", P), ("offsets", P), ("count", N)]
+
+    def __init__(self, data: np.ndarray, ranges: list[tuple[int, int, int]]) -> None:
+        """`ranges`: start, end and offset of each."""
+        self.columns = np.array(ranges, np.int64).reshape(-1, 3).T.copy()
+        self._kept = data
+        starts, ends, offsets = self.columns
+        if (offsets < 0).any() or (offsets + (ends - starts) > len(data)).any():
+            raise ValueError("ranges lie outside of the data")
+        super().__init__(address(data), *map(address, self.columns), len(starts))
+
+    def holding(self, addresses: np.ndarray) -> np.ndarray:
+        """Index of the range that holds each address, or -1."""
+        column, found = column_of(addresses), np.empty(len(addresses), np.int32)
+        _holding[width(column)](self.starts, self.ends, self.count, address(column), len(column), address(found))
+        return found
+
+    def bytes_at(self, addresses: np.ndarray, distance: int = 0) -> np.ndarray:
+        """The byte so far behind each address; 0 outside of the ranges."""
+        column, values = column_of(addresses), np.empty(len(addresses), np.uint8)
+        _bytes_at[width(column)](ctypes.addressof(self), address(column), len(column), distance, address(values))
+        return values
+
+
+class Starts:
+    """Sorted starts of functions, of which those at given addresses are looked up.
+
+    Several times faster than a binary search: most branches lead to a stretch of code where no function starts.
+    """
+
+    _SHIFT = 6
+    """Stretches of 64 bytes: rarely more than two functions start in one."""
+
+    def __init__(self, starts: np.ndarray, spans: list[tuple[int, int]]) -> None:
+        """Of the `starts`, those in spans of addresses are found, each from its first up to the one behind its last."""
+        self._starts = _wide(starts)
+        self._spans = [(first, end, self._by_block(first, end)) for first, end in spans if first < end]
+
+    def _by_block(self, first: int, end: int) -> np.ndarray:
+        """For each stretch the index of the first function that starts there or later, and one more."""
+        low, high = np.searchsorted(self._starts, [first, end]).tolist()
+        block = (self._starts[low:high] - first) >> self._SHIFT
+        steps = np.diff(block, prepend=-1, append=((end - first) >> self._SHIFT) + 1)
+        return np.repeat(np.arange(low, high + 1, dtype=np.int32), steps)
+
+    def at(self, addresses: np.ndarray) -> np.ndarray:
+        """Index of the one at each address, or -1."""
+        column, found = column_of(addresses), np.full(len(addresses), -1, np.int32)
+        for first, end, blocks in self._spans:
+            _starting_at[width(column)](
+                address(self._starts), address(blocks), self._SHIFT, first, end,
+                address(column), len(column), address(found),
+            )  # fmt: skip
+        return found
+
+
+def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
+    """Positions of the bytes that are `value` under `mask`."""
+    found = np.empty(len(data), np.int64)  # only what is written of it takes memory
+    count = _find_bytes(address(data), len(data), mask, value, address(found))
+    return found[:count].copy()
+
+
+class Network:
+    """Nodes and edges between them, ordered by where they come from."""
+
+    def __init__(self, source: np.ndarray, target: np.ndarray, count: int) -> None:
+        """`source` and `target` of each edge are numbers below `count`, that of the nodes."""
+        self._target = np.ascontiguousarray(target, np.int32)
+        if len(source) != len(target) or any(len(a) and not 0 <= a.min() <= a.max() < count for a in (source, target)):
+            raise ValueError("edges lead to no node")
+        self.first = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=count))])
+        """For each node, and one behind the last, the number of its first edge."""
+
+    def reach(self, roots: np.ndarray, over: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """What is reached from distinct `roots`, and for each node the one that it was reached from (-1 for roots).
+
+        `over` says which edges count, if not all.
+        """
+        count = len(self.first) - 1
+        seen, parent, queue = np.zeros(count, bool), np.full(count, -1, np.int32), np.empty(count, np.int32)
+        seen[roots] = True
+        queue[: len(roots)] = roots
+        if over is not None and (over.dtype != bool or len(over) != len(self._target)):
+            raise ValueError("each edge counts or does not")
+        over = None if over is None else np.ascontiguousarray(over)
+        _reach(
+            address(self.first), address(self._target), None if over is None else address(over),
+            address(seen), address(parent), address(queue), len(roots),
+        )  # fmt: skip
+        return seen, parent
+
+
+def sorted_by(keys: np.ndarray, count: int) -> np.ndarray:
+    """The order in which numbers below `count` are sorted; equal ones stay in theirs."""
+    keys = np.ascontiguousarray(keys, np.int32)
+    if len(keys) and not 0 <= keys.min() <= keys.max() < count:
+        raise ValueError("a number is too large")
+    place = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=count))])
+    order = np.empty(len(keys), np.int32)
+    _sorted_by(address(keys), len(keys), address(place), address(order))
+    return order
+
+
+def _wide(column: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(column, np.int64)
+
+
+def column_of(addresses: np.ndarray) -> np.ndarray:
+    """Addresses as the loops take them."""
+    return np.ascontiguousarray(addresses, addresses.dtype if addresses.dtype == np.int32 else np.int64)

@@ -1,0 +1,428 @@
+// Loops over x86 code. x86.py says what each takes and gives, and where the formats come from; nothing is checked here.
+
+#include "kernels.h"
+
+enum { LONGEST = 15 };
+
+// The form of an opcode: the length of what stands behind it, and whether a ModRM byte does. As in x86.py.
+enum {
+    OPERANDS = 15, MODRM = 16, PREFIX = 32,
+    NONE = 0, BYTE = 1, WORD_ = 2, FRAME = 3, FULL, ANY, NEAR, ADDRESS, FAR, BYTE_OF_TEST, FULL_OF_TEST
+};
+
+typedef struct {
+    const uint8_t *first;  // forms of one-byte opcodes
+    const uint8_t *second; // and of those behind 0F
+    int wide;              // 64-bit code, else 32-bit code
+} Forms;
+
+typedef struct {
+    int operand_size; // 66
+    int address_size; // 67
+    int repeat;       // F2
+    int rex_w;
+} Prefixes;
+
+static int form_in_map(const Forms *forms, int map, int opcode)
+{
+    switch (map) {
+    case 1: return forms->second[opcode];
+    case 3: return MODRM | BYTE;
+    case 4: return forms->first[opcode] | MODRM;
+    case 7: return MODRM | FULL;
+    default: return MODRM | NONE;
+    }
+}
+
+static int addressing(const uint8_t *code, int64_t at, int64_t end, int words)
+{
+    int mod = code[at] >> 6, rm = code[at] & 7, sib = mod != 3 && rm == 4 && !words;
+    if (mod == 3)
+        return 1;
+    if (words)
+        return 1 + (mod == 2 || (mod == 0 && rm == 6) ? 2 : mod);
+    if (sib)
+        rm = at + 1 < end ? code[at + 1] & 7 : 0;
+    return 1 + sib + (mod == 1 ? 1 : mod == 2 || rm == 5 ? 4 : 0);
+}
+
+static int immediate(int kind, const Prefixes *prefixes, int wide)
+{
+    int small = prefixes->operand_size && !prefixes->rex_w;
+    switch (kind) {
+    case FULL: return small ? 2 : 4;
+    case ANY: return prefixes->rex_w ? 8 : small ? 2 : 4;
+    case NEAR: return wide || !prefixes->operand_size ? 4 : 2;
+    case ADDRESS: return wide ? (prefixes->address_size ? 4 : 8) : prefixes->address_size ? 2 : 4;
+    case FAR: return prefixes->operand_size ? 4 : 6;
+    default: return kind;
+    }
+}
+
+static int64_t length(const uint8_t *code, int64_t at, int64_t size, const Forms *forms)
+{
+    int64_t end = at + LONGEST < size ? at + LONGEST : size, here = at;
+    Prefixes prefixes = {0, 0, 0, 0};
+    int opcode, form;
+    for (;;) {
+        if (here >= end)
+            return end - at;
+        opcode = code[here++];
+        form = forms->first[opcode];
+        if (form != PREFIX)
+            break;
+        prefixes.rex_w = forms->wide && (opcode & 0xF8) == 0x48;
+        prefixes.operand_size |= opcode == 0x66;
+        prefixes.address_size |= opcode == 0x67;
+        prefixes.repeat |= opcode == 0xF2;
+    }
+    if (here < end) {
+        int following = code[here], vector = forms->wide || following >= 0xC0;
+        if (opcode == 0x0F) {
+            here++;
+            form = forms->second[following];
+            if (following == 0x38 || following == 0x3A) {
+                here++;
+                form = form_in_map(forms, following == 0x38 ? 2 : 3, 0);
+            } else if (following == 0x78 && (prefixes.operand_size || prefixes.repeat)) {
+                form = MODRM | WORD_; // EXTRQ and INSERTQ
+            }
+        } else if (opcode == 0xD5 && forms->wide) { // REX2
+            prefixes.rex_w = (following & 8) != 0;
+            here += 2;
+            if (here <= end)
+                form = following & 0x80 ? forms->second[code[here - 1]] : forms->first[code[here - 1]];
+        } else if (opcode == 0xC5 && vector) {
+            here += 2;
+            form = here <= end ? forms->second[code[here - 1]] : NONE;
+        } else if ((opcode == 0xC4 || opcode == 0x62) && vector) {
+            int evex = opcode == 0x62;
+            here += evex ? 4 : 3;
+            prefixes.operand_size = 0;
+            if (here <= end)
+                form = form_in_map(forms, following & (evex ? 7 : 31), code[here - 1]);
+        } else if (opcode == 0x8F && (following & 31) >= 8) { // XOP
+            here += 3;
+            form = MODRM | ((following & 31) == 8 ? BYTE : (following & 31) == 10 ? FULL : NONE);
+        }
+    }
+    int kind = form & OPERANDS;
+    if ((form & MODRM) && here < end) {
+        if (kind >= BYTE_OF_TEST)
+            kind = code[here] & 0x30 ? NONE : kind == BYTE_OF_TEST ? BYTE : FULL;
+        here += addressing(code, here, end, prefixes.address_size && !forms->wide);
+    }
+    here += immediate(kind, &prefixes, forms->wide);
+    return (here < end ? here : end) - at;
+}
+
+EXPORT int64_t lengths(const uint8_t *code, int64_t size, const uint8_t *first, const uint8_t *second, int32_t wide,
+                       uint8_t *found)
+{
+    Forms forms = {first, second, wide};
+    int64_t count = 0;
+    for (int64_t at = 0; at < size; at += found[count++])
+        found[count] = (uint8_t)length(code, at, size, &forms);
+    return count;
+}
+
+EXPORT void beginnings(const uint8_t *code, int64_t size, const uint8_t *first, const uint8_t *second, int32_t wide,
+                       const int64_t *starts, const int64_t *stops, int64_t count, const int64_t *wanted,
+                       int64_t wanted_count, int64_t *found)
+{
+    Forms forms = {first, second, wide};
+    int64_t here = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t stop = stops[i] < size ? stops[i] : size, at = starts[i], behind = at;
+        if (i + 1 < count && starts[i + 1] < stop)
+            stop = starts[i + 1];
+        for (; here < wanted_count && wanted[here] < at; here++)
+            found[here] = -1;
+        for (; here < wanted_count && wanted[here] < stop; here++) {
+            while (behind <= wanted[here]) {
+                at = behind;
+                behind += length(code, at, size, &forms);
+            }
+            found[here] = at;
+        }
+    }
+    for (; here < wanted_count; here++)
+        found[here] = -1;
+}
+
+EXPORT int64_t branches(const uint8_t *data, int64_t size, int64_t address, int64_t lowest, int64_t highest,
+                        int64_t *sites, int64_t *targets)
+{
+    int64_t count = 0;
+    for (int64_t base = 0; base < size; base += WORD) {
+        uint64_t word = word_at(data + base);
+        uint64_t marks = matches(word, EACH(0xFE), EACH(0xE8)) | matches(word, EACH(0xFF), EACH(0x0F));
+        for (; marks; marks &= marks - 1) {
+            int64_t at = base + first_match(marks);
+            int conditional = data[at] == 0x0F;
+            if (at >= size)
+                break;
+            if (conditional && (data[at + 1] & 0xF0) != 0x80)
+                continue;
+            int32_t distance = distance_at(data + at + 1 + conditional);
+            int64_t target = address + at + 5 + conditional + distance;
+            if (!distance || target < lowest || target >= highest)
+                continue;
+            sites[count] = address + at;
+            targets[count++] = target;
+        }
+    }
+    return count;
+}
+
+EXPORT int64_t operands(const uint8_t *data, int64_t size, int64_t address, int32_t wide, int64_t lowest,
+                        int64_t highest, int64_t *sites, int64_t *targets)
+{
+    int64_t count = 0;
+    for (int64_t base = 0; base < size; base += WORD) {
+        uint64_t marks = matches(word_at(data + base), EACH(0xC7), EACH(0x05));
+        for (; marks; marks &= marks - 1) {
+            int64_t at = base + first_match(marks);
+            if (at >= size)
+                break;
+            int32_t distance = distance_at(data + at + 1);
+            int64_t target = wide ? address + at + 5 + distance : (int64_t)(uint32_t)distance;
+            if (target < lowest || target >= highest)
+                continue;
+            sites[count] = address + at;
+            targets[count++] = target;
+        }
+    }
+    return count;
+}
+
+// What may begin at a byte, as `screen` gives it: a column each.
+typedef struct {
+    int64_t *address;
+    uint8_t *set, *doubtful, *depth;
+    int64_t count;
+} Found;
+
+typedef struct {
+    const uint8_t *vector, *ambiguous_vector; // [VEX or EVEX or XOP][map & 7][prefix][opcode][W][L]
+    const uint8_t *legacy, *ambiguous;        // [map][prefix][opcode][reg]
+    const uint8_t *escaped;                   // [opcode behind 0F]: whether any instruction of interest has it
+    int avx, apx, avx10;
+    int wide;
+} Tables;
+
+typedef struct {
+    const uint8_t *data;
+    int64_t size;
+} Code;
+
+enum { VEX, EVEX, XOP };
+
+// The byte at `at`, or the first or last one where none is there.
+static inline int byte_at(const Code *code, int64_t at)
+{
+    return code->data[at < 0 ? 0 : at < code->size ? at : code->size - 1];
+}
+
+static int vector_key(int encoding, int map, int prefix, int opcode, int w, int l)
+{
+    return ((((encoding * 8 + map) * 4 + prefix) * 256 + opcode) * 2 + w) * 4 + l;
+}
+
+static int legacy_key(int map, int prefix, int opcode, int reg)
+{
+    return ((map * 4 + prefix) * 256 + opcode) * 8 + reg;
+}
+
+static void enter(Found *found, int64_t address, int set, int doubtful, int depth)
+{
+    if (!set)
+        return;
+    found->address[found->count] = address;
+    found->set[found->count] = (uint8_t)set;
+    found->doubtful[found->count] = (uint8_t)doubtful;
+    found->depth[found->count++] = (uint8_t)depth;
+}
+
+static void enter_vector(Found *found, const Tables *tables, int64_t at, int set, int key)
+{
+    enter(found, at, set, tables->ambiguous_vector[key], 0);
+}
+
+static void screen_vex2(Found *found, const Tables *tables, const Code *code, int64_t at)
+{
+    int head = byte_at(code, at + 1);
+    int key = vector_key(VEX, 1, head & 3, byte_at(code, at + 2), 0, head >> 2 & 1);
+    enter_vector(found, tables, at, tables->vector[key], key);
+}
+
+static void screen_vex3(Found *found, const Tables *tables, const Code *code, int64_t at)
+{
+    int map = byte_at(code, at + 1) & 31, head = byte_at(code, at + 2), opcode = byte_at(code, at + 3);
+    if (map >= 8)
+        return;
+    int key = vector_key(VEX, map, head & 3, opcode, head >> 7, head >> 2 & 1);
+    int set = tables->vector[key];
+    // VBROADCASTSS and VBROADCASTSD from memory are AVX, those from registers AVX2.
+    if (set && map == 2 && (opcode == 0x18 || opcode == 0x19) && byte_at(code, at + 4) < 0xC0)
+        set = tables->avx;
+    enter_vector(found, tables, at, set, key);
+}
+
+static void screen_evex(Found *found, const Tables *tables, const Code *code, int64_t at)
+{
+    int first = byte_at(code, at + 1), second = byte_at(code, at + 2), third = byte_at(code, at + 3);
+    int map = first & 7, reserved = first & 8;
+    if (!(second & 4) || map == 0 || map == 7)
+        return;
+    // With register operands the broadcast bit means rounding, the length field its mode, and the length is 512.
+    int rounding = third & 0x10 && byte_at(code, at + 5) >= 0xC0;
+    int l = rounding ? 2 : third >> 5 & 3;
+    int key = vector_key(EVEX, map, second & 3, byte_at(code, at + 4), second >> 7, l);
+    int set = reserved ? 0 : tables->vector[key];
+    // Map 4 is APX whatever else it says; other unknown opcodes of a well-formed prefix are newer than the decoder.
+    if (map == 4)
+        set = tables->apx;
+    else if (!set && !reserved && l < 3)
+        set = tables->avx10;
+    enter_vector(found, tables, at, set, key);
+}
+
+static void screen_xop(Found *found, const Tables *tables, const Code *code, int64_t at)
+{
+    int map = byte_at(code, at + 1) & 31, head = byte_at(code, at + 2);
+    if (map < 8 || map > 10)
+        return;
+    int key = vector_key(XOP, map & 7, head & 3, byte_at(code, at + 3), head >> 7, head >> 2 & 1);
+    enter_vector(found, tables, at, tables->vector[key], key);
+}
+
+// The number of a mandatory prefix (66, F3, F2: 1 to 3) at `at`; 0 where none stands there.
+static int prefix_at(const Code *code, int64_t at)
+{
+    int byte = at < 0 ? 0 : code->data[at];
+    return byte == 0x66 ? 1 : byte == 0xF3 ? 2 : byte == 0xF2 ? 3 : 0;
+}
+
+static void screen_legacy(Found *found, const Tables *tables, const Code *code, int64_t at)
+{
+    int second = byte_at(code, at + 1);
+    if (!tables->escaped[second])
+        return;
+    int map = second == 0x38 ? 2 : second == 0x3A ? 3 : 1;
+    int opcode = map > 1 ? byte_at(code, at + 2) : second;
+    int reg = byte_at(code, at + (map > 1 ? 3 : 2)) >> 3 & 7;
+    int rex = tables->wide && at > 0 && (code->data[at - 1] & 0xF0) == 0x40;
+    int near = prefix_at(code, at - 1 - rex), far = prefix_at(code, at - 2 - rex);
+    // F2 and F3 decide over 66, in whichever order they stand.
+    int behind = near == 1 && far > 1;
+    // A byte before the opcode that looks like a prefix may end the instruction before it, or may make another
+    // instruction of it, one that needs nothing: what the likeliest reading does not explain, the next one may.
+    int prefixes[] = {behind ? far : near, near, 0};
+    int depths[] = {near ? 1 + rex + behind : 0, near ? 1 + rex : 0, 0};
+    int reading = 0;
+    while (reading < 2 && !tables->legacy[legacy_key(map, prefixes[reading], opcode, reg)])
+        reading++;
+    int key = legacy_key(map, prefixes[reading], opcode, reg);
+    int unsure = reading > 0 && prefixes[0] > 0;
+    enter(found, at, tables->legacy[key], tables->ambiguous[key] || unsure, depths[reading]);
+}
+
+static void screen_at(Found *found, const Tables *tables, const Code *code, int64_t at)
+{
+    int byte = code->data[at];
+    if (byte == 0x0F)
+        screen_legacy(found, tables, code, at);
+    else if (byte == 0x8F)
+        screen_xop(found, tables, code, at);
+    else if (!tables->wide && byte_at(code, at + 1) < 0xC0)
+        return; // LDS, LES and BOUND, whose operand is in memory
+    else if (byte == 0xC5)
+        screen_vex2(found, tables, code, at);
+    else if (byte == 0xC4)
+        screen_vex3(found, tables, code, at);
+    else if (byte == 0x62)
+        screen_evex(found, tables, code, at);
+}
+
+static inline uint64_t prefixes_in(uint64_t word)
+{
+    return matches(word, EACH(0xFE), EACH(0xC4)) | matches(word, EACH(0xFF), EACH(0x62)) |
+           matches(word, EACH(0xFF), EACH(0x8F)) | matches(word, EACH(0xFF), EACH(0x0F));
+}
+
+EXPORT int64_t screen(const uint8_t *data, int64_t size, int64_t from, int64_t to, const uint8_t *vector,
+                      const uint8_t *ambiguous_vector, const uint8_t *legacy, const uint8_t *ambiguous,
+                      const uint8_t *escaped, int32_t avx, int32_t apx, int32_t avx10, int32_t wide,
+                      int64_t *address, uint8_t *set, uint8_t *doubtful, uint8_t *depth)
+{
+    Code code = {data, size};
+    Tables tables = {vector, ambiguous_vector, legacy, ambiguous, escaped, avx, apx, avx10, wide};
+    Found found = {address, set, doubtful, depth, 0};
+    int64_t at = from;
+    for (; at + WORD <= to; at += WORD) {
+        for (uint64_t marks = prefixes_in(word_at(data + at)); marks; marks &= marks - 1)
+            screen_at(&found, &tables, &code, at + first_match(marks));
+    }
+    for (; at < to; at++)
+        screen_at(&found, &tables, &code, at);
+    return found.count;
+}
+
+static int is_end(int last, int second, int fifth, int sixth)
+{
+    return last == 0xC3 || last == 0xCC || last == 0xF4 || last == 0x0B || // RET, INT3, HLT, UD2
+           second == 0xEB || fifth == 0xE8 || fifth == 0xE9 ||             // JMP, CALL of what does not return
+           (sixth == 0xFF && (fifth == 0x15 || fifth == 0x25));            // the same through memory
+}
+
+// Whether an instruction that ends a function ends before `at`, where bytes from `start` on are looked at.
+static int ends_before(const uint8_t *data, int64_t start, int64_t at)
+{
+    int64_t left = at - start;
+    return is_end(left >= 1 ? data[at - 1] : 0, left >= 2 ? data[at - 2] : 0, left >= 5 ? data[at - 5] : 0,
+                  left >= 6 ? data[at - 6] : 0);
+}
+
+// What assemblers fill gaps of up to seven bytes with: NOPs, of which the one of n bytes begins at n - 1.
+static const uint8_t NOPS[][7] = {
+    {0x90}, {0x66, 0x90}, {0x0F, 0x1F, 0x00}, {0x0F, 0x1F, 0x40, 0x00}, {0x0F, 0x1F, 0x44, 0x00, 0x00},
+    {0x66, 0x0F, 0x1F, 0x44, 0x00, 0x00}, {0x0F, 0x1F, 0x80, 0x00, 0x00, 0x00, 0x00},
+};
+
+static int is_nop(const uint8_t *code, int64_t size)
+{
+    for (int64_t i = 0; i < size; i++) {
+        if (code[i] != NOPS[size - 1][i])
+            return 0;
+    }
+    return 1;
+}
+
+static int ends_before_nop(const uint8_t *data, int64_t start, int64_t at)
+{
+    for (int64_t size = 1; size <= 7 && size <= at - start; size++) {
+        if (is_nop(data + at - size, size) && ends_before(data, start, at - size))
+            return 1;
+    }
+    return 0;
+}
+
+#define BEHIND_END(type, suffix)                                                                                      \
+    EXPORT void behind_end_##suffix(const Ranges *ranges, const type *addresses, int64_t size, int32_t padded,        \
+                                    uint8_t *found)                                                                   \
+    {                                                                                                                 \
+        int64_t near = -1;                                                                                            \
+        for (int64_t i = 0; i < size; i++) {                                                                          \
+            int64_t last = (int64_t)addresses[i] - 1;                                                                 \
+            near = last_before(ranges->starts, ranges->count, last, near);                                            \
+            found[i] = 0;                                                                                             \
+            if (near < 0 || last >= ranges->ends[near])                                                               \
+                continue;                                                                                             \
+            int64_t start = ranges->offsets[near], at = start + (last - ranges->starts[near]) + 1;                    \
+            found[i] = ends_before(ranges->data, start, at) || (padded && ends_before_nop(ranges->data, start, at));  \
+        }                                                                                                             \
+    }
+
+BEHIND_END(int32_t, 32)
+BEHIND_END(int64_t, 64)

@@ -1,0 +1,195 @@
+"""x86 code: how long instructions are, which bytes may begin one of interest, and where branches and operands lead.
+
+An instruction is prefixes, opcode, ModRM with SIB and displacement, and immediate operands (Intel SDM volume 2, 2.1 to
+2.3, 2.7 and the opcode maps of appendix A; AMD manual volume 3, appendix A, for XOP, 3DNow! and SSE4a; Intel APX
+specification for REX2 and map 4 of EVEX). Its length follows from their form alone: what no decoder knows has one, too,
+and an opcode that is none at all is one byte.
+"""
+
+import ctypes
+
+import numpy as np
+
+from imgcheck.binaries.isa.kernels.arrays import Ranges, column_of
+from imgcheck.binaries.isa.kernels.library import SMALL, N, P, address, by_width, declared, width
+
+_lengths = declared("lengths", N, P, N, P, P, SMALL, P)
+_beginnings = declared("beginnings", None, P, N, P, P, SMALL, P, P, N, P, N, P)
+_screen = declared("screen", N, P, N, N, N, *[P] * 5, *[SMALL] * 4, *[P] * 4)
+_branches = declared("branches", N, P, N, N, N, N, P, P)
+_behind_end = by_width("behind_end", P, P, N, SMALL, P)
+_operands = declared("operands", N, P, N, N, SMALL, N, N, P, P)
+
+PADDING = 16
+"""Bytes that `branches` and `operands` may read behind those that they look at."""
+
+# The form of an opcode, as x86.c has it: what stands behind the opcode and its ModRM byte, so many bytes, or
+_NONE, _BYTE, _WORD, _FRAME = 0, 1, 2, 3
+_FULL = 4
+"""two or four, as the operand size says;"""
+_ANY = 5
+"""two, four or eight;"""
+_NEAR = 6
+"""the distance of a branch: four in 64-bit code, whatever the operand size;"""
+_ADDRESS = 7
+"""as many as an address has;"""
+_FAR = 8
+"""an address in 32-bit code and a selector;"""
+_BYTE_OF_TEST, _FULL_OF_TEST = 9, 10
+"""the same where the ModRM byte says TEST, in groups that have an operand for that alone."""
+_MODRM, _PREFIX = 16, 32
+
+
+def _span(*bounds: int) -> set[int]:
+    """All opcodes from each first bound to the second behind it."""
+    return {opcode for first, last in zip(bounds[::2], bounds[1::2], strict=True) for opcode in range(first, last + 1)}
+
+
+def _forms(modrm: set[int], operands: dict[int, set[int]]) -> np.ndarray:
+    found = np.array([_MODRM * (opcode in modrm) for opcode in range(256)], np.uint8)
+    for kind, opcodes in operands.items():
+        found[sorted(opcodes)] |= kind
+    return found
+
+
+_ARITHMETIC = range(0, 64, 8)
+_FIRST_32 = _forms(
+    {opcode + k for opcode in _ARITHMETIC for k in range(4)}
+    | _span(0x62, 0x63, 0x69, 0x69, 0x6B, 0x6B, 0x80, 0x8F, 0xC0, 0xC1, 0xC4, 0xC7, 0xD0, 0xD3, 0xD8, 0xDF)
+    | _span(0xF6, 0xF7, 0xFE, 0xFF),
+    {
+        _BYTE: {opcode + 4 for opcode in _ARITHMETIC}
+        | _span(0x6A, 0x6B, 0x70, 0x80, 0x82, 0x83, 0xA8, 0xA8, 0xB0, 0xB7, 0xC0, 0xC1, 0xC6, 0xC6, 0xCD, 0xCD)
+        | _span(0xD4, 0xD5, 0xE0, 0xE7, 0xEB, 0xEB),
+        _WORD: {0xC2, 0xCA},
+        _FRAME: {0xC8},
+        _FULL: {opcode + 5 for opcode in _ARITHMETIC} | {0x68, 0x69, 0x81, 0xA9, 0xC7},
+        _ANY: _span(0xB8, 0xBF),
+        _NEAR: {0xE8, 0xE9},
+        _ADDRESS: _span(0xA0, 0xA3),
+        _FAR: {0x9A, 0xEA},
+        _BYTE_OF_TEST: {0xF6},
+        _FULL_OF_TEST: {0xF7},
+        _PREFIX: {0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3},
+    },
+)
+"""By the opcode, of 32-bit code."""
+_FIRST_64 = _FIRST_32.copy()
+_FIRST_64[0x40:0x50] = _PREFIX
+_FIRST_64[[0x82, 0x9A, 0xD4, 0xEA]] = _NONE
+_SECOND = _forms(
+    _span(0x00, 0x03, 0x0D, 0x0D, 0x0F, 0x1F, 0x28, 0x2F, 0x38, 0x38, 0x3A, 0x3A, 0x40, 0x76, 0x78, 0x7F)
+    | _span(0x90, 0x9F, 0xA3, 0xA7, 0xAB, 0xC7, 0xD0, 0xFF),
+    {
+        # What moves control and debug registers takes its ModRM byte for registers, whatever that says.
+        _BYTE: _span(0x0F, 0x0F, 0x20, 0x23, 0x70, 0x73, 0xA4, 0xA4, 0xAC, 0xAC, 0xBA, 0xBA, 0xC2, 0xC2, 0xC4, 0xC6),
+        _NEAR: _span(0x80, 0x8F),
+    },
+)
+"""Behind 0F, and in map 1 of VEX and EVEX."""
+_FORMS = {32: (address(_FIRST_32), address(_SECOND)), 64: (address(_FIRST_64), address(_SECOND))}
+
+
+def lengths(code: bytes, bits: int) -> bytes:
+    """Length of each instruction of `code`, read one after the other; none is longer than what is left of it.
+
+    `bits` is 32 or 64.
+    """
+    found = bytearray(len(code))
+    room = (ctypes.c_uint8 * len(found)).from_buffer(found)
+    count = _lengths(code, len(code), *_FORMS[bits], bits == 64, ctypes.addressof(room))
+    return bytes(found[:count])
+
+
+def beginnings(code: np.ndarray, starts: np.ndarray, stops: np.ndarray, wanted: np.ndarray, bits: int) -> np.ndarray:
+    """Where the instruction begins that holds each of the sorted positions `wanted`; -1 where none does.
+
+    Instructions are read one after the other, from each of the sorted positions `starts` up to what of `stops` goes
+    with it, or to the next start. `bits` is 32 or 64.
+    """
+    starts, stops, wanted = (np.ascontiguousarray(column, np.int64) for column in (starts, stops, wanted))
+    if len(starts) != len(stops) or (len(starts) and (starts[0] < 0 or (starts[1:] < starts[:-1]).any())):
+        raise ValueError("starts are not sorted, or not as many as stops")
+    found = np.empty(len(wanted), np.int64)
+    _beginnings(
+        address(code), len(code),
+        *_FORMS[bits], bits == 64,
+        address(starts), address(stops), len(starts),
+        address(wanted), len(wanted), address(found),
+    )  # fmt: skip
+    return found
+
+
+class Screen:
+    """The tables that lead from bytes to sets of features (numbers, 0 for none), as x86/encodings.py describes them."""
+
+    def __init__(
+        self,
+        vector: np.ndarray,
+        ambiguous_vector: np.ndarray,
+        legacy: np.ndarray,
+        ambiguous: np.ndarray,
+        sets: tuple[int, int, int],
+        bits: int,
+    ) -> None:
+        """`sets` are those of AVX, APX and AVX10 alone."""
+        escaped = legacy[1].any(axis=(0, 2))
+        escaped[[0x38, 0x3A]] = True
+        tables = (vector, ambiguous_vector, legacy, ambiguous, escaped)
+        shapes = (3, 8, 4, 256, 2, 4), (3, 8, 4, 256, 2, 4), (4, 4, 256, 8), (4, 4, 256, 8), (256,)
+        if tuple(table.shape for table in tables) != shapes:
+            raise ValueError("tables of another form")
+        self._tables = [np.ascontiguousarray(table).view(np.uint8) for table in tables]
+        avx, apx, avx10 = sets
+        self._sets = avx, apx if bits == 64 else 0, avx10, bits == 64
+
+    def of(self, data: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, ...]:
+        """Of the bytes of `data` from `start` to `stop`, those where an instruction of interest may begin.
+
+        By their position, in columns: that position, the set, whether only a decoder can tell what it is, and how many
+        bytes before it the mandatory prefix was taken from (0: none).
+        """
+        if not 0 <= start <= stop <= len(data):
+            raise ValueError("positions outside of the data")
+        kinds = np.int64, np.uint8, np.bool_, np.uint8
+        found = [np.empty(stop - start, kind) for kind in kinds]
+        count = _screen(
+            address(data), len(data), start, stop,
+            *(address(table) for table in self._tables), *self._sets,
+            *map(address, found),
+        )  # fmt: skip
+        return tuple(column[:count].copy() for column in found)
+
+
+def branches(data: np.ndarray, at: int, within: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Addresses of everything that looks like a near call or jump (E8, E9, 0F 8x), and where it leads: `within` alone.
+
+    `data`, which lies at the address `at`, has PADDING more bytes than are looked at. What leads to the next
+    instruction is left out: noughts behind a byte of another operand, or code that wants to know where it is.
+    """
+    size = len(data) - PADDING
+    sites, targets = np.empty(size, np.int64), np.empty(size, np.int64)
+    count = _branches(address(data), size, at, *within, address(sites), address(targets))
+    return sites[:count], targets[:count]
+
+
+def operands(data: np.ndarray, at: int, within: tuple[int, int], bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Addresses of what looks like the ModRM byte of an operand that is a displacement alone, and its target.
+
+    In 64-bit code that is relative to what follows, where the instruction has no immediate; in 32-bit code an address.
+    `data`, `at` and `within` as for `branches`.
+    """
+    size = len(data) - PADDING
+    sites, targets = np.empty(size, np.int64), np.empty(size, np.int64)
+    count = _operands(address(data), size, at, bits == 64, *within, address(sites), address(targets))
+    return sites[:count], targets[:count]
+
+
+def behind_end(code: Ranges, addresses: np.ndarray, padded: bool) -> np.ndarray:
+    """Whether what stands before each address ends a function, or, where it may be `padded`, what stands before a NOP.
+
+    Such ends are RET, INT3, HLT, UD2, JMP, and CALL, which may be of what does not return.
+    """
+    column, found = column_of(addresses), np.empty(len(addresses), bool)
+    _behind_end[width(column)](ctypes.addressof(code), address(column), len(column), padded, address(found))
+    return found
