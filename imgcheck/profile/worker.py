@@ -44,14 +44,13 @@ _PARTING = 5
 _POPULATED = 16 << 20
 """Bytes of a memfd up to which its pages are mapped at once: most of them will be read."""
 _TUNABLES = (
-    "glibc.malloc.mmap_threshold=33554432",
-    "glibc.malloc.trim_threshold=67108864",
+    "glibc.malloc.mmap_max=0",
+    "glibc.malloc.trim_threshold=134217728",
     "glibc.malloc.hugetlb=1",
 )
-"""Bytes up to which the C library keeps what numpy gives back, for the next array, and its memory in huge pages (glibc
-manual, "Memory Allocation Tunables"). By itself it returns the engines' arrays to the kernel and asks for them anew:
-70,000 page faults, some 0.2 seconds, for a library of 800 MB. Other C libraries, and releases without one of these,
-ignore it.
+"""The C library keeps what numpy gives back, up to so many bytes, for the next array, and its memory in huge pages
+(glibc manual, "Memory Allocation Tunables"). By itself it returns the engines' arrays to the kernel, which clears them
+anew: some 0.3 seconds for a library of 800 MB. Other C libraries, and releases without one of these, ignore it.
 """
 
 _decode = msgspec.msgpack.Decoder(CodeFacts | None).decode

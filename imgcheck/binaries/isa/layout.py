@@ -23,6 +23,8 @@ _ADDRESS_LIMIT = 1 << 62
 _LOW = (1 << 31) - (1 << 20)
 """Addresses below fit into 32 bits with a sign, and so do those some steps beyond."""
 _STT_FUNC, _STT_NOTYPE, _STT_IFUNC = 2, 0, 10
+_IN_CODE = np.isin(np.arange(16), (_STT_FUNC, _STT_NOTYPE, _STT_IFUNC))
+"""By the type of a symbol."""
 _SHT_RELA, _SHT_REL = 4, 9
 _DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 18, "RELR": 36, "RELRSZ": 35,
        "SONAME": 14, "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
@@ -137,12 +139,6 @@ def numbers(values: np.ndarray, count: int) -> np.ndarray:
     return np.flatnonzero(marks[:-1])
 
 
-def _blocks(addresses: np.ndarray, span: Area, base: int) -> np.ndarray:
-    """Of those addresses in the span that are aligned as functions are, the numbers, counted from `base`."""
-    wanted = (addresses & (ALIGNMENT - 1) == 0) & (addresses >= span.address) & (addresses < span.end)
-    return (addresses[wanted] - base) // ALIGNMENT
-
-
 def _ranges(elf: Elf, areas: tuple[Area, ...]) -> Ranges:
     return Ranges(elf.array, [(area.address, area.end, area.offset) for area in areas])
 
@@ -157,8 +153,7 @@ class Layout:
 
     def __init__(self, elf: Elf) -> None:
         self.elf = elf
-        self.called = np.empty(0, np.int64)
-        """Addresses that code refers to as functions, as far as an engine finds them: starts without unwind entries."""
+        self._called = np.empty(0, np.int64)
         self.certain = np.empty(0, np.int64)
         """Addresses that the loader or the C library calls, as far as an engine finds them: starts beyond doubt."""
         self.entered = np.empty(0, np.int64)
@@ -299,7 +294,7 @@ class Layout:
         tables = (self.dynamic_symbols, self.static_symbols)
         columns = [np.concatenate([getattr(t, f) for t in tables]) for f in Symbols.__dataclass_fields__]
         joined = Symbols(*columns)
-        wanted = np.isin(joined.type, (_STT_FUNC, _STT_NOTYPE, _STT_IFUNC)) & (joined.section != 0)
+        wanted = _IN_CODE[joined.type] & (joined.section != 0)
         wanted &= self.in_code(joined.value) & (self._mapped(joined) == 0)
         rank = (joined.type == _STT_NOTYPE) * 2 + (joined.bind == 0)
         order = np.flatnonzero(wanted)
@@ -406,9 +401,12 @@ class Layout:
     # Functions
 
     def also_called(self, addresses: np.ndarray) -> None:
-        """More of what `called` holds, found out from the functions as they were."""
-        self.called = np.append(self.called, addresses)
-        del self.functions
+        """Take addresses that code refers to as functions, as far as an engine finds them, perhaps from `functions`.
+
+        They are where those start that no unwind entry bounds.
+        """
+        self._called = np.append(self._called, self._not_unwound(addresses))
+        vars(self).pop("functions", None)
 
     @cached_property
     def functions(self) -> Functions:
@@ -458,36 +456,33 @@ class Layout:
         return behind[behind % ALIGNMENT == 0]
 
     def _uncovered(self) -> np.ndarray:
-        """Aligned targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""
-        return np.concatenate([np.empty(0, np.int64), *(self._uncovered_in(span) for span in self.spans)])
-
-    def _uncovered_in(self, span: Area) -> np.ndarray:
-        base = span.address & -ALIGNMENT
-        covered = self._covered(span, base)
-        called, pointed = (_blocks(addresses, span, base) for addresses in (self.called, self.pointers.target))
-        called = called[~covered[called]]
-        number = np.arange(len(called), dtype=np.int32)
-        last = np.zeros(len(covered), np.int32)
-        last[called] = number
-        repeated = called[last[called] != number]
+        """Targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""
+        called, pointed = self._called, self._pointed
+        aligned, named = called[called % ALIGNMENT == 0], pointed[pointed % ALIGNMENT == 0]
         # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
-        address = called * ALIGNMENT + base
-        ended = np.isin(self.bytes_before(address), _FUNCTION_ENDS) | behind_end(self._ranges, address, padded=False)
-        confirmed = called[ended]
-        marks = np.zeros(len(covered), bool)
-        marks[confirmed] = marks[repeated] = marks[pointed[~covered[pointed]]] = True
-        aligned = np.flatnonzero(marks) * ALIGNMENT + base
-        return np.concatenate([aligned, self._unaligned_in(span, covered, base)])
+        ended = np.isin(self.bytes_before(aligned), _FUNCTION_ENDS) | behind_end(self._ranges, aligned, padded=False)
+        ordered = np.sort(aligned)
+        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+        unaligned = self._unaligned(called[called % ALIGNMENT > 0], pointed[pointed % ALIGNMENT > 0])
+        return np.concatenate([aligned[ended], repeated, named, unaligned])
 
-    def _unaligned_in(self, span: Area, covered: np.ndarray, base: int) -> np.ndarray:
-        """Targets of calls and pointers at any address, where most of those called stand behind a function's end.
+    @cached_property
+    def _pointed(self) -> np.ndarray:
+        return self._not_unwound(self.pointers.target)
+
+    def _not_unwound(self, addresses: np.ndarray) -> np.ndarray:
+        """Those that lie in code, but in no unwind entry."""
+        starts, ends = self.unwind
+        # Where entries overlap, the later one covers what the earlier has left.
+        outside = addresses[holding(starts, np.maximum.accumulate(ends), addresses) < 0]
+        return outside[self.in_code(outside)]
+
+    def _unaligned(self, called: np.ndarray, pointed: np.ndarray) -> np.ndarray:
+        """Targets of calls and pointers at other addresses, where most of those called stand behind a function's end.
 
         So compilers lay out code for size, and what they do not optimise. They write no unwind entries where they are
         told not to, or where it aborts instead (Rust).
         """
-        called, pointed = (
-            self._not_unwound(addresses, span, covered, base) for addresses in (self.called, self.pointers.target)
-        )
         ended = self.is_behind_end(called)
         if 2 * np.count_nonzero(ended) <= len(called):
             return called[:0]
@@ -496,31 +491,6 @@ class Layout:
     def is_behind_end(self, addresses: np.ndarray) -> np.ndarray:
         """Whether what stands before each address, or before a NOP there that aligns it, ends a function (x86)."""
         return behind_end(self._ranges, addresses, padded=True)
-
-    def _not_unwound(self, addresses: np.ndarray, span: Area, covered: np.ndarray, base: int) -> np.ndarray:
-        """Those of `addresses` in the span that are not aligned as functions are, and lie in no unwind entry."""
-        addresses = addresses[(addresses > span.address) & (addresses < span.end) & (addresses % ALIGNMENT > 0)]
-        behind = np.minimum((addresses - base) // ALIGNMENT + 1, len(covered) - 1)
-        addresses = addresses[~covered[behind]]  # few are left, of files with unwind entries
-        starts, ends = self.unwind
-        if not len(starts):
-            return addresses
-        before = np.searchsorted(starts, addresses, side="right") - 1
-        return addresses[(before < 0) | (addresses >= np.maximum.accumulate(ends)[before])]
-
-    def _covered(self, span: Area, base: int) -> np.ndarray:
-        """For each aligned address from `base` to the end of the span whether it lies in an unwind entry."""
-        starts, ends = self.unwind
-        inside = slice(*np.searchsorted(starts, [span.address, span.end]))
-        count = -(-(span.end - base) // ALIGNMENT)
-        first = np.minimum(-((base - starts[inside]) // ALIGNMENT), count)
-        # Where entries overlap, the later one covers what the earlier has left.
-        behind = np.maximum.accumulate(np.minimum(-((base - ends[inside]) // ALIGNMENT), count))
-        first = np.maximum(first, np.append(0, behind[:-1])[: len(first)])
-        behind = np.maximum(first, behind)
-        lengths = np.append(np.diff(np.column_stack([first, behind]).ravel(), prepend=0), count - behind[-1:])
-        runs = np.arange(len(lengths)) % 2 == 1
-        return np.repeat(runs, lengths) if len(first) else np.zeros(count, bool)
 
     @cached_property
     def go(self) -> GoFunctions:

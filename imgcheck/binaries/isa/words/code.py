@@ -68,7 +68,7 @@ class Code:
         self._leave_out(*layout.data_in_code)
         sites, targets = self.branches
         # Other branches also go to labels within a function.
-        layout.called = targets[(self.word_at(sites) & np.uint32(self.links)) != 0]
+        layout.also_called(targets[(self.word_at(sites) & np.uint32(self.links)) != 0])
         layout.entered = self._entered()
         self.functions = layout.functions
 

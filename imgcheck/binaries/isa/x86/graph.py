@@ -64,13 +64,12 @@ class Graph:
         self.layout = layout
         self.bits = bits
         branches = self._branches()
-        layout.called = self._called(*branches)
+        layout.also_called(self._called(*branches))
         layout.certain = np.concatenate([layout.initialisers, started(layout, bits)])
         tail_called = self._tail_called(*branches)
         if len(tail_called):
             layout.also_called(tail_called)
         self.functions = layout.functions
-        layout.called = layout.called[:0].copy()  # wanted for the starts alone, and large
         stub = self._stub_pointer(branches[1])
         self._through_slots = self._find_slots(branches[0], stub)
         """Sites of calls through the PLT and the GOT, and the pointer that each goes through."""
@@ -103,8 +102,11 @@ class Graph:
         jumping = self.layout.bytes_behind(site) == _JUMP
         short_site, short_target = self._short_jumping()
         site, target = np.append(site[jumping], short_site), np.append(target[jumping], short_target)
-        source, other = functions.holding(site), functions.holding(target)
-        leaves = np.flatnonzero(loose[source] & loose[other] & (source != other))
+        source = functions.holding(site)
+        outside = np.flatnonzero(loose[source])
+        site, target, source = site[outside], target[outside], source[outside]
+        other = functions.holding(target)
+        leaves = np.flatnonzero(loose[other] & (source != other))
         leaves = leaves[self.layout.is_behind_end(target[leaves])]
         return distinct(target[leaves[self._is_instruction(site[leaves], functions)]])
 
