@@ -19,8 +19,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 KERNELS = "imgcheck/binaries/isa/kernels"
-LIBRARY = f"{KERNELS}/kernels.so"
-_MACHINES = {"ppc64le": "powerpc64le", "i386": "x86", "i686": "x86"}
+_MACHINES = {"ppc64le": "powerpc64le"}
 """Names of machines that zig calls otherwise."""
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-s", "-fvisibility=hidden",
           "-ffreestanding", "-nostdlib")  # fmt: skip
@@ -33,8 +32,9 @@ class WorkedOut(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, for an editable installation beside the sources, whose rules and Python code may change."""
         root = Path(self.root)
+        library: Path = runpy.run_path(str(root / KERNELS / "__init__.py"))["LIBRARY"]
         if version == "editable":
-            compile_kernels(root, root / LIBRARY)
+            compile_kernels(root, library)
             return
         self._made = tempfile.TemporaryDirectory(prefix="imgcheck-build-")
         made = Path(self._made.name)
@@ -45,8 +45,8 @@ class WorkedOut(BuildHookInterface):
         }
         for place, text in texts.items():
             (made / Path(place).name).write_text(text, encoding="utf-8")
-        compile_kernels(root, made / Path(LIBRARY).name)
-        for place in (*texts, LIBRARY):
+        compile_kernels(root, made / library.name)
+        for place in (*texts, f"{KERNELS}/{library.name}"):
             build_data["force_include"][str(made / Path(place).name)] = place
         machine = platform.machine()
         build_data["pure_python"] = False

@@ -154,6 +154,7 @@ class Layout:
     def __init__(self, elf: Elf) -> None:
         self.elf = elf
         self._called = np.empty(0, np.int64)
+        """What `also_called` took, as far as no unwind entry bounds it."""
         self.certain = np.empty(0, np.int64)
         """Addresses that the loader or the C library calls, as far as an engine finds them: starts beyond doubt."""
         self.entered = np.empty(0, np.int64)

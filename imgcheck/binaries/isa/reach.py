@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from imgcheck.binaries.isa.kernels.arrays import Network, sorted_by
-from imgcheck.binaries.isa.layout import Functions, Layout, numbers
+from imgcheck.binaries.isa.layout import Functions, Layout
 
 _LONGEST_PATH = 12
 
@@ -43,7 +43,7 @@ def reach(edges: Edges, roots: np.ndarray, over: np.ndarray | None = None) -> tu
 
     `over` says which edges count, if not all.
     """
-    return edges.network.reach(numbers(roots, edges.count), over)
+    return edges.network.reach(roots[roots >= 0], over)
 
 
 def path_to(layout: Layout, functions: Functions, parent: np.ndarray, function: int) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from imgcheck.binaries.isa.kernels.library import N, P, address, by_width, declared, width
+from imgcheck.binaries.isa.kernels.library import N, P, address, by_width, declared
 
 _holding = by_width("holding", P, P, N, P, N, P)
 _close_before = by_width("close_before", P, N, N, P, N, P)
@@ -21,16 +21,14 @@ def holding(starts: np.ndarray, ends: np.ndarray, addresses: np.ndarray) -> np.n
     if len(starts) != len(ends):
         raise ValueError("ranges need as many ends as starts")
     column, found = column_of(addresses), np.empty(len(addresses), np.int32)
-    _holding[width(column)](
-        address(starts), address(ends), len(starts), address(column), len(column), address(found)
-    )  # fmt: skip
+    _holding[column.itemsize](address(starts), address(ends), len(starts), address(column), len(column), address(found))
     return found
 
 
 def close_before(starts: np.ndarray, reach: int, addresses: np.ndarray) -> np.ndarray:
     """Index of the first of the sorted `starts` that is not below each address; -1 where it is `reach` or more away."""
     starts, column, found = _wide(starts), column_of(addresses), np.empty(len(addresses), np.int32)
-    _close_before[width(column)](address(starts), len(starts), reach, address(column), len(column), address(found))
+    _close_before[column.itemsize](address(starts), len(starts), reach, address(column), len(column), address(found))
     return found
 
 
@@ -51,13 +49,13 @@ class Ranges(ctypes.Structure):
     def holding(self, addresses: np.ndarray) -> np.ndarray:
         """Index of the range that holds each address, or -1."""
         column, found = column_of(addresses), np.empty(len(addresses), np.int32)
-        _holding[width(column)](self.starts, self.ends, self.count, address(column), len(column), address(found))
+        _holding[column.itemsize](self.starts, self.ends, self.count, address(column), len(column), address(found))
         return found
 
     def bytes_at(self, addresses: np.ndarray, distance: int = 0) -> np.ndarray:
         """The byte so far behind each address; 0 outside of the ranges."""
         column, values = column_of(addresses), np.empty(len(addresses), np.uint8)
-        _bytes_at[width(column)](ctypes.addressof(self), address(column), len(column), distance, address(values))
+        _bytes_at[column.itemsize](ctypes.addressof(self), address(column), len(column), distance, address(values))
         return values
 
 
@@ -86,7 +84,7 @@ class Starts:
         """Index of the one at each address, or -1."""
         column, found = column_of(addresses), np.full(len(addresses), -1, np.int32)
         for first, end, blocks in self._spans:
-            _starting_at[width(column)](
+            _starting_at[column.itemsize](
                 address(self._starts), address(blocks), self._SHIFT, first, end,
                 address(column), len(column), address(found),
             )  # fmt: skip
@@ -112,20 +110,21 @@ class Network:
         """For each node, and one behind the last, the number of its first edge."""
 
     def reach(self, roots: np.ndarray, over: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """What is reached from distinct `roots`, and for each node the one that it was reached from (-1 for roots).
+        """What is reached from `roots`, and for each node the one that it was reached from (-1 for roots).
 
         `over` says which edges count, if not all.
         """
         count = len(self.first) - 1
         seen, parent, queue = np.zeros(count, bool), np.full(count, -1, np.int32), np.empty(count, np.int32)
         seen[roots] = True
-        queue[: len(roots)] = roots
+        begun = np.flatnonzero(seen)  # each once, whatever `roots` holds: the queue has room for as many as there are
+        queue[: len(begun)] = begun
         if over is not None and (over.dtype != bool or len(over) != len(self._target)):
             raise ValueError("each edge counts or does not")
         over = None if over is None else np.ascontiguousarray(over)
         _reach(
             address(self.first), address(self._target), None if over is None else address(over),
-            address(seen), address(parent), address(queue), len(roots),
+            address(seen), address(parent), address(queue), len(begun),
         )  # fmt: skip
         return seen, parent
 

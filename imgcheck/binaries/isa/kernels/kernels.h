@@ -2,7 +2,6 @@
 #ifndef IMGCHECK_KERNELS_H
 #define IMGCHECK_KERNELS_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #define EXPORT __attribute__((visibility("default")))

@@ -27,11 +27,6 @@ def by_width(name: str, *parameters: type) -> dict[int, "ctypes._NamedFuncPointe
     return {size: declared(f"{name}_{8 * size}", None, *parameters) for size in (4, 8)}
 
 
-def width(column: np.ndarray) -> int:
-    """Bytes of each of its addresses."""
-    return column.itemsize
-
-
 def address(array: np.ndarray) -> int:
     """Where its elements begin."""
     if not array.flags.c_contiguous:

@@ -159,9 +159,9 @@ EXPORT int64_t branches(const uint8_t *data, int64_t size, int64_t address, int6
         uint64_t marks = matches(word, EACH(0xFE), EACH(0xE8)) | matches(word, EACH(0xFF), EACH(0x0F));
         for (; marks; marks &= marks - 1) {
             int64_t at = base + first_match(marks);
-            int conditional = data[at] == 0x0F;
             if (at >= size)
                 break;
+            int conditional = data[at] == 0x0F;
             if (conditional && (data[at + 1] & 0xF0) != 0x80)
                 continue;
             int32_t distance = distance_at(data + at + 1 + conditional);

@@ -11,7 +11,7 @@ import ctypes
 import numpy as np
 
 from imgcheck.binaries.isa.kernels.arrays import Ranges, column_of
-from imgcheck.binaries.isa.kernels.library import SMALL, N, P, address, by_width, declared, width
+from imgcheck.binaries.isa.kernels.library import SMALL, N, P, address, by_width, declared
 
 _lengths = declared("lengths", N, P, N, P, P, SMALL, P)
 _beginnings = declared("beginnings", None, P, N, P, P, SMALL, P, P, N, P, N, P)
@@ -191,5 +191,5 @@ def behind_end(code: Ranges, addresses: np.ndarray, padded: bool) -> np.ndarray:
     Such ends are RET, INT3, HLT, UD2, JMP, and CALL, which may be of what does not return.
     """
     column, found = column_of(addresses), np.empty(len(addresses), bool)
-    _behind_end[width(column)](ctypes.addressof(code), address(column), len(column), padded, address(found))
+    _behind_end[column.itemsize](ctypes.addressof(code), address(column), len(column), padded, address(found))
     return found

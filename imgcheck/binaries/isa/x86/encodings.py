@@ -12,6 +12,7 @@ from itertools import chain, product
 import iced_x86 as iced
 import numpy as np
 
+from imgcheck.binaries.isa.kernels.x86 import Screen
 from imgcheck.binaries.isa.names import analysis
 
 _PREFIXES = {iced.MandatoryPrefix.NONE: (0, 1, 2, 3), iced.MandatoryPrefix.PNP: (0,), iced.MandatoryPrefix.P66: (1,),
@@ -57,8 +58,16 @@ class Encodings:
     """The set of AVX alone."""
     apx: int
     avx10: int
+    bits: int
+    """Of the code that they are for: 32 or 64."""
 
     _held: dict[tuple[str, ...], np.ndarray] = field(default_factory=dict)
+
+    @cached_property
+    def screen(self) -> Screen:
+        """The same in the form in which all code is looked through."""
+        sets = self.avx, self.apx, self.avx10
+        return Screen(self.vector, self.ambiguous_vector, self.legacy, self.ambiguous, sets, self.bits)
 
     @cached_property
     def number(self) -> dict[frozenset[str], int]:
@@ -120,7 +129,7 @@ class _Builder:
             for key in product((_VECTOR[info.encoding],), (place & 7,), prefixes[:1], (opcode,), widths, lengths):
                 self.vector.setdefault(key, []).append(found)
 
-    def build(self) -> Encodings:
+    def build(self, bits: int) -> Encodings:
         number: dict[frozenset[str], int] = {frozenset(): 0}
         legacy, ambiguous = np.zeros((4, 4, 256, 8), np.uint8), np.zeros((4, 4, 256, 8), bool)
         for found in chain(*self.legacy.values(), *self.vector.values()):
@@ -137,7 +146,7 @@ class _Builder:
         sets = tuple(number)
         features = tuple(sorted(frozenset().union(*sets)))
         member = np.array([[feature in one for feature in features] for one in sets], bool)
-        return Encodings(features, sets, member, legacy, ambiguous, vector, ambiguous_vector, avx, apx, avx10)
+        return Encodings(features, sets, member, legacy, ambiguous, vector, ambiguous_vector, avx, apx, avx10, bits)
 
 
 @cache
@@ -150,4 +159,4 @@ def encodings(bits: int) -> Encodings:
         if info.is_instruction and not info.decoder_option and (info.mode64 if bits == 64 else info.mode32):
             probe.code = code
             builder.enter(info, needs(probe))
-    return builder.build()
+    return builder.build(bits)

@@ -19,7 +19,7 @@ def analyse(elf: Elf, bits: int) -> Isa | None:
         return None
     table = encodings(bits)
     if may_be_plain(layout, bits):
-        candidates = screen(layout, bits, table)
+        candidates = screen(layout, table)
         return plain(layout, candidates, table) or judge(_findings(layout, bits, table, candidates))
     return judge(_findings(layout, bits, table))
 
@@ -31,5 +31,5 @@ def _findings(layout: Layout, bits: int, table: Encodings, candidates: Candidate
     """
     graph = Graph(layout, bits)
     if candidates is None:
-        candidates = screen(layout, bits, table)
+        candidates = screen(layout, table)
     return Findings(graph, table, select(graph, table, candidates))

@@ -201,8 +201,7 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     known = _cache[bits]
     if len(known) > _KEPT:
         known.clear()
-    found = _Reading([], [], {}, [])
-    _read(found, code, start, bits)
+    found = _read(code, start, bits)
     _redirect_queries(found.facts)
     framed = any(frame in code for frame in _FRAMES[bits])
     if framed:
@@ -252,10 +251,9 @@ def _redirect_queries(facts: list[Fact]) -> None:
                 facts[i] = replace(fact, written=(fact.written | before.written) & ~RBX)
 
 
-def _read(found: _Reading, code: bytes, start: int, bits: int) -> None:
-    """Append the instructions."""
+def _read(code: bytes, start: int, bits: int) -> _Reading:
     known = _cache[bits]
-    ips, facts, targets, controls = found
+    ips, facts, targets, controls = found = _Reading([], [], {}, [])
     at = 0
     for size in lengths(code, bits):
         ip = start + at
@@ -270,6 +268,7 @@ def _read(found: _Reading, code: bytes, start: int, bits: int) -> None:
             if fact.direct:
                 distance = int.from_bytes(encoding[-fact.direct :], "little", signed=True)
                 targets[ip] = (start + at + distance) & _ADDRESSES[bits]
+    return found
 
 
 def _known(encoding: bytes, ip: int, bits: int) -> Fact:

@@ -14,7 +14,6 @@ import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.kernels import arrays, x86
-from imgcheck.binaries.isa.kernels.arrays import find_bytes
 from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout, distinct, numbers, within
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
@@ -149,7 +148,7 @@ class Graph:
         """The same for operands in the thread's own block: FS with a displacement alone, ModRM rm=100 and SIB 25."""
         sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for area, address, data in self._pieces():
-            at = find_bytes(data[: -x86.PADDING], 0xFF, 0x25)
+            at = arrays.find_bytes(data[: -x86.PADDING], 0xFF, 0x25)
             at = at[(_before(area, at + address) & 0xC7) == 0x04]
             distance = _word(data, at + 1)
             below = distance < 0
@@ -241,7 +240,7 @@ class Graph:
         """Sites and targets of everything that looks like `EB` with an 8-bit displacement."""
         sites, targets = [self._none], [self._none]
         for _, address, data in self._pieces():
-            at = find_bytes(data[: -x86.PADDING], 0xFF, _SHORT_JUMP)
+            at = arrays.find_bytes(data[: -x86.PADDING], 0xFF, _SHORT_JUMP)
             sites.append(self._kept(at + address))
             targets.append(self._kept(at + (2 + address) + data[at + 1].view(np.int8)))
         return np.concatenate(sites), np.concatenate(targets)
@@ -340,8 +339,8 @@ def _before(area: Area, addresses: np.ndarray) -> np.ndarray:
 
 def _immediates(data: np.ndarray, address: int) -> tuple[np.ndarray, np.ndarray]:
     """Sites and values of the 32-bit immediates of `mov r32, imm32` (B8+r) and `mov r/m, imm32` (C7 /0)."""
-    short = find_bytes(data[: -x86.PADDING], 0xF8, 0xB8)
-    long = find_bytes(data[: -x86.PADDING], 0xFF, 0xC7)
+    short = arrays.find_bytes(data[: -x86.PADDING], 0xF8, 0xB8)
+    long = arrays.find_bytes(data[: -x86.PADDING], 0xFF, 0xC7)
     operand = _OPERAND_BYTES[data[long + 1]]
     long = (long + operand)[operand > 0]
     at = np.concatenate([short, long])

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from imgcheck.binaries.isa.kernels import x86
 from imgcheck.binaries.isa.kernels.arrays import find_bytes
 from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.x86.encodings import Encodings
@@ -38,15 +37,12 @@ class Candidates:
         return Candidates(*(column[chosen] for column in columns))
 
 
-def screen(layout: Layout, bits: int, table: Encodings) -> Candidates:
+def screen(layout: Layout, table: Encodings) -> Candidates:
     """All candidates of the file, by address."""
-    screener = x86.Screen(
-        table.vector, table.ambiguous_vector, table.legacy, table.ambiguous, (table.avx, table.apx, table.avx10), bits
-    )
     columns: list[list[np.ndarray]] = [[np.empty(0, kind)] for kind in (layout.address_type, np.uint8, bool, np.uint8)]
     for area in layout.spans:
         for first in range(0, len(area.data), _PIECE):
-            position, *rest = screener.of(area.data, first, min(first + _PIECE, len(area.data)))
+            position, *rest = table.screen.of(area.data, first, min(first + _PIECE, len(area.data)))
             # Behind the end of the code there are no operands: there the decoder has to agree.
             rest[1] |= position > len(area.data) - _LONGEST
             address = (position + area.address).astype(layout.address_type)
