@@ -22,6 +22,8 @@ PT_GNU_RELRO, PT_GNU_PROPERTY = 0x6474E552, 0x6474E553
 PF_X, PF_W = 1, 2
 SHT_SYMTAB, SHT_NOBITS, SHT_NOTE, SHT_DYNSYM = 2, 8, 7, 11
 SHF_EXECINSTR = 4
+FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
+"""CUDA's own sections of packed GPU code."""
 
 _MACHINES = {
     3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",

@@ -100,7 +100,7 @@ def check(context: Context) -> Answers:
     trapping = _illegal(context, host, using, unread, answers)
     # A file that ends in SIGILL anyway need not be doubted for its newer extensions too.
     doubted = [each for each in using if each[0].path not in trapping]
-    _undecided(context, host, doubted, unread, _limited(context, code, trapping), answers)
+    _undecided(context, host, doubted, unread, answers)
     _refused(context, host, answers)
     _unused(context, host, code, answers)
     return answers
@@ -194,8 +194,8 @@ def _only_trapping(host: _Host):
     return kept
 
 
-def _undecided(context: Context, host: _Host, code: list, unread: str, limited: str, answers: Answers) -> None:
-    """CPU002. `limited` is said beside the answer."""
+def _undecided(context: Context, host: _Host, code: list, unread: str, answers: Answers) -> None:
+    """CPU002."""
     needs = list(_needs(host, code, "unknown", False))
     findings = list(_grouped(context, host, "CPU002", "risk", needs))
     if host.features is not None:
@@ -205,21 +205,7 @@ def _undecided(context: Context, host: _Host, code: list, unread: str, limited: 
     merged = list({finding.subject: finding for finding in reversed(findings)}.values())[::-1]
     fine = "no undecided use of an extension that this CPU lacks" if host.features is not None else _BASELINE
     unknown = unread or _open(context, host, _needs(host, code, "unknown", None))
-    answers.conclude("CPU002", merged, fine + limited, unknown)
-
-
-def _limited(context: Context, code: list, trapping: set[str]) -> str:
-    """What the engine could not look at of files that are reached: a limit of the method, said beside the answer."""
-    limited = [
-        (record.path, isa.limits[0])
-        for record, _, isa in code
-        if isa.limits and record.path not in trapping and _runs(context, record)
-    ]
-    if not limited:
-        return ""
-    path, limit = limited[0]
-    more = f" and {len(limited) - 1} more" if len(limited) > 1 else ""
-    return f" ({posixpath.basename(path)}{more}: {limit[0].lower()}{limit[1:].rstrip('.')})"
+    answers.conclude("CPU002", merged, fine, unknown)
 
 
 def _wrong_results(context: Context, host: _Host, code: list) -> Iterator[Finding]:

@@ -105,8 +105,6 @@ class Isa(Document, frozen=True):
     """Functions with vector arithmetic: how much a wider baseline could bring (CPU004)."""
     asks_cpu: tuple[str, ...] = ()
     """How the file finds out what the CPU has (cpuid, __cpu_model, IFUNC, getauxval, ...)."""
-    limits: tuple[str, ...] = ()
-    """What could not be decided or decoded, one sentence each."""
     refusal: Refusal | None = None
 
 

@@ -68,7 +68,6 @@ def _isa(isa: Isa) -> Iterator[RenderableType]:
             grid.add_row("", "", "", _instruction(use))
     if isa.uses:
         yield indented(grid, 2)
-    yield from (line("  limit       ", limit) for limit in isa.limits)
 
 
 def _instruction(use: IsaUse) -> RenderableType:

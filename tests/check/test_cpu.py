@@ -1,6 +1,5 @@
 """The CPU rules: what traps, what is undecided, what refuses, and what is left unused."""
 
-import msgspec
 import pytest
 
 from imgcheck.check.cpu import check
@@ -298,14 +297,3 @@ def test_library_with_little_vector_code_is_not_worth_a_word() -> None:
 def test_unreached_hot_library_is_not_worth_a_word() -> None:
     image = context({"/x": code(vector_functions=5000)}, reaches={"/x": "unreached"})
     assert outcome(check(image), "CPU004") == "not-applicable"
-
-
-def test_a_file_of_which_a_sample_was_decoded_is_named_beside_the_answer() -> None:
-    facts = code(use("sse2"))
-    limited = msgspec.structs.replace(
-        facts, isa=msgspec.structs.replace(facts.isa, limits=("Only a sample of the functions was decoded.",))
-    )
-    reasons = {check.rule: check.reason for check in check(context({"/usr/lib/libbig.so": limited})).checks}
-    assert "libbig.so: only a sample of the functions was decoded" in reasons["CPU002"]
-    reasons = {check.rule: check.reason for check in check(context({"/usr/lib/libbig.so": facts})).checks}
-    assert "sample" not in reasons["CPU002"]

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.isa.layout import Layout
 from tests.isa.programs import MODELS, analyse, observed, predicted
-from tests.tools import compile_c
+from tests.tools import compile_c, need, run
 
 KERNELS = """
 #include <setjmp.h>
@@ -130,6 +132,23 @@ def test_what_such_words_do_not_decide_is_required(flags: tuple[str, ...]) -> No
     path = compile_c(KERNELS + READING + main.replace("END", END), *flags)
     assert observed(path, "qemu-x86_64", "Nehalem") == "dies"
     assert predicted(analyse(path), MODELS["Nehalem"]) == "dies"
+
+
+def test_texts_are_looked_for_in_all_that_is_loaded_but_packed_gpu_code() -> None:
+    source = """
+    __attribute__((section(".nv_fatbin"), used)) const char packed[] = "first words, second words";
+    __attribute__((section(".nv_fatbin.after"), used)) const char after[] = "second words";
+    __attribute__((used)) char written[] = "first words";
+    int main(void) { return 0; }
+    """
+    path = compile_c(source)
+    listed = map(str.split, run(need("readelf"), "-sW", path).stdout.splitlines())
+    symbols = {fields[-1]: int(fields[1], 16) for fields in listed if "OBJECT" in fields}
+    layout = Layout(Elf(path.read_bytes()))
+    first, second, third = layout.addresses_of(b"first words", b"second words", b"third words")
+    assert first.tolist() == [symbols["written"]]
+    assert second.tolist() == [symbols["after"]]
+    assert not len(third)
 
 
 STRINGS = """

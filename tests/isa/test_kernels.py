@@ -97,6 +97,26 @@ def test_bytes_are_found_under_a_mask(code: bytes, mask: int, value: int):
     assert arrays.find_bytes(_bytes(code), mask, value).tolist() == expected
 
 
+@settings(max_examples=300)
+@given(
+    st.lists(st.sampled_from([b"avx", b"avx2", b" avx", b"vx2", b"sse", b"aaa", b"a\0a", b"\0\0\0"]), unique=True),
+    st.lists(st.sampled_from([b"a", b"avx", b"2", b" ", b"sse", b"\0", b"vx"])).map(b"".join),
+    st.integers(1, 3),
+)
+def test_texts_are_found_wherever_they_begin(texts: list[bytes], data: bytes, most: int):
+    expected = [[i for i in range(len(data)) if data.startswith(text, i)][:most] for text in texts]
+    found = arrays.Texts(texts).find(_bytes(data) if data else np.empty(0, np.uint8), most)
+    assert [places.tolist() for places in found] == expected
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4))))
+def test_the_first_of_a_kind_is_found_for_each_owner(pairs: list[tuple[int, int]]):
+    pairs.sort(key=lambda pair: pair[0])
+    owners, kinds = np.array(pairs, int).reshape(-1, 2).T
+    assert arrays.first_of_kinds(owners, kinds, 5).tolist() == [i for i, p in enumerate(pairs) if p not in pairs[:i]]
+
+
 def _distance(data: bytes, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "little", signed=True)
 
@@ -232,6 +252,10 @@ def test_what_lies_outside_is_refused():
         arrays.Network(np.array([-1]), np.array([0]), 5)
     with pytest.raises(ValueError, match="too large"):
         arrays.sorted_by(np.array([3]), 3)
+    with pytest.raises(ValueError, match="too large"):
+        arrays.first_of_kinds(np.array([0]), np.array([3]), 3)
+    with pytest.raises(ValueError, match="three bytes"):
+        arrays.Texts([b"no"])
     with pytest.raises(ValueError, match="not sorted"):
         x86.beginnings(data, np.array([9, 3]), np.array([10, 8]), np.array([4]), 64)
     with pytest.raises(ValueError, match="not sorted"):

@@ -4,14 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from imgcheck.binaries.elf import ET_DYN, ET_EXEC, MAGIC, SHT_NOBITS, Elf
+from imgcheck.binaries.elf import ET_DYN, ET_EXEC, FATBIN_SECTIONS, MAGIC, SHT_NOBITS, Elf
 from imgcheck.binaries.gpu import archive, cubin, fatbin, hip, runtime, strings, unpack
 from imgcheck.binaries.gpu.payloads import WHOLE
 from imgcheck.documents.facts import UNREAD, GpuCode, GpuModule
 from imgcheck.errors import ElfError
 from imgcheck.versions import parse
 
-_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 _SAMPLE = 128
 """Cubins whose header is unpacked to find their toolkit; evenly spread, since a file has few toolkits."""
 _STUB_LIMIT = 2560
@@ -89,7 +88,8 @@ def areas(elf: Elf) -> tuple[list[memoryview], list[memoryview]]:
     if not elf.sections:
         return [elf.data], []
     found = [
-        [elf.section_data(s) for s in elf.sections if s.name == name and s.type != SHT_NOBITS] for name in _SECTIONS
+        [elf.section_data(s) for s in elf.sections if s.name == name and s.type != SHT_NOBITS]
+        for name in FATBIN_SECTIONS
     ]
     return found[0], found[1]
 

@@ -8,14 +8,25 @@ areas.
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import accumulate, islice
 
 import numpy as np
 
-from imgcheck.binaries.elf import ET_EXEC, ET_REL, PT_GNU_EH_FRAME, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, Elf
-from imgcheck.binaries.isa.kernels.arrays import Ranges, holding
+from imgcheck.binaries.elf import (
+    ET_EXEC,
+    ET_REL,
+    FATBIN_SECTIONS,
+    PT_GNU_EH_FRAME,
+    PT_LOAD,
+    SHT_DYNSYM,
+    SHT_SYMTAB,
+    Elf,
+    Segment,
+)
+from imgcheck.binaries.isa.kernels.arrays import Ranges, Texts, holding
 from imgcheck.binaries.isa.kernels.x86 import behind_end
 from imgcheck.binaries.isa.pclntab import GoFunctions, go_functions
 
@@ -678,13 +689,39 @@ class Layout:
             found += self.pointed(slots).tolist()
         return np.array([a for a in found if a > 0], np.int64)
 
-    def addresses_of(self, text: bytes) -> np.ndarray:
-        """Where `text` lies when the file is loaded."""
-        found = []
-        for segment in (s for s in self.elf.segments if s.type == PT_LOAD):
-            data = self.elf.slice(segment.offset, segment.filesz)
-            found += [segment.vaddr + hit.start() for hit in islice(re.finditer(re.escape(text), data), _NAMES_LIMIT)]
-        return np.array([address for address in found if address < _ADDRESS_LIMIT], np.int64)
+    def addresses_of(self, *texts: bytes) -> list[np.ndarray]:
+        """Where each of the texts lies when the file is loaded."""
+        found: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in texts]
+        sought = Texts(texts)
+        for address, start, end in self._for_the_host:
+            for places, more in zip(found, sought.find(self.elf.array[start:end], _NAMES_LIMIT), strict=True):
+                places.append(address + more)
+        return [np.concatenate(places) for places in found]
+
+    @cached_property
+    def _loaded(self) -> list[Segment]:
+        """What is loaded at addresses that make sense, as far as a sound file has it.
+
+        Neighbours may share a page; a hostile file has the same bytes many times.
+        """
+        segments = [s for s in self.elf.segments if s.type == PT_LOAD and s.vaddr + s.memsz < _ADDRESS_LIMIT]
+        sizes = accumulate(segment.filesz for segment in segments)
+        return [s for s, size in zip(segments, sizes, strict=True) if size <= 2 * len(self.elf.array)]
+
+    @property
+    def _for_the_host(self) -> Iterator[tuple[int, int, int]]:
+        """Address, offset and end in the file of what is loaded, but for packed GPU code.
+
+        That has no texts of the host's, and a worker gets it as holes, which take memory once they are read.
+        """
+        sections = filter(None, map(self.elf.section, FATBIN_SECTIONS))
+        packed = sorted((section.offset, section.offset + section.size) for section in sections)
+        for segment in self._loaded:
+            at, end = segment.offset, min(segment.offset + segment.filesz, len(self.elf.array))
+            for start, stop in [*((a, b) for a, b in packed if a < end and b > at), (end, end)]:
+                if start > at:
+                    yield segment.vaddr + at - segment.offset, at, start
+                at = max(at, stop)
 
     def number_at(self, address: int, size: int) -> int | None:
         """The number of `size` bytes that lies at an address when the file is loaded, before relocation."""
@@ -729,16 +766,12 @@ class Layout:
     def _absolute(self) -> tuple[np.ndarray, np.ndarray]:
         """Aligned words outside the code whose value is an address of the program, with it: ET_EXEC relocates none."""
         slots, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        loaded = [s for s in self.elf.segments if s.type == PT_LOAD and s.vaddr + s.memsz < _ADDRESS_LIMIT]
+        loaded = self._loaded
         if self.elf.type != ET_EXEC or not loaded:
             return slots[0], targets[0]
         width = self.elf.bits // 8
         lowest, highest = min(s.vaddr for s in loaded), max(s.vaddr + s.memsz for s in loaded)
-        left = 2 * len(self.elf.array)  # neighbours may share a page; a hostile file has the same bytes many times
         for segment in loaded:
-            left -= segment.filesz
-            if left < 0:
-                break
             skipped = -segment.vaddr % width
             data = self.elf.array[segment.offset + skipped : segment.offset + segment.filesz]
             words = np.frombuffer(data[: len(data) // width * width], f"{self.elf.order}u{width}")

@@ -45,6 +45,23 @@ class Hint:
     """Sites of calls of other files' functions that tell something of the texts that they get, or copy them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Names of features in a file that names one in which the kernel lists them."""
+
+    file: str
+    """That it names."""
+    reason: str
+    """To give for what such words decide."""
+    texts: np.ndarray
+    """Where names stand as texts of their own, perhaps with a blank before or behind them, and where these end.
+
+    Compilers count from where they end.
+    """
+    spelled: np.ndarray
+    """Where the pieces of names are that were looked for."""
+
+
 def marks(functions: Iterable[int] | np.ndarray, count: int) -> np.ndarray:
     """Marks some functions among all."""
     found = np.zeros(count, bool)
@@ -57,7 +74,7 @@ def own_calls(layout: Layout, functions: Functions, calls: Edges, kind: str) -> 
     if layout.elf.interpreter or not layout.is_program:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     codes = analysis()["attempts"][kind]["code"][layout.elf.machine]
-    at = np.concatenate([layout.addresses_of(bytes.fromhex(code)) for code in codes])
+    at = np.concatenate(layout.addresses_of(*map(bytes.fromhex, codes)))
     own = marks(functions.holding(at), calls.count)
     for _ in range(_WRAPPERS[kind]):
         own[calls.source[own[calls.target]]] = True
@@ -84,27 +101,26 @@ def attempts(calls: Edges, saving: Calls, catching: Iterable[int]) -> Hint | Non
     return Hint("SIGILL", ATTEMPT, frozenset(saving[0][trying].tolist()), frozenset(saving[1][trying].tolist()))
 
 
-def source_of_words(layout: Layout) -> tuple[str, str] | None:
-    """The file with the names of features that this one names, and the reason to give for what such words decide."""
-    files = analysis()["words"]["files"]
-    found = next((name for name in files if len(layout.addresses_of(name.encode() + b"\0"))), None)
-    return (found, _WORDS.format(found)) if found else None
-
-
 def words_for(features: Iterable[str]) -> list[bytes]:
     """What the kernel lists where the CPU has one of some features."""
     other = analysis()["words"]["other"]
     return [word.encode() for feature in features for word in other.get(feature, [feature])]
 
 
-def occurrences(layout: Layout, names: Iterable[bytes]) -> np.ndarray:
-    """Where names of features stand as texts of their own, perhaps with a blank before or behind them, and their ends.
+def words(layout: Layout, known: Iterable[bytes], pieces: Iterable[bytes] = ()) -> Words | None:
+    """Where the file has `known` words as texts of their own, and `pieces` of them anywhere.
 
-    Compilers count from where they end.
+    None where it names no file in which the kernel lists such words.
     """
-    found = [np.empty(0, np.int64)]
-    for name in names:
-        for form in (name, name + b" ", b" " + name, b" " + name + b" "):
-            begins = layout.addresses_of(form + b"\0")
-            found += [begins, begins + len(form)]
-    return distinct(np.concatenate(found))
+    files = analysis()["words"]["files"]
+    forms = [form for word in known for form in (word, word + b" ", b" " + word, b" " + word + b" ")]
+    pieces = list(pieces)
+    places = layout.addresses_of(*(name.encode() + b"\0" for name in files), *(form + b"\0" for form in forms), *pieces)
+    file = next((name for name, at in zip(files, places, strict=False) if len(at)), None)
+    if file is None:
+        return None
+    begins, spelled = places[len(files) : len(files) + len(forms)], places[len(files) + len(forms) :]
+    ends = [at + len(form) for form, at in zip(forms, begins, strict=True)]
+    none = np.empty(0, np.int64)
+    texts, spelled = distinct(np.concatenate([none, *begins, *ends])), np.concatenate([none, *spelled])
+    return Words(file, _WORDS.format(file), texts, spelled)

@@ -71,6 +71,47 @@ EXPORT int64_t find_bytes(const uint8_t *data, int64_t size, uint8_t mask, uint8
     return count;
 }
 
+EXPORT int64_t find_texts(const uint8_t *data, int64_t size, const uint8_t *texts, const int64_t *begins,
+                          const int32_t *by_byte, const uint8_t *pairs, int32_t *left, int64_t *positions,
+                          int32_t *numbers)
+{
+    int64_t count = 0;
+    // Of three bytes two stand at an even position, wherever they begin.
+    for (int64_t even = 0; even + 1 < size; even += 2) {
+        unsigned pair = data[even] | (unsigned)data[even + 1] << 8;
+        if (!(pairs[pair >> 3] >> (pair & 7) & 1))
+            continue;
+        for (int64_t i = even ? even - 1 : 0; i <= even; i++) {
+            for (int32_t k = by_byte[data[i]]; k < by_byte[data[i] + 1]; k++) {
+                const uint8_t *text = texts + begins[k];
+                int64_t length = begins[k + 1] - begins[k], same = 1;
+                if (!left[k] || length > size - i)
+                    continue;
+                while (same < length && text[same] == data[i + same])
+                    same++;
+                if (same < length)
+                    continue;
+                left[k]--;
+                positions[count] = i;
+                numbers[count++] = k;
+            }
+        }
+    }
+    return count;
+}
+
+EXPORT int64_t first_of_kinds(const int32_t *owner, const uint16_t *kind, int64_t size, int32_t *last, int32_t *found)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < size; i++) {
+        if (last[kind[i]] == owner[i])
+            continue;
+        last[kind[i]] = owner[i];
+        found[count++] = (int32_t)i;
+    }
+    return count;
+}
+
 EXPORT void reach(const int64_t *first, const int32_t *target, const uint8_t *over, uint8_t *seen, int32_t *parent,
                   int32_t *queue, int64_t queued)
 {

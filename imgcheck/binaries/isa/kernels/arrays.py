@@ -1,6 +1,7 @@
 """Columns of addresses against sorted ranges, bytes in code, and what is reached in a call graph."""
 
 import ctypes
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +12,8 @@ _close_before = by_width("close_before", P, N, N, P, N, P)
 _starting_at = by_width("starting_at", P, P, N, N, N, P, N, P)
 _bytes_at = by_width("bytes_at", P, P, N, N, P)
 _find_bytes = declared("find_bytes", N, P, N, ctypes.c_uint8, ctypes.c_uint8, P)
+_find_texts = declared("find_texts", N, P, N, *[P] * 7)
+_first_of_kinds = declared("first_of_kinds", N, P, P, N, P, P)
 _reach = declared("reach", None, P, P, P, P, P, P, N)
 _sorted_by = declared("sorted_by", None, P, N, P, P)
 
@@ -96,6 +99,47 @@ def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
     found = np.empty(len(data), np.int64)  # only what is written of it takes memory
     count = _find_bytes(address(data), len(data), mask, value, address(found))
     return found[:count].copy()
+
+
+class Texts:
+    """Texts of three or more bytes that are looked for together, in one pass over what may hold them."""
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        if any(len(text) < 3 for text in texts):
+            raise ValueError("texts to be found have three bytes or more")
+        self._order = sorted(range(len(texts)), key=texts.__getitem__)
+        ordered = [texts[number] for number in self._order]
+        self._texts = np.array(bytearray(b"".join(ordered)), np.uint8)
+        self._begins = np.concatenate([[0], np.cumsum([len(text) for text in ordered], dtype=np.int64)])
+        leads = np.array([text[:1] for text in ordered], "S1").view(np.uint8)
+        self._by_byte = np.searchsorted(leads, np.arange(257)).astype(np.int32)
+        pairs = np.zeros(1 << 16, np.uint8)
+        pairs[[int.from_bytes(text[k : k + 2], "little") for text in ordered for k in (0, 1)]] = 1
+        self._pairs = np.packbits(pairs, bitorder="little")
+
+    def find(self, data: np.ndarray, most: int) -> list[np.ndarray]:
+        """Where each text begins in `data`, in order: the first `most` places of it."""
+        count = len(self._order)
+        left = np.full(count, most, np.int32)
+        room = min(most, len(data)) * count  # only what is written of it takes memory
+        positions, numbers = np.empty(room, np.int64), np.empty(room, np.int32)
+        found = _find_texts(
+            address(data), len(data), address(self._texts), address(self._begins), address(self._by_byte),
+            address(self._pairs), address(left), address(positions), address(numbers),
+        )  # fmt: skip
+        order = sorted_by(numbers[:found], count)
+        ends = np.cumsum(np.bincount(numbers[:found], minlength=count))
+        places = np.split(positions[:found][order], ends)[:-1]
+        return [place for _, place in sorted(zip(self._order, places, strict=True), key=lambda each: each[0])]
+
+
+def first_of_kinds(owners: np.ndarray, kinds: np.ndarray, count: int) -> np.ndarray:
+    """Indices of the first of each kind, a number below `count`, among those that an owner has side by side."""
+    owners, kinds = np.ascontiguousarray(owners, np.int32), np.ascontiguousarray(kinds, np.uint16)
+    if len(owners) != len(kinds) or (len(kinds) and int(kinds.max()) >= count):
+        raise ValueError("a kind is too large, or one has no owner")
+    last, found = np.full(count, -1, np.int32), np.empty(len(kinds), np.int32)
+    return found[: _first_of_kinds(address(owners), address(kinds), len(kinds), address(last), address(found))].copy()
 
 
 class Network:

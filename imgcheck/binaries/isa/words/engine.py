@@ -117,7 +117,7 @@ class _Judge:
         found = {}
         sites, targets = self.code.addresses
         for name in queries(self.machine)["files"]:
-            marks = self.code.holding(sites[np.isin(targets, self.layout.addresses_of(name.encode() + b"\0"))])
+            marks = self.code.holding(sites[np.isin(targets, self.layout.addresses_of(name.encode() + b"\0")[0])])
             if marks.any():
                 found[name] = marks
         return found

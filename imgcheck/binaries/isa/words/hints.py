@@ -12,9 +12,8 @@ from imgcheck.binaries.isa.signs import (
     Hint,
     attempts,
     jumping_back,
-    occurrences,
     own_calls,
-    source_of_words,
+    words,
     words_for,
 )
 from imgcheck.binaries.isa.words.code import Code
@@ -71,12 +70,14 @@ def _handed_signal(code: Code, functions: np.ndarray, sites: np.ndarray) -> np.n
 
 def _words(code: Code, features: Iterable[str]) -> Hint | None:
     """Functions that name features, in a file that names one of those in which the kernel lists them."""
-    named = source_of_words(code.layout)
-    if not named:
+    named = words(code.layout, words_for(features))
+    if named is None:
         return None
-    texts = occurrences(code.layout, words_for(features))
+    texts = named.texts
     sites, targets = code.addresses
     naming = sites[np.isin(targets, texts) | np.isin(code.layout.pointed(targets), texts)][:MOST]
     functions = frozenset(np.flatnonzero(code.holding(naming)).tolist())
     readers = frozenset(_sites_of_imports(code, analysis()["words"]["functions"]).tolist())
-    return Hint(*named, functions, texts=frozenset(texts.tolist()), readers=readers) if functions else None
+    if not functions:
+        return None
+    return Hint(named.file, named.reason, functions, texts=frozenset(texts.tolist()), readers=readers)

@@ -21,8 +21,15 @@ _MAPS = {iced.OpCodeTableKind.T0F: 1, iced.OpCodeTableKind.T0F38: 2, iced.OpCode
          iced.OpCodeTableKind.MAP5: 5, iced.OpCodeTableKind.MAP6: 6, iced.OpCodeTableKind.MAP8: 8,
          iced.OpCodeTableKind.MAP9: 9, iced.OpCodeTableKind.MAP10: 10}  # fmt: skip
 _VECTOR = {iced.EncodingKind.VEX: 0, iced.EncodingKind.EVEX: 1, iced.EncodingKind.XOP: 2}
-_HARMLESS = (iced.Mnemonic.TZCNT, iced.Mnemonic.LZCNT)
-"""They run as BSF and BSR where the CPU lacks them: another result, never a trap."""
+_HARMLESS = (
+    iced.Mnemonic.TZCNT,
+    iced.Mnemonic.LZCNT,
+    iced.Mnemonic.PREFETCHNTA,
+    iced.Mnemonic.PREFETCHT0,
+    iced.Mnemonic.PREFETCHT1,
+    iced.Mnemonic.PREFETCHT2,
+)
+"""They run as BSF, as BSR and as no-operations where the CPU lacks them: another result, never a trap."""
 _BROADCASTS = (iced.Mnemonic.VBROADCASTSS, iced.Mnemonic.VBROADCASTSD)
 QUERIES = ("cpuid", "xgetbv")
 _QUERIES = {iced.Mnemonic.CPUID: "cpuid", iced.Mnemonic.XGETBV: "xgetbv"}
@@ -80,6 +87,10 @@ class Encodings:
             columns = [self.features.index(f) for f in features if f in self.features]
             self._held[features] = self.member[:, columns].any(axis=1)
         return self._held[features]
+
+    def within(self, *features: str) -> np.ndarray:
+        """Which sets hold nothing but some of `features`."""
+        return np.array([one <= set(features) for one in self.sets])
 
 
 @cache

@@ -1,13 +1,15 @@
 """Screens, confirms and judges the code of one x86 file."""
 
+from collections.abc import Iterable
+
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.encodings import Encodings, encodings
 from imgcheck.binaries.isa.x86.findings import Findings
 from imgcheck.binaries.isa.x86.graph import Graph
+from imgcheck.binaries.isa.x86.instructions import instructions_in
 from imgcheck.binaries.isa.x86.plain import may_be_plain, plain
-from imgcheck.binaries.isa.x86.screen import Candidates, screen
-from imgcheck.binaries.isa.x86.selection import select
+from imgcheck.binaries.isa.x86.screen import Candidates, joined, screened
 from imgcheck.binaries.isa.x86.verdict import judge
 from imgcheck.documents.facts import Isa
 
@@ -18,18 +20,12 @@ def analyse(elf: Elf, bits: int) -> Isa | None:
     if not layout.areas:
         return None
     table = encodings(bits)
-    if may_be_plain(layout, bits):
-        candidates = screen(layout, table)
-        return plain(layout, candidates, table) or judge(_findings(layout, bits, table, candidates))
-    return judge(_findings(layout, bits, table))
+    if not may_be_plain(layout, bits):
+        return judge(_findings(layout, bits, table, screened(layout, table)))
+    candidates = joined(list(screened(layout, table)))
+    return plain(layout, candidates, table) or judge(_findings(layout, bits, table, [candidates]))
 
 
-def _findings(layout: Layout, bits: int, table: Encodings, candidates: Candidates | None = None) -> Findings:
-    """Those of a file, of which the `candidates` may be known.
-
-    Those of a large file take half as much memory as its code: sought when the branches are done with, and not kept.
-    """
+def _findings(layout: Layout, bits: int, table: Encodings, candidates: Iterable[Candidates]) -> Findings:
     graph = Graph(layout, bits)
-    if candidates is None:
-        candidates = screen(layout, table)
-    return Findings(graph, table, select(graph, table, candidates))
+    return Findings(graph, table, instructions_in(layout, graph.functions, table, candidates))

@@ -27,16 +27,16 @@ from imgcheck.binaries.isa.names import clones, matches, switches
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.signs import Hint
-from imgcheck.binaries.isa.x86.decode import are_instructions, confirm, instructions
+from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, Graph
 from imgcheck.binaries.isa.x86.guards import Guards, Spread
 from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.binaries.isa.x86.hints import hints
+from imgcheck.binaries.isa.x86.instructions import Instructions
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
-from imgcheck.binaries.isa.x86.screen import Candidates, pairs
-from imgcheck.binaries.isa.x86.selection import Selected
+from imgcheck.binaries.isa.x86.screen import pairs
 
 _NAMED_USERS = 5_000
 _ORDINARY = ("sse3", "ssse3", "avx")
@@ -44,10 +44,6 @@ _ORDINARY = ("sse3", "ssse3", "avx")
 _CHOOSER = 64
 _MOST_TESTED_CALLS = 200
 """Calls behind tests in a file that is small enough to look at all ways through it."""
-_SPILL = ((0, 0xFF, 0xC5), (1, 0xFF, 0xF8), (2, 0xFF, 0x29), (3, 0x38, 0))
-"""Bytes of VMOVAPS from XMM0 to memory: distance, mask and value."""
-_WITHOUT_FLOATS = (((-4, 0x84), (-3, 0xC0), (-2, 0x74)), -1), (((-8, 0x84), (-7, 0xC0), (-6, 0x0F), (-5, 0x84)), -4)
-"""Bytes of TEST AL, AL and a short or a long JE before that, and where the lowest byte of its displacement is."""
 _MOST_HANDED = 1000
 """Addresses taken of which it is looked at where they go."""
 _NEAR_CALL = 64
@@ -68,73 +64,50 @@ _CHANCE = 128 << 10
 class Findings:
     """Confirmed instructions and CPU queries of one file, with its call graph."""
 
-    def __init__(self, graph: Graph, table: Encodings, selected: Selected) -> None:
-        self.graph, self.table, self.selected = graph, table, selected
+    def __init__(self, graph: Graph, table: Encodings, instructions: Instructions) -> None:
+        """`instructions` are all above the baseline, and of that at least one of each function that holds any."""
+        self.graph, self.table, self.instructions = graph, table, instructions
+        self.first = instructions.take(instructions.firsts())
+        """The first instruction of its kind in each function: the same features, in fewer rows."""
         self.layout, self.bits, self.functions = graph.layout, graph.bits, graph.functions
         self._false_sites: set[int] = set()
         self._suspecting = False
         self._exposed: dict[tuple, Any] = {}
-        self._needing: dict[tuple[str, ...], np.ndarray] = {}
         self._handed: dict[int, bool] = {}
         self._behind_signs: dict[Hint, dict[int, list[Guarded]]] = {}
 
     # Instructions
 
-    @cached_property
-    def confirmed(self) -> Candidates:
-        """Instructions of interest, and legacy SSE, that really begin where they seem to."""
-        selected = self.selected
-        return confirm(self.layout, selected.candidates, self.functions, selected.functions, self.bits, self.table)
+    def using(self, *features: str) -> np.ndarray:
+        """Which functions hold an instruction of one of `features`."""
+        marks = np.zeros(len(self.functions), bool)
+        marks[self.first.function[self.first.needing(self.table.holding(*features))]] = True
+        return marks
+
+    def count(self, feature: str) -> int:
+        """How many instructions need it; those for floating-point numbers of va_arg count where there are no others."""
+        usual, of_floats = self._counts[:, np.flatnonzero(self.table.holding(feature))].sum(axis=1).tolist()
+        return usual or of_floats
 
     @cached_property
-    def confirmed_function(self) -> np.ndarray:
-        return self.functions.holding(self.confirmed.address)
-
-    def instructions_of(self, *features: str) -> np.ndarray:
-        """Indices into `confirmed` of the instructions that need one of `features`."""
-        if features not in self._needing:
-            needing = self.table.holding(*features)[self.confirmed.set]
-            usual = np.flatnonzero(needing & ~self._of_floats)
-            self._needing[features] = (usual if len(usual) else np.flatnonzero(needing)).astype(np.int32)
-        return self._needing[features]
+    def _counts(self) -> np.ndarray:
+        return self.instructions.counts()
 
     def needs_floats(self, feature: str) -> bool:
         """Whether `feature` is used for floating-point numbers in variable argument lists alone."""
-        return bool(self._of_floats[self.instructions_of(feature)].all())
+        return bool(self.first.of_floats[self.first.needing(self.table.holding(feature))].all())
 
-    @cached_property
-    def _of_floats(self) -> np.ndarray:
-        """Which of `confirmed` store vector registers for va_arg: `test al, al`, JE behind them, `vmovaps [..], xmm0`.
-
-        AL tells how many a caller has filled (System V ABI, 3.5.7): for calls without floating-point numbers none.
-        """
-        address = self.confirmed.address
-        marks = np.zeros(len(address), bool)
-        spills = np.flatnonzero(self.table.holding("avx")[self.confirmed.set])
-        for distance, mask, value in _SPILL:
-            spills = spills[(self.layout.bytes_behind(address[spills], distance) & mask) == value]
-        for before, displacement in _WITHOUT_FLOATS:
-            first = spills
-            for distance, value in before:
-                first = first[self.layout.bytes_behind(address[first], distance) == value]
-            end = address[first] + self.layout.bytes_behind(address[first], displacement)
-            depth = np.zeros(len(address) + 1, np.int64)
-            np.add.at(depth, first, 1)
-            np.add.at(depth, np.searchsorted(address, end), -1)
-            marks |= np.cumsum(depth)[:-1] > 0
-        return marks
-
-    def using(self, *features: str) -> np.ndarray:
-        """Which functions hold a confirmed instruction of one of `features`."""
-        marks = np.zeros(len(self.functions), bool)
-        held = self.confirmed_function[self.instructions_of(*features)]
-        marks[held[held >= 0]] = True
-        return marks
+    def first_of(self, feature: str, function: int) -> tuple[int, int]:
+        """Address of the first instruction that needs `feature`, in `function` if that has any, and which holds it."""
+        at = self.first.needing(self.table.holding(feature))
+        inside = at[self.first.function[at] == function]
+        found = inside[0] if len(inside) else at[0]
+        return int(self.first.address[found]), int(self.first.function[found])
 
     @cached_property
     def features(self) -> tuple[str, ...]:
         """Features with at least one confirmed instruction, queries and baseline left out."""
-        present = self.table.member[distinct(self.confirmed.set)].any(axis=0)
+        present = self.table.member[distinct(self.first.set)].any(axis=0)
         skipped = set(QUERIES) | (set(BASELINE) if self.bits == 64 else set()) | self._implausible()
         found = (f for f, there in zip(self.table.features, present, strict=True) if there and f not in skipped)
         return tuple(feature for feature in found if not self._is_chance(feature))
@@ -144,12 +117,10 @@ class Findings:
 
         Some compilers put tables between functions (GHC: info tables); one instruction in 128 KiB of such is chance.
         """
-        held = self.confirmed_function[self.instructions_of(feature)]
-        if self.asks_cpu or len(held) * _CHANCE > self._unbounded:
+        if self.asks_cpu or self.count(feature) * _CHANCE > self._unbounded:
             return False
-        if (held < 0).any() or self.functions.unwind[held].any():
-            return False
-        return all(map(self._is_mixed_with_data, set(held.tolist())))
+        held = np.flatnonzero(self.using(feature))
+        return not self.functions.unwind[held].any() and all(map(self._is_mixed_with_data, held.tolist()))
 
     @cached_property
     def _unbounded(self) -> int:
@@ -169,8 +140,9 @@ class Findings:
     def _plausible(self, feature: str) -> bool:
         if feature not in self.table.features:
             return False
-        held = self.confirmed_function[self.instructions_of(feature)]
-        functions, counts = np.unique(held[held >= 0], return_counts=True)
+        found = self.instructions
+        held = found.function[found.needing(self.table.holding(feature))]
+        functions, counts = np.unique(held, return_counts=True)
         order = np.argsort(-counts, kind="stable")
         chosen = functions[order][(counts[order] >= 2) & self.functions.unwind[functions[order]]][:_CHECKED]
         return any(self._decodes_cleanly(int(function)) for function in chosen)
@@ -179,7 +151,8 @@ class Findings:
         """Whether nothing but vector instructions newer than the decoder is unreadable in the function."""
         start, end = int(self.functions.start[function]), int(self.functions.end[function])
         strange = [i.ip for i in instructions(self.layout, start, end, self.bits) if i.is_invalid]
-        known = set(self.confirmed.address[self.instructions_of(*UNDECODED)].tolist())
+        found = self.instructions
+        known = set(found.address[found.needing(self.table.holding(*UNDECODED))].tolist())
         return all(address in known for address in strange)
 
     @cached_property
@@ -194,10 +167,8 @@ class Findings:
 
     @property
     def vector_functions(self) -> int:
-        """How many functions hold vector code of any kind, estimated from the sample in large files."""
-        population = self.selected.population
-        seen = int((self.vector | self.legacy)[population].sum())
-        return seen * self.selected.vector_holders // max(len(population), 1)
+        """How many functions hold vector code of any kind."""
+        return int((self.vector | self.legacy).sum())
 
     @cached_property
     def pairing(self) -> tuple[int, int]:
@@ -292,9 +263,17 @@ class Findings:
         return self.guards.asks(len(self.functions))
 
     @cached_property
-    def instruction_conditions(self) -> np.ndarray:
-        """For each of `confirmed` the number of the condition (see Guards) under which its function arrives there."""
-        return self.guards.at(self.confirmed_function, self.confirmed.address)
+    def tested(self) -> Instructions:
+        """All instructions of functions with tests, of others the first of each kind: no use is open but by them."""
+        found = self.instructions
+        marks = self.guards.known(found.function, found.address, len(self.functions))[found.function]
+        marks[found.firsts()] = True
+        return found.take(np.flatnonzero(marks))
+
+    @cached_property
+    def tested_conditions(self) -> np.ndarray:
+        """For each of `tested` the number of the condition (see Guards) under which its function arrives there."""
+        return self.guards.at(self.tested.function, self.tested.address)
 
     @cached_property
     def call_conditions(self) -> np.ndarray:
@@ -303,18 +282,18 @@ class Findings:
 
     def open_users(self, feature: str) -> np.ndarray:
         """Which functions use `feature` without a test of their own before it."""
-        return self._open(self.instructions_of(feature), feature)
+        return self._open(feature, feature)
 
     @cached_property
     def open_vector(self) -> np.ndarray:
         """Functions that use vector code of any kind with no test for AVX before it."""
-        return self._open(self.instructions_of(*VECTOR), "avx")
+        return self._open("avx", *VECTOR)
 
-    def _open(self, at: np.ndarray, feature: str) -> np.ndarray:
-        """Functions with one of the instructions `at` where no test shields `feature`."""
+    def _open(self, shielded: str, *features: str) -> np.ndarray:
+        """Functions with an instruction of one of `features` where no test shields another one."""
         marks = np.zeros(len(self.functions), bool)
-        held = self.confirmed_function[at[self.guards.exposing(feature)[self.instruction_conditions[at]]]]
-        marks[held[held >= 0]] = True
+        at = self.tested.needing(self.table.holding(*features))
+        marks[self.tested.function[at[self.guards.exposing(shielded)[self.tested_conditions[at]]]]] = True
         return marks
 
     def open_calls(self, feature: str) -> np.ndarray:
@@ -496,18 +475,18 @@ class Findings:
         return None
 
     def _unasked(self, feature: str) -> np.ndarray:
-        """Instructions that need `feature`, without those in functions that run only where a user asks for them."""
-        at, switch = self.instructions_of(feature), switches("x86").get(feature)
+        """Those of `tested` that need `feature`, but for what is in functions that a user has to ask for."""
+        at, switch = self.tested.needing(self.table.holding(feature)), switches("x86").get(feature)
         if switch is None:
             return at
-        held = self.confirmed_function[at]
+        held = self.tested.function[at]
         inside = distinct(held)
         names = [self.layout.name(int(self.functions.start[index])) for index in inside]
         asked_for = inside[np.array([matches(name, switch["functions"]) for name in names], bool)]
         return at[~np.isin(held, asked_for)]
 
     def _arriving_openly(self, feature: str, at: np.ndarray, starts: list[Start]) -> Condition | None:
-        at = at[self.guards.exposing(feature)[self.instruction_conditions[at]]]
+        at = at[self.guards.exposing(feature)[self.tested_conditions[at]]]
         starts = [start for start in starts if not shielded(start[0], feature)]
         return self._arriving(at, self.open_calls(feature), starts)
 
@@ -524,9 +503,9 @@ class Findings:
         return UNTOLD if found is None else found
 
     def _outside_clones(self, feature: str) -> np.ndarray:
-        """Instructions that need `feature`, without those of versions by name that some test unseen may pick."""
-        at = self.instructions_of(feature)
-        return at[~self.excused[self.confirmed_function[at]]]
+        """Those of `tested` that need `feature`, without those of versions by name that some test unseen may pick."""
+        at = self.tested.needing(self.table.holding(feature))
+        return at[~self.excused[self.tested.function[at]]]
 
     @cached_property
     def excused(self) -> np.ndarray:
@@ -539,12 +518,11 @@ class Findings:
         return unseen
 
     def _arriving(self, at: np.ndarray, over: np.ndarray, starts: list[Start]) -> Condition | None:
-        """What is necessary to arrive at one of the instructions `at`, by number, over those calls that `over` marks.
+        """What is necessary to arrive at one of `tested`, by their numbers `at`, over those calls that `over` marks.
 
         None where it is too much to tell.
         """
-        at = at[self.confirmed_function[at] >= 0]
-        uses = self.confirmed_function[at], self.instruction_conditions[at]
+        uses = self.tested.function[at], self.tested_conditions[at]
         return arriving(self.graph.calls, self.guards.conditions, self.call_conditions, over, uses, starts)
 
     def refutes(self, steps: list[int], feature: str) -> bool:
@@ -561,7 +539,7 @@ class Findings:
 
     def _look_anew(self) -> None:
         self._exposed.clear()
-        conditions = ("instruction_conditions", "call_conditions")
+        conditions = ("tested", "tested_conditions", "call_conditions")
         for stale in (*conditions, "open_vector", "excused", "_true", "_seen_of_leads", "_led", "_versions"):
             self.__dict__.pop(stale, None)
 
@@ -597,10 +575,12 @@ class Findings:
         calls, taken = self.graph.calls, self.graph.taken
         if hint.results and using[taken.target[self._calling(hint.functions)[taken.source]]].any():
             return True  # the instruction to try may be handed over as a function
-        parts = [edges.site[using[edges.target]] for edges in (calls, taken)]
-        sites = np.sort(np.concatenate([self.confirmed.address[self.instructions_of(*wider)], *parts]))
-        guarded = (piece for pieces in self._hinted(hint).values() for piece in pieces)
-        return any(np.searchsorted(sites, first) < np.searchsorted(sites, end) for first, end, _ in guarded)
+        columns = [np.sort(edges.site[using[edges.target]]) for edges in (calls, taken)]
+        found = self.instructions
+        columns.append(found.address[found.needing(self.table.holding(*wider))])
+        guarded = [(first, end) for pieces in self._hinted(hint).values() for first, end, _ in pieces]
+        bounds = np.array(guarded, np.int64).reshape(-1, 2)
+        return any((np.diff(np.searchsorted(column, bounds)) > 0).any() for column in columns)
 
     def _calling(self, functions: Iterable[int]) -> np.ndarray:
         """Marks the functions that call one of `functions`."""

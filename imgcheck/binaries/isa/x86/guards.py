@@ -119,6 +119,15 @@ class Guards:
             out[np.isin(functions, list(self.skipped))] = 1
         return out
 
+    def known(self, functions: np.ndarray, addresses: np.ndarray, count: int) -> np.ndarray:
+        """Which of all functions hold addresses of whose conditions something is known, as `at` gets them."""
+        pieces, marks = self._pieces, np.zeros(count, bool)
+        first, last = np.searchsorted(addresses, pieces.start), np.searchsorted(addresses, pieces.end)
+        for at in np.flatnonzero(first < last).tolist():
+            marks[functions[first[at] : last[at]]] = True
+        marks[list(self.skipped)] = True
+        return marks
+
     @cached_property
     def _pieces(self) -> Pieces:
         return Pieces.of(piece for flow in self.flows.values() for piece in flow.guarded)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
+from imgcheck.binaries.isa.layout import within
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.signs import (
@@ -15,9 +16,8 @@ from imgcheck.binaries.isa.signs import (
     attempts,
     jumping_back,
     marks,
-    occurrences,
     own_calls,
-    source_of_words,
+    words,
     words_for,
 )
 from imgcheck.binaries.isa.x86.encodings import names
@@ -33,8 +33,8 @@ _PIECE, _WHOLE = 4, 8
 
 
 def hints(found: "Findings") -> tuple[Hint, ...]:
-    """The signs in one file; none where it is too large to be decoded as a whole."""
-    if found.bits != 64 or found.selected.sampled:
+    """The signs in one file."""
+    if found.bits != 64:
         return ()
     return tuple(hint for hint in (_attempts(found), _words(found)) if hint)
 
@@ -110,21 +110,21 @@ def _first_arguments(number: int) -> tuple[bytes, ...]:
 
 def _words(found: "Findings") -> Hint | None:
     """Functions that name features, in a file that names one of those in which the kernel lists them."""
-    layout, named = found.layout, source_of_words(found.layout)
-    if not named:
-        return None
     known = words_for(name for name in names().values() if name in found.features)
-    texts = occurrences(layout, known)
     spelled = {name[:_PIECE] for name in known if len(name) >= _PIECE}
-    inside = np.concatenate([np.empty(0, np.int64), *map(layout.addresses_of, spelled)])
+    named = words(found.layout, known, spelled)
+    if named is None:
+        return None
     site, target, _ = found.graph.references
-    naming = np.append(inside[layout.in_code(inside)], site[np.isin(target, texts)])[:MOST]
+    inside = named.spelled[found.layout.in_code(named.spelled)]
+    naming = np.append(inside, site[within(target, named.texts)])[:MOST]
     functions = frozenset(found.functions.holding(naming).tolist()) - {-1}
     if not functions:
         return None
     pieces = spelled | {name[:_WHOLE].ljust(_WHOLE, b"\0") for name in known if len(name) > _PIECE}
     numbered = frozenset(int.from_bytes(piece, "little") for piece in pieces)
-    return Hint(*named, functions, frozenset(), frozenset(texts.tolist()), numbered, _readers(found))
+    texts = frozenset(named.texts.tolist())
+    return Hint(named.file, named.reason, functions, texts=texts, spelled=numbered, readers=_readers(found))
 
 
 def _readers(found: "Findings") -> frozenset[int]:

@@ -42,7 +42,6 @@ def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | Non
         code_bytes=layout.code_bytes,
         vector_functions=vector_functions,
         asks_cpu=(),
-        limits=(),
     )
 
 

@@ -5,6 +5,7 @@ what is data, displacement or immediate is sorted out when the function around i
 volume 2, sections 2.1 to 2.7 (legacy, VEX, EVEX); AMD manual volume 6 (XOP); Intel APX specification (EVEX map 4).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,19 +38,20 @@ class Candidates:
         return Candidates(*(column[chosen] for column in columns))
 
 
-def screen(layout: Layout, table: Encodings) -> Candidates:
-    """All candidates of the file, by address."""
-    columns: list[list[np.ndarray]] = [[np.empty(0, kind)] for kind in (layout.address_type, np.uint8, bool, np.uint8)]
+def screened(layout: Layout, table: Encodings) -> Iterator[Candidates]:
+    """All candidates of the file, by address, piece by piece: those of a large one take half as much as its code."""
     for area in layout.spans:
         for first in range(0, len(area.data), _PIECE):
-            position, *rest = table.screen.of(area.data, first, min(first + _PIECE, len(area.data)))
+            position, chosen, doubtful, depth = table.screen.of(area.data, first, min(first + _PIECE, len(area.data)))
             # Behind the end of the code there are no operands: there the decoder has to agree.
-            rest[1] |= position > len(area.data) - _LONGEST
-            address = (position + area.address).astype(layout.address_type)
-            for column, part in zip(columns, (address, *rest), strict=True):
-                column.append(part)
-    # No column is there twice but the one that is put together.
-    return Candidates(*(np.concatenate(columns.pop(0)) for _ in Candidates.__dataclass_fields__))
+            doubtful |= position > len(area.data) - _LONGEST
+            yield Candidates((position + area.address).astype(layout.address_type), chosen, doubtful, depth)
+
+
+def joined(pieces: list[Candidates]) -> Candidates:
+    """One or more pieces as one."""
+    columns = Candidates.__dataclass_fields__
+    return Candidates(*(np.concatenate([getattr(piece, column) for piece in pieces]) for column in columns))
 
 
 def pairs(spans: tuple[Area, ...]) -> tuple[np.ndarray, np.ndarray]:

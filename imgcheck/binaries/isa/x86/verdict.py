@@ -83,7 +83,6 @@ def judge(found: Findings) -> Isa:
         code_bytes=found.layout.code_bytes,
         vector_functions=found.vector_functions,
         asks_cpu=found.asks_cpu,
-        limits=("Only a sample of the functions was decoded.",) if found.selected.sampled else (),
     )
 
 
@@ -99,9 +98,6 @@ class _Judge:
         self._counted: dict[bytes, tuple[int, int]] = {}
         ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
         ordinary = ordinary & ~found.clones
-        self.population = np.zeros(len(found.functions), bool)
-        self.population[found.selected.population] = True
-        ordinary &= self.population
         self.vector, self.legacy = found.open_vector & ordinary, found.legacy & ordinary
         self.density = Density(int(self.vector.sum()), int(self.legacy.sum()))
 
@@ -358,9 +354,7 @@ class _Judge:
             return self._is_legacy_baseline(feature, users)
         if feature not in _WIDE or density.share >= 0.12:
             return False
-        ordinary = (
-            users & (self.vector | (feature in _SCALAR)) & ~found.clones & (self.population | (feature in _SCALAR))
-        )
+        ordinary = users & (self.vector | (feature in _SCALAR)) & ~found.clones
         free, guarded = self._callers(feature, found.open_users(feature) & ordinary)
         # Who calls code behind a test does not count as free itself; but one or two callers may be entered unseen.
         enough = free >= max(guarded, 1) or (free >= _PART and 2 * free >= guarded)
@@ -376,7 +370,7 @@ class _Judge:
             return self._callers(feature, open_users)[0] > 0
         if feature != "sse3" and unpack >= 20 and 10 * insert < unpack:
             return False
-        if (open_users & self.population).sum() < max(5, 0.01 * (self.density.vector + self.density.legacy)):
+        if open_users.sum() < max(5, 0.01 * (self.density.vector + self.density.legacy)):
             return False
         if (open_users & found.reached("exports", feature)[0]).sum() >= 0.25 * users.sum():
             return True
@@ -425,16 +419,11 @@ def _lower_levels(verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
 
 
 def _use(found: Findings, feature: str, verdict: Verdict) -> IsaUse:
-    at = found.instructions_of(feature)
-    inside = at[found.confirmed_function[at] == verdict.function]
-    first = int(inside[0] if len(inside) else at[0])
-    address = int(found.confirmed.address[first])
+    address, holder = found.first_of(feature, verdict.function)
     text, code = _disassembly(found, address)
-    holder = int(found.confirmed_function[first])
     return IsaUse(
-        feature=feature, answer=verdict.answer, reason=verdict.reason, count=len(at), address=address, code=code,
-        text=text, function=_name(found, holder) if holder >= 0 else f"sub_{address:x}", call_path=verdict.path,
-        given=verdict.given,
+        feature=feature, answer=verdict.answer, reason=verdict.reason, count=found.count(feature), address=address,
+        code=code, text=text, function=_name(found, holder), call_path=verdict.path, given=verdict.given,
     )  # fmt: skip
 
 

@@ -1,0 +1,98 @@
+"""The instructions of interest in one file, by the functions that hold them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from imgcheck.binaries.isa.kernels.arrays import first_of_kinds
+from imgcheck.binaries.isa.layout import Functions, Layout, numbers
+from imgcheck.binaries.isa.x86.decode import confirm
+from imgcheck.binaries.isa.x86.encodings import BASELINE, Encodings
+from imgcheck.binaries.isa.x86.screen import Candidates
+
+_SPILL = ((0, 0xFF, 0xC5), (1, 0xFF, 0xF8), (2, 0xFF, 0x29), (3, 0x38, 0))
+"""Bytes of VMOVAPS from XMM0 to memory: distance, mask and value."""
+_WITHOUT_FLOATS = (((-4, 0x84), (-3, 0xC0), (-2, 0x74)), -1), (((-8, 0x84), (-7, 0xC0), (-6, 0x0F), (-5, 0x84)), -4)
+"""Bytes of TEST AL, AL and a short or a long JE before that, and where the lowest byte of its displacement is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """Instructions that really begin where they stand, by address."""
+
+    address: np.ndarray
+    set: np.ndarray
+    """What each needs: a number of Encodings.sets."""
+    function: np.ndarray
+    """Which one holds it."""
+    of_floats: np.ndarray
+    """It stores a vector register for va_arg, where floating-point numbers were handed over and nowhere else."""
+
+    def take(self, chosen: np.ndarray) -> "Instructions":
+        columns = (self.address, self.set, self.function, self.of_floats)
+        return Instructions(*(column[chosen] for column in columns))
+
+    def needing(self, sets: np.ndarray) -> np.ndarray:
+        """Indices of those that need one of the marked sets; those of floats count where there are no others."""
+        needing = sets[self.set]
+        usual = np.flatnonzero(needing & ~self.of_floats)
+        return usual if len(usual) else np.flatnonzero(needing)
+
+    def firsts(self) -> np.ndarray:
+        """Indices of the first of its kind in each function."""
+        kinds = self.set.astype(np.uint16) * 2 + self.of_floats
+        return first_of_kinds(self.function, kinds, 2 << 8)
+
+    def counts(self) -> np.ndarray:
+        """How many need each set: in two rows, of which the second has those of floats."""
+        kinds = self.set.astype(np.int16) + 256 * self.of_floats
+        return np.bincount(kinds, minlength=2 * 256).reshape(2, 256)
+
+
+def instructions_in(
+    layout: Layout, functions: Functions, table: Encodings, screened: Iterable[Candidates]
+) -> Instructions:
+    """Those of candidates that are real.
+
+    Of the baseline of x86-64, which tells nothing but which functions hold it, most are left out.
+    """
+    parts = [_confirmed(layout, functions, table, candidates) for candidates in screened]
+    address, chosen, function = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return Instructions(address, chosen, function, _of_floats(layout, address, table.holding("avx")[chosen]))
+
+
+def _confirmed(
+    layout: Layout, functions: Functions, table: Encodings, candidates: Candidates
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    held = functions.holding(candidates.address)
+    inside = candidates.take(np.flatnonzero(held >= 0))
+    found = confirm(layout, inside, functions, numbers(held, len(functions)), table.bits, table)
+    function = functions.holding(found.address)
+    kept = np.ones(len(found), bool)
+    if table.bits == 64:
+        kept = ~table.within(*BASELINE)[found.set]
+        kept[first_of_kinds(function, found.set, 256)] = True
+    return found.address[kept], found.set[kept], function[kept]
+
+
+def _of_floats(layout: Layout, address: np.ndarray, avx: np.ndarray) -> np.ndarray:
+    """Marks what stands behind `test al, al` and JE, and begins with `vmovaps [..], xmm0`; `avx` marks where that may.
+
+    AL tells how many vector registers a caller has filled (System V ABI, 3.5.7): for calls without floating-point
+    numbers none.
+    """
+    marks = np.zeros(len(address), bool)
+    spills = np.flatnonzero(avx)
+    for distance, mask, value in _SPILL:
+        spills = spills[(layout.bytes_behind(address[spills], distance) & mask) == value]
+    for before, displacement in _WITHOUT_FLOATS:
+        first = spills
+        for distance, value in before:
+            first = first[layout.bytes_behind(address[first], distance) == value]
+        end = address[first] + layout.bytes_behind(address[first], displacement)
+        depth = np.zeros(len(address) + 1, np.int32)
+        np.add.at(depth, first, 1)
+        np.add.at(depth, np.searchsorted(address, end), -1)
+        marks |= np.cumsum(depth)[:-1] > 0
+    return marks
