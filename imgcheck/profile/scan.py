@@ -1,8 +1,7 @@
 """One pass over an image's layers: the merged tree, facts of every file with code, and the small texts wanted.
 
-Layers are read one after another, the largest first where that can be chosen, since the largest file is what one waits
-for in the end. Files with code are handed to the engines (profile.analysis) while the stream goes on. Nothing touches
-the disk.
+Layers are read one after another, the largest first, since the largest file is what one waits for in the end. Files
+with code are handed to the engines (profile.analysis) while the stream goes on. Nothing touches the disk.
 """
 
 import fnmatch
@@ -68,7 +67,9 @@ def scan(image: Image, texts: Iterable[str], progress: Progress, store: Store | 
     pile = _Pile(result.tree)
     read: dict[str, Seen] = {}
     with Analysis() as analysis:
-        for index in _order(image):
+        order = _order(image)
+        image.expect(order)
+        for index in order:
             layer = image.layers[index]
             kept = store.layer(layer.info.diff_id) if store else None
             if kept:
@@ -82,10 +83,10 @@ def scan(image: Image, texts: Iterable[str], progress: Progress, store: Store | 
     return result
 
 
-def _order(image: Image) -> Iterable[int]:
+def _order(image: Image) -> list[int]:
     """Indexes of the layers as they are read."""
     sizes = [layer.info.size for layer in image.layers]
-    return range(len(sizes)) if image.fetched_in_order else sorted(range(len(sizes)), key=lambda index: -sizes[index])
+    return sorted(range(len(sizes)), key=lambda index: -sizes[index])
 
 
 class _Pile:

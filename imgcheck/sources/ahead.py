@@ -29,13 +29,19 @@ class LayersAhead:
         disk, spill = (options.ahead_on_disk, options.cache.spill) if options.cache else (0, _nowhere)
         self._room = Room(Budget(options.ahead_in_memory), Budget(disk), spill)
         self._lock = threading.Lock()
+        self._order = list(range(len(layers)))
+        """In which they are read."""
         self._at = -1
-        """The highest layer that was opened."""
+        """How far in that order the reader is."""
         self._begun: set[str] = set()
         self._ready: dict[int, _Download] = {}
         """Begun and not yet opened."""
         self._running = 0
         self._closed = False
+
+    def expect(self, order: Sequence[int]) -> None:
+        """See sources.model.Image."""
+        self._order = list(order)
 
     def close(self) -> None:
         """Give up what nobody has opened."""
@@ -49,7 +55,7 @@ class LayersAhead:
     def _open(self, index: int) -> BinaryIO:
         """The blob of a layer from its start: from the cache, on its way already, or asked for now."""
         with self._lock:
-            self._at = max(self._at, index)
+            self._at = max(self._at, self._order.index(index))
             blob = self._ready.pop(index, None)
         found = blob or self._kept(index)
         if found is None:
@@ -65,7 +71,7 @@ class LayersAhead:
     def _go_on(self) -> None:
         """Begin what may be begun of the layers behind the current one."""
         with self._lock:
-            for index in range(self._at + 1, len(self._remote)):
+            for index in self._order[self._at + 1 :]:
                 if self._closed or self._running >= PARALLEL or self._room.exhausted:
                     return
                 if self._wanted(index):

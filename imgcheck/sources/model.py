@@ -1,6 +1,6 @@
 """What every source yields: an Image with its config and its layers, opened lazily."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,7 +66,10 @@ class Image:
     """False where no platform of the image was the one asked for, so that what exists was taken (ARCH001)."""
     notes: tuple[str, ...] = ()
     """What the reader should know about how it was found: a label that lies, a skipped index entry."""
-    fetched_in_order: bool = False
-    """Whether layers come soonest in stored order, since they are fetched ahead of their reader."""
+    expect: Callable[[Sequence[int]], None] = lambda order: None
+    """To be told in which order the layers will be read, by their indexes, where that is another than the stored one.
+
+    A source that fetches them ahead of their reader does so in that order. It may be said before the first is opened.
+    """
     attached: Callable[[str], Iterator[Attached]] | None = None
     """The artifacts of a type that refer to this image, newest first; None where the source keeps none."""

@@ -50,7 +50,7 @@ def open_registry(reference: Reference, options: SourceOptions, progress: Progre
         ahead = stack.enter_context(closing(LayersAhead(image.layers, options)))
         attached = partial(referring, blobs, image.manifest_digest)
         notes = (*image.notes, *notes)
-        yield replace(image, layers=ahead.layers, notes=notes, attached=attached, fetched_in_order=True)
+        yield replace(image, layers=ahead.layers, notes=notes, attached=attached, expect=ahead.expect)
 
 
 def _find(

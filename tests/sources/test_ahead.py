@@ -52,6 +52,18 @@ def test_layers_behind_the_current_one_come_before_they_are_asked_for(server: Se
     assert sorted(fetched(server)) == sorted([order[0], *order])
 
 
+def test_layers_come_in_the_order_in_which_they_will_be_read(
+    server: Server, reference: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("imgcheck.sources.ahead.PARALLEL", 1)  # else those at the same time race
+    order = [6, 2, 7, 0, 1, 3, 4, 5]
+    with open_image(reference, QUICK) as image:
+        image.expect(order)
+        with image.layers[6].open():
+            eventually(lambda: len(fetched(server)) == LAYERS)
+    assert fetched(server) == [image.layers[index].info.digest for index in order]
+
+
 def test_latency_is_paid_once_for_several_layers(server: Server, reference: str) -> None:
     def far_away(request: Handler) -> bool:
         time.sleep(0.15)
