@@ -575,12 +575,17 @@ class Findings:
         calls, taken = self.graph.calls, self.graph.taken
         if hint.results and using[taken.target[self._calling(hint.functions)[taken.source]]].any():
             return True  # the instruction to try may be handed over as a function
-        columns = [np.sort(edges.site[using[edges.target]]) for edges in (calls, taken)]
-        found = self.instructions
-        columns.append(found.address[found.needing(self.table.holding(*wider))])
+        found, needing = self.instructions, self.table.holding(*wider)
         guarded = [(first, end) for pieces in self._hinted(hint).values() for first, end, _ in pieces]
         bounds = np.array(guarded, np.int64).reshape(-1, 2)
-        return any((np.diff(np.searchsorted(column, bounds)) > 0).any() for column in columns)
+        for sites, counts, column in (
+            (calls.site, using, calls.target),
+            (taken.site, using, taken.target),
+            (found.address, needing, found.set),
+        ):
+            if any(counts[column[first:end]].any() for first, end in np.searchsorted(sites, bounds).tolist()):
+                return True
+        return False
 
     def _calling(self, functions: Iterable[int]) -> np.ndarray:
         """Marks the functions that call one of `functions`."""

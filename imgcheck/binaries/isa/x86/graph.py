@@ -259,9 +259,9 @@ class Graph:
         """Function index, dynamic symbol index and site of calls to those of `symbols`, of other files."""
         site, pointer = self._through_slots
         pointers = self.layout.pointers
-        symbol = np.where(pointers.target < 0, pointers.symbol, -1)[pointer]
-        kept = np.isin(symbol, symbols)
-        return self.functions.holding(site[kept]), symbol[kept], site[kept]
+        wanted = (pointers.target < 0) & np.isin(pointers.symbol, symbols)
+        kept = np.flatnonzero(wanted[pointer])
+        return self.functions.holding(site[kept]), pointers.symbol[pointer[kept]], site[kept]
 
     @cached_property
     def _slot_jumps(self) -> tuple[np.ndarray, np.ndarray]:
@@ -297,7 +297,7 @@ class Graph:
         through_stub = np.flatnonzero(stub >= 0)
         direct_site, direct_pointer = self._slot_jumps
         direct = ~within(direct_site, self._stubs[0])
-        pointer = np.append(stub[through_stub], direct_pointer[direct].astype(np.int32))
+        pointer = np.append(stub[through_stub].astype(np.int32), direct_pointer[direct].astype(np.int32))
         return np.append(site[through_stub], direct_site[direct]), pointer
 
     # Addresses taken

@@ -17,6 +17,10 @@ _WITHOUT_FLOATS = (((-4, 0x84), (-3, 0xC0), (-2, 0x74)), -1), (((-8, 0x84), (-7,
 """Bytes of TEST AL, AL and a short or a long JE before that, and where the lowest byte of its displacement is."""
 
 
+_PIECE = 1 << 18
+"""Instructions counted together: numpy makes eight bytes of each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Instructions:
     """Instructions that really begin where they stand, by address."""
@@ -46,8 +50,12 @@ class Instructions:
 
     def counts(self) -> np.ndarray:
         """How many need each set: in two rows, of which the second has those of floats."""
-        kinds = self.set.astype(np.int16) + 256 * self.of_floats
-        return np.bincount(kinds, minlength=2 * 256).reshape(2, 256)
+        found = np.zeros((2, 256), np.int64)
+        for at in range(0, len(self.set), _PIECE):
+            part, of_floats = self.set[at : at + _PIECE], self.of_floats[at : at + _PIECE]
+            found[0] += np.bincount(part[~of_floats], minlength=256)
+            found[1] += np.bincount(part[of_floats], minlength=256)
+        return found
 
 
 def instructions_in(
@@ -73,7 +81,7 @@ def _confirmed(
     if table.bits == 64:
         kept = ~table.within(*BASELINE)[found.set]
         kept[first_of_kinds(function, found.set, 256)] = True
-    return found.address[kept], found.set[kept], function[kept]
+    return found.address[kept].astype(layout.address_type), found.set[kept], function[kept]
 
 
 def _of_floats(layout: Layout, address: np.ndarray, avx: np.ndarray) -> np.ndarray:
