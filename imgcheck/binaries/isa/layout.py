@@ -164,8 +164,8 @@ class Layout:
 
     def __init__(self, elf: Elf) -> None:
         self.elf = elf
-        self._called = np.empty(0, np.int64)
-        """What `also_called` took, as far as no unwind entry bounds it."""
+        self._called = np.empty(0, np.int32)
+        """What `also_called` took, as far as no unwind entry bounds it; as wide as the addresses are."""
         self.certain = np.empty(0, np.int64)
         """Addresses that the loader or the C library calls, as far as an engine finds them: starts beyond doubt."""
         self.entered = np.empty(0, np.int64)
@@ -276,8 +276,9 @@ class Layout:
         words = self.elf.records(at, np.dtype(self.elf.order + "u4"), 2)
         return min(int(words[1]), 1 << 24) if len(words) == 2 else 0
 
-    @cached_property
+    @property
     def static_symbols(self) -> Symbols:
+        """.symtab, read anew for each of the few who ask: that of a large library takes tens of megabytes."""
         section = next((s for s in self.elf.sections if s.type == SHT_SYMTAB), None)
         if section is None or section.link >= len(self.elf.sections):
             return self._symbols(0, 0, 0)
