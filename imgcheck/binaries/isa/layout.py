@@ -26,6 +26,7 @@ from imgcheck.binaries.elf import (
     Elf,
     Segment,
 )
+from imgcheck.binaries.isa.columns import Columns
 from imgcheck.binaries.isa.kernels.arrays import Ranges, Texts, holding
 from imgcheck.binaries.isa.kernels.x86 import behind_end
 from imgcheck.binaries.isa.pclntab import GoFunctions, go_functions
@@ -74,7 +75,7 @@ class Area:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbols:
+class Symbols(Columns):
     """Defined and undefined entries of a symbol table, as columns."""
 
     value: np.ndarray
@@ -304,15 +305,13 @@ class Layout:
     @cached_property
     def code_symbols(self) -> Symbols:
         """Defined symbols of both tables that lie in code, sorted by value, global functions first among equals."""
-        tables = (self.dynamic_symbols, self.static_symbols)
-        columns = [np.concatenate([getattr(t, f) for t in tables]) for f in Symbols.__dataclass_fields__]
-        joined = Symbols(*columns)
+        joined = Symbols.joined((self.dynamic_symbols, self.static_symbols))
         wanted = _IN_CODE[joined.type] & (joined.section != 0)
         wanted &= self.in_code(joined.value) & (self._mapped(joined) == 0)
         rank = (joined.type == _STT_NOTYPE) * 2 + (joined.bind == 0)
         order = np.flatnonzero(wanted)
         order = order[np.lexsort((rank[order], joined.value[order]))]
-        return Symbols(*(column[order] for column in columns))
+        return joined.take(order)
 
     def _mapped(self, symbols: Symbols) -> np.ndarray:
         """What AArch64's mapping symbols mark, by letter: x for code, d for data; 0 for symbols of other kinds.

@@ -88,9 +88,10 @@ class Encodings:
             self._held[features] = self.member[:, columns].any(axis=1)
         return self._held[features]
 
-    def within(self, *features: str) -> np.ndarray:
-        """Which sets hold nothing but some of `features`."""
-        return np.array([one <= set(features) for one in self.sets])
+    @cached_property
+    def baseline_alone(self) -> np.ndarray:
+        """Which sets hold nothing but what every 64-bit CPU has."""
+        return np.array([one <= set(BASELINE) for one in self.sets])
 
 
 @cache

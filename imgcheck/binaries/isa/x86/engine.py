@@ -9,7 +9,7 @@ from imgcheck.binaries.isa.x86.findings import Findings
 from imgcheck.binaries.isa.x86.graph import Graph
 from imgcheck.binaries.isa.x86.instructions import instructions_in
 from imgcheck.binaries.isa.x86.plain import may_be_plain, plain
-from imgcheck.binaries.isa.x86.screen import Candidates, joined, screened
+from imgcheck.binaries.isa.x86.screen import Candidates, screened
 from imgcheck.binaries.isa.x86.verdict import judge
 from imgcheck.documents.facts import Isa
 
@@ -22,7 +22,7 @@ def analyse(elf: Elf, bits: int) -> Isa | None:
     table = encodings(bits)
     if not may_be_plain(layout, bits):
         return judge(_findings(layout, bits, table, screened(layout, table)))
-    candidates = joined(list(screened(layout, table)))
+    candidates = Candidates.joined(screened(layout, table))
     return plain(layout, candidates, table) or judge(_findings(layout, bits, table, [candidates]))
 
 

@@ -67,7 +67,8 @@ class Findings:
     def __init__(self, graph: Graph, table: Encodings, instructions: Instructions) -> None:
         """`instructions` are all above the baseline, and of that at least one of each function that holds any."""
         self.graph, self.table, self.instructions = graph, table, instructions
-        self.first = instructions.take(instructions.firsts())
+        self._firsts = instructions.firsts()
+        self.first = instructions.take(self._firsts)
         """The first instruction of its kind in each function: the same features, in fewer rows."""
         self.layout, self.bits, self.functions = graph.layout, graph.bits, graph.functions
         self._false_sites: set[int] = set()
@@ -267,7 +268,7 @@ class Findings:
         """All instructions of functions with tests, of others the first of each kind: no use is open but by them."""
         found = self.instructions
         marks = self.guards.known(found.function, found.address, len(self.functions))[found.function]
-        marks[found.firsts()] = True
+        marks[self._firsts] = True
         return found.take(np.flatnonzero(marks))
 
     @cached_property
@@ -578,14 +579,14 @@ class Findings:
         found, needing = self.instructions, self.table.holding(*wider)
         guarded = [(first, end) for pieces in self._hinted(hint).values() for first, end, _ in pieces]
         bounds = np.array(guarded, np.int64).reshape(-1, 2)
-        for sites, counts, column in (
-            (calls.site, using, calls.target),
-            (taken.site, using, taken.target),
-            (found.address, needing, found.set),
-        ):
-            if any(counts[column[first:end]].any() for first, end in np.searchsorted(sites, bounds).tolist()):
-                return True
-        return False
+        columns = (
+            (calls.site, lambda rows: using[calls.target[rows]]),
+            (taken.site, lambda rows: using[taken.target[rows]]),
+            (found.address, lambda rows: needing[found.set[rows]] & ~found.of_floats[rows]),
+        )
+        return any(
+            leads(slice(*rows)).any() for sites, leads in columns for rows in np.searchsorted(sites, bounds).tolist()
+        )
 
     def _calling(self, functions: Iterable[int]) -> np.ndarray:
         """Marks the functions that call one of `functions`."""

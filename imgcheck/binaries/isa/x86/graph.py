@@ -297,7 +297,7 @@ class Graph:
         through_stub = np.flatnonzero(stub >= 0)
         direct_site, direct_pointer = self._slot_jumps
         direct = ~within(direct_site, self._stubs[0])
-        pointer = np.append(stub[through_stub].astype(np.int32), direct_pointer[direct].astype(np.int32))
+        pointer = np.append(stub[through_stub], direct_pointer[direct]).astype(np.int32)
         return np.append(site[through_stub], direct_site[direct]), pointer
 
     # Addresses taken

@@ -7,6 +7,7 @@ the functions that the round before made interesting, until nothing new appears.
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import proxy
@@ -110,23 +111,27 @@ class Guards:
 
         The addresses are sorted, and far more than what is known of them.
         """
-        pieces = self._pieces
         out = np.zeros(len(addresses), np.int32)
-        first, last = np.searchsorted(addresses, pieces.start), np.searchsorted(addresses, pieces.end)
-        for at in np.flatnonzero(first < last).tolist():
-            out[first[at] : last[at]] = pieces.number[at]
+        for rows, number in self._inside(addresses):
+            out[rows] = number
         if self.skipped:
             out[np.isin(functions, list(self.skipped))] = 1
         return out
 
     def known(self, functions: np.ndarray, addresses: np.ndarray, count: int) -> np.ndarray:
         """Which of all functions hold addresses of whose conditions something is known, as `at` gets them."""
-        pieces, marks = self._pieces, np.zeros(count, bool)
-        first, last = np.searchsorted(addresses, pieces.start), np.searchsorted(addresses, pieces.end)
-        for at in np.flatnonzero(first < last).tolist():
-            marks[functions[first[at] : last[at]]] = True
+        marks = np.zeros(count, bool)
+        for rows, _ in self._inside(addresses):
+            marks[functions[rows]] = True
         marks[list(self.skipped)] = True
         return marks
+
+    def _inside(self, addresses: np.ndarray) -> Iterator[tuple[slice, int]]:
+        """Which of the sorted addresses each piece holds that holds any, and the number of its condition."""
+        pieces = self._pieces
+        first, last = np.searchsorted(addresses, pieces.start), np.searchsorted(addresses, pieces.end)
+        for at in np.flatnonzero(first < last).tolist():
+            yield slice(first[at], last[at]), pieces.number[at]
 
     @cached_property
     def _pieces(self) -> Pieces:

@@ -1,28 +1,27 @@
 """The instructions of interest in one file, by the functions that hold them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from imgcheck.binaries.isa.columns import Columns
 from imgcheck.binaries.isa.kernels.arrays import first_of_kinds
 from imgcheck.binaries.isa.layout import Functions, Layout, numbers
 from imgcheck.binaries.isa.x86.decode import confirm
-from imgcheck.binaries.isa.x86.encodings import BASELINE, Encodings
+from imgcheck.binaries.isa.x86.encodings import Encodings
 from imgcheck.binaries.isa.x86.screen import Candidates
 
 _SPILL = ((0, 0xFF, 0xC5), (1, 0xFF, 0xF8), (2, 0xFF, 0x29), (3, 0x38, 0))
 """Bytes of VMOVAPS from XMM0 to memory: distance, mask and value."""
 _WITHOUT_FLOATS = (((-4, 0x84), (-3, 0xC0), (-2, 0x74)), -1), (((-8, 0x84), (-7, 0xC0), (-6, 0x0F), (-5, 0x84)), -4)
 """Bytes of TEST AL, AL and a short or a long JE before that, and where the lowest byte of its displacement is."""
-
-
 _PIECE = 1 << 18
 """Instructions counted together: numpy makes eight bytes of each."""
 
 
 @dataclass(frozen=True, slots=True)
-class Instructions:
+class Instructions(Columns):
     """Instructions that really begin where they stand, by address."""
 
     address: np.ndarray
@@ -32,10 +31,6 @@ class Instructions:
     """Which one holds it."""
     of_floats: np.ndarray
     """It stores a vector register for va_arg, where floating-point numbers were handed over and nowhere else."""
-
-    def take(self, chosen: np.ndarray) -> "Instructions":
-        columns = (self.address, self.set, self.function, self.of_floats)
-        return Instructions(*(column[chosen] for column in columns))
 
     def needing(self, sets: np.ndarray) -> np.ndarray:
         """Indices of those that need one of the marked sets; those of floats count where there are no others."""
@@ -65,23 +60,22 @@ def instructions_in(
 
     Of the baseline of x86-64, which tells nothing but which functions hold it, most are left out.
     """
-    parts = [_confirmed(layout, functions, table, candidates) for candidates in screened]
-    address, chosen, function = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return Instructions(address, chosen, function, _of_floats(layout, address, table.holding("avx")[chosen]))
+    found = Instructions.joined(_confirmed(layout, functions, table, candidates) for candidates in screened)
+    return replace(found, of_floats=_of_floats(layout, found.address, table.holding("avx")[found.set]))
 
 
-def _confirmed(
-    layout: Layout, functions: Functions, table: Encodings, candidates: Candidates
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _confirmed(layout: Layout, functions: Functions, table: Encodings, candidates: Candidates) -> Instructions:
+    """Those of one piece; which of them are of floats is told once all are there."""
     held = functions.holding(candidates.address)
     inside = candidates.take(np.flatnonzero(held >= 0))
     found = confirm(layout, inside, functions, numbers(held, len(functions)), table.bits, table)
     function = functions.holding(found.address)
     kept = np.ones(len(found), bool)
     if table.bits == 64:
-        kept = ~table.within(*BASELINE)[found.set]
+        kept = ~table.baseline_alone[found.set]
         kept[first_of_kinds(function, found.set, 256)] = True
-    return found.address[kept].astype(layout.address_type), found.set[kept], function[kept]
+    address = found.address[kept].astype(layout.address_type)
+    return Instructions(address, found.set[kept], function[kept], np.zeros(len(address), bool))
 
 
 def _of_floats(layout: Layout, address: np.ndarray, avx: np.ndarray) -> np.ndarray:

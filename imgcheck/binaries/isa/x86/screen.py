@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from imgcheck.binaries.isa.columns import Columns
 from imgcheck.binaries.isa.kernels.arrays import find_bytes
 from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.x86.encodings import Encodings
@@ -20,7 +21,7 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(Columns):
     """Sorted addresses of possible instructions (of their VEX, EVEX, XOP or 0F byte) and the set each would need."""
 
     address: np.ndarray
@@ -33,10 +34,6 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.address)
 
-    def take(self, chosen: np.ndarray) -> "Candidates":
-        columns = (self.address, self.set, self.doubtful, self.depth)
-        return Candidates(*(column[chosen] for column in columns))
-
 
 def screened(layout: Layout, table: Encodings) -> Iterator[Candidates]:
     """All candidates of the file, by address, piece by piece: those of a large one take half as much as its code."""
@@ -46,12 +43,6 @@ def screened(layout: Layout, table: Encodings) -> Iterator[Candidates]:
             # Behind the end of the code there are no operands: there the decoder has to agree.
             doubtful |= position > len(area.data) - _LONGEST
             yield Candidates((position + area.address).astype(layout.address_type), chosen, doubtful, depth)
-
-
-def joined(pieces: list[Candidates]) -> Candidates:
-    """One or more pieces as one."""
-    columns = Candidates.__dataclass_fields__
-    return Candidates(*(np.concatenate([getattr(piece, column) for piece in pieces]) for column in columns))
 
 
 def pairs(spans: tuple[Area, ...]) -> tuple[np.ndarray, np.ndarray]:
