@@ -61,7 +61,8 @@ class FileRecord(Document, frozen=True):
     path: str
     """Canonical absolute path in the merged tree."""
     object: str
-    """SHA-256 of its bytes, the key into `objects`."""
+    """The key into `objects`: SHA-256 of its bytes. Where packed GPU code was left out that no engine reads, SHA-256
+    over that of the other bytes and over offset and size (`<QQ`) of each gap."""
     layer: int
     executable: bool = False
 

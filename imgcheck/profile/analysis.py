@@ -3,6 +3,7 @@
 import hashlib
 import heapq
 import os
+import struct
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
@@ -25,6 +26,7 @@ _SMALL = 1 << 20
 _TOGETHER = 4 << 20
 """up to this size."""
 _STEP = 1 << 20
+_GAP = struct.Struct("<QQ")
 
 
 class _Job:
@@ -49,7 +51,7 @@ class Analysis:
         self._taken: set[str] = set()
         self._waiting: list[_Job] = []
         self._sizes: dict[str, int] = {}
-        """Of the files that are in memory, by SHA-256."""
+        """Of the files that are in memory, by key."""
         self._total = 0
         self._changed = threading.Condition()
         self._all_taken = False
@@ -77,7 +79,7 @@ class Analysis:
     def take(self, entry: Entry, head: bytes, content: Content) -> str:
         """Read the file that begins with `head`, and have it analysed unless the same bytes were met before.
 
-        Returns the SHA-256 of its bytes.
+        Returns the key of its facts.
         """
         if entry.size > _CODE_LIMIT:
             return self._refuse(entry, f"too large to be analysed: {entry.size} bytes, at most {_CODE_LIMIT}")
@@ -96,7 +98,7 @@ class Analysis:
         return self._add(_Job(key, entry.size, memory))
 
     def results(self) -> dict[str, CodeFacts | None]:
-        """The facts of all files taken, once all are there, by SHA-256; None where the bytes turned out no code."""
+        """The facts of all files taken, once all are there, by key; None where the bytes turned out no code."""
         with self._changed:
             self._all_taken = True
             self._changed.notify_all()
@@ -115,17 +117,20 @@ class Analysis:
             thread.start()
 
     def _fill(self, memory: Memory, head: bytes, content: Content) -> str:
+        """Read the file into memory, but for what no engine reads; its key, as in documents.image.FileRecord."""
         digest = hashlib.sha256()
         payloads = Payloads(memory.size, memory.read)
         piece = memoryview(head)
         while len(piece):
-            digest.update(piece)
             for part, wanted in payloads.parts(piece):
                 if wanted:
+                    digest.update(part)
                     memory.write(part)
                 else:
                     memory.skip(len(part))
             piece = content.piece() if isinstance(content, Body) else self._buffer[: content.readinto(self._buffer)]
+        if memory.gaps:
+            digest = hashlib.sha256(digest.digest() + b"".join(_GAP.pack(*gap) for gap in memory.gaps))
         return digest.hexdigest()
 
     def _add(self, job: _Job) -> str:

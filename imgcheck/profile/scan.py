@@ -37,7 +37,7 @@ _OF_PACKAGING = ("var/lib/dpkg/info/", "usr/share/doc/")
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Payload of a file with code: the SHA-256 of its bytes."""
+    """Payload of a file with code: the key of its facts, as in documents.image.FileRecord."""
 
     object: str
 
@@ -48,7 +48,7 @@ class Scan:
 
     tree: MergedTree = field(default_factory=MergedTree)
     objects: dict[str, CodeFacts | None] = field(default_factory=dict)
-    """Facts by SHA-256; None where the bytes turned out to be no code."""
+    """Facts by key; None where the bytes turned out to be no code."""
 
 
 Payload = Code | Script | bytes | None

@@ -58,7 +58,7 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
     size: int = 0
     link: bytes = b""
     object: str = ""
-    """SHA-256 of a file with code."""
+    """The key of the facts of a file with code, as in documents.image.FileRecord."""
     text: bytes | None = None
     """Content of a wanted text file."""
     script: Script | None = None

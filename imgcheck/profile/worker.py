@@ -43,6 +43,8 @@ _PARTING = 5
 """Seconds that the process which forks may take to end itself and its workers."""
 _POPULATED = 16 << 20
 """Bytes of a memfd up to which its pages are mapped at once: most of them will be read."""
+_COLLECT_AFTER = 100_000
+"""Objects made beyond those dropped before Python looks for cycles among them, of which the engines leave few."""
 _TUNABLES = (
     "glibc.malloc.mmap_max=0",
     "glibc.malloc.trim_threshold=134217728",
@@ -66,6 +68,8 @@ class Memory:
         self.size = size
         self.places = [(0, size)]
         """Offset and size of each file in it."""
+        self.gaps: list[tuple[int, int]] = []
+        """Offset and size of what was left out, in order; no two adjoin."""
         try:
             self._fd = os.memfd_create("imgcheck", os.MFD_CLOEXEC)
             os.ftruncate(self._fd, size)
@@ -96,7 +100,11 @@ class Memory:
 
     def skip(self, size: int) -> None:
         """Leave the next bytes out: they read as zeros, and take no memory until somebody reads them."""
-        os.lseek(self._fd, size, os.SEEK_CUR)
+        end = os.lseek(self._fd, size, os.SEEK_CUR)
+        start = end - size
+        if self.gaps and sum(self.gaps[-1]) == start:
+            start, _ = self.gaps.pop()
+        self.gaps.append((start, end - start))
 
     def read(self, size: int, offset: int) -> bytes:
         return os.pread(self._fd, size, offset)
@@ -230,6 +238,7 @@ def _mother(control: socket.socket) -> None:
     from imgcheck.binaries.analyse import load_engines
 
     load_engines()  # while the parent still reads the first file
+    gc.set_threshold(_COLLECT_AFTER)
     gc.freeze()
     workers: set[int] = set()
     while True:

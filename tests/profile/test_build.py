@@ -1,7 +1,9 @@
 """From layers to a profile: what is recorded, what is not, and what a damaged file costs."""
 
+import hashlib
 import io
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -23,6 +25,7 @@ from imgcheck.profile.build import build_profile
 from imgcheck.profile.worker import Engines, Memory, Worker
 from imgcheck.progress import SILENT
 from imgcheck.sources.model import Image
+from tests.gpu_files import container, entry
 from tests.layers.layouts import Member, archive, digest_of, directory, file, hardlink, symlink
 from tests.layers.test_tar import END, extended, header, record
 from tests.tools import compile_c
@@ -69,6 +72,27 @@ def test_equal_files_are_one_object_and_hardlinks_are_two_paths(program: bytes) 
     profile = profile_of([file("a", program), file("b", program), hardlink("c", "a")])
     assert [record.path for record in profile.files] == ["/a", "/b", "/c"]
     assert len(profile.objects) == 1
+
+
+def test_the_key_of_a_file_is_the_digest_of_its_bytes(program: bytes) -> None:
+    contents = [program, program + bytes(2 << 20)]
+    profile = profile_of([file("a", contents[0]), file("b", contents[1])])
+    assert [record.object for record in profile.files] == [hashlib.sha256(data).hexdigest() for data in contents]
+
+
+def test_packed_gpu_code_that_nobody_reads_does_not_tell_files_apart_and_all_else_does(program: bytes) -> None:
+    def with_gpu_code(seed: int, front: int = 0, between: bytes = bytes(8)) -> bytes:
+        packed = random.Random(seed).randbytes(3 << 20)
+        fatbin = container(entry(2, 70, b"cubin" * 1000 + packed), entry(2, 80, b"cubin" * 1000 + packed))
+        return program + bytes(-len(program) % 8 + front) + fatbin + between + fatbin
+
+    variants = [with_gpu_code(1), with_gpu_code(2), with_gpu_code(1, 8), with_gpu_code(1, 0, b"12345678")]
+    shifts = [file(f"s{n}", "x" * 1000 * n) for n in range(4)]
+    files = [file(f"v{n}", variant) for n, variant in enumerate([*variants, variants[0]])]
+    profile = profile_of([member for pair in zip(files, [*shifts, shifts[0]], strict=True) for member in pair])
+    same, packed, front, between, again = (record.object for record in profile.files)
+    assert same == packed == again
+    assert {same, front, between} == profile.objects.keys() and len(profile.objects) == 3
 
 
 def test_damaged_elf_is_unreadable_and_the_rest_goes_on(program: bytes) -> None:

@@ -25,8 +25,6 @@ _HEAD = 4096
 """Bytes of larger ones that are kept: a cubin's header, packed, is a fraction of it."""
 _KINDS = frozenset({PTX, CUBIN, LTO, RELOCATABLE_PTX, TILE, CONCATENATED})
 _LONGEST_HEADER = 1 << 16
-_GAP = 4096
-"""Bytes behind a container that may have come before its end was seen to be one, and are searched for the next."""
 _NEVER = 1 << 64
 
 
@@ -47,31 +45,41 @@ class Payloads:
         """where it ends."""
         self._container_end = 0
         """Of the container that holds it; 0 where it is that of a container."""
+        self._from = 0
+        """Where no container is known to come: from where on the next is sought."""
         self._unread = range(0)
         """Part of a payload, before that header."""
         self._left = HEADER_LIMIT
 
     def parts(self, piece: memoryview) -> Iterator[tuple[memoryview, bool]]:
-        """What comes next, in parts, and whether each is to be kept, which is done before the next is asked for."""
+        """What comes next, in parts, and whether each is to be kept, which is done before the next is asked for.
+
+        Which bytes are kept depends on the file alone, not on the pieces in which it comes.
+        """
+        before = min(self._at, ENTRY.size)
+        offset, whole, data = self._at - before, piece, b""
         while len(piece):
+            if self._header == _NEVER:
+                data = data or b"".join((self._kept(before, offset), whole))
+                self._search(data, offset)
+            if self._read_at <= self._at:
+                self._step()
+                continue
             first = self._at
-            wanted = first not in self._unread
             ends = [self._unread.start, self._unread.stop, self._read_at, first + len(piece)]
             self._at = min(end for end in ends if end > first)
             part, piece = piece[: self._at - first], piece[self._at - first :]
-            yield part, wanted
-            if self._header == _NEVER:
-                self._search(bytes(part), first)
-            while self._read_at <= self._at:
-                self._step()
+            yield part, first not in self._unread
 
     def _search(self, data: bytes, offset: int) -> None:
         """Follow the next container that begins in `data`, which lies at `offset`."""
-        at = data.find(MAGIC)
+        at = data.find(MAGIC, max(self._from - offset, 0))
         while at >= 0 and (offset + at) % 8:
             at = data.find(MAGIC, at + 1)
         if at >= 0:
             self._expect_container(offset + at)
+        else:
+            self._from = offset + len(data) - len(MAGIC) + 1
 
     def _expect_container(self, at: int) -> None:
         self._expect(at, CONTAINER.size, 0)
@@ -117,6 +125,5 @@ class Payloads:
 
     def _lose(self) -> None:
         """Go on at the next magic: zeros may stand between containers."""
-        behind = self._header + 8
+        self._from = self._header + 8
         self._header = self._read_at = _NEVER
-        self._search(self._kept(min(self._at - behind, _GAP), behind), behind)
