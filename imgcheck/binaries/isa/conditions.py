@@ -25,11 +25,13 @@ _KEPT = 1 << 14
 """Results remembered: the same few conditions meet again and again."""
 
 
+@cache
 def having(feature: str) -> Condition:
     """The CPU has `feature`."""
     return frozenset({frozenset({feature})})
 
 
+@lru_cache(_KEPT)
 def not_understood(address: int) -> Condition:
     """The branch at `address`, which tests what the CPU told in a way that is not understood, is taken."""
     return frozenset({frozenset({f"?{address:x}"})})
@@ -76,15 +78,18 @@ def negated(literal: str) -> str:
     return literal[1:] if literal[0] == "!" else f"!{literal}"
 
 
+@lru_cache(_KEPT)
+def _opposed(literals: Term) -> Term:
+    """The literals that hold where one of these does not."""
+    return frozenset(negated(literal) for literal in literals if literal != "?")
+
+
 def _simplified(terms: Iterable[Term]) -> Condition:
     terms = set(terms)
     if len(terms) > 3 * _MOST_TERMS:
         return UNTOLD
-    left = {term for term in terms if not any(negated(literal) in term for literal in term if literal != "?")}
-    while True:
-        merged = _merged(left)
-        if merged is None:
-            break
+    left = {term for term in terms if term.isdisjoint(_opposed(term))}
+    while len(left) > 1 and (merged := _merged(left)) is not None:
         left = merged
     minimal = frozenset(map(_shortened, _minimal(left)))
     too_much = len(minimal) > _MOST_TERMS or any(len(term) > _MOST_LITERALS for term in minimal)
@@ -112,7 +117,7 @@ def _shortened(term: Term) -> Term:
 def _merged(terms: set[Term]) -> set[Term] | None:
     """The terms with two that differ by one literal alone, which holds in the one and not in the other, made one."""
     literals = frozenset().union(*terms)
-    opposed = {literal for literal in literals if literal != "?" and negated(literal) in literals}
+    opposed = literals & _opposed(literals)
     for term in terms if opposed else ():
         for literal in term & opposed:
             rest, reverse = term - {literal}, negated(literal)

@@ -5,9 +5,10 @@ condition holds. The reverse need not: other branches may decide too. None stand
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from operator import add, and_, or_, xor
+
+import msgspec
 
 from imgcheck.binaries.isa.conditions import ALWAYS, NEVER, Condition, both, either, not_understood, opposite
 
@@ -22,8 +23,7 @@ Comparisons tell nothing of the others, 0 (overflow) and 5 (parity).
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, gc=False):
     """One of some numbers."""
 
     numbers: tuple[tuple[int, Condition], ...]
@@ -34,8 +34,7 @@ class Options:
         return self.numbers[0][0] if len(self.numbers) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(msgspec.Struct, frozen=True, gc=False):
     """Bits that each tell something; those neither listed nor `unknown` are zero."""
 
     bits: tuple[tuple[int, Condition, Condition], ...]
@@ -43,16 +42,14 @@ class Word:
     unknown: int
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """The address of a place on the stack."""
 
     place: tuple[int, int]
     """Bit of the base register, and displacement."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """What an earlier run of the code has left in a variable, which does not hold any more what it held at first."""
 
 
@@ -117,7 +114,7 @@ def _options(pairs: list[tuple[int, Condition]]) -> Options | None:
     for number, condition in pairs:
         if condition:
             found[number] = either(found.get(number, NEVER), condition)
-    return Options(tuple(sorted(found.items(), key=lambda item: item[0]))) if 0 < len(found) <= _MOST else None
+    return Options(tuple(sorted(found.items()))) if 0 < len(found) <= _MOST else None
 
 
 def _as_word(value: Value) -> Word | None:
@@ -350,8 +347,7 @@ def chosen(value: Value, other: Value, test: tuple[Condition, Condition]) -> Val
 BORROW, CLEAR = "borrow", "clear"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True, gc=False):
     """What the flags tell: how a value stands to a number; a result that set them stands so to zero."""
 
     value: Value

@@ -7,8 +7,9 @@ is of such a value, both its directions say what they tell of the CPU.
 """
 
 from bisect import bisect_left
-from dataclasses import replace
 from functools import reduce
+
+from msgspec.structs import replace
 
 from imgcheck.binaries.isa.conditions import (
     ALWAYS,
