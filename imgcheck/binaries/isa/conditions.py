@@ -198,7 +198,8 @@ def _implications() -> dict[str, frozenset[str]]:
 @cache
 def bit_conditions(place: str, machine: str = "x86") -> dict[int, Condition]:
     """What each bit of a word tells, where that is known: the word by its name in rules/analysis/isa.toml."""
-    return {int(bit): having(name) for bit, name in analysis()[machine]["bits"].get(place, {}).items()}
+    told = analysis()[machine]["bits"].get(place, {})
+    return {int(bit): frozenset({frozenset([what] if isinstance(what, str) else what)}) for bit, what in told.items()}
 
 
 @cache

@@ -111,10 +111,10 @@ _ONE_SUBLEAF = {1, 0x80000001}
 """Leaves of CPUID with features for which ECX does not matter."""
 _SIGNATURES = {(0x756E6547,), (0x68747541,)}
 """The beginnings of GenuineIntel and AuthenticAMD, as CPUID tells them."""
-_OTHER = constant(3)
-"""VENDOR_OTHER of the same."""
-_MODEL_WORDS = (4, 8)
-"""Type and subtype in struct __processor_model of libgcc and compiler-rt, behind the vendor."""
+_COREI7 = constant(3)
+"""INTEL_COREI7, a type of CPU in struct __processor_model of libgcc and compiler-rt, between vendor and subtype."""
+_FEWEST_TYPES = 8
+"""Numbers that the type there is at least set to; all releases have some 30."""
 
 
 class _Walk:
@@ -158,8 +158,8 @@ class _Walk:
         self.stored: dict[int, list[Value]] = {}
         """What is stored to each variable, wherever that happens."""
         self.signatures: set[tuple[int, ...]] = set()
-        self.vendors: set[int] = set()
-        """Variables that get the number of an unnamed vendor."""
+        self.types: set[int] = set()
+        """Variables that get the number of a type of CPU."""
 
     def run(self) -> None:
         graph = self.graph
@@ -631,8 +631,8 @@ class _Walk:
             self._assign(where, value)
             if size == POINTER and isinstance(value, Word):
                 self._assign(where + WORD, shifted(value, -WHOLE, 64))
-            if value == _OTHER:
-                self.vendors.add(where)
+            if low(value, 8 * WORD) == _COREI7:  # often together with the subtype
+                self.types.add(where)
         if size == POINTER:
             self._hand_out(value, self.state.path)
 
@@ -832,6 +832,16 @@ def _summarise(walk: _Walk) -> None:
         if is_told and not is_pointer(known, walk.context.initial):
             flow.stores.add(where & ~3)
     if walk.signatures >= _SIGNATURES:
-        written = {where for _, where, _ in walk.written}
-        named = [where for where in walk.vendors if any(where + at in written for at in _MODEL_WORDS)]
-        flow.model = min(named, default=0)
+        flow.model = _model(walk)
+
+
+def _model(walk: _Walk) -> int:
+    """The address of the compilers' own record, __cpu_model, where the function fills it; else 0."""
+    for where in sorted(walk.types):
+        vendor, subtype = walk.stored.get(where - WORD), walk.stored.get(where + WORD)
+        kinds = {low(value, 8 * WORD) for value in walk.stored[where] if isinstance(value, Options)}
+        if vendor is None or subtype is None or len(kinds) < _FEWEST_TYPES:
+            continue
+        if not any(isinstance(value, Word) for value in vendor):  # those are words of features
+            return where - WORD
+    return 0

@@ -65,8 +65,10 @@ _BY_TYPE = Callee(returns=RAX, obeys=True)
 """What a call for a word of the auxiliary vector brings where its type is open."""
 _A_SIGN = Callee(returns=RAX)
 """What a call brings whose result is a sign of what the CPU has."""
-_FEATURES = 12
-"""Where the word of features lies in struct __processor_model of libgcc and compiler-rt."""
+_FEATURES, _MODEL = 12, 16
+"""Where the word of features lies in struct __processor_model of libgcc and compiler-rt, and the size of that."""
+_FURTHER = (0, 4, 8)
+"""Words of __cpu_features2, which has what that one has no room for."""
 _SMALLEST_FIELD = 64
 """Smaller displacements occur in every structure: a member there may be any structure's."""
 _LARGEST_FIELD = 1 << 32
@@ -202,7 +204,8 @@ class Spread:
         self._called_at: dict[int, dict[int, int]] = {}
         self._looked_at: dict[tuple, tuple[Flow, list[list[Guarded]]]] = {}
         """Steps of paths that were looked at again, by function and what it is handed."""
-        self._models: set[int] = set()
+        self._records: dict[int, str] = {}
+        """Words of the compilers' own record, by address, and what each is called in rules/analysis/isa.toml."""
         self._restated: set[int] = set()
         """Variables of which something else is known than when their readers were looked at."""
         self._retold: set[int] = set()
@@ -244,7 +247,7 @@ class Spread:
     @property
     def _understands(self) -> bool:
         """Whether some variable of the file is known to tell of certain features."""
-        return bool(self._models) or any(tells(v) for known in self._assigned.values() for v in known.values())
+        return bool(self._records) or any(tells(v) for known in self._assigned.values() for v in known.values())
 
     def _worth_following(self, pending: set[int]) -> set[int]:
         """Those that lead to a use of an extension or choose one, and those as small as what hands knowledge on."""
@@ -295,12 +298,32 @@ class Spread:
                 self.stacked.add(index)
             self._assign(index, flow)
             if flow.model:
-                self._models.add(flow.model)
+                self._note_record(flow.model, index)
             self._remember(flow.stores)
             if not self.hint:
                 self._remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
             marked |= self._hand_over(index, flow)
         return marked
+
+    def _note_record(self, model: int, function: int) -> None:
+        """The function fills the compilers' own record, whose first part, __cpu_model, lies at the address `model`.
+
+        The other part, __cpu_features2, is filled bit by bit, as no store shows. It belongs to the same object file:
+        libgcc's stands before the model, compiler-rt's behind it, and some functions there name it.
+        """
+        self._records[model + _FEATURES] = "__cpu_model.12"
+        before, behind = model - _MODEL, model + _MODEL
+        site, target, _ = self.graph.references
+        near = np.flatnonzero((target >= before) & (target <= behind + _FURTHER[-1]))
+        callees = self._calls.target[self._calls.among(function)]
+        filling = np.isin(self.functions.holding(site[near]), [function, *callees.tolist()])
+        named = set(target[near[filling]].tolist())
+        for at in _FURTHER:
+            if before in named:
+                self._records[before + at] = f"__cpu_features2.{at}"
+            elif behind + at in named:
+                self._records[behind + at] = f"__cpu_features2.{at}"
+        self._remember(set(self._records))
 
     def _assign(self, index: int, flow: Flow) -> None:
         for address, value in flow.assigned.items():
@@ -549,8 +572,8 @@ class Spread:
 
     def _value(self, address: int) -> Value:
         """What is known of a variable once those functions that write to it have run."""
-        if address - _FEATURES in self._models:
-            return word(bit_conditions("__cpu_model.12"))
+        if address in self._records:
+            return word(bit_conditions(self._records[address]))
         writers = self._assigned.get(address)
         if not writers or not self._behind.isdisjoint(writers):
             return None
