@@ -1,0 +1,40 @@
+"""Functions that Python runs to make an extension module and that no call in the file leads to.
+
+PyInit_NAME may hand a PyModuleDef back, and Python then runs what its slots name (PEP 489). On a machine with words of
+W bytes (CPython's Include/moduleobject.h): PyModuleDef_Base 5 W, m_name W, m_doc W, m_size W, m_methods W, m_slots W,
+and more; a slot is a number of 4 bytes, padded to W, and a pointer, and a slot with number 0 ends them.
+"""
+
+import numpy as np
+
+from imgcheck.binaries.isa.layout import Layout
+
+_NAME, _SLOTS = 5, 9
+"""Where m_name and m_slots lie, in words."""
+_CREATE, _EXEC = 1, 2
+"""Slots that name functions: Py_mod_create and Py_mod_exec."""
+_MOST_SLOTS = 16
+
+
+def module_functions(layout: Layout) -> np.ndarray:
+    """Addresses of the functions that the slots of the file's modules name; none where it has no PyInit function."""
+    if layout.is_program or not len(layout.named_starts(go=False)):
+        return np.empty(0, np.int64)
+    width, pointers = layout.elf.bits // 8, layout.pointers
+    has_name = pointers.at(pointers.slot - (_SLOTS - _NAME) * width) >= 0
+    lists = np.unique(pointers.target[has_name & (pointers.target > 0)])
+    starts_with_function = layout.in_code(layout.pointed(lists + width))
+    found = [address for first in lists[starts_with_function].tolist() for address in _functions(layout, first, width)]
+    return np.array(found, np.int64)
+
+
+def _functions(layout: Layout, first: int, width: int) -> list[int]:
+    """The functions named by the slots that begin at an address; none where those are no slots."""
+    found = []
+    for at in range(first, first + _MOST_SLOTS * 2 * width, 2 * width):
+        number = layout.number_at(at, 4)
+        if number == 0:
+            return found
+        if number in (_CREATE, _EXEC):
+            found.append(int(layout.pointed(np.array([at + width]))[0]))
+    return []
