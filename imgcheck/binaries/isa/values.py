@@ -301,6 +301,11 @@ def extended(value: Value, source: int, bits: int) -> Value:
     return Word(found.bits + tuple(repeated), found.unknown | (copies if found.unknown & sign else 0))
 
 
+def has_alternatives(value: Value) -> bool:
+    """Whether one thing or another, as far as features go, is behind one of the numbers that it may be."""
+    return isinstance(value, Options) and any(len(condition) > 1 for _, condition in value.numbers)
+
+
 def in_part(value: Value, address: int) -> Value:
     """A value of which what is known is no more than a part: something at `address` decides, too."""
     if not isinstance(value, Options):

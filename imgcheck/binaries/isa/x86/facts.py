@@ -27,6 +27,8 @@ _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CAL
           _FLOW.EXCEPTION: STOP}  # fmt: skip
 _MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: CPUID, iced.Mnemonic.XGETBV: XGETBV}
 OF_BITS, OF_ONE_BIT = "bits", "bit"
+_PLAINLY = 4
+"""Parts of what a comparison compares where no single bits are looked at."""
 """What is compared is no number but those of its bits that the number before has, or one by its place or register."""
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _M = iced.Mnemonic
@@ -170,6 +172,12 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
         """NOP of any length, and what else changes nothing."""
         changes = self.written or self.stores or self.writes_flags or self.invalid
         return self.kind == COMPUTE and not changes and not self.loads
+
+    @property
+    def with_number(self) -> tuple[int, int] | None:
+        """The registers that it compares with a number, or that lead to what it compares, and that number."""
+        told = self.comparison
+        return (self.read, told[-1]) if len(told) == _PLAINLY and told[2] in (0, told[1]) else None
 
 
 class Code(msgspec.Struct, frozen=True):

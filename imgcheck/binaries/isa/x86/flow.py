@@ -95,8 +95,6 @@ _RESULTS = RAX | RDX
 _SCRATCH = CLOBBERED & ~RAX
 _ADDRESSES = 1 << 12, 1 << 47
 """Where a program's code may lie."""
-_PLAINLY = 4
-"""Parts of what a comparison compares (Fact.comparison) where no single bits are looked at."""
 _STACK_RESULTS = 64
 """Bytes."""
 _LARGEST = 0x7FFFFFFF
@@ -158,6 +156,10 @@ class _Walk:
         self.stored: dict[int, list[Value]] = {}
         """What is stored to each variable, wherever that happens."""
         self.signatures: set[tuple[int, ...]] = set()
+        self.closed: set[int] = set()
+        """Blocks that are not come to with the arguments that are known, by number, and"""
+        self.unused: set[tuple[int, int]] = set()
+        """the ways between two blocks that are not taken."""
         self.types: set[int] = set()
         """Variables that get the number of a type of CPU."""
 
@@ -165,6 +167,9 @@ class _Walk:
         graph = self.graph
         arriving = {0: self.state}
         for number in graph.order:
+            if number not in arriving and self._is_closed(number):
+                self.closed.add(number)
+                continue
             self.state = state = arriving.pop(number, None) or State(0, set(), {})
             state.keep(graph.live[number])
             self.block = block = graph.blocks[number]
@@ -177,6 +182,11 @@ class _Walk:
                 self.paths[number] = state.path
             self._pass_through(block)
             self._go_on(number, block, arriving)
+
+    def _is_closed(self, number: int) -> bool:
+        """Whether no way leads to a block, as arguments that are known go others."""
+        before = self.graph.before[number]
+        return bool(before) and all(one in self.closed or (one, number) in self.unused for one in before)
 
     def _pass_through(self, block: Block) -> None:
         state, numbers = self.state, slice(block.numbers.start, block.numbers.stop)
@@ -208,6 +218,8 @@ class _Walk:
         cases = self.cases.get(ip)
         if cases:
             onward = [one for one in onward if blocks[one].first in cases]
+        if self.exact and fact.kind == BRANCH and fact.condition >= 0 and target != block.end:
+            onward = [one for one in onward if self._may_go(number, one, blocks[one].first == target, fact)]
         for successor in onward:
             leaving = self.state if successor == onward[-1] else self.state.copy()
             if cases:
@@ -222,6 +234,14 @@ class _Walk:
                 arriving[successor].join(leaving, self.context.initial)
             else:
                 arriving[successor] = leaving
+
+    def _may_go(self, number: int, successor: int, taken: bool, fact: Fact) -> bool:
+        """Whether a branch may go from one block to another, where it may rest on arguments alone."""
+        found = outcome(self.state.told, fact.condition >> 1) if not self.state.flags else None
+        if found is None or found[0 if taken != bool(fact.condition & 1) else 1] != NEVER:
+            return True
+        self.unused.add((number, successor))
+        return False
 
     def _settle(self, state: State, fact: Fact, taken: bool) -> None:
         """Where a variable is seen not to hold what it held at first, it holds what some run has left."""
@@ -504,7 +524,7 @@ class _Walk:
             self.flow.obeys |= not isinstance(state.values.get(fact.operation.source), Options)
         if fact.writes_flags:
             state.compared = self._compared(ip, fact) if marked else ()
-            state.equal = _with_number(fact)
+            state.equal = fact.with_number if not fact.loads else None
         if fact.written:
             self._write(ip, fact, told if marked else 0, marked, value)
             if fact.moves:
@@ -726,13 +746,6 @@ class _Walk:
         elif marked and memory.base:
             self.flow.outputs = True
             add_member(self.flow.members, (memory.displacement, memory.size), under(value, self.state.path))
-
-
-def _with_number(fact: Fact) -> tuple[int, int] | None:
-    """The register that an instruction compares with a number, and that."""
-    if len(fact.comparison) != _PLAINLY or fact.loads or fact.comparison[2] not in (0, fact.comparison[1]):
-        return None
-    return fact.read, fact.comparison[-1]
 
 
 def _narrow(state: State, test: int, holds: bool) -> None:

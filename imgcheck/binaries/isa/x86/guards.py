@@ -9,7 +9,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from weakref import proxy
 
 import numpy as np
@@ -22,7 +23,17 @@ from imgcheck.binaries.isa.names import analysis, queries
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.signs import Hint
-from imgcheck.binaries.isa.values import Options, Value, constant, in_part, joined, shifted, tells, word
+from imgcheck.binaries.isa.values import (
+    Options,
+    Value,
+    constant,
+    has_alternatives,
+    in_part,
+    joined,
+    shifted,
+    tells,
+    word,
+)
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.dominance import merged
 from imgcheck.binaries.isa.x86.encodings import QUERIES
@@ -400,6 +411,12 @@ class Spread:
             expected |= self.expected(target, handed_on, steps - 1)
         return expected
 
+    def hands_out(self, function: int, registers: int) -> int:
+        """Those of `registers` that the function leaves as they are for one of another file, as atexit does."""
+        sites = self._sites(function)
+        passed = (kept for site, kept in self._taken(function).passed.items() if site not in sites)
+        return registers & reduce(or_, passed, 0)
+
     def _taken(self, function: int) -> Parameters:
         """The parameters of a function; of one that is too long to read all that there can be."""
         if function not in self._parameters:
@@ -523,7 +540,9 @@ class Spread:
         graph = self._chart(index)
         given = self._together(index, self.given.get(index, _NOTHING), handed)
         flow = follow(graph, context, given, tells, arguments or {}) if graph.blocks else Flow()
-        if index in self._asked_by_name:
+        by_number = has_alternatives(flow.result) and self._taken(index).compared & ~_settled_by(arguments or {})
+        flow.obeys |= bool(by_number)
+        if by_number or index in self._asked_by_name:
             flow.result = in_part(flow.result, int(self.functions.start[index]))
         return flow
 
@@ -728,6 +747,12 @@ def _word_of_vector(given: Arguments) -> Callee | None:
         return NOTHING
     bits = bit_conditions(name)
     return Callee(returns=RAX, value=word(bits) if bits else None)
+
+
+def _settled_by(arguments: Arguments) -> int:
+    """The parameters that are known to be one number."""
+    known = (at for at, value in arguments.items() if isinstance(value, Options) and value.constant is not None)
+    return sum(at for at in known if isinstance(at, int))
 
 
 def _leads_to(addresses: np.ndarray, variables: np.ndarray, span: int) -> np.ndarray:

@@ -16,6 +16,8 @@ from imgcheck.binaries.isa.x86.facts import (
     PARAMETERS,
     RAX,
     Code,
+    Fact,
+    Memory,
 )
 
 
@@ -26,16 +28,19 @@ class Parameters(NamedTuple):
     passed: dict[int, int]
     """Next address of a direct call, or of a jump out of the function -> registers that still hold what the caller
     left in them."""
+    compared: int
+    """Those that are compared with a number other than 0: the function does one thing or another for its callers."""
 
 
-ANY = Parameters(PARAMETERS, {})
+ANY = Parameters(PARAMETERS, {}, 0)
 """What is taken for the parameters of a function that is not read."""
 
 
 def parameters(code: Code) -> Parameters:
     """The parameters of a function, seen in one pass by address."""
-    read, passed = 0, {}
+    read, compared, passed = 0, 0, {}
     fresh, goes_on = PARAMETERS, True
+    copies = _Copies(code.stack)
     waiting: dict[int, int] = {}
     for ip, fact in zip(code.ips, code.facts, strict=True):
         arriving = waiting.pop(ip, None)
@@ -52,9 +57,52 @@ def parameters(code: Code) -> Parameters:
                 passed[ip + fact.size] = fresh
             elif target > ip:
                 waiting[target] = waiting.get(target, 0) | fresh
+        compared |= copies.step(fact, fresh)
         fresh &= ~(CLOBBERED if kind in (CALL, INDIRECT_CALL) else fact.written)
         goes_on = kind < JUMP
-    return Parameters(read, passed)
+    return Parameters(read, passed, compared)
+
+
+class _Copies:
+    """Where parameters are kept, or what is made of one and of numbers: other registers, and places on the stack."""
+
+    def __init__(self, stack: int) -> None:
+        self._stack = stack
+        self._held: dict[int | tuple[int, int], int] = {}
+
+    def step(self, fact: Fact, fresh: int) -> int:
+        """Go over an instruction; the parameter that it compares with a number other than 0, where it does."""
+        # What is read behind a call that may have changed it is known not to have been.
+        written = RAX if fact.kind in (CALL, INDIRECT_CALL) else fact.written
+        if not self._held and not fact.read & fresh:
+            return 0
+        original = self._original(fact, fresh)
+        if original and fact.with_number and fact.with_number[1]:
+            return original
+        for place in [place for place in self._held if isinstance(place, int) and place & written]:
+            del self._held[place]
+        for place in (*self._places(fact.stores), *([written] if fact.kind in (COMPUTE, LEA) and written else [])):
+            if original:
+                self._held[place] = original
+            else:
+                self._held.pop(place, None)
+        return 0
+
+    def _original(self, fact: Fact, fresh: int) -> int:
+        """The one parameter that an instruction works with, 0 where there is none or others, too."""
+        loads = self._places(fact.loads) if fact.kind != LEA else []
+        if len(loads) < len(fact.loads) and fact.kind != LEA:
+            return 0
+        registers = fact.read & ~(self._stack if fact.loads or fact.stores else 0)
+        sources: list[int | tuple[int, int]] = [*loads]
+        while registers:
+            sources.append(registers & -registers)
+            registers &= registers - 1
+        found = {place if isinstance(place, int) and place & fresh else self._held.get(place, 0) for place in sources}
+        return found.pop() if len(found) == 1 else 0
+
+    def _places(self, operands: tuple[Memory, ...]) -> list[tuple[int, int]]:
+        return [(m.base, m.displacement) for m in operands if m.base & self._stack and not m.index]
 
 
 def takes_result(code: Code) -> bool:
