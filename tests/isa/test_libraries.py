@@ -156,3 +156,16 @@ def test_functions_that_are_neither_unwound_nor_aligned_are_told_apart() -> None
     flags = ("-Os", "-falign-functions=1", "-fno-asynchronous-unwind-tables", "-fno-toplevel-reorder", "-s")
     found = analyse(compile_c(WITHOUT_UNWINDING.format(fillers=fillers, calls=calls), *flags))
     assert {use.answer for use in found.uses if use.feature in ("avx", "avx2")} == {"dispatched"}
+
+
+@pytest.mark.parametrize(
+    ("exported", "answer"), [("", "unknown"), ("int count(long n) { return counted(n); }", "required")]
+)
+@pytest.mark.parametrize("flags", [("-O2",), ("-O0", "-s")])
+def test_what_nothing_leads_to_is_not_said_to_be_required(exported: str, answer: str, flags: tuple[str, ...]) -> None:
+    """As in modules that link NumPy's library of mathematics, of which they call little."""
+    source = f"""
+        #define ALONE __attribute__((used, noinline, target("popcnt"))) static
+        ALONE int counted(long n) {{ return __builtin_popcountl(n); }}
+        int twice(int n) {{ return 2 * n; }} {exported}"""
+    assert answers(compile_c(source, "-shared", "-fPIC", *flags, out="libcount.so"))["popcnt"] == answer

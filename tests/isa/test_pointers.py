@@ -29,6 +29,8 @@ __attribute__((constructor)) static void ask(void) { asked = __builtin_cpu_suppo
 DYING = {
     "a comparison for qsort": "int main(void) { int v[4] = {3, 1, 2, 0}; qsort(v, 4, sizeof *v, use);"
     ' printf("%d %u\\n", v[0], asked); return 0; }',
+    "what runs at the end": "static void leave(void) { use(x, x + 1); }"
+    'int main(void) { atexit(leave); printf("%u\\n", asked); return 0; }',
     "one of two callbacks that lead to it": "__attribute__((noinline)) static int list(int n)"
     ' { printf("list %d\\n", n); return n; }'
     "__attribute__((noinline)) static int code(int n) { return n + use(x, x + n); }"

@@ -22,7 +22,7 @@ from imgcheck.binaries.isa.conditions import (
     understood_wholly,
 )
 from imgcheck.binaries.isa.guarded import Guarded
-from imgcheck.binaries.isa.layout import distinct
+from imgcheck.binaries.isa.layout import distinct, numbers
 from imgcheck.binaries.isa.names import clones, matches, switches
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.reach import Edges, reach
@@ -412,7 +412,9 @@ class Findings:
     def _takes(self, target: int, registers: int) -> bool:
         """Whether the function at `target` takes one of `registers` as a parameter; of another file's all that pass."""
         (function,) = self.graph.starting_at(np.array([target])).tolist()
-        return bool(registers if function < 0 else self._spread.expected(function, registers))
+        if function < 0:
+            return bool(registers)
+        return bool(self._spread.expected(function, registers) or self._spread.hands_out(function, registers))
 
     def roots(self, start: str) -> np.ndarray:
         """The functions that run at "load", or the "exports"."""
@@ -719,6 +721,13 @@ class Findings:
         index = self.graph.starting_at(self.layout.pointers.target)
         marks[index[index >= 0]] = True
         return marks
+
+    @cached_property
+    def alive(self) -> np.ndarray:
+        """Functions that load, start, exports or an address lead to."""
+        exported = numbers(self.graph.starting_at(self.layout.exports), len(self.functions))
+        roots = np.concatenate([self.graph.load_roots, exported, np.flatnonzero(self.pointed)])
+        return reach(self.graph.calls, roots)[0]
 
     @cached_property
     def any_use(self) -> np.ndarray:

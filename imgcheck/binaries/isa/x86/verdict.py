@@ -46,6 +46,7 @@ _INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way
 _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
 _OF_FLOATS = "Used where a function with a variable argument list gets floating-point numbers, and nowhere else."
 _BY_POINTER = "Code that load or start reaches takes its address, without a visible test of the CPU."
+_UNUSED = "Nothing in the file is seen to lead to what uses it: no call, no export and no address."
 _IN_PART = "A part of the file seems to be compiled for it, and other code calls that part without a visible test."
 _RECORDED = "The compiler recorded that it was free to use this everywhere, and nothing in the file asks the CPU."
 _CLOSE = 5
@@ -305,6 +306,8 @@ class _Judge:
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
         by_export = self._reached("exports", feature) or ()
+        if not (users & self.found.alive).any():
+            return Verdict("unknown", _UNUSED)
         if self._is_recorded(feature):
             return Verdict("required", _RECORDED, *by_export)
         whole = self.found.layout.elf.interpreter or self.density.share <= 0.25 or feature not in _WIDE
