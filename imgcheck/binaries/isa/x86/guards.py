@@ -55,7 +55,7 @@ from imgcheck.binaries.isa.x86.handed import (
     add_member,
     for_callee,
 )
-from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters, takes_result
+from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, compared, parameters, takes_result
 
 _POINTER = 8
 _ROUNDS = 8
@@ -540,7 +540,7 @@ class Spread:
         graph = self._chart(index)
         given = self._together(index, self.given.get(index, _NOTHING), handed)
         flow = follow(graph, context, given, tells, arguments or {}) if graph.blocks else Flow()
-        by_number = has_alternatives(flow.result) and self._taken(index).compared & ~_settled_by(arguments or {})
+        by_number = has_alternatives(flow.result) and compared(graph.code) & ~_settled_by(arguments or {})
         flow.obeys |= bool(by_number)
         if by_number or index in self._asked_by_name:
             flow.result = in_part(flow.result, int(self.functions.start[index]))

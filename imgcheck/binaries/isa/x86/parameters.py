@@ -28,19 +28,16 @@ class Parameters(NamedTuple):
     passed: dict[int, int]
     """Next address of a direct call, or of a jump out of the function -> registers that still hold what the caller
     left in them."""
-    compared: int
-    """Those that are compared with a number other than 0: the function does one thing or another for its callers."""
 
 
-ANY = Parameters(PARAMETERS, {}, 0)
+ANY = Parameters(PARAMETERS, {})
 """What is taken for the parameters of a function that is not read."""
 
 
 def parameters(code: Code) -> Parameters:
     """The parameters of a function, seen in one pass by address."""
-    read, compared, passed = 0, 0, {}
+    read, passed = 0, {}
     fresh, goes_on = PARAMETERS, True
-    copies = _Copies(code.stack)
     waiting: dict[int, int] = {}
     for ip, fact in zip(code.ips, code.facts, strict=True):
         arriving = waiting.pop(ip, None)
@@ -57,10 +54,19 @@ def parameters(code: Code) -> Parameters:
                 passed[ip + fact.size] = fresh
             elif target > ip:
                 waiting[target] = waiting.get(target, 0) | fresh
-        compared |= copies.step(fact, fresh)
         fresh &= ~(CLOBBERED if kind in (CALL, INDIRECT_CALL) else fact.written)
         goes_on = kind < JUMP
-    return Parameters(read, passed, compared)
+    return Parameters(read, passed)
+
+
+def compared(code: Code) -> int:
+    """The parameters that a function compares with a number other than 0: it does this or that as its callers say."""
+    found, fresh = 0, PARAMETERS
+    copies = _Copies(code.stack)
+    for fact in code.facts:
+        found |= copies.step(fact, fresh)
+        fresh &= ~(CLOBBERED if fact.kind in (CALL, INDIRECT_CALL) else fact.written)
+    return found
 
 
 class _Copies:
