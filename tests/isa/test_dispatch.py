@@ -37,6 +37,7 @@ SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "an index of a table": ("table_by_lowest_bit", {}, {"sum_avx2, sum_ssse3, sum_c}": "sum_avx2, sum_avx2, sum_c}"}),
     "a bit whose number is a parameter": ("asked_by_number", {}, {}),
     "a function that is told what it is asked for": ("asked_by_kind", {}, {"may_use(AVX2)) r": "may_use(AVX)) r"}),
+    "many flags in one word": ("many_flags", {}, {"flags & FMA ?": "flags & AVX ?"}),
     "booleans side by side": ("packed_bools", {}, {"if (f.avx2)": "if (f.avx)"}),
     "a mask of shifted bits": ("shifted_bits", {}, {"if ((m & 10) == 10)": "if ((m & 2) == 2)"}),
     "a mask that is empty where a leaf is missing": ("leaf_missing", {}, {"if (f & AVX2)": "if (f & SSSE3)"}),

@@ -301,6 +301,14 @@ def extended(value: Value, source: int, bits: int) -> Value:
     return Word(found.bits + tuple(repeated), found.unknown | (copies if found.unknown & sign else 0))
 
 
+def alike(one: Value, other: Value) -> bool:
+    """Whether the same is known of two values, be it by their numbers or by their bits."""
+    if one == other or type(one) is type(other):
+        return one == other
+    bits = _as_word(one)
+    return bits is not None and bits == _as_word(other)
+
+
 def has_alternatives(value: Value) -> bool:
     """Whether one thing or another, as far as features go, is behind one of the numbers that it may be."""
     return isinstance(value, Options) and any(len(condition) > 1 for _, condition in value.numbers)

@@ -6,6 +6,7 @@ from imgcheck.binaries.isa.values import (
     Options,
     Value,
     Word,
+    alike,
     constant,
     low,
     numbered,
@@ -167,4 +168,4 @@ def _read_place(state: State, place: tuple[int, int], memory: Memory) -> Value:
 def _is_mixed(state: State, place: tuple[int, int], known: Value, size: int) -> bool:
     """Whether of some bytes that are read together one was stored by itself, as members of small structures are."""
     inner = ((k, moved(place, k)) for k in range(1, size))
-    return any(at in state.values and state.values[at] != shifted(known, -8 * k, 8 * size) for k, at in inner)
+    return any(at in state.values and not alike(state.values[at], shifted(known, -8 * k, 8 * size)) for k, at in inner)
