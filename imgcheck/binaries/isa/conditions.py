@@ -26,9 +26,9 @@ _KEPT = 1 << 14
 
 
 @cache
-def having(feature: str) -> Condition:
-    """The CPU has `feature`."""
-    return frozenset({frozenset({feature})})
+def having(*features: str) -> Condition:
+    """The CPU has all of `features`."""
+    return frozenset({frozenset(features)})
 
 
 @lru_cache(_KEPT)
@@ -199,7 +199,7 @@ def _implications() -> dict[str, frozenset[str]]:
 def bit_conditions(place: str, machine: str = "x86") -> dict[int, Condition]:
     """What each bit of a word tells, where that is known: the word by its name in rules/analysis/isa.toml."""
     told = analysis()[machine]["bits"].get(place, {})
-    return {int(bit): frozenset({frozenset([what] if isinstance(what, str) else what)}) for bit, what in told.items()}
+    return {int(bit): having(*([what] if isinstance(what, str) else what)) for bit, what in told.items()}
 
 
 @cache

@@ -7,13 +7,14 @@ and more; a slot is a number of 4 bytes, padded to W, and a pointer, and a slot 
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.isa.layout import Layout, distinct
 
 _NAME, _SLOTS = 5, 9
 """Where m_name and m_slots lie, in words."""
 _CREATE, _EXEC = 1, 2
 """Slots that name functions: Py_mod_create and Py_mod_exec."""
-_MOST_SLOTS = 16
+_LARGEST, _MOST_SLOTS = 64, 16
+"""Far above the number of any slot, and of slots that a module has."""
 
 
 def module_functions(layout: Layout) -> np.ndarray:
@@ -22,9 +23,10 @@ def module_functions(layout: Layout) -> np.ndarray:
         return np.empty(0, np.int64)
     width, pointers = layout.elf.bits // 8, layout.pointers
     has_name = pointers.at(pointers.slot - (_SLOTS - _NAME) * width) >= 0
-    lists = np.unique(pointers.target[has_name & (pointers.target > 0)])
-    starts_with_function = layout.in_code(layout.pointed(lists + width))
-    found = [address for first in lists[starts_with_function].tolist() for address in _functions(layout, first, width)]
+    lists = distinct(pointers.target[has_name & (pointers.target > 0)])
+    number = layout.pointed(lists)
+    lists = lists[(number > 0) & (number <= _LARGEST) & layout.in_code(layout.pointed(lists + width))]
+    found = [address for first in lists.tolist() for address in _functions(layout, first, width)]
     return np.array(found, np.int64)
 
 
