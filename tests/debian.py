@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -55,3 +56,13 @@ def fetch_packages(work: Path, names: Sequence[str], suites: Sequence[str], sect
     download("apt-get", "-qq", *options, "update", cwd=work)
     download("apt-get", "-qq", *options, "download", *names, cwd=work)
     return list(work.glob("*.deb"))
+
+
+def unpacked(directory: Path, name: str, suites: Sequence[str], section: str = "main") -> Path:
+    """The files of a package, as fetch_packages finds it, in `directory`, where they stay for the next time."""
+    if not directory.exists():
+        with tempfile.TemporaryDirectory(dir=directory.parent) as work:
+            (archive,) = fetch_packages(Path(work, "apt"), [name], suites, section)
+            run("dpkg-deb", "--extract", archive, Path(work, "files"))
+            Path(work, "files").rename(directory)
+    return directory

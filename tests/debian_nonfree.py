@@ -1,10 +1,9 @@
 """Packages of Debian's non-free section, unpacked for tests and never shipped: NVIDIA's libcuda and cuobjdump 11.8."""
 
-import tempfile
 from pathlib import Path
 
-from tests.debian import fetch_packages
-from tests.tools import cache_directory, run
+from tests.debian import unpacked
+from tests.tools import cache_directory
 
 _SUITES = ("bullseye", "bookworm", "trixie", "sid")
 
@@ -12,12 +11,7 @@ _SUITES = ("bullseye", "bookworm", "trixie", "sid")
 def package(name: str, suite: str = "") -> Path:
     """The files of a package, unpacked; of the newest suite that has it where none is named."""
     directory = cache_directory("debian-non-free", "packages") / (f"{name}-{suite}" if suite else name)
-    if not directory.exists():
-        with tempfile.TemporaryDirectory(dir=directory.parent) as work:
-            (archive,) = fetch_packages(Path(work, "apt"), [name], [suite] if suite else _SUITES, "non-free")
-            run("dpkg-deb", "--extract", archive, Path(work, "files"))
-            Path(work, "files").rename(directory)
-    return directory
+    return unpacked(directory, name, [suite] if suite else _SUITES, "non-free")
 
 
 def cuobjdump() -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imgcheck.binaries.isa.names import analysis
-from tests.debian import fetch_packages
+from tests.debian import unpacked
 from tests.isa.programs import MODELS, analyse, observed, predicted
 from tests.tools import cache_directory, compile_c, run
 
@@ -40,21 +40,13 @@ int main(int n, char **v) {{
 
 
 def _object(package: str) -> Path:
-    directory = cache_directory("compiler-runtimes") / package
-    if not directory.exists():
-        work = cache_directory("compiler-runtimes", "work") / package
-        run("rm", "-rf", work)
-        work.mkdir()
-        (file,) = fetch_packages(work, [package], ["bookworm", "trixie"])
-        run("dpkg-deb", "-x", file, work / "root")
+    directory = unpacked(cache_directory("compiler-runtimes") / package, package, ["bookworm", "trixie"])
+    found = directory / OBJECTS[package]
+    if not found.exists():
         wanted, foreign = ("libgcc.a", "libclang_rt.builtins-x86_64.a"), ("32", "x32")
-        archives = (p for p in (work / "root").rglob("*.a") if p.name in wanted and p.parent.name not in foreign)
-        run("ar", "x", *archives, OBJECTS[package], cwd=work)
-        run("mkdir", work / "object")
-        (work / OBJECTS[package]).rename(work / "object" / OBJECTS[package])
-        (work / "object").rename(directory)
-        run("rm", "-rf", work)
-    return directory / OBJECTS[package]
+        archives = (p for p in directory.rglob("*.a") if p.name in wanted and p.parent.name not in foreign)
+        run("ar", "x", *archives, found.name, cwd=directory)
+    return found
 
 
 PAIRS = [

@@ -17,10 +17,14 @@ _LARGEST, _MOST_SLOTS = 64, 16
 """Far above the number of any slot, and of slots that a module has."""
 
 
-def module_functions(layout: Layout) -> np.ndarray:
-    """Addresses of the functions that the slots of the file's modules name; none where it has no PyInit function."""
-    if layout.is_program or not len(layout.named_starts(go=False)):
-        return np.empty(0, np.int64)
+def starts_by_name(layout: Layout, go: bool) -> np.ndarray:
+    """As Layout.named_starts, with what the slots of the modules name whose PyInit functions are among these."""
+    named = layout.named_starts(go)
+    return named if layout.is_program or not len(named) else np.append(named, _module_functions(layout))
+
+
+def _module_functions(layout: Layout) -> np.ndarray:
+    """Addresses of the functions that the slots of the file's modules name."""
     width, pointers = layout.elf.bits // 8, layout.pointers
     has_name = pointers.at(pointers.slot - (_SLOTS - _NAME) * width) >= 0
     lists = distinct(pointers.target[has_name & (pointers.target > 0)])

@@ -14,7 +14,7 @@ from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.arriving import Start, arriving
 from imgcheck.binaries.isa.conditions import ALWAYS, unshielded
 from imgcheck.binaries.isa.layout import Layout, distinct, numbers
-from imgcheck.binaries.isa.modules import module_functions
+from imgcheck.binaries.isa.modules import starts_by_name
 from imgcheck.binaries.isa.names import clones, matches, queries, switches
 from imgcheck.binaries.isa.queries import foreign, resolvers
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
@@ -210,9 +210,8 @@ class _Judge:
     @cached_property
     def _roots(self) -> np.ndarray:
         entry = np.array([min(self.layout.elf.entry, 1 << 62)], np.int64)
-        named = self.layout.named_starts(go=False)
-        started = np.append(named, module_functions(self.layout))
-        addresses = np.concatenate([entry, self.layout.initialisers, started, self.code.main])
+        named = starts_by_name(self.layout, go=False)
+        addresses = np.concatenate([entry, self.layout.initialisers, named, self.code.main])
         return numbers(self.code.index(addresses), len(self.functions))
 
     @cached_property

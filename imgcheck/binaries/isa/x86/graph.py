@@ -15,7 +15,7 @@ import numpy as np
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.kernels import arrays, x86
 from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout, distinct, numbers, within
-from imgcheck.binaries.isa.modules import module_functions
+from imgcheck.binaries.isa.modules import starts_by_name
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
 from imgcheck.binaries.isa.x86.facts import THREAD
@@ -201,9 +201,8 @@ class Graph:
     @cached_property
     def load_roots(self) -> np.ndarray:
         """Functions that run when the file is loaded or started."""
-        named = self.layout.named_starts(go=True)
-        started = np.concatenate([self.layout.certain, named, module_functions(self.layout)])
-        return numbers(self.starting_at(started), len(self.functions))
+        named = starts_by_name(self.layout, go=True)
+        return numbers(self.starting_at(np.append(self.layout.certain, named)), len(self.functions))
 
     def _find_calls(self, site: np.ndarray, target: np.ndarray, stub: np.ndarray) -> Edges:
         index = self.starting_at(target)

@@ -96,8 +96,9 @@ class _Copies:
 
     def _original(self, fact: Fact, fresh: int) -> int:
         """The one parameter that an instruction works with, 0 where there is none or others, too."""
-        loads = self._places(fact.loads) if fact.kind != LEA else []
-        if len(loads) < len(fact.loads) and fact.kind != LEA:
+        operands = () if fact.kind == LEA else fact.loads
+        loads = self._places(operands)
+        if len(loads) < len(operands):
             return 0
         registers = fact.read & ~(self._stack if fact.loads or fact.stores else 0)
         sources: list[int | tuple[int, int]] = [*loads]
