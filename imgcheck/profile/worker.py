@@ -45,14 +45,11 @@ _POPULATED = 16 << 20
 """Bytes of a memfd up to which its pages are mapped at once: most of them will be read."""
 _COLLECT_AFTER = 100_000
 """Objects made beyond those dropped before Python looks for cycles among them, of which the engines leave few."""
-_TUNABLES = (
-    "glibc.malloc.mmap_max=0",
-    "glibc.malloc.trim_threshold=134217728",
-    "glibc.malloc.hugetlb=1",
-)
-"""The C library keeps what numpy gives back, up to so many bytes, for the next array, and its memory in huge pages
-(glibc manual, "Memory Allocation Tunables"). By itself it returns the engines' arrays to the kernel, which clears them
-anew: some 0.3 seconds for a library of 800 MB. Other C libraries, and releases without one of these, ignore it.
+_TUNABLES = ("glibc.malloc.mmap_max=0", "glibc.malloc.trim_threshold=134217728")
+"""The C library keeps what numpy gives back, up to so many bytes, for the next array (glibc manual, "Memory Allocation
+Tunables"). By itself it returns the engines' arrays to the kernel, which clears them anew: some 0.3 seconds for a
+library of 800 MB. Other C libraries, and releases without one of these, ignore it. Huge pages gain nothing: where
+memory is in pieces, the kernel makes room for each.
 """
 
 _decode = msgspec.msgpack.Decoder(CodeFacts | None).decode
