@@ -85,7 +85,11 @@ class ControlFlow:
 
     def __init__(self, code: Code) -> None:
         self.code = code
-        self.blocks = _blocks(code) if code.ips else []
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """By address."""
+        return _blocks(self.code) if self.code.ips else []
 
     @cached_property
     def dominators(self) -> Tree:

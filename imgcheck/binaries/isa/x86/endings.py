@@ -17,6 +17,7 @@ from imgcheck.binaries.isa.x86.facts import (
     STOP,
     Code,
     facts,
+    last,
     stopped,
 )
 
@@ -59,10 +60,11 @@ class Endings:
         start, end = int(functions.start[function]), int(functions.end[function])
         if end - start > _LONGEST:
             return True
-        code = facts(self._found.layout.bytes_at(start, end), start, self._found.bits)
-        last = next((fact for fact in reversed(code.facts) if not fact.idle), None)
-        if last is None or last.kind not in (CALL, INDIRECT_CALL, JUMP, STOP):
+        data, bits = self._found.layout.bytes_at(start, end), self._found.bits
+        final = last(data, start, bits)
+        if final is None or final.kind not in (CALL, INDIRECT_CALL, JUMP, STOP):
             return True
+        code = facts(data, start, bits)
         branches = (code.ips[i] for i in code.controls if code.facts[i].kind in (BRANCH, JUMP))
         out = any(code.facts[i].kind in (INDIRECT_JUMP, RETURN) for i in code.controls)
         return out or not all(code.inside(code.targets.get(ip, -1)) for ip in branches)

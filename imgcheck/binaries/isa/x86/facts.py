@@ -217,6 +217,18 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     return Code(*found, RSP | RBP if framed else RSP)
 
 
+def last(code: bytes, start: int, bits: int) -> Fact | None:
+    """The last instruction of `code`, which begins at address `start`, that is no padding."""
+    sizes = lengths(code, bits)
+    at = sum(sizes)
+    for size in reversed(sizes):
+        at -= size
+        fact = _known(code[at : at + size], start + at, bits)
+        if not fact.idle:
+            return fact
+    return None
+
+
 def stopped(code: Code, at: Callable[[int, int], bool]) -> Code:
     """`code` with those calls that end the program; `at` says whether one does, by its address and what follows it."""
     numbers = [i for i, fact in enumerate(code.facts) if fact.kind == CALL and at(code.ips[i], code.ips[i] + fact.size)]

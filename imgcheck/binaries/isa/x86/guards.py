@@ -38,7 +38,7 @@ from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.dominance import merged
 from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.endings import Endings
-from imgcheck.binaries.isa.x86.facts import ARGUMENTS, LEA, RAX, THREAD, facts
+from imgcheck.binaries.isa.x86.facts import ARGUMENTS, LEA, RAX, THREAD, Code, facts
 from imgcheck.binaries.isa.x86.flow import follow
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, LONGEST_IMMEDIATE
 from imgcheck.binaries.isa.x86.handed import (
@@ -91,6 +91,10 @@ _ACCESSOR = 256
 _READERS = 3000
 """A variable that more functions read is no CPU flag but, say, a size derived from one; so is the result of a function
 that is called from more places."""
+
+
+def _no_member(_: int) -> tuple[bool, Value]:
+    return NO_MEMBER
 
 
 @dataclass
@@ -206,12 +210,15 @@ class Spread:
         self._thread = _thread_block(found.layout.elf)
         if self._thread:
             self._data.append((self._thread[0], THREAD))
+        self._codes: dict[int, Code] = {}
         self._charted: dict[int, ControlFlow] = {}
         self._endings = Endings(self.found)
         self._parameters: dict[int, Parameters] = {}
         self._asked: dict[tuple, Callee] = {}
         """What calls bring that were followed by themselves, by function and arguments."""
         self._questions = _MOST_QUERIES
+        self._put_off: set[int] = set()
+        """Functions that would have been followed, had bytes been left for that."""
         self._called_at: dict[int, dict[int, int]] = {}
         self._looked_at: dict[tuple, tuple[Flow, list[list[Guarded]]]] = {}
         """Steps of paths that were looked at again, by function and what it is handed."""
@@ -292,6 +299,7 @@ class Spread:
         leads = self.found.leads_to_use
         for index, size in sorted(sizes.items(), key=lambda item: (not leads[item[0]], item[1])):
             if size > _FUNCTION_BYTES or size > self.budget:
+                self._put_off.add(index)
                 if index in self.askers and index not in self.guards.flows:
                     self.guards.skipped.add(index)
                 continue
@@ -463,9 +471,11 @@ class Spread:
         key = index, handed.key, suspecting
         if key not in self._looked_at:
             far, near = self._suspects[suspecting]
-            flow = self._follow(index, handed, far)
+            # Without anything new it does what the rounds have seen; those for which they had no bytes left are new.
+            is_new = handed.key != _NOTHING.key or index in self._put_off or self._reads(index, far)
+            flow = self._follow(index, handed, far) if is_new else self.guards.flows.get(index, Flow())
             tests = [flow.guarded]
-            if near and self._reads(index, near):
+            if self._reads(index, near):
                 closer = self._follow(index, handed, near)
                 tests.append([piece for piece in closer.guarded if suspecting or understood_wholly(piece[2])])
                 flow = closer if suspecting else flow
@@ -474,13 +484,15 @@ class Spread:
 
     def _reads(self, function: int, member: Member) -> bool:
         """Whether a function reads what may be one of those members."""
-        code = self._chart(function).code
+        if member is _no_member:
+            return False
+        code = self._read(function)
         loads = (memory for fact in code.facts for memory in fact.loads)
-        elsewhere = (memory.displacement for memory in loads if not memory.relative and not memory.base & code.stack)
+        elsewhere = {memory.displacement for memory in loads if not memory.relative and not memory.base & code.stack}
         return any(member(displacement)[0] for displacement in elsewhere)
 
     @cached_property
-    def _suspects(self) -> tuple[tuple[Member, Member | None], ...]:
+    def _suspects(self) -> tuple[tuple[Member, Member], ...]:
         """Members of objects that the rounds have seen filled with knowledge: those far from the beginning, and all.
 
         First where what is known of them has to be understood, then where any is suspected.
@@ -491,14 +503,13 @@ class Spread:
                 add_member(members, place, value)
         far = {place: value for place, value in members.items() if _SMALLEST_FIELD <= place[0] < _LARGEST_FIELD}
         told = {place: value for place, value in far.items() if value is not None}
-        everything = _member_of(members)
-        return tuple((_member_of(at_once), everything if members != at_once else None) for at_once in (told, far))
+        return tuple((_member_of(seen), _member_of({} if seen == members else members)) for seen in (told, far))
 
     def _follow(
         self,
         index: int,
         handed: Given = _NOTHING,
-        member: Member = lambda _: NO_MEMBER,
+        member: Member = _no_member,
         arguments: Arguments | None = None,
         depth: int = 0,
     ) -> Flow:
@@ -584,10 +595,15 @@ class Spread:
 
     def _chart(self, index: int) -> ControlFlow:
         if index not in self._charted:
-            start, end = int(self.functions.start[index]), int(self.functions.end[index])
-            code = facts(self.found.layout.bytes_at(start, end), start, self.found.bits)
-            self._charted[index] = ControlFlow(self._endings.marked(code, self._sites(index)))
+            self._charted[index] = ControlFlow(self._endings.marked(self._read(index), self._sites(index)))
         return self._charted[index]
+
+    def _read(self, index: int) -> Code:
+        """The instructions of a function, where nobody asks which calls return."""
+        if index not in self._codes:
+            start, end = int(self.functions.start[index]), int(self.functions.end[index])
+            self._codes[index] = facts(self.found.layout.bytes_at(start, end), start, self.found.bits)
+        return self._codes[index]
 
     def _value(self, address: int) -> Value:
         """What is known of a variable once those functions that write to it have run."""
@@ -714,7 +730,7 @@ class Spread:
 
     def _points_to_element(self, function: int, distances: set[int]) -> bool:
         """Whether a function takes the address of an element of an array that lies so far from some base."""
-        made = (fact.loads[0] for fact in self._chart(function).code.facts if fact.kind == LEA)
+        made = (fact.loads[0] for fact in self._read(function).facts if fact.kind == LEA)
         return any(memory.base and memory.index and memory.displacement in distances for memory in made)
 
     def _distances(self, variables: set[int], among: np.ndarray) -> dict[int, set[int]]:
@@ -731,7 +747,7 @@ class Spread:
     def _affords(self, function: int) -> bool:
         """Whether a function may be read, besides those that are followed."""
         size = int(self.functions.end[function] - self.functions.start[function])
-        known = function in self._charted
+        known = function in self._codes
         affordable = known or size <= min(_FUNCTION_BYTES, self.unread)
         self.unread -= size if affordable and not known else 0
         return affordable
@@ -763,6 +779,8 @@ def _leads_to(addresses: np.ndarray, variables: np.ndarray, span: int) -> np.nda
 
 def _member_of(members: Members) -> Member:
     """What is known of a member, also of one that begins inside another: compilers test one byte of a word."""
+    if not members:
+        return _no_member
 
     def member(displacement: int) -> tuple[bool, Value]:
         holders = [(at, size) for at, size in members if at <= displacement < at + size]
