@@ -117,7 +117,7 @@ def _shortened(term: Term) -> Term:
 def _merged(terms: set[Term]) -> set[Term] | None:
     """The terms with two that differ by one literal alone, which holds in the one and not in the other, made one."""
     literals = frozenset().union(*terms)
-    opposed = literals & _opposed(literals)
+    opposed = {each for one in literals if one[0] == "!" and one[1:] in literals for each in (one, one[1:])}
     for term in terms if opposed else ():
         for literal in term & opposed:
             rest, reverse = term - {literal}, negated(literal)

@@ -110,6 +110,8 @@ def under(value: Value, path: Condition) -> Value:
 
 
 def _options(pairs: list[tuple[int, Condition]]) -> Options | None:
+    if len(pairs) == 1:  # most are constants
+        return Options((pairs[0],)) if pairs[0][1] else None
     found: dict[int, Condition] = {}
     for number, condition in pairs:
         if condition:
@@ -406,7 +408,7 @@ def _counted(told: Comparison, test: int) -> tuple[Condition, Condition] | None:
     numbers = _numbers(told.value, told.bits)
     if numbers is None:
         return None
-    meets = _tests(told).get(test)
+    meets = _meeting(told, test)
     if meets is None:
         return None
     holds, fails = NEVER, NEVER
@@ -424,7 +426,7 @@ def narrowed(told: Comparison, test: int, holds: bool) -> Value:
     if isinstance(told.value, Word):
         is_number = test == EQUAL and holds and not _possible(told.value) >> told.bits
         return constant(told.number & (1 << told.bits) - 1) if is_number else told.value
-    meets = _tests(told).get(test)
+    meets = _meeting(told, test)
     if meets is None or not isinstance(told.value, Options):
         return told.value
     mask = (1 << told.bits) - 1
@@ -460,22 +462,24 @@ def _listed(bits: list[tuple[int, Condition, Condition]]) -> Iterator[tuple[int,
         yield number, condition
 
 
-def _tests(told: Comparison) -> dict[int, Callable[[int], bool]]:
-    """Conditions of jumps by number, as tests of the value."""
+def _meeting(told: Comparison, test: int) -> Callable[[int], bool] | None:
+    """The condition `test` of a jump as a test of the value; None where the flags do not tell."""
     half = 1 << (told.bits - 1)
     number = told.number & (2 * half - 1)
-
-    def signed(n: int) -> int:
-        return (n ^ half) - half
-
-    tests: dict[int, Callable[[int], bool]] = {EQUAL: lambda n: n == number}
-    if told.carry in (BORROW, CLEAR):  # after other instructions the carry and overflow flags tell something else
-        tests[BELOW] = lambda n: n < number
-        tests[BELOW_OR_EQUAL] = lambda n: n <= number
-        tests[LESS] = lambda n: signed(n) < signed(number)
-        tests[LESS_OR_EQUAL] = lambda n: signed(n) <= signed(number)
-        tests[SIGN] = lambda n: bool((n - number) & half)
-    return tests
+    if test == EQUAL:
+        return number.__eq__
+    if told.carry not in (BORROW, CLEAR):  # then the carry and overflow flags tell something else
+        return None
+    if test == SIGN:
+        return lambda n: bool((n - number) & half)
+    if test == BELOW:
+        return number.__gt__
+    if test == BELOW_OR_EQUAL:
+        return number.__ge__
+    signed = (number ^ half) - half
+    if test == LESS:
+        return lambda n: (n ^ half) - half < signed
+    return (lambda n: (n ^ half) - half <= signed) if test == LESS_OR_EQUAL else None
 
 
 def tells(value: Value) -> bool:

@@ -89,7 +89,7 @@ from imgcheck.binaries.isa.x86.handed import (
 )
 from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved
 from imgcheck.binaries.isa.x86.operations import SELECTING, flags_of, of_flags, result
-from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, is_pointer, variable
+from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, each_of, is_pointer, variable
 
 _RESULTS = RAX | RDX
 _SCRATCH = CLOBBERED & ~RAX
@@ -481,7 +481,7 @@ class _Walk:
                 del state.values[place]
         if fact.kind == INDIRECT_CALL:
             self._hand_out(self._called(ip, fact), state.path)
-        held = any(place & _SCRATCH for place in state.values if isinstance(place, int) and place > 0)
+        held = not state.values.keys().isdisjoint(each_of(_SCRATCH))
         matters = state.marked & _SCRATCH or (held and (state.marked or state.slots or self.exact))
         kept = self.graph.kept(bisect_left(self.code.ips, ip)) if matters else 0
         state.mark(RAX | CLOBBERED & ~kept, False)

@@ -70,7 +70,7 @@ class Operands:
         """Whether an operand is one element, nobody knows which, of an array with knowledge of the CPU."""
         first = self.array(state, after, memory) if memory.index else None
         if isinstance(first, tuple):
-            return bool(state.slots) and any(moved(first, i) in state.slots for i in range(ARRAY))
+            return bool(state.slots) and not state.slots.isdisjoint(_parts(first, range(ARRAY)))
         return first is not None and any(self._context.holds(first + i) for i in range(0, ARRAY, 4))
 
     def is_knowledge(self, state: State, where: Where, memory: Memory) -> bool:
@@ -80,7 +80,7 @@ class Operands:
         if where is None and self._context.member(memory.displacement)[0]:
             return True
         place, slots = where or _in_object(state, memory), state.slots
-        return place is not None and bool(slots) and any(moved(place, i) in slots for i in range(memory.size))
+        return place is not None and bool(slots) and not slots.isdisjoint(_parts(place, range(memory.size)))
 
     def read(self, state: State, ip: int, fact: Fact) -> Value:
         """What is known of the one operand in memory of an instruction."""
@@ -167,5 +167,10 @@ def _read_place(state: State, place: tuple[int, int], memory: Memory) -> Value:
 
 def _is_mixed(state: State, place: tuple[int, int], known: Value, size: int) -> bool:
     """Whether of some bytes that are read together one was stored by itself, as members of small structures are."""
-    inner = ((k, moved(place, k)) for k in range(1, size))
-    return any(at in state.values and not alike(state.values[at], shifted(known, -8 * k, 8 * size)) for k, at in inner)
+    inner = [(k, at) for k, at in enumerate(_parts(place, range(1, size)), 1) if at in state.values]
+    return any(not alike(state.values[at], shifted(known, -8 * k, 8 * size)) for k, at in inner)
+
+
+def _parts(place: tuple[int, int], distances: range) -> list[tuple[int, int]]:
+    base, at = place
+    return [(base, at + distance) for distance in distances]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, either
 from imgcheck.binaries.isa.values import Comparison, Options, Value, joined, tells
@@ -29,11 +30,29 @@ address_of = variable
 """A variable's place back to its address."""
 
 
+@cache
+def each_of(bits: int) -> tuple[int, ...]:
+    """The bit of each register among some: instructions write to few different sets."""
+    return tuple(1 << at for at in range(bits.bit_length()) if bits >> at & 1)
+
+
+def _drop(known: dict[Place, object], registers: int) -> None:
+    """Take out what is known of some registers, or below zero of all but some."""
+    if registers > 0:
+        for register in each_of(registers):
+            known.pop(register, None)
+    else:
+        for register in [place for place in known if isinstance(place, int) and place > 0 and place & registers]:
+            del known[register]
+
+
 def _apart(one: Condition, other: Condition) -> tuple[Condition, Condition]:
     """Two paths without what is necessary for both."""
     if one == other:
         return ALWAYS, ALWAYS
     shared = frozenset.intersection(*one, *other) if one and other else frozenset()
+    if not shared:
+        return one, other
     return frozenset(term - shared for term in one), frozenset(term - shared for term in other)
 
 
@@ -128,12 +147,8 @@ class State:
             self.marked |= place
 
     def forget(self, places: int) -> None:
-        """Nothing is known of these registers any more."""
-        if places & (places - 1) == 0:
-            self.values.pop(places, None)
-            return
-        for register in [p for p in self.values if isinstance(p, int) and p > 0 and p & places]:
-            del self.values[register]
+        """Nothing is known of the values in these registers any more."""
+        _drop(self.values, places)
 
     def keep(self, live: int) -> None:
         """Only these registers, and the flags if FLAGS is among them, matter from here on."""
@@ -180,12 +195,9 @@ class State:
         self.members &= ~registers
         if self.equal and self.equal[0] & registers:
             self.equal = None
-        for known in (self.addresses, self.origins):
+        for known in (self.addresses, self.origins, self.values):
             if known:
-                for register in [r for r in known if r & registers]:
-                    del known[register]
-        if self.values:
-            self.forget(registers)
+                _drop(known, registers)
 
     def swap(self, registers: int) -> None:
         """Two registers exchange all that is known of them."""
