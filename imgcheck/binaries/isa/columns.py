@@ -19,5 +19,5 @@ class Columns:
         return cls(*(np.concatenate([getattr(part, field) for part in parts]) for field in cls.__dataclass_fields__))
 
     def take(self, chosen: np.ndarray) -> Self:
-        """Some rows, by their numbers or by a mark for each row."""
-        return type(self)(*(getattr(self, field)[chosen] for field in self.__dataclass_fields__))
+        """Some rows, by their numbers."""
+        return type(self)(*(getattr(self, field).take(chosen) for field in self.__dataclass_fields__))

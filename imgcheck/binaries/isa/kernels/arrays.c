@@ -59,10 +59,10 @@ COLUMN_LOOPS(int64_t, 64)
 EXPORT int64_t find_bytes(const uint8_t *data, int64_t size, uint8_t mask, uint8_t value, int64_t *found)
 {
     int64_t count = 0, at = 0;
-    for (; at + WORD <= size; at += WORD) {
-        uint64_t marks = matches(word_at(data + at), EACH(mask), EACH(value));
+    for (; at + BLOCK <= size; at += BLOCK) {
+        uint64_t marks = marks_of(match(block_at(data + at), mask, value));
         for (; marks; marks &= marks - 1)
-            found[count++] = at + first_match(marks);
+            found[count++] = at + first_mark(marks);
     }
     for (; at < size; at++) {
         if ((data[at] & mask) == value)

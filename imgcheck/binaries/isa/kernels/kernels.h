@@ -3,21 +3,79 @@
 #define IMGCHECK_KERNELS_H
 
 #include <stdint.h>
+#ifdef __SSE2__ // every x86-64
+#include <emmintrin.h>
+#endif
 
 #define EXPORT __attribute__((visibility("default")))
 
-// Searches for bytes look at eight at a time, as one number whose lowest byte comes first in memory.
-#define WORD 8
+// Searches for bytes look at a block at a time. Which of its bytes `match` is told by marks, whose lowest bit set stands
+// for the first one.
+#ifdef __SSE2__
+#define BLOCK 16
+typedef __m128i Block;
 
-static inline uint64_t word_at(const uint8_t *data)
+static inline Block block_at(const uint8_t *data)
 {
-    uint64_t word;
-    __builtin_memcpy(&word, data, WORD);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    word = __builtin_bswap64(word);
-#endif
-    return word;
+    return _mm_loadu_si128((const __m128i *)data);
 }
+
+static inline Block match(Block block, int mask, int value)
+{
+    return _mm_cmpeq_epi8(_mm_and_si128(block, _mm_set1_epi8((char)mask)), _mm_set1_epi8((char)value));
+}
+
+static inline Block either(Block one, Block other)
+{
+    return _mm_or_si128(one, other);
+}
+
+static inline uint64_t marks_of(Block matching)
+{
+    return (unsigned)_mm_movemask_epi8(matching);
+}
+
+static inline int first_mark(uint64_t marks)
+{
+    return __builtin_ctzll(marks);
+}
+#else
+#define BLOCK 8
+typedef uint64_t Block; // whose lowest byte comes first in memory
+
+#define EACH(byte) ((uint64_t)(byte) * 0x0101010101010101u)
+
+static inline Block block_at(const uint8_t *data)
+{
+    uint64_t block;
+    __builtin_memcpy(&block, data, BLOCK);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    block = __builtin_bswap64(block);
+#endif
+    return block;
+}
+
+static inline Block match(Block block, int mask, int value)
+{
+    uint64_t other = (block & EACH(mask)) ^ EACH(value);
+    return ~(((other & EACH(0x7F)) + EACH(0x7F)) | other | EACH(0x7F));
+}
+
+static inline Block either(Block one, Block other)
+{
+    return one | other;
+}
+
+static inline uint64_t marks_of(Block matching)
+{
+    return matching;
+}
+
+static inline int first_mark(uint64_t marks)
+{
+    return __builtin_ctzll(marks) >> 3;
+}
+#endif
 
 static inline int32_t distance_at(const uint8_t *data)
 {
@@ -59,21 +117,6 @@ static inline int64_t last_before(const int64_t *starts, int64_t count, int64_t 
             high = middle;
     }
     return low;
-}
-
-#define EACH(byte) ((uint64_t)(byte) * 0x0101010101010101u)
-
-// The highest bit of each byte of `word` that is `value` under `mask`; both stand there eight times.
-static inline uint64_t matches(uint64_t word, uint64_t mask, uint64_t value)
-{
-    uint64_t other = (word & mask) ^ value;
-    return ~(((other & EACH(0x7F)) + EACH(0x7F)) | other | EACH(0x7F));
-}
-
-// The number of the first byte that `matches` marks.
-static inline int first_match(uint64_t marks)
-{
-    return __builtin_ctzll(marks) >> 3;
 }
 
 #endif

@@ -154,11 +154,11 @@ EXPORT int64_t branches(const uint8_t *data, int64_t size, int64_t address, int6
                         int64_t *sites, int64_t *targets)
 {
     int64_t count = 0;
-    for (int64_t base = 0; base < size; base += WORD) {
-        uint64_t word = word_at(data + base);
-        uint64_t marks = matches(word, EACH(0xFE), EACH(0xE8)) | matches(word, EACH(0xFF), EACH(0x0F));
+    for (int64_t base = 0; base < size; base += BLOCK) {
+        Block block = block_at(data + base);
+        uint64_t marks = marks_of(either(match(block, 0xFE, 0xE8), match(block, 0xFF, 0x0F)));
         for (; marks; marks &= marks - 1) {
-            int64_t at = base + first_match(marks);
+            int64_t at = base + first_mark(marks);
             if (at >= size)
                 break;
             int conditional = data[at] == 0x0F;
@@ -179,10 +179,10 @@ EXPORT int64_t operands(const uint8_t *data, int64_t size, int64_t address, int3
                         int64_t highest, int64_t *sites, int64_t *targets)
 {
     int64_t count = 0;
-    for (int64_t base = 0; base < size; base += WORD) {
-        uint64_t marks = matches(word_at(data + base), EACH(0xC7), EACH(0x05));
+    for (int64_t base = 0; base < size; base += BLOCK) {
+        uint64_t marks = marks_of(match(block_at(data + base), 0xC7, 0x05));
         for (; marks; marks &= marks - 1) {
-            int64_t at = base + first_match(marks);
+            int64_t at = base + first_mark(marks);
             if (at >= size)
                 break;
             int32_t distance = distance_at(data + at + 1);
@@ -345,10 +345,10 @@ static void screen_at(Found *found, const Tables *tables, const Code *code, int6
         screen_evex(found, tables, code, at);
 }
 
-static inline uint64_t prefixes_in(uint64_t word)
+static inline uint64_t prefixes_in(Block block)
 {
-    return matches(word, EACH(0xFE), EACH(0xC4)) | matches(word, EACH(0xFF), EACH(0x62)) |
-           matches(word, EACH(0xFF), EACH(0x8F)) | matches(word, EACH(0xFF), EACH(0x0F));
+    return marks_of(either(either(match(block, 0xFE, 0xC4), match(block, 0xFF, 0x62)),
+                           either(match(block, 0xFF, 0x8F), match(block, 0xFF, 0x0F))));
 }
 
 EXPORT int64_t screen(const uint8_t *data, int64_t size, int64_t from, int64_t to, const uint8_t *vector,
@@ -360,9 +360,9 @@ EXPORT int64_t screen(const uint8_t *data, int64_t size, int64_t from, int64_t t
     Tables tables = {vector, ambiguous_vector, legacy, ambiguous, escaped, avx, apx, avx10, wide};
     Found found = {address, set, doubtful, depth, 0};
     int64_t at = from;
-    for (; at + WORD <= to; at += WORD) {
-        for (uint64_t marks = prefixes_in(word_at(data + at)); marks; marks &= marks - 1)
-            screen_at(&found, &tables, &code, at + first_match(marks));
+    for (; at + BLOCK <= to; at += BLOCK) {
+        for (uint64_t marks = prefixes_in(block_at(data + at)); marks; marks &= marks - 1)
+            screen_at(&found, &tables, &code, at + first_mark(marks));
     }
     for (; at < to; at++)
         screen_at(&found, &tables, &code, at);

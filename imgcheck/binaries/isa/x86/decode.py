@@ -75,7 +75,7 @@ def confirm(
     real = (begin >= 0) & (distance <= _MOST_PREFIXES)
     for shift in range(1, _MOST_PREFIXES + 1):
         deep = np.flatnonzero(real & (distance >= shift))
-        real[deep] = _PREFIX_BYTES[layout.bytes_behind(candidates.address[deep], -shift)]
+        real[deep] = _PREFIX_BYTES.take(layout.bytes_behind(candidates.address[deep], -shift))
     kept = candidates.take(np.flatnonzero(real))
     begin, distance = begin[real], distance[real]
     # A prefix that belongs to the instruction before is none: the decoder then tells what this one is.
@@ -85,11 +85,11 @@ def confirm(
 
 def _decide_doubtful(layout: Layout, found: Candidates, bits: int, table: Encodings) -> Candidates:
     unknown = table.holding(*UNDECODED)
-    for i in np.flatnonzero(found.doubtful & ~unknown[found.set]).tolist():
+    for i in np.flatnonzero(found.doubtful & ~unknown.take(found.set)).tolist():
         instruction = decode_at(layout, int(found.address[i]), bits)
         found.set[i] = table.number.get(needs(instruction), 0) if instruction else 0
     # The decoder's word goes before the screen's where it can read an encoding after all.
-    for i in np.flatnonzero(unknown[found.set]).tolist():
+    for i in np.flatnonzero(unknown.take(found.set)).tolist():
         if decode_at(layout, int(found.address[i]), bits):
             found.set[i] = 0
     return found.take(np.flatnonzero(found.set))

@@ -45,7 +45,7 @@ class Endings:
     def _sites(self) -> np.ndarray:
         """Of calls to imported functions that end the program, in order."""
         symbols = imports(self._found.layout, analysis()["endings"]["functions"])
-        return np.sort(self._found.graph.imported(list(symbols))[2])
+        return np.sort(self._found.graph.imported(list(symbols))[2]).astype(np.int64)
 
     def _may_return(self, function: int) -> bool:
         if function not in self._returns:

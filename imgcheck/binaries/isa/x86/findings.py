@@ -267,7 +267,7 @@ class Findings:
     def tested(self) -> Instructions:
         """All instructions of functions with tests, of others the first of each kind: no use is open but by them."""
         found = self.instructions
-        marks = self.guards.known(found.function, found.address, len(self.functions))[found.function]
+        marks = self.guards.known(found.function, found.address, len(self.functions)).take(found.function)
         marks[self._firsts] = True
         return found.take(np.flatnonzero(marks))
 
@@ -300,7 +300,7 @@ class Findings:
     def open_calls(self, feature: str) -> np.ndarray:
         """Which calls and tail calls of the graph stand in a function without a test for `feature` before them."""
         exposing = self.guards.exposing(feature)
-        return self._by_exposure("calls", feature, lambda: exposing[self.call_conditions] & self._true)
+        return self._by_exposure("calls", feature, lambda: exposing.take(self.call_conditions) & self._true)
 
     def led_past(self, own: np.ndarray, feature: str) -> np.ndarray:
         """Functions to which those that nothing leads to lead, past the marked `own`.
@@ -311,7 +311,7 @@ class Findings:
 
     def _led_past(self, own: np.ndarray, feature: str) -> np.ndarray:
         edges, (number, true) = self._leads, self._seen_of_leads
-        over = self.guards.exposing(feature)[number] & true & ~own[edges.source]
+        over = self.guards.exposing(feature).take(number) & true & ~own.take(edges.source)
         return reach(edges, np.flatnonzero(~own & ~self._led), over)[0]
 
     @cached_property
@@ -325,7 +325,7 @@ class Findings:
         """The calls with the addresses taken."""
         calls, taken = self.graph.calls, self.graph.taken
         parts = ((getattr(calls, name), getattr(taken, name)) for name in ("source", "target", "site"))
-        return Edges(*(np.concatenate(part)[self._order_of_leads] for part in parts), calls.count)
+        return Edges(*(np.concatenate(part).take(self._order_of_leads) for part in parts), calls.count)
 
     @cached_property
     def _is_address(self) -> np.ndarray:
@@ -337,7 +337,7 @@ class Findings:
         """For each of `_leads` the number of its condition, and whether no closer look has shown it to be none."""
         taken, order = self.graph.taken, self._order_of_leads
         number = np.concatenate([self.call_conditions, self.guards.at(taken.source, taken.site)])
-        return number[order], np.append(self._true, np.ones(len(taken.site), bool))[order]
+        return number.take(order), np.append(self._true, np.ones(len(taken.site), bool)).take(order)
 
     @cached_property
     def _led(self) -> np.ndarray:
@@ -377,7 +377,7 @@ class Findings:
 
     def _reached_by_pointers(self, feature: str) -> tuple[np.ndarray, np.ndarray]:
         number, true = self._seen_of_leads
-        over = self.guards.exposing(feature)[number] & true & ~self._versions
+        over = self.guards.exposing(feature).take(number) & true & ~self._versions
         return reach(self._leads, self.graph.load_roots, over)
 
     @cached_property
@@ -386,10 +386,10 @@ class Findings:
         code with tests of the CPU takes, unless the next call gets one, as that of a comparison for qsort.
         """
         edges, by_address = self._leads, self._is_address
-        found = self.clones[edges.target] & by_address
+        found = self.clones.take(edges.target) & by_address
         choosing = self.guards.tests(len(self.functions))
         choosing[self.resolvers] = True
-        doubtful = self.any_use[edges.target] | choosing[edges.source]
+        doubtful = self.any_use.take(edges.target) | choosing.take(edges.source)
         doubtful = np.flatnonzero(by_address & ~found & doubtful)
         looked_at = doubtful[:_MOST_HANDED]
         found[doubtful] = True
@@ -517,7 +517,7 @@ class Findings:
         for _, functions in self.choices:
             unseen[functions] = False
         told = np.array([understood_wholly(condition) for condition in self.guards.conditions])
-        unseen[self.graph.calls.target[told[self.call_conditions]]] = False
+        unseen[self.graph.calls.target[told.take(self.call_conditions)]] = False
         return unseen
 
     def _arriving(self, at: np.ndarray, over: np.ndarray, starts: list[Start]) -> Condition | None:
@@ -576,15 +576,15 @@ class Findings:
         wider = tuple(other for other in self.features if feature in implied(other))
         using = self._leading_to(self.using(*wider))
         calls, taken = self.graph.calls, self.graph.taken
-        if hint.results and using[taken.target[self._calling(hint.functions)[taken.source]]].any():
+        if hint.results and using[taken.target[self._calling(hint.functions).take(taken.source)]].any():
             return True  # the instruction to try may be handed over as a function
         found, needing = self.instructions, self.table.holding(*wider)
         guarded = [(first, end) for pieces in self._hinted(hint).values() for first, end, _ in pieces]
-        bounds = np.array(guarded, np.int64).reshape(-1, 2)
+        bounds = np.array(guarded, self.layout.address_type).reshape(-1, 2)
         columns = (
-            (calls.site, lambda rows: using[calls.target[rows]]),
-            (taken.site, lambda rows: using[taken.target[rows]]),
-            (found.address, lambda rows: needing[found.set[rows]] & ~found.of_floats[rows]),
+            (calls.site, lambda rows: using.take(calls.target[rows])),
+            (taken.site, lambda rows: using.take(taken.target[rows])),
+            (found.address, lambda rows: needing.take(found.set[rows]) & ~found.of_floats[rows]),
         )
         return any(
             leads(slice(*rows)).any() for sites, leads in columns for rows in np.searchsorted(sites, bounds).tolist()

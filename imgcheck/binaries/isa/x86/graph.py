@@ -261,7 +261,7 @@ class Graph:
         site, pointer = self._through_slots
         pointers = self.layout.pointers
         wanted = (pointers.target < 0) & np.isin(pointers.symbol, symbols)
-        kept = np.flatnonzero(wanted[pointer])
+        kept = np.flatnonzero(wanted.take(pointer))
         return self.functions.holding(site[kept]), pointers.symbol[pointer[kept]], site[kept]
 
     @cached_property
@@ -277,7 +277,7 @@ class Graph:
         """Which pointer the code at each address jumps through, where it is a PLT stub; else -1."""
         jumps, pointers = self._stubs
         index = arrays.close_before(jumps, _STUB_REACH, addresses)
-        return np.append(pointers, -1)[index]
+        return np.append(pointers, -1).take(index)
 
     @cached_property
     def _stubs(self) -> tuple[np.ndarray, np.ndarray]:

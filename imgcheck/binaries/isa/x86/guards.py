@@ -146,7 +146,9 @@ class Guards:
     def _inside(self, addresses: np.ndarray) -> Iterator[tuple[slice, int]]:
         """Which of the sorted addresses each piece holds that holds any, and the number of its condition."""
         pieces = self._pieces
-        first, last = np.searchsorted(addresses, pieces.start), np.searchsorted(addresses, pieces.end)
+        # Numbers of another type would have all addresses copied into theirs.
+        bounds = (column.astype(addresses.dtype) for column in (pieces.start, pieces.end))
+        first, last = (np.searchsorted(addresses, column) for column in bounds)
         for at in np.flatnonzero(first < last).tolist():
             yield slice(first[at], last[at]), pieces.number[at]
 
@@ -279,7 +281,7 @@ class Spread:
         leads = self.found.leads_to_use
         marks = leads.copy()
         taken = self.graph.taken
-        marks[taken.source[leads[taken.target]]] = True
+        marks[taken.source[leads.take(taken.target)]] = True
         pointers = self.found.layout.pointers
         index = self.graph.starting_at(pointers.target)
         site, target, kind = self.graph.references
@@ -657,9 +659,9 @@ class Spread:
         tells[list(tellers)] = True
         returns[list(tellers - self.outputs - self.stacked)] = True
         calls = self._calls
-        callers = set(numbers(calls.source[(tells & ~returns)[calls.target]], calls.count).tolist())
+        callers = set(numbers(calls.source[(tells & ~returns).take(calls.target)], calls.count).tolist())
         returns &= np.bincount(calls.target, minlength=len(returns)) <= _READERS
-        doubtful = np.flatnonzero(returns[calls.target])
+        doubtful = np.flatnonzero(returns.take(calls.target))
         looked_at = doubtful[:_LOOKS]
         for source, site in zip(calls.source[looked_at].tolist(), calls.site[looked_at].tolist(), strict=True):
             if source not in callers and self._takes_result(source, site):

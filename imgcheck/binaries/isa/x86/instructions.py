@@ -34,7 +34,7 @@ class Instructions(Columns):
 
     def needing(self, sets: np.ndarray) -> np.ndarray:
         """Indices of those that need one of the marked sets; those of floats count where there are no others."""
-        needing = sets[self.set]
+        needing = sets.take(self.set)
         usual = np.flatnonzero(needing & ~self.of_floats)
         return usual if len(usual) else np.flatnonzero(needing)
 
@@ -61,7 +61,7 @@ def instructions_in(
     Of the baseline of x86-64, which tells nothing but which functions hold it, most are left out.
     """
     found = Instructions.joined(_confirmed(layout, functions, table, candidates) for candidates in screened)
-    return replace(found, of_floats=_of_floats(layout, found.address, table.holding("avx")[found.set]))
+    return replace(found, of_floats=_of_floats(layout, found.address, table.holding("avx").take(found.set)))
 
 
 def _confirmed(layout: Layout, functions: Functions, table: Encodings, candidates: Candidates) -> Instructions:
@@ -72,7 +72,7 @@ def _confirmed(layout: Layout, functions: Functions, table: Encodings, candidate
     function = functions.holding(found.address)
     kept = np.ones(len(found), bool)
     if table.bits == 64:
-        kept = ~table.baseline_alone[found.set]
+        kept = ~table.baseline_alone.take(found.set)
         kept[first_of_kinds(function, found.set, 256)] = True
     address = found.address[kept].astype(layout.address_type)
     return Instructions(address, found.set[kept], function[kept], np.zeros(len(address), bool))

@@ -22,7 +22,7 @@ _LIKELIEST = 8
 def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | None:
     """The Isa of a file that uses the baseline alone; None where more is used or cannot be told."""
     functions = layout.unwound
-    above = ~table.holding(*BASELINE)[candidates.set]
+    above = ~table.holding(*BASELINE).take(candidates.set)
     held = functions.holding(candidates.address)
     if (held[above] < 0).any():
         return None
@@ -33,7 +33,7 @@ def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | Non
     for chosen in (likely & (count > 0), ~likely & (count > 0)):
         inside = np.flatnonzero(chosen[held])
         confirmed = confirm(layout, candidates.take(inside), functions, np.flatnonzero(chosen), 64, table)
-        if not table.holding(*BASELINE)[confirmed.set].all():
+        if not table.holding(*BASELINE).take(confirmed.set).all():
             return None
         vector_functions += len(numbers(functions.holding(confirmed.address), len(functions)))
     return Isa(

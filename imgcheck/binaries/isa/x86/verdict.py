@@ -275,7 +275,9 @@ class _Judge:
         found, calls = self.found, self.found.graph.calls
         source = self._plain(feature, users) & ~found.asking
         return np.flatnonzero(
-            found.open_calls(feature) & source[calls.source] & (users & ~found.clones & ~found.chosen)[calls.target]
+            found.open_calls(feature)
+            & source.take(calls.source)
+            & (users & ~found.clones & ~found.chosen).take(calls.target)
         )
 
     @cached_property
@@ -398,7 +400,7 @@ class _Judge:
         called[calls.target] = True
         plain = self._plain(feature, users)
         free = np.zeros(len(users), bool)
-        free[calls.target[open_calls & plain[calls.source]]] = True
+        free[calls.target[open_calls & plain.take(calls.source)]] = True
         return int((users & free).sum()), int((users & called & ~free).sum())
 
 
