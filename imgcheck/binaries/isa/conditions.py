@@ -98,7 +98,8 @@ def _simplified(terms: Iterable[Term]) -> Condition:
 
 def _minimal(terms: set[Term]) -> list[Term]:
     """The terms without those that follow from another one."""
-    return [term for term in terms if not any(other < term for other in terms)]
+    shortest = min(map(len, terms), default=0)
+    return [term for term in terms if len(term) == shortest or not any(other < term for other in terms)]
 
 
 def _shortened(term: Term) -> Term:

@@ -35,6 +35,10 @@ _BEFORE = r"._@\d"
 """What stands before a token in a name. Mangled names put a length before and an E behind a namespace: N3foo4avx2E."""
 
 
+_BEHIND = re.compile(rb"[\0._@\dEI]|C[12]")
+"""And what stands behind it."""
+
+
 @cache
 def _clone_pattern(machine: str) -> re.Pattern[str]:
     joined = "|".join(map(re.escape, sorted(_tokens(machine), key=len, reverse=True)))
@@ -60,10 +64,15 @@ def is_clone(name: str, machine: str) -> bool:
 
 
 def clones(names: list[bytes], machine: str) -> list[int]:
-    """Indices of the clones among `names`."""
-    lowered = b"\0" + b"\0".join(names).lower() + b"\0"
-    hits = [hit.start() for hit in _clone_finder(machine).finditer(lowered)]
-    return [i for i in _holding(names, hits) if is_clone(names[i].decode("utf-8", "backslashreplace"), machine)]
+    """Indices of the clones among `names`, in no order."""
+    joined = b"\0" + b"\0".join(names) + b"\0"
+    certain: list[int] = []
+    doubtful: list[int] = []
+    for hit in _clone_finder(machine).finditer(joined.lower()):
+        (certain if _BEHIND.match(joined, hit.end()) else doubtful).append(hit.start())
+    found = _holding(names, certain)
+    more = set(_holding(names, doubtful)).difference(found)
+    return found + [i for i in more if is_clone(names[i].decode("utf-8", "backslashreplace"), machine)]
 
 
 def _holding(names: list[bytes], hits: list[int]) -> list[int]:

@@ -71,17 +71,17 @@ EXPORT int64_t find_bytes(const uint8_t *data, int64_t size, uint8_t mask, uint8
     return count;
 }
 
-EXPORT int64_t find_texts(const uint8_t *data, int64_t size, const uint8_t *texts, const int64_t *begins,
+EXPORT int64_t find_texts(const uint8_t *data, int64_t size, int64_t step, const uint8_t *texts, const int64_t *begins,
                           const int32_t *by_byte, const uint8_t *pairs, int32_t *left, int64_t *positions,
                           int32_t *numbers)
 {
     int64_t count = 0;
-    // Of three bytes two stand at an even position, wherever they begin.
-    for (int64_t even = 0; even + 1 < size; even += 2) {
-        unsigned pair = data[even] | (unsigned)data[even + 1] << 8;
+    // Of `step` and one more bytes a pair stands at a multiple of `step`, wherever they begin.
+    for (int64_t at = 0; at + 1 < size; at += step) {
+        unsigned pair = data[at] | (unsigned)data[at + 1] << 8;
         if (!(pairs[pair >> 3] >> (pair & 7) & 1))
             continue;
-        for (int64_t i = even ? even - 1 : 0; i <= even; i++) {
+        for (int64_t i = at < step ? 0 : at - step + 1; i <= at; i++) {
             for (int32_t k = by_byte[data[i]]; k < by_byte[data[i] + 1]; k++) {
                 const uint8_t *text = texts + begins[k];
                 int64_t length = begins[k + 1] - begins[k], same = 1;

@@ -12,7 +12,7 @@ _close_before = by_width("close_before", P, N, N, P, N, P)
 _starting_at = by_width("starting_at", P, P, N, N, N, P, N, P)
 _bytes_at = by_width("bytes_at", P, P, N, N, P)
 _find_bytes = declared("find_bytes", N, P, N, ctypes.c_uint8, ctypes.c_uint8, P)
-_find_texts = declared("find_texts", N, P, N, *[P] * 7)
+_find_texts = declared("find_texts", N, P, N, N, *[P] * 7)
 _first_of_kinds = declared("first_of_kinds", N, P, P, N, P, P)
 _reach = declared("reach", None, P, P, P, P, P, P, N)
 _sorted_by = declared("sorted_by", None, P, N, P, P)
@@ -113,8 +113,9 @@ class Texts:
         self._begins = np.concatenate([[0], np.cumsum([len(text) for text in ordered], dtype=np.int64)])
         leads = np.array([text[:1] for text in ordered], "S1").view(np.uint8)
         self._by_byte = np.searchsorted(leads, np.arange(257)).astype(np.int32)
+        self._step = min(map(len, texts), default=3) - 1
         pairs = np.zeros(1 << 16, np.uint8)
-        pairs[[int.from_bytes(text[k : k + 2], "little") for text in ordered for k in (0, 1)]] = 1
+        pairs[[int.from_bytes(text[k : k + 2], "little") for text in ordered for k in range(self._step)]] = 1
         self._pairs = np.packbits(pairs, bitorder="little")
 
     def find(self, data: np.ndarray, most: int) -> list[np.ndarray]:
@@ -124,7 +125,7 @@ class Texts:
         room = min(most, len(data)) * count  # only what is written of it takes memory
         positions, numbers = np.empty(room, np.int64), np.empty(room, np.int32)
         found = _find_texts(
-            address(data), len(data), address(self._texts), address(self._begins), address(self._by_byte),
+            address(data), len(data), self._step, address(self._texts), address(self._begins), address(self._by_byte),
             address(self._pairs), address(left), address(positions), address(numbers),
         )  # fmt: skip
         order = sorted_by(numbers[:found], count)

@@ -267,7 +267,12 @@ class Findings:
     def tested(self) -> Instructions:
         """All instructions of functions with tests, of others the first of each kind: no use is open but by them."""
         found = self.instructions
-        marks = self.guards.known(found.function, found.address, len(self.functions)).take(found.function)
+        known = np.flatnonzero(self.guards.known(found.function, found.address, len(self.functions)))
+        known = known.astype(found.function.dtype)
+        first, end = (np.searchsorted(found.function, known, side).tolist() for side in ("left", "right"))
+        marks = np.zeros(len(found.address), bool)
+        for rows in map(slice, first, end):
+            marks[rows] = True
         marks[self._firsts] = True
         return found.take(np.flatnonzero(marks))
 

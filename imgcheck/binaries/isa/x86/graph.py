@@ -277,7 +277,7 @@ class Graph:
         """Which pointer the code at each address jumps through, where it is a PLT stub; else -1."""
         jumps, pointers = self._stubs
         index = arrays.close_before(jumps, _STUB_REACH, addresses)
-        return np.append(pointers, -1).take(index)
+        return np.append(pointers, np.int32(-1)).take(index)
 
     @cached_property
     def _stubs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -291,7 +291,7 @@ class Graph:
         else:
             gap = np.diff(site, append=site[-1:])
             inside = (gap == 16) | (gap == 8) | (np.roll(gap, 1) == 16) | (np.roll(gap, 1) == 8)
-        return site[inside], pointer[inside]
+        return site[inside], pointer[inside].astype(np.int32)
 
     def _find_slots(self, site: np.ndarray, stub: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`stub`: the pointer of the stub that each branch leads to, or -1."""

@@ -18,6 +18,7 @@ import numpy as np
 from imgcheck.binaries.elf import PF_W, PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, bit_conditions, understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded, Pieces
+from imgcheck.binaries.isa.kernels.arrays import close_before
 from imgcheck.binaries.isa.layout import numbers, within
 from imgcheck.binaries.isa.names import analysis, queries
 from imgcheck.binaries.isa.queries import imports
@@ -132,7 +133,7 @@ class Guards:
         for rows, number in self._inside(addresses):
             out[rows] = number
         if self.skipped:
-            out[np.isin(functions, list(self.skipped))] = 1
+            out[np.isin(functions, np.array(list(self.skipped), functions.dtype))] = 1
         return out
 
     def known(self, functions: np.ndarray, addresses: np.ndarray, count: int) -> np.ndarray:
@@ -775,8 +776,7 @@ def _settled_by(arguments: Arguments) -> int:
 
 def _leads_to(addresses: np.ndarray, variables: np.ndarray, span: int) -> np.ndarray:
     """Whether one of the sorted variables lies within so many bytes from each address on."""
-    following = np.append(variables, 1 << 62)[np.searchsorted(variables, addresses)]
-    return following - addresses < span
+    return close_before(variables, span, addresses) >= 0
 
 
 def _member_of(members: Members) -> Member:

@@ -96,5 +96,5 @@ def _of_floats(layout: Layout, address: np.ndarray, avx: np.ndarray) -> np.ndarr
         depth = np.zeros(len(address) + 1, np.int32)
         np.add.at(depth, first, 1)
         np.add.at(depth, np.searchsorted(address, end), -1)
-        marks |= np.cumsum(depth)[:-1] > 0
+        marks |= np.cumsum(depth, dtype=np.int32)[:-1] > 0
     return marks
