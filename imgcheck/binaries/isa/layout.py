@@ -470,13 +470,13 @@ class Layout:
     def _uncovered(self) -> np.ndarray:
         """Targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""
         called, pointed = self._called, self._pointed
-        aligned, named = called[called % ALIGNMENT == 0], pointed[pointed % ALIGNMENT == 0]
+        aligned, named = np.sort(called[called % ALIGNMENT == 0]), pointed[pointed % ALIGNMENT == 0]
+        target = distinct(aligned, in_runs=True)
         # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
-        ended = np.isin(self.bytes_before(aligned), _FUNCTION_ENDS) | behind_end(self._ranges, aligned, padded=False)
-        ordered = np.sort(aligned)
-        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+        repeated = np.diff(np.searchsorted(aligned, target), append=len(aligned)) > 1
+        ended = np.isin(self.bytes_before(target), _FUNCTION_ENDS) | behind_end(self._ranges, target, padded=False)
         unaligned = self._unaligned(called[called % ALIGNMENT > 0], pointed[pointed % ALIGNMENT > 0])
-        return np.concatenate([aligned[ended], repeated, named, unaligned])
+        return np.concatenate([target[repeated | ended], named, unaligned])
 
     @cached_property
     def _pointed(self) -> np.ndarray:
