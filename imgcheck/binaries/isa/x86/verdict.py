@@ -395,13 +395,11 @@ class _Judge:
     def _count_callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
         """Users with a direct caller that neither tests nor uses it, and users called only behind a test."""
         found = self.found
-        calls, open_calls = found.graph.calls, found.open_calls(feature)
-        called = np.zeros(len(users), bool)
-        called[calls.target] = True
-        plain = self._plain(feature, users)
+        calls, of_users = found.graph.calls, np.flatnonzero(users.take(found.graph.calls.target))
+        plainly = found.open_calls(feature)[of_users] & self._plain(feature, users).take(calls.source[of_users])
         free = np.zeros(len(users), bool)
-        free[calls.target[open_calls & plain.take(calls.source)]] = True
-        return int((users & free).sum()), int((users & called & ~free).sum())
+        free[calls.target[of_users[plainly]]] = True
+        return int(free.sum()), int((users & found.called & ~free).sum())
 
 
 def _kinds(terms: tuple[Term, ...]) -> Kinds:
