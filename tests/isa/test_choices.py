@@ -204,3 +204,35 @@ def test_wrappers_whose_addresses_are_taken_behind_a_test_are_no_ordinary_caller
     """As in PennyLane: std::function keeps its two functions in a pair, which is read and stored at once."""
     found = analyse(library(REGISTERED.format(entry=entry, when=when), "-O3", "-mavx"))
     assert {use.answer for use in found.uses if use.feature == "fma"} == {answer}
+
+
+MISTAKEN = """
+#include <immintrin.h>
+__attribute__((noinline, target("avx2"))) static void wide(int *p) {
+    _mm256_storeu_si256((__m256i *)p, _mm256_add_epi32(_mm256_loadu_si256((__m256i *)p), _mm256_set1_epi32(3)));
+}
+__attribute__((noinline)) static int element(int *p) {
+    int found;
+    __asm__("pextrd $1, %1, %0" : "=r"(found) : "x"(_mm_loadu_si128((__m128i *)p)));
+    return found;
+}
+__attribute__((noinline)) static void generate(int *p) {
+    if (__builtin_cpu_supports("avx2")) wide(p);
+    else if (OTHERWISE) p[5] = element(p) + p[3];
+    else p[5] = p[1] + p[3];
+}
+__attribute__((noinline)) static void once(int *p) { p[7]++; generate(p); }
+__attribute__((noinline)) static void twice(int *p) { p[7] += 2; generate(p + 8); generate(p); }
+static void (*const ways[])(int *) = {once, twice};
+void run(int *p, unsigned n) { ways[n & 1](p); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "answer"), [("p[0] & 1", "unknown"), ('__builtin_cpu_supports("sse4.1")', "dispatched")]
+)
+def test_code_behind_the_failed_test_of_another_feature_is_not_dispatched(otherwise: str, answer: str) -> None:
+    """As the SSE2 code of Rust's crate chacha20 0.10, which uses SSE4.1: only pointers lead there."""
+    found = analyse(library(MISTAKEN.replace("OTHERWISE", otherwise)))
+    answers = {use.feature: use.answer for use in found.uses}
+    assert (answers["sse4_1"], answers["avx2"]) == (answer, "dispatched"), found.uses

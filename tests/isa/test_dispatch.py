@@ -38,6 +38,7 @@ SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "a bit whose number is a parameter": ("asked_by_number", {}, {}),
     "a function that is told what it is asked for": ("asked_by_kind", {}, {"may_use(AVX2)) r": "may_use(AVX)) r"}),
     "many flags in one word": ("many_flags", {}, {"flags & FMA ?": "flags & AVX ?"}),
+    "a byte that is 255 before": ("byte_flag", {}, {"saved & (ebx >> 5) & (c": "saved & (c"}),
     "booleans side by side": ("packed_bools", {}, {"if (f.avx2)": "if (f.avx)"}),
     "a mask of shifted bits": ("shifted_bits", {}, {"if ((m & 10) == 10)": "if ((m & 2) == 2)"}),
     "a mask that is empty where a leaf is missing": ("leaf_missing", {}, {"if (f & AVX2)": "if (f & SSSE3)"}),
@@ -99,6 +100,7 @@ MISSED = {
     ("an object of one of two classes", "O0"),
     ("an object of one of two classes", "O0, not unwound"),
     ("results of a function that is told the leaf", "O0, not unwound"),
+    ("a byte that is 255 before", "for size, not unwound"),
 }
 """Where a test for too little is taken for one for enough: see docs/cpu.md."""
 DOUBTED = {("a bit whose number is a parameter", "O0"), ("a static object of C++", "O0")}

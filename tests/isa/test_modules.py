@@ -28,20 +28,49 @@ struct def {
 void *PyModuleDef_Init(struct def *);
 void *PyInit_module(void) { return PyModuleDef_Init(&def); }
 """
+METHODS = """
+static float x[64];
+void *PyLong_FromLong(long);
+__attribute__((noinline)) static void *wide(void *self, void *given) {
+    for (int i = 0; i < 64; i += 8)
+        __asm__ volatile("vmovups (%0), %%ymm1; vpaddd %%ymm1, %%ymm1, %%ymm1; vmovups %%ymm1, (%0); vzeroupper"
+                         : : "r"(x + i) : "memory", "xmm1");
+    return PyLong_FromLong(0);
+}
+__attribute__((noinline)) static void *plain(void *self, void *given) { x[3] += 1; return PyLong_FromLong(0); }
+static void *asked(void *self, void *given) {
+    return __builtin_cpu_supports("avx2") ? wide(self, given) : plain(self, given);
+}
+static void *careful(void *self, void *given) { x[5] += 1; return asked(self, given); }
+static void *careless(void *self, void *given) { x[5] += 1; return wide(self, given); }
+struct method { const char *name; void *function; int flags; const char *doc; };
+static struct method methods[] = {{"other", asked, 4, 0}, {"offered", OFFERED, FLAGS, 0}, {0, 0, 0, 0}};
+struct def {
+    long references; void *type, *init; long index; void *copy; const char *name, *doc; long size;
+    struct method *methods; void *slots, *traverse, *clear, *free;
+} static def = {1, 0, 0, 0, 0, "module", 0, -1, methods, 0, 0, 0, 0};
+void *PyModule_Create2(struct def *, int);
+void *PyInit_module(void) { return PyModule_Create2(&def, 1013); }
+"""
 
 
 def module(slots: str, *flags: str) -> Path:
     return compile_c(SOURCE.replace("SLOTS", slots), "-shared", "-fPIC", *flags, out="module.so")
 
 
-def imported(path: Path, model: str) -> str:
+def offering(function: str, flags: int, *options: str) -> Path:
+    source = METHODS.replace("OFFERED", function).replace("FLAGS", str(flags))
+    return compile_c(source, "-shared", "-fPIC", *options, out="module.so")
+
+
+def imported(path: Path, model: str, then: str = "") -> str:
     command = (
         need("qemu-x86_64"),
         "-cpu",
         model,
         need("python3"),
         "-ISc",
-        "import sys; sys.path = [sys.argv[1]] + sys.path; import module",
+        f"import sys; sys.path = [sys.argv[1]] + sys.path; import module; {then}",
     )
     status = subprocess.run([*command, path.parent], capture_output=True).returncode
     return {0: "runs", -4: "dies", 132: "dies"}[status]
@@ -69,3 +98,18 @@ def test_only_slots_that_name_functions_count(slots: str) -> None:
 def test_a_list_without_an_end_is_none() -> None:
     path = module(", ".join(["{2, wide}"] * 40), "-O2")
     assert {use.feature: use.answer for use in analyse(path).uses}["avx"] == "dispatched"
+
+
+@pytest.mark.parametrize("options", [("-O0",), ("-O2", "-s")])
+@pytest.mark.parametrize(("function", "ending"), [("careless", "dies"), ("careful", "runs"), ("plain", "runs")])
+def test_what_its_methods_name_is_called_by_python(function: str, ending: str, options: tuple[str, ...]) -> None:
+    path = offering(function, 4, *options)
+    assert imported(path, "Nehalem") == "runs"
+    assert imported(path, "Nehalem", "module.offered()") == ending
+    told = [(use.feature, use.answer, use.reason) for use in analyse(path).uses]
+    assert (predicted(analyse(path), MODELS["Nehalem"]) == "runs") == (ending == "runs"), told
+
+
+def test_what_has_no_flags_of_a_method_is_none() -> None:
+    """Structures that look alike hold numbers of their own."""
+    assert predicted(analyse(offering("careless", 0, "-O2")), MODELS["Nehalem"]) == "runs"

@@ -9,6 +9,7 @@ from imgcheck.documents.facts import Answer
 AT_LOAD = "Reached at load or start without a test of the CPU on the way."
 CONTRADICTED = "Reached at load or start {}: the tests on the way do not ask for this."
 MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
+MISTAKEN = "Used only where the tests of the CPU ask for something else, in code that ordinary code calls."
 NAMED = "Reached at load or start without a visible test of the CPU, though by its name it is one version of several."
 Kinds = tuple[tuple[str, ...], ...]
 """As IsaUse.given."""

@@ -22,7 +22,8 @@ from imgcheck.binaries.isa.conditions import (
     understood_wholly,
 )
 from imgcheck.binaries.isa.guarded import Guarded
-from imgcheck.binaries.isa.layout import distinct, numbers
+from imgcheck.binaries.isa.layout import distinct, numbers, within
+from imgcheck.binaries.isa.modules import methods, offering
 from imgcheck.binaries.isa.names import clones, matches, switches
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.reach import Edges, reach
@@ -57,6 +58,8 @@ _NAMED_EXPORTS = 30_000
 
 _RECENT = 8
 """Answers about all functions or calls that are kept: with fewer, many would be worked out again."""
+_MOST_OFFERS = 1000
+"""Places where a file offers methods to Python that are looked at."""
 _CHANCE = 128 << 10
 """Bytes of data that show no more than one instruction of an extension when they are read as code."""
 
@@ -373,11 +376,14 @@ class Findings:
     def reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
         """What is reached from `start` ("load" or "exports") by open calls, and from where (see `reach`).
 
-        From "pointers": from load, where code also leads to functions whose addresses it takes.
+        From "pointers": from load, where code also leads to functions whose addresses it takes. From "methods": from
+        those of an extension module.
         """
         if start == "pointers":
             return self._by_exposure(start, feature, lambda: self._reached_by_pointers(feature))
         calls = self.open_calls(feature)
+        if start == "methods":
+            return self._by_exposure(start, feature, lambda: reach(self.graph.calls, self._methods(feature), calls))
         return self._by_exposure(start, feature, lambda: reach(self.graph.calls, self.roots(start), calls))
 
     def _reached_by_pointers(self, feature: str) -> tuple[np.ndarray, np.ndarray]:
@@ -497,6 +503,25 @@ class Findings:
         at = at[self.guards.exposing(feature)[self.tested_conditions[at]]]
         starts = [start for start in starts if not shielded(start[0], feature)]
         return self._arriving(at, self.open_calls(feature), starts)
+
+    def mistaken(self, feature: str) -> np.ndarray:
+        """Functions that use `feature`, or call what does, where a test of their own tells of other features alone.
+
+        None where it is used anywhere else, too: there somebody may have asked for it.
+        """
+        told = np.array([understood_wholly(condition) for condition in self.guards.conditions])
+        told &= self.guards.exposing(feature)
+        at, calls = self.tested.needing(self.table.holding(feature)), self.graph.calls
+        wrongly = told[self.tested_conditions[at]]
+        marks, elsewhere = np.zeros(len(self.functions), bool), np.zeros(len(self.functions), bool)
+        marks[self.tested.function[at[wrongly]]] = True
+        elsewhere[self.tested.function[at[~wrongly]]] = True
+        sites = np.flatnonzero(elsewhere.take(calls.target) & self._true)
+        behind = told.take(self.call_conditions[sites])
+        unasked = elsewhere & ~self.pointed & self.called
+        unasked[calls.target[sites[~behind]]] = False
+        marks[calls.source[sites[behind]]] = True
+        return marks if not (elsewhere & ~unasked).any() else np.zeros(len(self.functions), bool)
 
     def inevitability(self, feature: str) -> Condition:
         """As `circumstances`, of all uses and choices: those behind both directions of one test are behind none.
@@ -746,6 +771,26 @@ class Findings:
         roots = self.graph.starting_at(self.layout.exports)
         roots = roots[(roots >= 0) & ~np.isin(roots, self.resolvers)]
         return roots[~self.clones[roots]]
+
+    def _methods(self, feature: str) -> np.ndarray:
+        """What Python may call of an extension module: methods that code offers which the import reaches openly."""
+        method, giver = self._offered
+        return distinct(method[self.reached("load", feature)[0][giver]])
+
+    @cached_property
+    def _offered(self) -> tuple[np.ndarray, np.ndarray]:
+        """Methods, and functions that take the address of the table, the module or the type that they stand in."""
+        named, table = methods(self.layout)
+        function = self.graph.starting_at(named)
+        function, table = function[function >= 0], table[function >= 0]
+        address, offered = offering(self.layout, distinct(table))
+        site, target, kind = self.graph.references
+        taking = np.flatnonzero((kind == LEA_OPCODE) & within(target, address))[:_MOST_OFFERS]
+        giver = self.functions.holding(site[taking])
+        offered = offered[np.searchsorted(address, target[taking[giver >= 0]])]
+        rows = [np.flatnonzero(table == each) for each in offered.tolist()]
+        method = np.concatenate([function[:0], *(function[each] for each in rows)])
+        return method, np.repeat(giver[giver >= 0], [len(each) for each in rows])
 
 
 @cache

@@ -88,7 +88,7 @@ from imgcheck.binaries.isa.x86.handed import (
     add_member,
 )
 from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved
-from imgcheck.binaries.isa.x86.operations import SELECTING, flags_of, of_flags, result
+from imgcheck.binaries.isa.x86.operations import COPIES, SELECTING, flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, each_of, is_pointer, variable
 
 _RESULTS = RAX | RDX
@@ -263,11 +263,18 @@ class _Walk:
         compared = self.state.compared
         if compared[-1:] == (OF_ONE_BIT,):
             return None
-        initial = self.context.initial(compared[0], 4) if compared and self.context.holds(compared[0]) else None
+        known = compared and self.context.holds(compared[0])
+        initial = self.context.initial(compared[0], self._compared_bits // 8) if known else None
         if not isinstance(initial, Options) or initial.constant is None:
             return None
         met = self._is_met(fact, initial.constant)
         return None if met is None else (initial.constant, met)
+
+    @property
+    def _compared_bits(self) -> int:
+        """Of a variable: flags that are kept in a byte, as Rust's crate cpufeatures does, are compared as one."""
+        told = self.state.told
+        return 8 if told and told.bits == 8 else 32
 
     def _is_met(self, fact: Fact, number: int) -> bool | None:
         """Whether the condition of a branch is met where the variable that is compared holds a number."""
@@ -340,7 +347,7 @@ class _Walk:
         number, met = first
         if found:
             return found[0 if met else 1] == NEVER
-        return met and number > _LARGEST and not self._is_met(fact, 0)
+        return met and number > _LARGEST >> 32 - self._compared_bits and not self._is_met(fact, 0)
 
     def _is_range_check(self) -> bool:
         """Whether the branch that is looked at stands before a jump by a table: what passes it says nothing more."""
@@ -551,7 +558,7 @@ class _Walk:
         """The written registers get a value, which is knowledge or not; `told` are the registers that this is from."""
         state = self.state
         source = None
-        if marked and fact.moves:
+        if marked and (fact.moves or (fact.loads and fact.operation and fact.operation.mnemonic in COPIES)):
             source = self.operands.where(state, ip + fact.size, fact.loads[0]) if fact.loads else None
             source = state.origins.get(fact.source, source)
         members = self._members(fact, told)

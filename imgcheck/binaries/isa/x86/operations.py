@@ -30,7 +30,7 @@ from imgcheck.binaries.isa.x86.facts import VECTOR_COPIES, Operation
 
 _M = iced.Mnemonic
 _SIGNED = {_M.MOVSX, _M.MOVSXD, _M.CDQE}
-_COPIES = {_M.MOV, _M.MOVZX} | _SIGNED | VECTOR_COPIES
+COPIES = {_M.MOV, _M.MOVZX} | _SIGNED | VECTOR_COPIES
 _BITWISE = {_M.AND: and_, _M.OR: or_, _M.XOR: xor}
 _LOGICAL = {*_BITWISE, _M.ANDN}
 _SHIFTS = {_M.SHL, _M.SHR, _M.SAR}
@@ -49,7 +49,7 @@ def same(operation: Operation) -> bool:
 def result(operation: Operation, first: Value, second: Value, third: Value) -> Value:
     """The value of the first operand afterwards; its values, and those of the others, before."""
     name, bits, number = operation.mnemonic, operation.bits, operation.number
-    if name in _COPIES:
+    if name in COPIES:
         if name in _SIGNED and isinstance(second, Options):
             return extended(second, operation.source_bits, bits)
         return combined(and_, second, constant((1 << operation.source_bits) - 1), 64) if name == _M.MOVZX else second

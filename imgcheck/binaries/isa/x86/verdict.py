@@ -11,7 +11,17 @@ from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.conditions import Term, implied, shielded, unshielded
 from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.reach import path_to, steps_to
-from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Kinds, Verdict, in_words, kinds_of
+from imgcheck.binaries.isa.reasons import (
+    AT_LOAD,
+    CONTRADICTED,
+    MISCHOSEN,
+    MISTAKEN,
+    NAMED,
+    Kinds,
+    Verdict,
+    in_words,
+    kinds_of,
+)
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
@@ -44,6 +54,7 @@ _IN_OBJECTS = "Reached from load or start past tests of members of objects, whic
 _MANY_WAYS = "Reached at load or start behind tests of the CPU, of which too many would have to be told apart."
 _INEVITABLE = "Used from load or start, whatever the tests of the CPU on the way find."
 _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
+_BY_METHOD = "Methods of the Python module reach it without a visible test of the CPU."
 _OF_FLOATS = "Used where a function with a variable argument list gets floating-point numbers, and nowhere else."
 _BY_POINTER = "Code that load or start reaches takes its address, without a visible test of the CPU."
 _UNUSED = "Nothing in the file is seen to lead to what uses it: no call, no export and no address."
@@ -150,6 +161,9 @@ class _Judge:
         # What a program exports is for the plugins that it loads itself.
         if by_export and not found.layout.is_program and self._unguarded(feature, open_users):
             return Verdict("unknown", _BY_EXPORT, *by_export)
+        by_method = self._reached("methods", feature)
+        if by_method and len(by_method[1]) <= _CLOSE:
+            return Verdict("unknown", _BY_METHOD, *by_method)
         by_pointer = self._reached("pointers", feature)
         if by_pointer and len(by_pointer[1]) <= _CLOSE:
             return Verdict("unknown", _BY_POINTER, *by_pointer)
@@ -160,7 +174,7 @@ class _Judge:
             return Verdict("unknown", _BESIDE)
         if feature in _WIDE and self._is_wide_in_part(feature, open_users):
             return Verdict("unknown", _IN_PART, *(by_export or ()))
-        despite = self._chosen(feature) or self._inevitable(feature)
+        despite = self._chosen(feature) or self._inevitable(feature) or self._mistaken(feature)
         if despite:
             return despite
         loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~found.chosen & found.pointed)
@@ -207,6 +221,11 @@ class _Judge:
             return None
         answer = "required" if self.found.layout.is_program else "unknown"
         return Verdict(answer, MISCHOSEN.format(in_words(kinds)), given=kinds)
+
+    def _mistaken(self, feature: str) -> Verdict | None:
+        """The verdict where ordinary code calls what uses a feature behind tests for others alone."""
+        marks = self.found.mistaken(feature)
+        return Verdict("unknown", MISTAKEN) if marks.any() and self._callers(feature, marks)[0] else None
 
     def _inevitable(self, feature: str) -> Verdict | None:
         """The verdict of a program that uses a feature whichever way its tests go."""
