@@ -505,9 +505,9 @@ class Findings:
         return self._arriving(at, self.open_calls(feature), starts)
 
     def mistaken(self, feature: str) -> np.ndarray:
-        """Functions that use `feature`, or call what does, where a test of their own tells of other features alone.
+        """Marks functions that use `feature`, or call what does, where a test of their own tells of others alone.
 
-        None where it is used anywhere else, too: there somebody may have asked for it.
+        None is marked where it is used anywhere else, too: there somebody may have asked for it.
         """
         told = np.array([understood_wholly(condition) for condition in self.guards.conditions])
         told &= self.guards.exposing(feature)
