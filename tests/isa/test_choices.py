@@ -236,3 +236,31 @@ def test_code_behind_the_failed_test_of_another_feature_is_not_dispatched(otherw
     found = analyse(library(MISTAKEN.replace("OTHERWISE", otherwise)))
     answers = {use.feature: use.answer for use in found.uses}
     assert (answers["sse4_1"], answers["avx2"]) == (answer, "dispatched"), found.uses
+
+
+NAMED_BY_ADDRESS = """
+#include <cpuid.h>
+#include <stdio.h>
+char flags[64];
+static int x[64];
+__attribute__((noinline)) static void wide(void) {
+    __asm__ volatile("vpaddd (%0), %%ymm1, %%ymm1; vzeroupper" : : "r"(x) : "xmm1", "memory");
+}
+__attribute__((noinline)) static void ask(void) {
+    flags[9] = __builtin_cpu_supports("avx2") ? 1 : 0;
+}
+int main(void) {
+    int wanted;
+    ask();
+    __asm__ volatile("movzbl flags+9, %0" : "=r"(wanted));
+    if (wanted) wide();
+    printf("%d\\n", x[3]);
+    return 0;
+}
+"""
+
+
+def test_a_variable_that_code_names_by_its_address_alone_is_read_all_the_same() -> None:
+    """As clang and Zig do at -O0 in programs that cannot be moved: no scan for relative operands finds such readers."""
+    path = compile_c(NAMED_BY_ADDRESS, "-O1", "-no-pie", "-fno-pie")
+    assert observed(path, "qemu-x86_64", "Nehalem") == predicted(analyse(path), MODELS["Nehalem"]) == "runs"

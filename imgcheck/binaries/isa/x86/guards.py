@@ -15,7 +15,7 @@ from weakref import proxy
 
 import numpy as np
 
-from imgcheck.binaries.elf import PF_W, PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
+from imgcheck.binaries.elf import ET_EXEC, PF_W, PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, bit_conditions, understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded, Pieces
 from imgcheck.binaries.isa.kernels.arrays import close_before
@@ -474,8 +474,7 @@ class Spread:
         key = index, handed.key, suspecting
         if key not in self._looked_at:
             far, near = self._suspects[suspecting]
-            # Without anything new it does what the rounds have seen; those for which they had no bytes left are new.
-            is_new = handed.key != _NOTHING.key or index in self._put_off or self._reads(index, far)
+            is_new = handed.key != _NOTHING.key or self._may_be_unseen(index) or self._reads(index, far)
             flow = self._follow(index, handed, far) if is_new else self.guards.flows.get(index, Flow())
             tests = [flow.guarded]
             if self._reads(index, near):
@@ -484,6 +483,23 @@ class Spread:
                 flow = closer if suspecting else flow
             self._looked_at[key] = flow, tests
         return self._looked_at[key]
+
+    def _may_be_unseen(self, function: int) -> bool:
+        """Whether the rounds had no bytes left for a function, or no reason to follow it though it may know something.
+
+        Where a program names variables by their addresses alone, nobody knows which functions do.
+        """
+        named = self.found.layout.elf.type == ET_EXEC
+        return named or function in self._put_off or function in self._informed
+
+    @cached_property
+    def _informed(self) -> set[int]:
+        """Functions that refer to a variable where something is seen to be stored, or to a structure with one."""
+        variables, pointers = np.array(sorted(self._assigned), np.int64), self.found.layout.pointers
+        site, target, _ = self._data_references
+        near = _leads_to(target, variables, STRUCT)
+        near |= within(target, pointers.slot[_leads_to(pointers.target, variables, STRUCT)])
+        return set(numbers(self.functions.holding(site[near]), len(self.functions)).tolist())
 
     def _reads(self, function: int, member: Member) -> bool:
         """Whether a function reads what may be one of those members."""
