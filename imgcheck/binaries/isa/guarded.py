@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from imgcheck.binaries.isa.conditions import ALWAYS, UNTOLD, Condition, shielded
+from imgcheck.binaries.isa.conditions import ALWAYS, UNTOLD, Condition, shielded, understood_wholly
 
 Guarded = tuple[int, int, Condition]
 """A range of addresses, and what is necessary for it to run."""
@@ -30,6 +30,11 @@ class Pieces:
         rows = [(first, end, number.setdefault(told, len(number))) for first, end, told in ordered]
         table = np.array(rows, np.int64).reshape(-1, 3)
         return cls(table[:, 0], table[:, 1], table[:, 2], list(number))
+
+    @property
+    def understood(self) -> np.ndarray:
+        """Which conditions, by number, tell of features and of nothing else."""
+        return np.array([understood_wholly(condition) for condition in self.conditions])
 
     def exposing(self, feature: str) -> np.ndarray:
         """Which conditions, by number, do not shield `feature`."""

@@ -371,11 +371,20 @@ class Layout:
 
     def named_starts(self, go: bool) -> np.ndarray:
         """Addresses of a program's main, if wanted of Go's, and of Python modules' PyInit functions, by their names."""
+        if not self.is_program:
+            return self.module_starts
+        mains = [(SHT_SYMTAB, b"main\0"), (SHT_DYNSYM, b"main\0")]
+        return self._named(mains + ([(SHT_SYMTAB, b"main.main\0")] if go else []))
+
+    @cached_property
+    def module_starts(self) -> np.ndarray:
+        """Addresses of PyInit functions, which make a library a module of Python's."""
+        return self._named([(SHT_DYNSYM, b"PyInit_")])
+
+    def _named(self, wanted: list[tuple[int, bytes]]) -> np.ndarray:
+        """Addresses of symbols whose names begin with wanted ones, in tables of the kind that goes with each."""
         symbols = self.code_symbols
         # Linkers let a name share the end of a longer one, so a name need not follow a NUL.
-        mains = [(SHT_SYMTAB, b"main\0"), (SHT_DYNSYM, b"main\0")]
-        mains += [(SHT_SYMTAB, b"main.main\0")] if go else []
-        wanted = mains if self.is_program else [(SHT_DYNSYM, b"PyInit_")]
         offsets: list[int] = []
         for section in self.elf.sections:
             for kind, name in wanted:
@@ -470,13 +479,12 @@ class Layout:
     def _uncovered(self) -> np.ndarray:
         """Targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""
         called, pointed = self._called, self._pointed
-        aligned, named = np.sort(called[called % ALIGNMENT == 0]), pointed[pointed % ALIGNMENT == 0]
-        target = distinct(aligned, in_runs=True)
+        target, count = np.unique(called[called % ALIGNMENT == 0], return_counts=True)
+        named = pointed[pointed % ALIGNMENT == 0]
         # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
-        repeated = np.diff(np.searchsorted(aligned, target), append=len(aligned)) > 1
         ended = np.isin(self.bytes_before(target), _FUNCTION_ENDS) | behind_end(self._ranges, target, padded=False)
         unaligned = self._unaligned(called[called % ALIGNMENT > 0], pointed[pointed % ALIGNMENT > 0])
-        return np.concatenate([target[repeated | ended], named, unaligned])
+        return np.concatenate([target[(count > 1) | ended], named, unaligned])
 
     @cached_property
     def _pointed(self) -> np.ndarray:

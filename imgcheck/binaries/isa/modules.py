@@ -33,7 +33,7 @@ def methods(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
     these begins.
     """
     width, pointers = layout.elf.bits // 8, layout.pointers
-    if layout.is_program or not len(layout.named_starts(go=False)):
+    if layout.is_program or not len(layout.module_starts):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     name = pointers.slot[layout.in_code(pointers.target)] - width
     at = pointers.at(name)

@@ -35,14 +35,15 @@ _BEFORE = r"._@\d"
 """What stands before a token in a name. Mangled names put a length before and an E behind a namespace: N3foo4avx2E."""
 
 
-_BEHIND = re.compile(rb"[\0._@\dEI]|C[12]")
-"""And what stands behind it."""
+_BEHIND = r"[._@\dEI]|C[12]"
+"""And what stands behind it, where the name does not end."""
+_ENDED = re.compile(rf"\0|{_BEHIND}".encode())
 
 
 @cache
 def _clone_pattern(machine: str) -> re.Pattern[str]:
     joined = "|".join(map(re.escape, sorted(_tokens(machine), key=len, reverse=True)))
-    return re.compile(rf"(?:^|[{_BEFORE}])(?:{joined})(?:$|[._@\d]|(?-i:E|I|C[12]))", re.IGNORECASE)
+    return re.compile(rf"(?:^|[{_BEFORE}])(?:{joined})(?:$|(?-i:{_BEHIND}))", re.IGNORECASE)
 
 
 @cache
@@ -69,7 +70,7 @@ def clones(names: list[bytes], machine: str) -> list[int]:
     certain: list[int] = []
     doubtful: list[int] = []
     for hit in _clone_finder(machine).finditer(joined.lower()):
-        (certain if _BEHIND.match(joined, hit.end()) else doubtful).append(hit.start())
+        (certain if _ENDED.match(joined, hit.end()) else doubtful).append(hit.start())
     found = _holding(names, certain)
     more = set(_holding(names, doubtful)).difference(found)
     return found + [i for i in more if is_clone(names[i].decode("utf-8", "backslashreplace"), machine)]

@@ -509,8 +509,7 @@ class Findings:
 
         None is marked where it is used anywhere else, too: there somebody may have asked for it.
         """
-        told = np.array([understood_wholly(condition) for condition in self.guards.conditions])
-        told &= self.guards.exposing(feature)
+        told = self.guards.understood & self.guards.exposing(feature)
         at, calls = self.tested.needing(self.table.holding(feature)), self.graph.calls
         wrongly = told[self.tested_conditions[at]]
         marks, elsewhere = np.zeros(len(self.functions), bool), np.zeros(len(self.functions), bool)
@@ -546,8 +545,7 @@ class Findings:
         unseen = self.clones.copy()
         for _, functions in self.choices:
             unseen[functions] = False
-        told = np.array([understood_wholly(condition) for condition in self.guards.conditions])
-        unseen[self.graph.calls.target[told.take(self.call_conditions)]] = False
+        unseen[self.graph.calls.target[self.guards.understood.take(self.call_conditions)]] = False
         return unseen
 
     def _arriving(self, at: np.ndarray, over: np.ndarray, starts: list[Start]) -> Condition | None:

@@ -157,6 +157,11 @@ class Guards:
     def _pieces(self) -> Pieces:
         return Pieces.of(piece for flow in self.flows.values() for piece in flow.guarded)
 
+    @property
+    def understood(self) -> np.ndarray:
+        """Which conditions, by number, tell of features and of nothing else."""
+        return self._pieces.understood
+
     def exposing(self, feature: str) -> np.ndarray:
         """Which conditions, by number, do not shield `feature`."""
         return self._pieces.exposing(feature)
