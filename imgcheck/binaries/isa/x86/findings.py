@@ -2,51 +2,45 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from imgcheck.binaries.isa import queries
-from imgcheck.binaries.isa.arriving import Start, arriving
+from imgcheck.binaries.isa.arriving import Start
 from imgcheck.binaries.isa.conditions import (
     ALWAYS,
-    NEVER,
-    UNTOLD,
     Condition,
     implied,
-    shielded,
     understood_wholly,
 )
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.layout import distinct, numbers, within
 from imgcheck.binaries.isa.modules import methods, offering
-from imgcheck.binaries.isa.names import clones, matches, switches
+from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.names import queries as rules_of_queries
-from imgcheck.binaries.isa.reach import Edges, reach
+from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, Graph
-from imgcheck.binaries.isa.x86.guards import Guards, Spread
+from imgcheck.binaries.isa.x86.guards import Guards
 from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.binaries.isa.x86.hints import hints
 from imgcheck.binaries.isa.x86.instructions import Instructions
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
+from imgcheck.binaries.isa.x86.retrace import Retrace
 from imgcheck.binaries.isa.x86.screen import pairs
+from imgcheck.binaries.isa.x86.spread import Spread
 
 _NAMED_USERS = 5_000
 _ORDINARY = ("sse3", "ssse3", "avx")
 """Where very many functions use what a compiler writes everywhere, no names tell them apart."""
 _CHOOSER = 64
-_MOST_TESTED_CALLS = 200
-"""Calls behind tests in a file that is small enough to look at all ways through it."""
-_MOST_HANDED = 1000
-"""Addresses taken of which it is looked at where they go."""
 _NEAR_CALL = 64
 """Bytes from where an address is taken up to a call that gets it."""
 _JUMP, _CONDITIONAL = 0xE9, 0x0F
@@ -54,10 +48,6 @@ _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
 _NAMED_EXPORTS = 30_000
 """Exports whose names are looked at; libraries with more are C++ ones, whose variants show where they are used."""
-
-
-_RECENT = 8
-"""Answers about all functions or calls that are kept: with fewer, many would be worked out again."""
 _MOST_OFFERS = 1000
 """Places where a file offers methods to Python that are looked at."""
 _CHANCE = 128 << 10
@@ -70,13 +60,15 @@ class Findings:
     def __init__(self, graph: Graph, table: Encodings, instructions: Instructions) -> None:
         """`instructions` are all above the baseline, and of that at least one of each function that holds any."""
         self.graph, self.table, self.instructions = graph, table, instructions
-        self._firsts = instructions.firsts()
-        self.first = instructions.take(self._firsts)
-        """The first instruction of its kind in each function: the same features, in fewer rows."""
+        self.firsts = instructions.firsts()
+        """The numbers of the first of its kind in each function, and"""
+        self.first = instructions.take(self.firsts)
+        """those themselves: the same features, in fewer rows."""
         self.layout, self.bits, self.functions = graph.layout, graph.bits, graph.functions
-        self._false_sites: set[int] = set()
+        self.false_sites: set[int] = set()
+        """Of calls that closer looks have shown to be none."""
         self._suspecting = False
-        self._exposed: dict[tuple, Any] = {}
+        self._trusted: Hint | None = None
         self._handed: dict[int, bool] = {}
         self._behind_signs: dict[Hint, dict[int, list[Guarded]]] = {}
 
@@ -244,8 +236,13 @@ class Findings:
         parts = [np.flatnonzero(self.using(*QUERIES)), self.resolvers, callers, readers[readers >= 0]]
         return distinct(np.concatenate(parts)).astype(np.int64)
 
-    @cached_property
+    @property
     def asks_cpu(self) -> tuple[str, ...]:
+        """By what the file asks the CPU: instructions, means of the loader, names of functions and of variables."""
+        return (*self._queries, self._trusted.source) if self._trusted else self._queries
+
+    @cached_property
+    def _queries(self) -> tuple[str, ...]:
         found = [name for name in QUERIES if self.using(name).any()]
         if len(self.resolvers):
             found.append("IFUNC")
@@ -262,152 +259,10 @@ class Findings:
         return Spread(self)
 
     @cached_property
-    def asking(self) -> np.ndarray:
-        """Which functions ask the CPU or test what another one asked."""
-        return self.guards.asks(len(self.functions))
+    def _retrace(self) -> Retrace:
+        return Retrace(self._spread)
 
-    @cached_property
-    def tested(self) -> Instructions:
-        """All instructions of functions with tests, of others the first of each kind: no use is open but by them."""
-        found = self.instructions
-        known = np.flatnonzero(self.guards.known(found.function, found.address, len(self.functions)))
-        known = known.astype(found.function.dtype)
-        first, end = (np.searchsorted(found.function, known, side).tolist() for side in ("left", "right"))
-        marks = np.zeros(len(found.address), bool)
-        for rows in map(slice, first, end):
-            marks[rows] = True
-        marks[self._firsts] = True
-        return found.take(np.flatnonzero(marks))
-
-    @cached_property
-    def tested_conditions(self) -> np.ndarray:
-        """For each of `tested` the number of the condition (see Guards) under which its function arrives there."""
-        return self.guards.at(self.tested.function, self.tested.address)
-
-    @cached_property
-    def call_conditions(self) -> np.ndarray:
-        """For each call of the graph the number of the condition under which its function arrives there."""
-        return self.guards.at(self.graph.calls.source, self.graph.calls.site)
-
-    def open_users(self, feature: str) -> np.ndarray:
-        """Which functions use `feature` without a test of their own before it."""
-        return self._open(feature, feature)
-
-    @cached_property
-    def open_vector(self) -> np.ndarray:
-        """Functions that use vector code of any kind with no test for AVX before it."""
-        return self._open("avx", *VECTOR)
-
-    def _open(self, shielded: str, *features: str) -> np.ndarray:
-        """Functions with an instruction of one of `features` where no test shields another one."""
-        marks = np.zeros(len(self.functions), bool)
-        at = self.tested.needing(self.table.holding(*features))
-        marks[self.tested.function[at[self.guards.exposing(shielded)[self.tested_conditions[at]]]]] = True
-        return marks
-
-    def open_calls(self, feature: str) -> np.ndarray:
-        """Which calls and tail calls of the graph stand in a function without a test for `feature` before them."""
-        exposing = self.guards.exposing(feature)
-        return self._by_exposure("calls", feature, lambda: exposing.take(self.call_conditions) & self._true)
-
-    def led_past(self, own: np.ndarray, feature: str) -> np.ndarray:
-        """Functions to which those that nothing leads to lead, past the marked `own`.
-
-        Code leads to what it calls, and to what it takes the address of, with no test for `feature` before that.
-        """
-        return self._by_exposure(np.packbits(own).tobytes(), feature, lambda: self._led_past(own, feature))
-
-    def _led_past(self, own: np.ndarray, feature: str) -> np.ndarray:
-        edges, (number, true) = self._leads, self._seen_of_leads
-        over = self.guards.exposing(feature).take(number) & true & ~own.take(edges.source)
-        return reach(edges, np.flatnonzero(~own & ~self._led), over)[0]
-
-    @cached_property
-    def _order_of_leads(self) -> np.ndarray:
-        """The calls of the graph and behind them the addresses taken, by the functions that they stand in."""
-        source = np.concatenate([self.graph.calls.source, self.graph.taken.source])
-        return np.argsort(source, kind="stable").astype(np.int32)
-
-    @cached_property
-    def _leads(self) -> Edges:
-        """The calls with the addresses taken."""
-        calls, taken = self.graph.calls, self.graph.taken
-        parts = ((getattr(calls, name), getattr(taken, name)) for name in ("source", "target", "site"))
-        return Edges(*(np.concatenate(part).take(self._order_of_leads) for part in parts), calls.count)
-
-    @cached_property
-    def _is_address(self) -> np.ndarray:
-        """Which of `_leads` are addresses taken."""
-        return self._order_of_leads >= len(self.graph.calls.site)
-
-    @cached_property
-    def _seen_of_leads(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each of `_leads` the number of its condition, and whether no closer look has shown it to be none."""
-        taken, order = self.graph.taken, self._order_of_leads
-        number = np.concatenate([self.call_conditions, self.guards.at(taken.source, taken.site)])
-        return number.take(order), np.append(self._true, np.ones(len(taken.site), bool)).take(order)
-
-    @cached_property
-    def _led(self) -> np.ndarray:
-        """Functions that something leads to."""
-        marks = np.zeros(len(self.functions), bool)
-        marks[self._leads.target[self._seen_of_leads[1]]] = True
-        return marks
-
-    @cached_property
-    def _true(self) -> np.ndarray:
-        """Which calls of the graph no closer look has shown to be none."""
-        marks = np.ones(len(self.graph.calls.site), bool)
-        marks[np.searchsorted(self.graph.calls.site, sorted(self._false_sites))] = False
-        return marks
-
-    def _by_exposure(self, what: str | bytes, feature: str, work: Callable[[], Any]) -> Any:
-        """Most features are exposed by the same conditions, so that the answer for one serves for others.
-
-        It is asked for again soon or never, so that few answers are kept.
-        """
-        key = what, self.guards.exposing(feature).tobytes()
-        answer = self._exposed.pop(key) if key in self._exposed else work()
-        while len(self._exposed) >= _RECENT:
-            del self._exposed[next(iter(self._exposed))]
-        self._exposed[key] = answer
-        return answer
-
-    def reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
-        """What is reached from `start` ("load" or "exports") by open calls, and from where (see `reach`).
-
-        From "pointers": from load, where code also leads to functions whose addresses it takes. From "methods": from
-        those of an extension module.
-        """
-        if start == "pointers":
-            return self._by_exposure(start, feature, lambda: self._reached_by_pointers(feature))
-        calls = self.open_calls(feature)
-        if start == "methods":
-            return self._by_exposure(start, feature, lambda: reach(self.graph.calls, self._methods(feature), calls))
-        return self._by_exposure(start, feature, lambda: reach(self.graph.calls, self.roots(start), calls))
-
-    def _reached_by_pointers(self, feature: str) -> tuple[np.ndarray, np.ndarray]:
-        number, true = self._seen_of_leads
-        over = self.guards.exposing(feature).take(number) & true & ~self._versions
-        return reach(self._leads, self.graph.load_roots, over)
-
-    @cached_property
-    def _versions(self) -> np.ndarray:
-        """Which of `_leads` may be the choice of a version: the addresses of what uses a feature itself, and those that
-        code with tests of the CPU takes, unless the next call gets one, as that of a comparison for qsort.
-        """
-        edges, by_address = self._leads, self._is_address
-        found = self.clones.take(edges.target) & by_address
-        choosing = self.guards.tests(len(self.functions))
-        choosing[self.resolvers] = True
-        doubtful = self.any_use.take(edges.target) | choosing.take(edges.source)
-        doubtful = np.flatnonzero(by_address & ~found & doubtful)
-        looked_at = doubtful[:_MOST_HANDED]
-        found[doubtful] = True
-        found[looked_at] = [not self._is_handed(site) for site in edges.site[looked_at].tolist()]
-        return found
-
-    def _is_handed(self, site: int) -> bool:
+    def is_handed(self, site: int) -> bool:
         """Whether the next call gets the address that is taken at `site` (see Graph.references)."""
         if site not in self._handed:
             self._handed[site] = self._follows_to_call(site)
@@ -425,11 +280,8 @@ class Findings:
         (function,) = self.graph.starting_at(np.array([target])).tolist()
         if function < 0:
             return bool(registers)
-        return bool(self._spread.expected(function, registers) or self._spread.hands_out(function, registers))
-
-    def roots(self, start: str) -> np.ndarray:
-        """The functions that run at "load", or the "exports"."""
-        return self.graph.load_roots if start == "load" else self.export_roots
+        bodies = self._spread.bodies
+        return bool(bodies.expected(function, registers) or bodies.hands_out(function, registers))
 
     @cached_property
     def choices(self) -> list[Start]:
@@ -437,7 +289,7 @@ class Findings:
         return self._choices_of(self.guards.flows.values())
 
     @cached_property
-    def _clear_choices(self) -> list[Start]:
+    def clear_choices(self) -> list[Start]:
         """The same of code all of whose choices are understood."""
         flows = self.guards.flows.values()
         clear = [f for f in flows if all(c == ALWAYS or understood_wholly(c) for c in f.chosen.values())]
@@ -469,110 +321,15 @@ class Findings:
         held = [self.graph.starting_at(pointers.target[i:k]) for i, k in zip(first, last, strict=True)]
         return {at: set(index[index >= 0].tolist()) for at, index in zip(addresses.tolist(), held, strict=True)}
 
-    def circumstances(self, feature: str) -> Condition | None:
-        """What is necessary, as far as tests tell, to arrive at an open use of `feature` from load or start.
+    def look_closer(self, steps: list[int], open_calls: np.ndarray) -> bool:
+        """Whether a closer look at the path `steps` shows an open call that is none, or a test that stands before one.
 
-        None where there are too many ways to tell; then there is none without a test.
+        Then what is open is other than it was thought to be (Exposure).
         """
-        return self._arriving_openly(feature, self._outside_clones(feature), [(ALWAYS, self.graph.load_roots)])
-
-    def circumstances_of_choices(self, feature: str) -> Condition | None:
-        """The same for versions that code that asks the CPU picks: these are meant, whatever their names are.
-
-        Only where it is understood: of what else is asked on the way, the rest may be no more than a part.
-        """
-        at = self._unasked(feature)
-        for choices in (self.choices, self._clear_choices):
-            found = self._arriving_openly(feature, at, choices)
-            if found is not None and (found == NEVER or understood_wholly(found)):
-                return found
-        return None
-
-    def _unasked(self, feature: str) -> np.ndarray:
-        """Those of `tested` that need `feature`, but for what is in functions that a user has to ask for."""
-        at, switch = self.tested.needing(self.table.holding(feature)), switches("x86").get(feature)
-        if switch is None:
-            return at
-        held = self.tested.function[at]
-        inside = distinct(held)
-        names = [self.layout.name(int(self.functions.start[index])) for index in inside]
-        asked_for = inside[np.array([matches(name, switch["functions"]) for name in names], bool)]
-        return at[~np.isin(held, asked_for)]
-
-    def _arriving_openly(self, feature: str, at: np.ndarray, starts: list[Start]) -> Condition | None:
-        at = at[self.guards.exposing(feature)[self.tested_conditions[at]]]
-        starts = [start for start in starts if not shielded(start[0], feature)]
-        return self._arriving(at, self.open_calls(feature), starts)
-
-    def mistaken(self, feature: str) -> np.ndarray:
-        """Marks functions that use `feature`, or call what does, where a test of their own tells of others alone.
-
-        None is marked where it is used anywhere else, too: there somebody may have asked for it.
-        """
-        told = self.guards.understood & self.guards.exposing(feature)
-        at, calls = self.tested.needing(self.table.holding(feature)), self.graph.calls
-        wrongly = told[self.tested_conditions[at]]
-        marks, elsewhere = np.zeros(len(self.functions), bool), np.zeros(len(self.functions), bool)
-        marks[self.tested.function[at[wrongly]]] = True
-        elsewhere[self.tested.function[at[~wrongly]]] = True
-        sites = np.flatnonzero(elsewhere.take(calls.target) & self._true)
-        behind = told.take(self.call_conditions[sites])
-        unasked = elsewhere & ~self.pointed & self.called
-        unasked[calls.target[sites[~behind]]] = False
-        marks[calls.source[sites[behind]]] = True
-        return marks if not (elsewhere & ~unasked).any() else np.zeros(len(self.functions), bool)
-
-    def inevitability(self, feature: str) -> Condition:
-        """As `circumstances`, of all uses and choices: those behind both directions of one test are behind none.
-
-        A CPU without the feature lacks what has it as a precondition, so that code that needs this dies there too.
-        """
-        if np.count_nonzero(self.call_conditions) > _MOST_TESTED_CALLS:
-            return UNTOLD
-        wider = [self._outside_clones(other) for other in self.features if feature in implied(other)]
-        starts = [(ALWAYS, self.graph.load_roots), *self.choices]
-        found = self._arriving(distinct(np.concatenate(wider)), self._true, starts)
-        return UNTOLD if found is None else found
-
-    def _outside_clones(self, feature: str) -> np.ndarray:
-        """Those of `tested` that need `feature`, without those of versions by name that some test unseen may pick."""
-        at = self.tested.needing(self.table.holding(feature))
-        return at[~self.excused[self.tested.function[at]]]
-
-    @cached_property
-    def excused(self) -> np.ndarray:
-        """Versions by name that some test unseen may pick: none is seen to, nor to stand before a call of them."""
-        unseen = self.clones.copy()
-        for _, functions in self.choices:
-            unseen[functions] = False
-        unseen[self.graph.calls.target[self.guards.understood.take(self.call_conditions)]] = False
-        return unseen
-
-    def _arriving(self, at: np.ndarray, over: np.ndarray, starts: list[Start]) -> Condition | None:
-        """What is necessary to arrive at one of `tested`, by their numbers `at`, over those calls that `over` marks.
-
-        None where it is too much to tell.
-        """
-        uses = self.tested.function[at], self.tested_conditions[at]
-        return arriving(self.graph.calls, self.guards.conditions, self.call_conditions, over, uses, starts)
-
-    def refutes(self, steps: list[int], feature: str) -> bool:
-        """Whether a closer look at the path `steps` shows a call that is none, or a test that stands before one.
-
-        What is reached is then computed anew without it.
-        """
-        false = self._false_calls(steps, feature) | self._choice(steps)
-        self._false_sites |= false
-        tested = bool(len(self.askers)) and self._spread.retrace(steps, self._suspecting)
-        if false or tested:
-            self._look_anew()
+        false = self._false_calls(steps, open_calls) | self._choice(steps)
+        self.false_sites |= false
+        tested = bool(len(self.askers)) and self._retrace.retrace(steps, self._suspecting)
         return bool(false) or tested
-
-    def _look_anew(self) -> None:
-        self._exposed.clear()
-        conditions = ("tested", "tested_conditions", "call_conditions")
-        for stale in (*conditions, "open_vector", "excused", "_true", "_seen_of_leads", "_led", "_versions"):
-            self.__dict__.pop(stale, None)
 
     @property
     def fills_objects(self) -> bool:
@@ -589,7 +346,6 @@ class Findings:
         finally:
             self._suspecting = False
             self.guards.restore(guarded)
-            self._look_anew()
 
     @cached_property
     def hints(self) -> tuple[Hint, ...]:
@@ -634,21 +390,17 @@ class Findings:
     @contextmanager
     def trusting(self, hint: Hint) -> Iterator[None]:
         """Meanwhile tests of such signs count as tests of the CPU."""
-        guarded, asked = self.guards.guarded(), self.asks_cpu
+        guarded = self.guards.guarded()
         for function, pieces in self._hinted(hint).items():
             self.guards.narrow(function, pieces)
-        self.__dict__["asks_cpu"] = (*asked, hint.source)
-        self._look_anew()
+        self._trusted = hint
         try:
             yield
         finally:
-            self.__dict__["asks_cpu"] = asked
+            self._trusted = None
             self.guards.restore(guarded)
             for added in self.guards.flows.keys() - guarded.keys():
                 del self.guards.flows[added]
-            for stale in ("asking", "chosen"):
-                self.__dict__.pop(stale, None)
-            self._look_anew()
 
     def _choice(self, steps: list[int]) -> set[int]:
         """Sites of the last call of a path, where it is one arm of a function that only chooses between two others.
@@ -668,9 +420,9 @@ class Findings:
         jumps = np.isin(self.layout.bytes_behind(sites), (_JUMP, _CONDITIONAL)).all()
         return set(sites[calls.target[own] == target].tolist()) if jumps else set()
 
-    def _false_calls(self, steps: list[int], feature: str) -> set[int]:
-        """Sites of calls along a path where no instruction begins."""
-        calls, open_calls = self.graph.calls, self.open_calls(feature)
+    def _false_calls(self, steps: list[int], open_calls: np.ndarray) -> set[int]:
+        """Sites of open calls along a path where no instruction begins."""
+        calls = self.graph.calls
         false: set[int] = set()
         for source, target in pairwise(steps):
             own = calls.among(source)
@@ -700,19 +452,6 @@ class Findings:
         return marks
 
     @cached_property
-    def chosen(self) -> np.ndarray:
-        """Functions that an IFUNC's resolver, or code that asks the CPU, may choose: it takes their address."""
-        marks = np.zeros(len(self.functions), bool)
-        taken = self.graph.taken
-        asking = self.asking.copy()
-        asking[self.resolvers] = True
-        marks[taken.target[asking[taken.source]]] = True
-        for _, functions in self.choices:
-            marks[functions] = True
-        marks[self._set_anyway] = False
-        return marks
-
-    @cached_property
     def asks_before_main(self) -> bool:
         """Whether nobody asks the CPU but a C library that is linked in, and that before it calls `main`.
 
@@ -723,7 +462,7 @@ class Findings:
         return not (self.using(*QUERIES) & ~before).any()
 
     @property
-    def _set_anyway(self) -> np.ndarray:
+    def set_anyway(self) -> np.ndarray:
         """Functions that code which asks the CPU makes the version to call whatever it is told, or before that."""
         flows = {i: flow for i, flow in self.guards.flows.items() if i not in self.resolvers}
         handed_out = [a for flow in flows.values() for a, condition in flow.chosen.items() if condition == ALWAYS]
@@ -770,13 +509,8 @@ class Findings:
         roots = roots[(roots >= 0) & ~np.isin(roots, self.resolvers)]
         return roots[~self.clones[roots]]
 
-    def _methods(self, feature: str) -> np.ndarray:
-        """What Python may call of an extension module: methods that code offers which the import reaches openly."""
-        method, giver = self._offered
-        return distinct(method[self.reached("load", feature)[0][giver]])
-
     @cached_property
-    def _offered(self) -> tuple[np.ndarray, np.ndarray]:
+    def offered(self) -> tuple[np.ndarray, np.ndarray]:
         """Methods, and functions that take the address of the table, the module or the type that they stand in."""
         named, table = methods(self.layout)
         function = self.graph.starting_at(named)

@@ -316,6 +316,29 @@ class Graph:
                 parts.append((site[reading][pointer >= 0], pointers.target[pointer[pointer >= 0]]))
         return self._between([(site, self.starting_at(target)) for site, target in parts])
 
+    # Both
+
+    @cached_property
+    def leads(self) -> Edges:
+        """The calls with the addresses taken, by the functions that they stand in."""
+        calls, taken = self.calls, self.taken
+        columns = ((getattr(calls, name), getattr(taken, name)) for name in ("source", "target", "site"))
+        return Edges(*(self.in_leads(*column) for column in columns), calls.count)
+
+    @cached_property
+    def leads_by_address(self) -> np.ndarray:
+        """Which of `leads` are addresses taken."""
+        return self._order_of_leads >= len(self.calls.site)
+
+    def in_leads(self, of_calls: np.ndarray, of_taken: np.ndarray) -> np.ndarray:
+        """A column of `calls` and one of `taken` as that of `leads`."""
+        return np.concatenate([of_calls, of_taken]).take(self._order_of_leads)
+
+    @cached_property
+    def _order_of_leads(self) -> np.ndarray:
+        source = np.concatenate([self.calls.source, self.taken.source])
+        return np.argsort(source, kind="stable").astype(np.int32)
+
 
 def started(layout: Layout, bits: int) -> np.ndarray:
     """The entry point, and what its first instructions hand to the C library: main."""

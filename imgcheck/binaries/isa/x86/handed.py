@@ -97,6 +97,9 @@ class Given:
         return self.knowledge, *(frozenset(told.items()) for told in (self.pointers, self.values, self.objects))
 
 
+NOTHING_GIVEN = Given()
+
+
 @dataclass(slots=True)
 class Flow:
     """What one function does with what the CPU told."""

@@ -25,6 +25,7 @@ from imgcheck.binaries.isa.reasons import (
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
+from imgcheck.binaries.isa.x86.exposure import Exposure
 from imgcheck.binaries.isa.x86.findings import Findings
 from imgcheck.documents.facts import Isa, IsaUse
 
@@ -102,15 +103,14 @@ class _Judge:
     """Weighs the evidence of one file."""
 
     def __init__(self, found: Findings) -> None:
-        self.found = found
+        self.found, self.open = found, Exposure(found)
         self.given_up: set[str] = set()
         """Features of whose users some may still be reached by calls that are none."""
         self.doubted: set[str] = set()
         """Features of which it is open whether tests of members of objects stand before them, or far from the start."""
-        self._counted: dict[bytes, tuple[int, int]] = {}
         ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
         ordinary = ordinary & ~found.clones
-        self.vector, self.legacy = found.open_vector & ordinary, found.legacy & ordinary
+        self.vector, self.legacy = self.open.vector & ordinary, found.legacy & ordinary
         self.density = Density(int(self.vector.sum()), int(self.legacy.sum()))
 
     def verdicts(self) -> dict[str, Verdict]:
@@ -132,7 +132,13 @@ class _Judge:
         with self.found.trusting(hint):
             judge = _Judge(self.found)
             open_use = judge._reached("load", feature) or judge._reached("exports", feature)
-            return not open_use and judge._verdict(feature).answer != "required"
+            doubted = not open_use and judge._verdict(feature).answer != "required"
+        self._look_anew()
+        return doubted
+
+    def _look_anew(self) -> None:
+        """More is known of tests and false calls, or less once again."""
+        self.open = Exposure(self.found)
 
     def _verdict(self, feature: str) -> Verdict:
         found = self.found
@@ -153,7 +159,7 @@ class _Judge:
         if not found.asks_cpu:
             return self._without_query(feature, users)
         by_export = self._reached("exports", feature)
-        open_users = found.open_users(feature)
+        open_users = self.open.users(feature)
         if self._is_baseline(feature, users):
             return Verdict(
                 "required", "The file was compiled for it as a whole: ordinary code uses it.", *(by_export or ())
@@ -177,7 +183,7 @@ class _Judge:
         despite = self._chosen(feature) or self._inevitable(feature) or self._mistaken(feature)
         if despite:
             return despite
-        loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~found.chosen & found.pointed)
+        loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~self.open.chosen & found.pointed)
         if feature in _WIDE and len(loose) and self._own_code_is_wide:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
@@ -191,23 +197,22 @@ class _Judge:
         static = found.layout.is_program and not found.layout.elf.interpreter
         if not static or not len(found.resolvers) or not found.asks_before_main:
             return False
-        own = users & ~found.clones & ~found.chosen & found.open_users(feature)
-        free, guarded = self._callers(feature, own)
+        own = users & ~found.clones & ~self.open.chosen & self.open.users(feature)
+        free, guarded = self.open.callers(feature, own)
         return not guarded and bool(free or (own & found.pointed).any())
 
     def _is_tested_in_objects(self, feature: str, users: np.ndarray) -> bool:
         """Whether each way from a start passes a test of a member that may be one with what the CPU told."""
         if not self.found.fills_objects:
             return False
-        self._counted.clear()
         with self.found.suspecting():
             tested = self._reached("load", feature) is None and not self._is_baseline(feature, users)
-        self._counted.clear()
+        self._look_anew()
         return tested
 
     def _on_some_cpus(self, feature: str, at_load: tuple[int, tuple[str, ...]]) -> Verdict:
         """The verdict where a start leads to the use, perhaps behind tests for something else alone."""
-        found = self.found.circumstances(feature)
+        found = self.open.circumstances(feature)
         if found is None:
             return Verdict("unknown", _MANY_WAYS, *at_load)
         given = _kinds(unshielded(found, feature))
@@ -215,7 +220,7 @@ class _Judge:
 
     def _chosen(self, feature: str) -> Verdict | None:
         """The verdict where code that asks the CPU picks a version that uses more than it asked for."""
-        condition = self.found.circumstances_of_choices(feature)
+        condition = self.open.circumstances_of_choices(feature)
         kinds = _kinds(unshielded(condition, feature)) if condition else ()
         if not kinds:
             return None
@@ -224,14 +229,14 @@ class _Judge:
 
     def _mistaken(self, feature: str) -> Verdict | None:
         """The verdict where ordinary code calls what uses a feature behind tests for others alone."""
-        marks = self.found.mistaken(feature)
-        return Verdict("unknown", MISTAKEN) if marks.any() and self._callers(feature, marks)[0] else None
+        marks = self.open.mistaken(feature)
+        return Verdict("unknown", MISTAKEN) if marks.any() and self.open.callers(feature, marks)[0] else None
 
     def _inevitable(self, feature: str) -> Verdict | None:
         """The verdict of a program that uses a feature whichever way its tests go."""
         if feature in self.given_up | self.doubted or not self.found.layout.is_program:
             return None
-        condition = self.found.inevitability(feature)
+        condition = self.open.inevitability(feature)
         if shielded(condition, feature):
             return None
         return Verdict("required", _INEVITABLE, given=_kinds(unshielded(condition, feature)))
@@ -245,17 +250,17 @@ class _Judge:
         if feature in _WIDE:
             dense = self.density.share < 0.25 and (self.density.vector >= 8 or not self.density.legacy)
             return dense or self._is_wide_in_exports(feature, users) or self._is_called_plainly(feature, users)
-        free, guarded = self._callers(feature, users)
+        free, guarded = self.open.callers(feature, users)
         if free > guarded or feature not in _LEGACY:
             return free > guarded
-        exported = users & self.found.reached("exports", feature)[0] & ~self.found.clones
+        exported = users & self.open.reached("exports", feature)[0] & ~self.found.clones
         return int(exported.sum()) >= max(_PART, 0.25 * users.sum())
 
     def _is_called_plainly(self, feature: str, users: np.ndarray) -> bool:
         """Whether most users are called past any test, and neither test nor name tells one of them apart."""
         if users.sum() < _PART or (users & self.found.clones).any():
             return False
-        free, guarded = self._callers(feature, users)
+        free, guarded = self.open.callers(feature, users)
         return not guarded and 2 * free > users.sum()
 
     def _is_wide_in_exports(self, feature: str, users: np.ndarray) -> bool:
@@ -265,7 +270,7 @@ class _Judge:
         that copy of a function of a header which a wide part brought.
         """
         calls = self.found.graph.calls
-        exported = self.found.reached("exports", feature)[0]
+        exported = self.open.reached("exports", feature)[0]
         vector, legacy = int((self.vector & exported).sum()), int((self.legacy & exported).sum())
         if vector < _PART or 3 * vector < legacy:
             return False
@@ -292,11 +297,11 @@ class _Judge:
     def _plain_calls(self, feature: str, users: np.ndarray) -> np.ndarray:
         """Calls of users that no name or choice tells apart, by ordinary code that does not ask the CPU."""
         found, calls = self.found, self.found.graph.calls
-        source = self._plain(feature, users) & ~found.asking
+        source = self.open.plain(feature, users) & ~self.open.asking
         return np.flatnonzero(
-            found.open_calls(feature)
+            self.open.calls(feature)
             & source.take(calls.source)
-            & (users & ~found.clones & ~found.chosen).take(calls.target)
+            & (users & ~found.clones & ~self.open.chosen).take(calls.target)
         )
 
     @cached_property
@@ -305,24 +310,26 @@ class _Judge:
         return self.found.layout.is_program and bool(self._reached("load", "avx"))
 
     def _reached(
-        self, start: str, feature: str, among: Callable[[Findings], np.ndarray] = lambda found: ~found.excused
+        self, start: str, feature: str, among: Callable[[Exposure], np.ndarray] = lambda exposed: ~exposed.excused
     ) -> tuple[int, tuple[str, ...]] | None:
         """The first open user reached from `start`, of those that `among` marks; its path is looked at closely."""
         found = self.found
         for _ in range(_PATH_TRIES):
-            seen, parent = found.reached(start, feature)
-            hit = np.flatnonzero(found.open_users(feature) & seen & among(found))
+            seen, parent = self.open.reached(start, feature)
+            hit = np.flatnonzero(self.open.users(feature) & seen & among(self.open))
             if not len(hit):
                 return None
-            if not found.refutes(steps_to(parent, int(hit[0])), feature):
-                return int(hit[0]), path_to(found.layout, found.functions, parent, int(hit[0]))
+            first = int(hit[0])
+            if not found.look_closer(steps_to(parent, first), self.open.calls(feature)):
+                return first, path_to(found.layout, found.functions, parent, first)
+            self._look_anew()
         self.given_up.add(feature)
         return None
 
     def _reached_by_name(self, feature: str) -> tuple[int, tuple[str, ...]] | None:
         """A version by name that load or start reaches, also by the address of a function over few steps."""
-        at_load = self._reached("load", feature, lambda found: found.excused)
-        by_pointer = at_load or self._reached("pointers", feature, lambda found: found.excused)
+        at_load = self._reached("load", feature, lambda exposed: exposed.excused)
+        by_pointer = at_load or self._reached("pointers", feature, lambda exposed: exposed.excused)
         return at_load or (by_pointer if by_pointer and len(by_pointer[1]) <= _CLOSE else None)
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
@@ -356,12 +363,12 @@ class _Judge:
         found = self.found
         if not found.recorded or feature not in found.recorded.everywhere:
             return False
-        return bool((found.open_users(feature) & found.functions.unwind & ~found.clones & ~found.chosen).any())
+        return bool((self.open.users(feature) & found.functions.unwind & ~found.clones & ~self.open.chosen).any())
 
     def _seems_baseline(self, feature: str, users: np.ndarray) -> bool:
         """Whether the code looks as if the whole file was compiled for it."""
         found, density = self.found, self.density
-        load, exports = found.reached("load", feature)[0], found.reached("exports", feature)[0]
+        load, exports = self.open.reached("load", feature)[0], self.open.reached("exports", feature)[0]
         if feature == "avx":
             # What only pointers lead to may be versions of one function in a table, of which a query picks one.
             density = Density(int((self.vector & (found.called | load | exports)).sum()), density.legacy)
@@ -379,7 +386,7 @@ class _Judge:
         if feature not in _WIDE or density.share >= 0.12:
             return False
         ordinary = users & (self.vector | (feature in _SCALAR)) & ~found.clones
-        free, guarded = self._callers(feature, found.open_users(feature) & ordinary)
+        free, guarded = self.open.callers(feature, self.open.users(feature) & ordinary)
         # Who calls code behind a test does not count as free itself; but one or two callers may be entered unseen.
         enough = free >= max(guarded, 1) or (free >= _PART and 2 * free >= guarded)
         return int(ordinary.sum()) >= max(5, 0.02 * density.vector) and enough
@@ -387,38 +394,19 @@ class _Judge:
     def _is_legacy_baseline(self, feature: str, users: np.ndarray) -> bool:
         """Whether ordinary code was compiled for SSE3, SSSE3, SSE4 or POPCNT."""
         found = self.found
-        open_users = found.open_users(feature) & ~found.clones & found.functions.unwind
+        open_users = self.open.users(feature) & ~found.clones & found.functions.unwind
         # Pairs of registers become a vector in one instruction from SSE4.1 on: compilers then hardly write the other.
         insert, unpack = found.pairing
         if insert >= 5 and 3 * insert >= unpack:
-            return self._callers(feature, open_users)[0] > 0
+            return self.open.callers(feature, open_users)[0] > 0
         if feature != "sse3" and unpack >= 20 and 10 * insert < unpack:
             return False
         if open_users.sum() < max(5, 0.01 * (self.density.vector + self.density.legacy)):
             return False
-        if (open_users & found.reached("exports", feature)[0]).sum() >= 0.25 * users.sum():
+        if (open_users & self.open.reached("exports", feature)[0]).sum() >= 0.25 * users.sum():
             return True
-        free, guarded = self._callers(feature, open_users)
+        free, guarded = self.open.callers(feature, open_users)
         return free > guarded and free >= 0.4 * users.sum()
-
-    def _callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
-        key = self.found.guards.exposing(feature).tobytes() + users.tobytes()
-        if key not in self._counted:
-            self._counted[key] = self._count_callers(feature, users)
-        return self._counted[key]
-
-    def _plain(self, feature: str, users: np.ndarray) -> np.ndarray:
-        """Ordinary code: what only users of a feature lead to, and all that it calls, belongs to them."""
-        return self.found.led_past(users | self.found.clones, feature) & ~users
-
-    def _count_callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
-        """Users with a direct caller that neither tests nor uses it, and users called only behind a test."""
-        found = self.found
-        calls, of_users = found.graph.calls, np.flatnonzero(users.take(found.graph.calls.target))
-        plainly = found.open_calls(feature)[of_users] & self._plain(feature, users).take(calls.source[of_users])
-        free = np.zeros(len(users), bool)
-        free[calls.target[of_users[plainly]]] = True
-        return int(free.sum()), int((users & found.called & ~free).sum())
 
 
 def _kinds(terms: tuple[Term, ...]) -> Kinds:

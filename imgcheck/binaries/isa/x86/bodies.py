@@ -1,0 +1,103 @@
+"""The functions of one file, each read once and when it is asked for: instructions, control flow, calls, parameters."""
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from imgcheck.binaries.isa.x86.control import ControlFlow
+from imgcheck.binaries.isa.x86.endings import Endings
+from imgcheck.binaries.isa.x86.facts import Code, Memory, facts
+from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters
+
+if TYPE_CHECKING:
+    from imgcheck.binaries.isa.x86.findings import Findings
+
+LONGEST = 1 << 16
+"""Bytes of a function that is read."""
+_HANDED_ON = 2
+"""Calls over which a parameter is traced that a function does nothing with itself."""
+
+
+class Bodies:
+    """Functions are named by their index."""
+
+    def __init__(self, found: "Findings", unread: int) -> None:
+        """`unread`: bytes of functions that may be read for their parameters alone, besides those that are followed."""
+        self._layout, self._bits = found.layout, found.bits
+        self._functions, self._calls = found.functions, found.graph.calls
+        self._endings = Endings(found)
+        self._unread = unread
+        self._codes: dict[int, Code] = {}
+        self._charts: dict[int, ControlFlow] = {}
+        self._sites: dict[int, dict[int, int]] = {}
+        self._parameters: dict[int, Parameters] = {}
+
+    def size(self, function: int) -> int:
+        """Bytes of a function."""
+        return int(self._functions.end[function] - self._functions.start[function])
+
+    def affords(self, function: int) -> bool:
+        """Whether a function may be read, besides those that are followed."""
+        size = self.size(function)
+        known = function in self._codes
+        affordable = known or size <= min(LONGEST, self._unread)
+        self._unread -= size if affordable and not known else 0
+        return affordable
+
+    def code(self, function: int) -> Code:
+        """The instructions of a function, where nobody asks which calls return."""
+        if function not in self._codes:
+            start, end = int(self._functions.start[function]), int(self._functions.end[function])
+            self._codes[function] = facts(self._layout.bytes_at(start, end), start, self._bits)
+        return self._codes[function]
+
+    def chart(self, function: int) -> ControlFlow:
+        """The control flow of a function, which ends at calls that do not return."""
+        if function not in self._charts:
+            self._charts[function] = ControlFlow(self._endings.marked(self.code(function), self.sites(function)))
+        return self._charts[function]
+
+    def sites(self, function: int) -> dict[int, int]:
+        """Next address of each call in a function -> the function called."""
+        if function not in self._sites:
+            self._sites[function] = self._read_sites(function)
+        return self._sites[function]
+
+    def _read_sites(self, function: int) -> dict[int, int]:
+        own = self._calls.among(function)
+        sites, targets = self._calls.site[own].tolist(), self._calls.target[own].tolist()
+        # A call or jump is 5 bytes, a conditional jump or a call through memory 6.
+        return {s + size: t for s, t in zip(sites, targets, strict=True) for size in (6, 5)}
+
+    def loads_elsewhere(self, function: int) -> set[int]:
+        """How far from registers other than those of the stack a function reads."""
+        code = self.code(function)
+
+        def is_elsewhere(memory: Memory) -> bool:
+            return not memory.relative and not memory.base & code.stack
+
+        return {memory.displacement for fact in code.facts for memory in fact.loads if is_elsewhere(memory)}
+
+    def expected(self, function: int, registers: int, steps: int = _HANDED_ON) -> int:
+        """Those of `registers` that the function, or one that it hands them on to, takes for parameters."""
+        if not registers:
+            return 0
+        taken = self._taken(function)
+        expected = registers & taken.read
+        for site, target in self.sites(function).items() if steps else ():
+            handed_on = registers & ~expected & taken.passed.get(site, 0)
+            expected |= self.expected(target, handed_on, steps - 1)
+        return expected
+
+    def hands_out(self, function: int, registers: int) -> int:
+        """Those of `registers` that the function leaves as they are for one of another file, as atexit does."""
+        sites = self.sites(function)
+        passed = (kept for site, kept in self._taken(function).passed.items() if site not in sites)
+        return registers & reduce(or_, passed, 0)
+
+    def _taken(self, function: int) -> Parameters:
+        """The parameters of a function; of one that is too long to read all that there can be."""
+        if function not in self._parameters:
+            read = self.affords(function)
+            self._parameters[function] = parameters(self.chart(function).code) if read else ANY
+        return self._parameters[function]

@@ -1,0 +1,303 @@
+"""What is open in one file: uses and calls before which no test of the CPU is seen, and what is reached over them."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from imgcheck.binaries.isa.arriving import Start, arriving
+from imgcheck.binaries.isa.conditions import ALWAYS, NEVER, UNTOLD, Condition, implied, shielded, understood_wholly
+from imgcheck.binaries.isa.layout import distinct
+from imgcheck.binaries.isa.names import matches, switches
+from imgcheck.binaries.isa.reach import reach
+from imgcheck.binaries.isa.x86.encodings import VECTOR
+from imgcheck.binaries.isa.x86.findings import Findings
+from imgcheck.binaries.isa.x86.instructions import Instructions
+
+_RECENT = 8
+"""Answers about all functions or calls that are kept: with fewer, many would be worked out again."""
+_MOST_TESTED_CALLS = 200
+"""Calls behind tests in a file that is small enough to look at all ways through it."""
+_MOST_HANDED = 1000
+"""Addresses taken of which it is looked at where they go."""
+
+
+class Exposure:
+    """By the tests and the false calls that `found` knows of so far: where it learns of more, another one is made."""
+
+    def __init__(self, found: Findings) -> None:
+        self.found, self.graph, self.guards, self.table = found, found.graph, found.guards, found.table
+        self._answers: dict[tuple, Any] = {}
+        self._counted: dict[bytes, tuple[int, int]] = {}
+
+    # Conditions
+
+    @cached_property
+    def _tested(self) -> Instructions:
+        """All instructions of functions with tests, of others the first of each kind: no use is open but by them."""
+        instructions, count = self.found.instructions, len(self.found.functions)
+        known = np.flatnonzero(self.guards.known(instructions.function, instructions.address, count))
+        known = known.astype(instructions.function.dtype)
+        first, end = (np.searchsorted(instructions.function, known, side).tolist() for side in ("left", "right"))
+        marks = np.zeros(len(instructions.address), bool)
+        for rows in map(slice, first, end):
+            marks[rows] = True
+        marks[self.found.firsts] = True
+        return instructions.take(np.flatnonzero(marks))
+
+    @cached_property
+    def _conditions_of_tested(self) -> np.ndarray:
+        """For each of `_tested` the number of the condition (see Guards) under which its function arrives there."""
+        return self.guards.at(self._tested.function, self._tested.address)
+
+    @cached_property
+    def _conditions_of_calls(self) -> np.ndarray:
+        """For each call of the graph the number of the condition under which its function arrives there."""
+        return self.guards.at(self.graph.calls.source, self.graph.calls.site)
+
+    @cached_property
+    def _conditions_of_leads(self) -> np.ndarray:
+        """The same for each of Graph.leads."""
+        taken = self.graph.taken
+        return self.graph.in_leads(self._conditions_of_calls, self.guards.at(taken.source, taken.site))
+
+    @cached_property
+    def _true(self) -> np.ndarray:
+        """Which calls of the graph no closer look has shown to be none."""
+        marks = np.ones(len(self.graph.calls.site), bool)
+        marks[np.searchsorted(self.graph.calls.site, sorted(self.found.false_sites))] = False
+        return marks
+
+    @cached_property
+    def _true_of_leads(self) -> np.ndarray:
+        """The same for each of Graph.leads."""
+        return self.graph.in_leads(self._true, np.ones(len(self.graph.taken.site), bool))
+
+    # Uses
+
+    def users(self, feature: str) -> np.ndarray:
+        """Which functions use `feature` without a test of their own before it."""
+        return self._open(feature, feature)
+
+    @cached_property
+    def vector(self) -> np.ndarray:
+        """Functions that use vector code of any kind with no test for AVX before it."""
+        return self._open("avx", *VECTOR)
+
+    def _open(self, shielded: str, *features: str) -> np.ndarray:
+        """Functions with an instruction of one of `features` where no test shields another one."""
+        marks = np.zeros(len(self.found.functions), bool)
+        at = self._tested.needing(self.table.holding(*features))
+        marks[self._tested.function[at[self.guards.exposing(shielded)[self._conditions_of_tested[at]]]]] = True
+        return marks
+
+    # Calls
+
+    def calls(self, feature: str) -> np.ndarray:
+        """Which calls and tail calls of the graph stand in a function without a test for `feature` before them."""
+        exposing = self.guards.exposing(feature)
+        return self._by_exposure("calls", feature, lambda: exposing.take(self._conditions_of_calls) & self._true)
+
+    def _leads(self, feature: str) -> np.ndarray:
+        """The same for each of Graph.leads."""
+        return self.guards.exposing(feature).take(self._conditions_of_leads) & self._true_of_leads
+
+    def reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
+        """What is reached by open calls, and from where (see `reach`).
+
+        `start` is "load", "exports", "methods" (those that an extension module offers to Python) or "pointers": from
+        load, where code also leads to functions whose addresses it takes.
+        """
+        return self._by_exposure(start, feature, lambda: self._reached(start, feature))
+
+    def _reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
+        if start == "pointers":
+            return reach(self.graph.leads, self.graph.load_roots, self._leads(feature) & ~self._versions)
+        return reach(self.graph.calls, self._roots(start, feature), self.calls(feature))
+
+    def _roots(self, start: str, feature: str) -> np.ndarray:
+        if start == "methods":
+            return self._methods(feature)
+        return self.graph.load_roots if start == "load" else self.found.export_roots
+
+    def _methods(self, feature: str) -> np.ndarray:
+        """What Python may call of an extension module: methods that code offers which the import reaches openly."""
+        method, giver = self.found.offered
+        return distinct(method[self.reached("load", feature)[0][giver]])
+
+    @cached_property
+    def _versions(self) -> np.ndarray:
+        """Which of Graph.leads may be the choice of a version: the addresses of what uses a feature itself, and those
+        that code with tests of the CPU takes, unless the next call gets one, as that of a comparison for qsort.
+        """
+        edges, by_address, found = self.graph.leads, self.graph.leads_by_address, self.found
+        versions = found.clones.take(edges.target) & by_address
+        choosing = self.guards.tests(len(found.functions))
+        choosing[found.resolvers] = True
+        doubtful = found.any_use.take(edges.target) | choosing.take(edges.source)
+        doubtful = np.flatnonzero(by_address & ~versions & doubtful)
+        looked_at = doubtful[:_MOST_HANDED]
+        versions[doubtful] = True
+        versions[looked_at] = [not found.is_handed(site) for site in edges.site[looked_at].tolist()]
+        return versions
+
+    def plain(self, feature: str, users: np.ndarray) -> np.ndarray:
+        """Ordinary code: what only users of a feature lead to, and all that it calls, belongs to them."""
+        own = users | self.found.clones
+        led = self._by_exposure(np.packbits(own).tobytes(), feature, lambda: self._led_past(own, feature))
+        return led & ~users
+
+    def _led_past(self, own: np.ndarray, feature: str) -> np.ndarray:
+        """Functions to which those that nothing leads to lead, past the marked `own`.
+
+        Code leads to what it calls, and to what it takes the address of, with no test for `feature` before that.
+        """
+        edges = self.graph.leads
+        over = self._leads(feature) & ~own.take(edges.source)
+        return reach(edges, np.flatnonzero(~own & ~self._led), over)[0]
+
+    @cached_property
+    def _led(self) -> np.ndarray:
+        """Functions that something leads to."""
+        marks = np.zeros(len(self.found.functions), bool)
+        marks[self.graph.leads.target[self._true_of_leads]] = True
+        return marks
+
+    def callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
+        """How many users have a direct caller that neither tests nor uses it, and are called only behind a test."""
+        key = self.guards.exposing(feature).tobytes() + users.tobytes()
+        if key not in self._counted:
+            self._counted[key] = self._count_callers(feature, users)
+        return self._counted[key]
+
+    def _count_callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
+        calls = self.graph.calls
+        of_users = np.flatnonzero(users.take(calls.target))
+        plainly = self.calls(feature)[of_users] & self.plain(feature, users).take(calls.source[of_users])
+        free = np.zeros(len(users), bool)
+        free[calls.target[of_users[plainly]]] = True
+        return int(free.sum()), int((users & self.found.called & ~free).sum())
+
+    def _by_exposure(self, what: str | bytes, feature: str, work: Callable[[], Any]) -> Any:
+        """Most features are exposed by the same conditions, so that the answer for one serves for others.
+
+        It is asked for again soon or never, so that few answers are kept.
+        """
+        key = what, self.guards.exposing(feature).tobytes()
+        answer = self._answers.pop(key) if key in self._answers else work()
+        while len(self._answers) >= _RECENT:
+            del self._answers[next(iter(self._answers))]
+        self._answers[key] = answer
+        return answer
+
+    # Choices
+
+    @cached_property
+    def asking(self) -> np.ndarray:
+        """Which functions ask the CPU or test what another one asked."""
+        return self.guards.asks(len(self.found.functions))
+
+    @cached_property
+    def chosen(self) -> np.ndarray:
+        """Functions that an IFUNC's resolver, or code that asks the CPU, may choose: it takes their address."""
+        marks = np.zeros(len(self.found.functions), bool)
+        taken = self.graph.taken
+        asking = self.asking.copy()
+        asking[self.found.resolvers] = True
+        marks[taken.target[asking[taken.source]]] = True
+        for _, functions in self.found.choices:
+            marks[functions] = True
+        marks[self.found.set_anyway] = False
+        return marks
+
+    @cached_property
+    def excused(self) -> np.ndarray:
+        """Versions by name that some test unseen may pick: none is seen to, nor to stand before a call of them."""
+        unseen = self.found.clones.copy()
+        for _, functions in self.found.choices:
+            unseen[functions] = False
+        unseen[self.graph.calls.target[self.guards.understood.take(self._conditions_of_calls)]] = False
+        return unseen
+
+    # What is necessary to arrive
+
+    def circumstances(self, feature: str) -> Condition | None:
+        """What is necessary, as far as tests tell, to arrive at an open use of `feature` from load or start.
+
+        None where there are too many ways to tell; then there is none without a test.
+        """
+        return self._arriving_openly(feature, self._outside_clones(feature), [(ALWAYS, self.graph.load_roots)])
+
+    def circumstances_of_choices(self, feature: str) -> Condition | None:
+        """The same for versions that code that asks the CPU picks: these are meant, whatever their names are.
+
+        Only where it is understood: of what else is asked on the way, the rest may be no more than a part.
+        """
+        at = self._unasked(feature)
+        for choices in (self.found.choices, self.found.clear_choices):
+            condition = self._arriving_openly(feature, at, choices)
+            if condition is not None and (condition == NEVER or understood_wholly(condition)):
+                return condition
+        return None
+
+    def _unasked(self, feature: str) -> np.ndarray:
+        """Those of `_tested` that need `feature`, but for what is in functions that a user has to ask for."""
+        at, switch = self._tested.needing(self.table.holding(feature)), switches("x86").get(feature)
+        if switch is None:
+            return at
+        layout, start = self.found.layout, self.found.functions.start
+        held = self._tested.function[at]
+        inside = distinct(held)
+        names = [layout.name(int(start[index])) for index in inside]
+        asked_for = inside[np.array([matches(name, switch["functions"]) for name in names], bool)]
+        return at[~np.isin(held, asked_for)]
+
+    def _arriving_openly(self, feature: str, at: np.ndarray, starts: list[Start]) -> Condition | None:
+        at = at[self.guards.exposing(feature)[self._conditions_of_tested[at]]]
+        starts = [start for start in starts if not shielded(start[0], feature)]
+        return self._arriving(at, self.calls(feature), starts)
+
+    def inevitability(self, feature: str) -> Condition:
+        """As `circumstances`, of all uses and choices: those behind both directions of one test are behind none.
+
+        A CPU without the feature lacks what has it as a precondition, so that code that needs this dies there too.
+        """
+        if np.count_nonzero(self._conditions_of_calls) > _MOST_TESTED_CALLS:
+            return UNTOLD
+        wider = [self._outside_clones(other) for other in self.found.features if feature in implied(other)]
+        starts = [(ALWAYS, self.graph.load_roots), *self.found.choices]
+        condition = self._arriving(distinct(np.concatenate(wider)), self._true, starts)
+        return UNTOLD if condition is None else condition
+
+    def _outside_clones(self, feature: str) -> np.ndarray:
+        """Those of `_tested` that need `feature`, without those of versions by name that some test unseen may pick."""
+        at = self._tested.needing(self.table.holding(feature))
+        return at[~self.excused[self._tested.function[at]]]
+
+    def _arriving(self, at: np.ndarray, over: np.ndarray, starts: list[Start]) -> Condition | None:
+        """What is necessary to arrive at one of `_tested`, by their numbers `at`, over those calls that `over` marks.
+
+        None where it is too much to tell.
+        """
+        uses = self._tested.function[at], self._conditions_of_tested[at]
+        return arriving(self.graph.calls, self.guards.conditions, self._conditions_of_calls, over, uses, starts)
+
+    def mistaken(self, feature: str) -> np.ndarray:
+        """Marks functions that use `feature`, or call what does, where a test of their own tells of others alone.
+
+        None is marked where it is used anywhere else, too: there somebody may have asked for it.
+        """
+        found, tested, calls = self.found, self._tested, self.graph.calls
+        told = self.guards.understood & self.guards.exposing(feature)
+        at = tested.needing(self.table.holding(feature))
+        wrongly = told[self._conditions_of_tested[at]]
+        marks, elsewhere = np.zeros(len(found.functions), bool), np.zeros(len(found.functions), bool)
+        marks[tested.function[at[wrongly]]] = True
+        elsewhere[tested.function[at[~wrongly]]] = True
+        sites = np.flatnonzero(elsewhere.take(calls.target) & self._true)
+        behind = told.take(self._conditions_of_calls[sites])
+        unasked = elsewhere & ~found.pointed & found.called
+        unasked[calls.target[sites[~behind]]] = False
+        marks[calls.source[sites[behind]]] = True
+        return marks if not (elsewhere & ~unasked).any() else np.zeros(len(found.functions), bool)

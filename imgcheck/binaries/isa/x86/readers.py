@@ -1,0 +1,135 @@
+"""Which functions refer to a variable: by its address, through a pointer to it, or as a member of a structure."""
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from imgcheck.binaries.isa.kernels.arrays import close_before
+from imgcheck.binaries.isa.layout import numbers, within
+from imgcheck.binaries.isa.values import tells
+from imgcheck.binaries.isa.x86.bodies import Bodies
+from imgcheck.binaries.isa.x86.facts import LEA
+from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, LONGEST_IMMEDIATE
+from imgcheck.binaries.isa.x86.handed import STRUCT
+from imgcheck.binaries.isa.x86.variables import Variables
+
+if TYPE_CHECKING:
+    from imgcheck.binaries.isa.x86.findings import Findings
+
+ACCESSOR = 256
+"""Bytes of a function that is small enough to do no more than hand on what it reads."""
+MOST_READERS = 3000
+"""A variable that more functions read is no CPU flag but, say, a size derived from one; so is the result of a function
+that is called from more places."""
+
+
+class Readers:
+    """By the references of one file's code."""
+
+    def __init__(self, found: "Findings", bodies: Bodies, variables: Variables) -> None:
+        self._found, self._bodies, self._variables = found, bodies, variables
+        self._graph, self._functions, self._pointers = found.graph, found.functions, found.layout.pointers
+
+    @cached_property
+    def deciding(self) -> np.ndarray:
+        """Functions that lead to a use, or take the address of one that does, or of a table of such."""
+        leads = self._found.leads_to_use
+        marks = leads.copy()
+        taken, pointers = self._graph.taken, self._pointers
+        marks[taken.source[leads.take(taken.target)]] = True
+        index = self._graph.starting_at(pointers.target)
+        site, target, kind = self._graph.references
+        named = np.flatnonzero(kind == LEA_OPCODE)
+        users = pointers.slot[(index >= 0) & leads[index]]
+        tables = named[_leads_to(target[named], users, LARGEST_TABLE)]
+        marks[self._holding(site[tables])] = True
+        return marks
+
+    @cached_property
+    def informed(self) -> set[int]:
+        """Functions that refer to a variable where something is seen to be stored, or to a structure with one."""
+        variables, pointers = np.array(self._variables.written, np.int64), self._pointers
+        site, target, _ = self._references
+        near = _leads_to(target, variables, STRUCT)
+        near |= within(target, pointers.slot[_leads_to(pointers.target, variables, STRUCT)])
+        return set(self._holding(site[near]).tolist())
+
+    def readers(self, held: set[int]) -> set[int]:
+        """Functions that refer to one of the variables `held`, directly or through a pointer to it.
+
+        Those that use or choose something may refer to a structure that has it as a member, where it is understood.
+        """
+        variables = np.array(sorted(held), np.int64)
+        if not len(variables):
+            return set()
+        site, target, _ = self._references
+        near = np.zeros(len(target), bool)
+        for shift in (0, 1, LONGEST_IMMEDIATE):  # the scan does not know the immediate behind the operand
+            near |= within((target + shift) & ~3, variables)
+        pointers = self._pointers
+        near |= within(target, pointers.slot[within(pointers.target & ~3, variables)])
+        readers = set(self._holding(site[near]).tolist())
+        readers |= self._readers_of_members(variables) | self._pointing_into(variables)
+        return readers if len(readers) <= MOST_READERS else set()
+
+    def _holding(self, sites: np.ndarray) -> np.ndarray:
+        return numbers(self._functions.holding(sites), len(self._functions))
+
+    @cached_property
+    def _references(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sites and targets of the references that may be to variables, and which take an address.
+
+        Most references are to code and constants.
+        """
+        site, target, kind = self._graph.references
+        taken = kind == LEA_OPCODE
+        if self._variables.thread:
+            more = self._graph.thread_references
+            site, target = np.append(site, more[0]), np.append(target, more[1])
+            taken = np.append(taken, np.zeros(len(more[0]), bool))
+        inside = np.zeros(len(target), bool)
+        for first, end in self._variables.writable:
+            inside |= (target >= first - LONGEST_IMMEDIATE) & (target < end)
+        return site[inside], target[inside], taken[inside]
+
+    def _readers_of_members(self, variables: np.ndarray) -> set[int]:
+        """Functions that use or choose something and take the address of a structure, one of whose members they read.
+
+        Only of members that are understood: any address comes before some variable.
+        """
+        value, bodies = self._variables.value, self._bodies
+        told = {v for v in variables.tolist() if any(tells(value(v + i)) for i in range(4))}
+        structures = self._distances(told, self.deciding)
+        return {f for f, among in structures.items() if bodies.affords(f) and among & bodies.loads_elsewhere(f)}
+
+    def _pointing_into(self, variables: np.ndarray) -> set[int]:
+        """Small functions that work out where an element of an array in such a structure lies.
+
+        What they return leads to what the CPU told, as glibc's __x86_get_cpuid_feature_leaf does.
+        """
+        small = self._functions.end - self._functions.start <= ACCESSOR
+        structures = self._distances(set(variables.tolist()), small)
+        return {f for f, among in structures.items() if self._bodies.affords(f) and self._points_to_element(f, among)}
+
+    def _points_to_element(self, function: int, distances: set[int]) -> bool:
+        """Whether a function takes the address of an element of an array that lies so far from some base."""
+        made = (fact.loads[0] for fact in self._bodies.code(function).facts if fact.kind == LEA)
+        return any(memory.base and memory.index and memory.displacement in distances for memory in made)
+
+    def _distances(self, variables: set[int], among: np.ndarray) -> dict[int, set[int]]:
+        """How far the `variables` lie from addresses that functions take, by those of the functions that are marked."""
+        site, target, taken = self._references
+        before = np.flatnonzero(taken & _leads_to(target, np.array(sorted(variables), np.int64), STRUCT))
+        holder = self._functions.holding(site[before])
+        structures: dict[int, set[int]] = defaultdict(set)
+        for function, address in zip(holder.tolist(), target[before].tolist(), strict=True):
+            if function >= 0 and among[function]:
+                structures[function].update(d for d in range(STRUCT) if (address + d) & ~3 in variables)
+        return structures
+
+
+def _leads_to(addresses: np.ndarray, variables: np.ndarray, span: int) -> np.ndarray:
+    """Whether one of the sorted variables lies within so many bytes from each address on."""
+    return close_before(variables, span, addresses) >= 0

@@ -1,0 +1,384 @@
+"""Who asks the CPU, who passes the answer on, and which calls happen only behind a test of it.
+
+Knowledge spreads from `cpuid`, `xgetbv` and library functions that report CPU features to the variables that they
+are stored in, to the functions that return them and to the parameters that they are passed in; each round looks at
+the functions that the round before made interesting, until nothing new appears.
+"""
+
+from bisect import bisect_right
+from functools import cached_property
+from typing import TYPE_CHECKING
+from weakref import proxy
+
+import numpy as np
+
+from imgcheck.binaries.isa.conditions import ALWAYS, bit_conditions
+from imgcheck.binaries.isa.layout import numbers
+from imgcheck.binaries.isa.names import analysis, queries
+from imgcheck.binaries.isa.queries import imports
+from imgcheck.binaries.isa.reach import Edges
+from imgcheck.binaries.isa.signs import Hint
+from imgcheck.binaries.isa.values import Options, Value, has_alternatives, in_part, joined, word
+from imgcheck.binaries.isa.x86.bodies import LONGEST, Bodies
+from imgcheck.binaries.isa.x86.encodings import QUERIES
+from imgcheck.binaries.isa.x86.facts import ARGUMENTS, RAX, facts
+from imgcheck.binaries.isa.x86.flow import follow
+from imgcheck.binaries.isa.x86.guards import Guards
+from imgcheck.binaries.isa.x86.handed import (
+    NO_MEMBER,
+    NOTHING,
+    NOTHING_GIVEN,
+    STRUCT,
+    Arguments,
+    Callee,
+    Context,
+    Flow,
+    Given,
+    Member,
+    for_callee,
+)
+from imgcheck.binaries.isa.x86.parameters import compared, takes_result
+from imgcheck.binaries.isa.x86.readers import ACCESSOR, MOST_READERS, Readers
+from imgcheck.binaries.isa.x86.variables import Variables
+
+if TYPE_CHECKING:
+    from imgcheck.binaries.isa.x86.findings import Findings
+
+_ROUNDS = 8
+_TOTAL_BYTES = 300_000
+"""Code followed in all, so that a file made of CPU queries costs no more than a second."""
+_HINTED_BYTES = 40_000
+"""The same where signs are followed, which programs keep near to where they find them."""
+_TELLING_ROUNDS = 3
+_LOOKS = 10_000
+"""Calls looked at in a round to see whether their results are wanted; those of all others are taken to be."""
+_BEHIND_CALL = 64
+"""Bytes from a call on that are read to see whether its result is wanted."""
+_BY_TYPE = Callee(returns=RAX, obeys=True)
+"""What a call for a word of the auxiliary vector brings where its type is open."""
+_A_SIGN = Callee(returns=RAX)
+"""What a call brings whose result is a sign of what the CPU has."""
+_DEEPEST_QUERY, _MOST_QUERIES, _LONGEST_QUERY = 3, 512, 1024
+"""Calls from one to the next of functions whose answers depend on what callers say, such calls that are followed in a
+file, and bytes of such a function."""
+
+
+def no_member(_: int) -> tuple[bool, Value]:
+    """Of no member of a structure anything is known."""
+    return NO_MEMBER
+
+
+class Spread:
+    """The rounds over one file, and what they have learnt."""
+
+    def __init__(self, found: "Findings", hint: Hint | None = None) -> None:
+        """`hint`: follow this instead of what the CPU tells."""
+        # The findings own this: a reference back would keep the file's bytes, whose map could then not be closed.
+        self.found = proxy(found)
+        self._graph, self._functions = found.graph, found.functions
+        self._hint = hint
+        self.guards = Guards()
+        self._returns: set[int] = set()
+        self._outputs: set[int] = set()
+        self._stacked: set[int] = set()
+        """Functions that tell something: as their result, through a pointer, and on the stack as Go's assembly does."""
+        self._given: dict[int, Given] = {}
+        self.put_off: set[int] = set()
+        """Functions that would have been followed, had bytes been left for that."""
+        self._budget = _HINTED_BYTES if hint else _TOTAL_BYTES
+        """Bytes of functions that may still be followed."""
+        self.bodies = Bodies(self.found, self._budget)
+        self.variables = Variables(found.layout, hint.texts if hint else frozenset())
+        self.readers = Readers(self.found, self.bodies, self.variables)
+        self._round = 0
+        self._askers: set[int] = set()
+        self._resolvers: set[int] = set()
+        self._asked: dict[tuple, Callee] = {}
+        """What calls bring that were followed by themselves, by function and arguments."""
+        self._questions = _MOST_QUERIES
+        self._retold: set[int] = set()
+        """Functions that bring something else than when their callers were looked at."""
+        self._behind: set[int] = set()
+        """Functions that are called behind tests alone: what they do happens under conditions that they do not show."""
+        self._called_freely: dict[int, int] = {}
+        """Functions that are called without a test -> the round in which that was seen."""
+        self._calls: Edges = self._graph.calls
+        known = [] if hint else list(found.query_symbols)
+        self._imports = set(self._graph.imported(known)[2].tolist()) if known else set()
+        self._vector_calls = set() if hint else set(found.vector_calls[1].tolist())
+
+    def run(self) -> Guards:
+        """Follow whoever asks the CPU, and all to whom what it tells gets."""
+        found, variables = self.found, self.variables
+        variables.held |= set() if self._hint else {a & ~3 for a in found.query_addresses.tolist()}
+        self._askers = set(self._hint.functions) if self._hint else set(found.askers.tolist())
+        self._resolvers = set(found.resolvers.tolist())
+        pending = self._askers
+        for self._round in range(_ROUNDS):
+            tellers, held = self._tellers(), set(variables.held)
+            changed = self._follow_all(pending - self._resolvers)
+            pending = changed | self._callers((self._tellers() - tellers) | self._retold)
+            self._retold.clear()
+            pending |= self._worth_following(self.readers.readers((variables.held - held) | variables.restated))
+            variables.restated.clear()
+            if not pending:
+                break
+        if self._hint:
+            return self.guards
+        # Resolvers of IFUNCs only hand out addresses: nothing for other functions follows from them.
+        asking = set(np.flatnonzero(found.using(*QUERIES)).tolist())
+        last = self._resolvers if variables.understood else self._resolvers & asking
+        self._follow_all(last - self.guards.flows.keys())
+        return self.guards
+
+    def _worth_following(self, pending: set[int]) -> set[int]:
+        """Those that lead to a use of an extension or choose one, and those as small as what hands knowledge on."""
+        chosen = np.array(sorted(pending), np.int64)
+        size = self._functions.end[chosen] - self._functions.start[chosen]
+        return set(chosen[self.readers.deciding[chosen] | (size <= ACCESSOR)].tolist())
+
+    def _follow_all(self, pending: set[int]) -> set[int]:
+        """Follows the functions; those whose parameters a caller's hand-over marked come back."""
+        marked: set[int] = set()
+        sizes = {index: self.bodies.size(index) for index in pending}
+        leads = self.found.leads_to_use
+        for index, size in sorted(sizes.items(), key=lambda item: (not leads[item[0]], item[1])):
+            if size > LONGEST or size > self._budget:
+                self.put_off.add(index)
+                if index in self._askers and index not in self.guards.flows:
+                    self.guards.skipped.add(index)
+                continue
+            self._budget -= size
+            marked |= self._learn(index, self.follow(index))
+        return marked
+
+    def _learn(self, index: int, flow: Flow) -> set[int]:
+        """Takes in what a function was seen to do; whose parameters that marks."""
+        before = self.guards.flows.get(index)
+        if before and (before.result, before.second) != (flow.result, flow.second):
+            self._retold.add(index)
+        self.guards.flows[index] = flow
+        for tells, among in ((flow.returns, self._returns), (flow.outputs, self._outputs), (flow.stack, self._stacked)):
+            if tells:
+                among.add(index)
+        if self.variables.assign(index, flow.assigned):
+            self._asked.clear()  # what was told may rest on what was known of them
+        if flow.model:
+            self.variables.note_record(self._graph, flow.model, index)
+        self.variables.remember(flow.stores)
+        if not self._hint:
+            self.variables.remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
+        return self._hand_over(index, flow)
+
+    def _put_behind(self, function: int) -> None:
+        if function not in self._behind and not self._is_called_freely(function):
+            self._behind.add(function)
+            self.variables.doubt(function)
+
+    def _is_called_freely(self, function: int) -> bool:
+        """Whether some call of a function is behind no test, as far as is seen; looked up once in a round."""
+        if self._called_freely.get(function) == self._round:
+            return True
+        calls = self._calls.backwards
+        own = calls.among(function)
+        called = zip(calls.target[own].tolist(), calls.site[own].tolist(), strict=True)
+        freely = not all(self._is_behind_test(source, site) for source, site in called)
+        if freely:
+            self._called_freely[function] = self._round
+        return freely
+
+    def _is_behind_test(self, function: int, site: int) -> bool:
+        guarded = self.guards.flows.get(function, Flow()).guarded
+        before = bisect_right(guarded, site, key=lambda piece: piece[0]) - 1
+        return before >= 0 and site < guarded[before][1]
+
+    def _hand_over(self, index: int, flow: Flow) -> set[int]:
+        marked = set()
+        for site, target in self.bodies.sites(index).items():
+            if self._is_behind_test(index, site - 1):
+                self._put_behind(target)
+            known = self._given.get(target, NOTHING_GIVEN)
+            more = self.together(target, known, flow.passes[site]) if site in flow.passes else known
+            if more != known:
+                self._given[target] = more
+                # What exactly is handed down is settled in a few rounds, or changes with each.
+                if self._round < _TELLING_ROUNDS or _what(more) != _what(known):
+                    marked.add(target)
+        return marked
+
+    def together(self, function: int, known: Given, more: Given) -> Given:
+        """What is given to a function, by this call too. A pointer that is not always the same is knowledge itself."""
+        pointers = {r: at for r, at in {**more.pointers, **known.pointers}.items() if more.pointers.get(r, at) == at}
+        changing = (sum(more.pointers) | sum(known.pointers)) & ~sum(pointers)
+        new = (more.knowledge | changing) & ~known.knowledge
+        knowledge = known.knowledge | self.bodies.expected(function, new)
+        expected = sum(known.pointers) | self.bodies.expected(function, sum(pointers) & ~sum(known.pointers))
+        pointers = {r: at for r, at in pointers.items() if r & expected & ~knowledge}
+        registers = {register for register, _ in more.objects}
+        wanted = self.bodies.expected(function, sum(registers)) if registers else 0
+        objects = {key: value for key, value in more.objects.items() if key[0] & wanted}
+        return Given(knowledge, pointers, _values(known, more, knowledge), _objects(known, objects))
+
+    def follow(
+        self,
+        index: int,
+        handed: Given = NOTHING_GIVEN,
+        member: Member = no_member,
+        arguments: Arguments | None = None,
+        depth: int = 0,
+    ) -> Flow:
+        """What a function does with what is known by now, and with what this call hands it.
+
+        `member` tells of objects that only pointers lead to, `arguments` are those of one call that is followed by
+        itself, `depth` calls below the function that is looked at.
+        """
+        sites = self.bodies.sites(index)
+        imports, hint = self._imports, self._hint
+
+        def callee(after: int, target: int) -> Callee:
+            if after - 5 in imports or after - 6 in imports:
+                return Callee(returns=RAX, outputs=True)
+            if self._asks_for_word(after):
+                return _BY_TYPE
+            if hint and not hint.results.isdisjoint((after - 5, after - 6)):
+                return _A_SIGN
+            called = sites.get(after, -1)
+            if called in self._resolvers:  # what is called through a slot that a resolver fills is what it has chosen
+                return NOTHING
+            if called in self._returns or called in self._outputs or called in self._stacked:
+                flow = self.guards.flows[called]
+                told = flow.returns, flow.obeys, called in self._outputs, called in self._stacked
+                return Callee(*told, flow.result, filled=flow.stack_results)
+            return NOTHING
+
+        def asked(after: int, given: Arguments) -> Callee | None:
+            if self._asks_for_word(after):
+                return _word_of_vector(given)
+            return self._ask(sites[after], given, depth + 1) if after in sites else None
+
+        def reads(after: int, places: bool) -> bool:
+            if not (hint and (hint.texts or hint.spelled)):
+                return False
+            return (places and after in sites) or not hint.readers.isdisjoint((after - 5, after - 6))
+
+        spelled = hint.spelled if hint else frozenset()
+        variables = self.variables
+        known = variables.holds, variables.pointee, variables.value, variables.initial, variables.fixed
+        context = Context(callee, *known, asked, member, reads, spelled)
+        # What follows from a test alone is knowledge near the query; further on it is any result at all.
+        near = not self.found.leads_to_use[index] or bool(hint and index in hint.functions)
+        tells = near and self._round < _TELLING_ROUNDS
+        graph = self.bodies.chart(index)
+        given = self.together(index, self._given.get(index, NOTHING_GIVEN), handed)
+        flow = follow(graph, context, given, tells, arguments or {}) if graph.blocks else Flow()
+        by_number = has_alternatives(flow.result) and compared(graph.code) & ~_settled_by(arguments or {})
+        flow.obeys |= bool(by_number)
+        if by_number or index in self._asked_by_name:
+            flow.result = in_part(flow.result, int(self._functions.start[index]))
+        return flow
+
+    def _asks_for_word(self, after: int) -> bool:
+        """Whether the call before an address asks for a word of the auxiliary vector."""
+        return after - 5 in self._vector_calls or after - 6 in self._vector_calls
+
+    @cached_property
+    def _asked_by_name(self) -> set[int]:
+        """Functions that compare texts: what they tell, they tell of the feature that their caller names."""
+        symbols = imports(self.found.layout, analysis()["texts"]["functions"])
+        return set(self._graph.imported(list(symbols))[0].tolist())
+
+    def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
+        """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""
+        expected = self.bodies.expected(function, sum(place for place in arguments if isinstance(place, int)))
+        arguments = {at: value for at, value in arguments.items() if isinstance(at, tuple) or at & expected}
+        key = function, frozenset(arguments.items())
+        if key not in self._asked:
+            size = self.bodies.size(function)
+            if depth > _DEEPEST_QUERY or not self._questions or size > _LONGEST_QUERY:
+                return None
+            self._questions -= 1
+            flow = self.follow(function, arguments=for_callee(arguments), depth=depth)
+            self._asked[key] = Callee(
+                flow.returns,
+                flow.obeys,
+                flow.outputs,
+                flow.stack,
+                flow.result,
+                flow.second,
+                flow.filled | flow.stack_results,
+                flow.assigned,
+                flow.stores,
+                flow.told,
+            )
+        found = self._asked[key]
+        return None if found.obeys else found
+
+    def _tellers(self) -> set[int]:
+        return self._returns | self._outputs | self._stacked
+
+    def _callers(self, tellers: set[int]) -> set[int]:
+        """Functions that call one of `tellers` and do something with what it tells."""
+        tells, returns = np.zeros(len(self._functions), bool), np.zeros(len(self._functions), bool)
+        tells[list(tellers)] = True
+        returns[list(tellers - self._outputs - self._stacked)] = True
+        calls = self._calls
+        callers = set(numbers(calls.source[(tells & ~returns).take(calls.target)], calls.count).tolist())
+        returns &= np.bincount(calls.target, minlength=len(returns)) <= MOST_READERS
+        doubtful = np.flatnonzero(returns.take(calls.target))
+        looked_at = doubtful[:_LOOKS]
+        for source, site in zip(calls.source[looked_at].tolist(), calls.site[looked_at].tolist(), strict=True):
+            if source not in callers and self._takes_result(source, site):
+                callers.add(source)
+        return callers | set(calls.source[doubtful[_LOOKS:]].tolist())
+
+    def _takes_result(self, function: int, site: int) -> bool:
+        """Whether code behind a call reads the register of its result: functions without one leave anything there."""
+        end = min(int(self._functions.end[function]), site + _BEHIND_CALL)
+        code = facts(self.found.layout.bytes_at(site, end), site, self.found.bits)
+        return takes_result(code)
+
+
+def _word_of_vector(given: Arguments) -> Callee | None:
+    """What a word of the auxiliary vector tells, by its type in the first parameter; None where that is open."""
+    number = given.get(ARGUMENTS[0])
+    if not isinstance(number, Options) or number.constant is None:
+        return None
+    name = queries("x86_64")["words"].get(str(number.constant))
+    if name is None:
+        return NOTHING
+    bits = bit_conditions(name)
+    return Callee(returns=RAX, value=word(bits) if bits else None)
+
+
+def _settled_by(arguments: Arguments) -> int:
+    """The parameters that are known to be one number."""
+    known = (at for at, value in arguments.items() if isinstance(value, Options) and value.constant is not None)
+    return sum(at for at in known if isinstance(at, int))
+
+
+def _what(given: Given) -> tuple:
+    """Where knowledge is handed down, apart from what it is."""
+    return given.knowledge, given.pointers, given.objects.keys()
+
+
+def _objects(known: Given, more: dict[tuple[int, int], Value]) -> dict[tuple[int, int], Value]:
+    """What is known of objects that calls hand down: where not all hand one down, that it may hold knowledge."""
+    if not (known.objects and more):
+        return known.objects or more
+    found = dict.fromkeys(known.objects.keys() | more.keys())
+    for key in known.objects.keys() & more.keys():
+        one, other = known.objects[key], more[key]
+        # What a callee leaves of an object is not known; hardly one changes what the CPU told.
+        found[key] = (one or other) if one is None or other is None else joined(one, ALWAYS, other, ALWAYS)
+    return found
+
+
+def _values(one: Given, other: Given, knowledge: int) -> dict[int, Value]:
+    """What is known of the knowledge that two calls hand down: of what both do, what is known of each."""
+    found = {}
+    for register in one.values.keys() | other.values.keys():
+        given = [each.values.get(register) for each in (one, other) if register & each.knowledge]
+        value = joined(given[0], ALWAYS, given[-1], ALWAYS)
+        if register & knowledge and value is not None:
+            found[register] = value
+    return found
