@@ -133,7 +133,7 @@ def _variants(knowledge: Knowledge, paths: Sequence[str]) -> set[str]:
     """Files that are one of several variants by their names, as libmkl_avx2.so beside libmkl_def.so is.
 
     A name alone says nothing: a program may be called after the CPU that it was built for. Only where another file of
-    the same directory differs in that word, or lacks it, is there a choice.
+    the same directory differs in such words, or lacks them, is there a choice.
     """
     families: dict[str, list[str]] = defaultdict(list)
     for path in variants_among(knowledge, paths):
@@ -144,13 +144,18 @@ def _variants(knowledge: Knowledge, paths: Sequence[str]) -> set[str]:
 
 
 def _stem(knowledge: Knowledge, path: str) -> str:
-    """The variant `path` without the word that makes it one; "" where that is its directory."""
+    """The variant `path` without the words that make it one, and their numbers; "" where that is its directory.
+
+    libggml-cpu-armv8.2_1.so is libggml-cpu.so for some CPUs, and _nat_bmi2_adx.so is _nat.so.
+    """
     directory, name = posixpath.split(path)
-    for word in re.finditer(r"[-_.][^-_.]+", name):
-        stem = f"{directory}/{name[: word.start()]}{name[word.end() :]}"
-        if not is_variant(knowledge, stem):
-            return stem
-    return ""
+    first, *words = re.split(r"(?=[-_.])", name)
+    kept, behind = [], False
+    for word in words:
+        behind = is_variant(knowledge, f"{directory}/{first}{word}") or (behind and word[1:].isdigit())
+        kept += [] if behind else [word]
+    stem = f"{directory}/{first}{''.join(kept)}"
+    return "" if is_variant(knowledge, stem) else stem
 
 
 def _opened_by_choice(record: FileRecord, linkage: Linkage, by_needed: set[str]) -> bool:

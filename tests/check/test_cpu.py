@@ -152,6 +152,22 @@ def test_variant_beside_the_plain_file_is_a_choice() -> None:
     assert outcome(check(context(files, cpu("nehalem"))), "CPU001") == "ok"
 
 
+@pytest.mark.parametrize("variant, plain", [
+    ("/x/Crypto/Math/_nat_bmi2_adx.abi3.so", "/x/Crypto/Math/_nat.abi3.so"),
+    ("/x/Crypto/Hash/_ghash_clmul.abi3.so", "/x/Crypto/Hash/_ghash_portable.abi3.so"),
+    ("/x/faiss/_swigfaiss_avx512_spr.so", "/x/faiss/_swigfaiss.so"),
+    ("/usr/lib/libggml-cpu-armv8.2_1.so", "/usr/lib/libggml-cpu-armv8.0_1.so"),
+])  # fmt: skip
+def test_variant_by_several_words_or_a_number_is_a_choice(variant: str, plain: str) -> None:
+    assert outcome(check(context({variant: code(use("avx2")), plain: code()}, cpu("nehalem"))), "CPU001") == "ok"
+    assert outcome(check(context({variant: code(use("avx2"))}, cpu("nehalem"))), "CPU001") == "fail"
+
+
+def test_word_of_a_variant_with_another_remainder_is_no_sibling() -> None:
+    files = {"/usr/lib/libfast_avx2.so.1": code(use("avx2")), "/usr/lib/libother.so.1": code()}
+    assert outcome(check(context(files, cpu("nehalem"))), "CPU001") == "fail"
+
+
 def test_programs_for_several_cpus_are_chosen_by_their_user_and_fail() -> None:
     files = {"/usr/bin/gmx_avx512": code(use("avx512f"), type="executable"), "/usr/bin/gmx": code(type="executable")}
     assert outcome(check(context(files)), "CPU001") == "fail"

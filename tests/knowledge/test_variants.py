@@ -17,6 +17,8 @@ VARIANTS = [
     "/opt/mkl/libmkl_def.so.2",
     "/usr/lib/ollama/libggml-cpu-haswell.so",
     "/x/embree4/libembree_avx2.so",
+    "/usr/lib/python3/dist-packages/Crypto/Hash/_SHA256_shani.abi3.so",
+    "/usr/lib/python3/dist-packages/Crypto/Hash/_SHA512_armv8.abi3.so",
 ]  # fmt: skip
 ORDINARY = [
     "/usr/lib/libfoo.so.2",
@@ -24,6 +26,8 @@ ORDINARY = [
     "/usr/lib/foo-v2/lib_v3.so",
     "/opt/avx/bin/server",
     "/usr/bin/fma",
+    "/usr/lib/python3.11/lib-dynload/_sha512.cpython-311-x86_64-linux-gnu.so",
+    "/usr/lib/slurm/generic.so",
 ]  # fmt: skip
 
 
