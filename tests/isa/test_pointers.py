@@ -4,13 +4,14 @@ Where a program is run, QEMU's CPU models say what happens. What dies must not b
 not certain, unknown is an answer, too.
 """
 
+import json
 from pathlib import Path
 
 import pytest
 
 from imgcheck.documents.facts import Answer
 from tests.isa.programs import MODELS, analyse, observed, predicted
-from tests.tools import compile_c
+from tests.tools import compile_c, need, run
 
 KERNEL = """
 #include <cpuid.h>
@@ -88,6 +89,54 @@ def test_what_a_test_chooses_is_said_to_run(shape: str, flags: tuple[str, ...]) 
     for model in ("Nehalem", "SandyBridge", "Haswell"):
         assert observed(path, "qemu-x86_64", model) == "runs"
         assert predicted(analyse(path), MODELS[model]) == "runs"
+
+
+REGISTERED = """
+__attribute__((noinline, noipa)) void keep(int a, int b, int c, int d, int e, int f, void *kernel) { }
+__attribute__((noinline)) int kernel(const void *a, const void *b) { return use(a, b); }
+__attribute__((constructor)) static void enter(void) { CALL; }
+int main(void) { printf("%u\\n", asked); return 0; }
+"""
+"""As C++ libraries enter their kernels in a table: the address of an exported function is the seventh parameter."""
+
+
+@pytest.mark.parametrize("call, ends", [("keep(1, 2, 3, 4, 5, 6, kernel)", "runs"), ("kernel(x, x + 1)", "dies")])
+def test_an_address_that_is_pushed_for_a_callee_is_no_call(call: str, ends: str) -> None:
+    flags = ("-O2", "-fPIC", "-rdynamic", "-mtune=core2", "-mpush-args", "-mno-accumulate-outgoing-args")
+    path = compile_c(KERNEL + REGISTERED.replace("CALL", call), *flags)
+    listing = run(need("objdump"), "-d", "--disassemble=enter", path).stdout
+    assert ("push" in listing) == (ends == "runs")  # through the slot of a linker that may put another function there
+    assert observed(path, "qemu-x86_64", "Nehalem") == ends
+    said = predicted(analyse(path), MODELS["Nehalem"])
+    assert said == "dies" if ends == "dies" else said != "dies"
+
+
+SEEMING_JUMP = """
+    .globl early
+    .type early, @function
+early: .cfi_startproc
+    jmp 1f
+    .fill 30, 1, 0x90
+    xor %eax, %eax
+    ret
+1:  cmp $5, %edi
+    .byte BRANCH
+    .long use - . - 4
+    .fill 16, 1, 0x90
+    ret
+    .cfi_endproc
+    .size early, . - early
+"""
+"""A branch back by 23 bytes, whose distance with what follows looks like a jump; and a jump, with a prefix or not."""
+
+
+@pytest.mark.parametrize("branch, ends", [("0x7c, 0xe9", "runs"), ("0xf2, 0xe9", "dies"), ("0x90, 0xe9", "dies")])
+def test_a_distance_that_looks_like_a_jump_is_none(branch: str, ends: str) -> None:
+    code = KERNEL.replace("static int use(", "int use(") + "int early(int n);"
+    code += f"__asm__({json.dumps(SEEMING_JUMP.replace('BRANCH', branch))});"
+    path = compile_c(code + 'int main(void) { printf("%u\\n", asked); return early(1) < 0; }', "-O2")
+    assert observed(path, "qemu-x86_64", "Nehalem") == ends
+    assert predicted(analyse(path), MODELS["Nehalem"]) == ends
 
 
 HANDED_OUT = """

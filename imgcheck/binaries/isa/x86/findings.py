@@ -44,6 +44,8 @@ _CHOOSER = 64
 _NEAR_CALL = 64
 """Bytes from where an address is taken up to a call that gets it."""
 _JUMP, _CONDITIONAL = 0xE9, 0x0F
+_PREFIXES = [*range(0x40, 0x50), 0x2E, 0x3E, 0x66, 0x67, 0xF2, 0xF3]
+"""What may stand before the opcode of a call or jump: REX, hints of branches and NOTRACK, sizes, BND."""
 _CHECKED = 8
 """Functions looked at to tell new instructions from data."""
 _NAMED_EXPORTS = 30_000
@@ -429,7 +431,8 @@ class Findings:
             sites = calls.site[own][open_calls[own] & (calls.target[own] == target)]
             span = self.functions.start[source : source + 1], self.functions.end[source : source + 1]
             # The site is the opcode byte: a prefix before it belongs to the instruction.
-            if not any(are_instructions(self.layout, *span, places, self.bits).any() for places in (sites, sites - 1)):
+            prefixed = sites[np.isin(self.layout.bytes_behind(sites - 1), _PREFIXES)] - 1
+            if not any(are_instructions(self.layout, *span, places, self.bits).any() for places in (sites, prefixed)):
                 false.update(sites.tolist())
         return false
 

@@ -32,6 +32,8 @@ _LOADS = {
 }
 """Last opcode bytes of what reads pointers, in SSE and VEX alike, and where they lie from the target on."""
 _CALL, _JUMP, _SHORT_JUMP, _INT3 = 0xE8, 0xE9, 0xEB, 0xCC
+_GROUP, _CALLING, _JUMPING, _PUSHING = 0xFF, 2, 4, 6
+"""The opcode whose operation is the middle of its ModRM byte (Intel SDM volume 2, A.4: group 5), and some of those."""
 _START_BYTES = 64
 """The C library's start code is no longer than this up to its call."""
 _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
@@ -264,12 +266,17 @@ class Graph:
         kept = np.flatnonzero(wanted.take(pointer))
         return self.functions.holding(site[kept]), pointers.symbol[pointer[kept]], site[kept]
 
+    def _of_group(self, *operations: int) -> tuple[np.ndarray, np.ndarray]:
+        """Addresses of the ModRM bytes and targets of the references of `FF` with one of these operations."""
+        site, target, kind = self.references
+        at = np.flatnonzero(kind == _GROUP)
+        at = at[np.isin(self.layout.bytes_behind(site[at]) >> 3 & 7, operations)]
+        return site[at], target[at]
+
     @cached_property
     def _slot_jumps(self) -> tuple[np.ndarray, np.ndarray]:
         """Sites of `FF 25` and `FF 15` (jump and call through memory) and the pointer each goes through."""
-        site, target, kind = self.references
-        chosen = kind == 0xFF
-        site, target = site[chosen], target[chosen]
+        site, target = self._of_group(_CALLING, _JUMPING)
         pointer = self.layout.pointers.at(target)
         return site[pointer >= 0] - 1, pointer[pointer >= 0]
 
@@ -309,11 +316,13 @@ class Graph:
         site, target, kind = self.references
         pointers, named = self.layout.pointers, kind == LEA_OPCODE
         parts = [(site[named], target[named])]
+        reads = [self._of_group(_PUSHING)]
         for opcode, offsets in _LOADS.items():
             reading = kind == opcode
-            for offset in offsets:
-                pointer = pointers.at(target[reading] + offset)
-                parts.append((site[reading][pointer >= 0], pointers.target[pointer[pointer >= 0]]))
+            reads += [(site[reading], target[reading] + offset) for offset in offsets]
+        for site, target in reads:
+            pointer = pointers.at(target)
+            parts.append((site[pointer >= 0], pointers.target[pointer[pointer >= 0]]))
         return self._between([(site, self.starting_at(target)) for site, target in parts])
 
     # Both
