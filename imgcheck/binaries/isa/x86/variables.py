@@ -45,6 +45,8 @@ class Variables:
         """Functions of which it is not known under what conditions they write."""
         self._records: dict[int, str] = {}
         """Words of the compilers' own record, by address, and what each is called in rules/analysis/isa.toml."""
+        self._values: dict[int, Value] = {}
+        """What `value` has told."""
         self._initials: dict[tuple[int, int], Value] = {}
 
     # What is known
@@ -65,6 +67,11 @@ class Variables:
 
     def value(self, address: int) -> Value:
         """What is known of a variable once those functions that write to it have run."""
+        if address not in self._values:
+            self._values[address] = self._all_left(address)
+        return self._values[address]
+
+    def _all_left(self, address: int) -> Value:
         if address in self._records:
             return word(bit_conditions(self._records[address]))
         left = self._left.get(address)
@@ -122,15 +129,24 @@ class Variables:
             before = self.value(address) if self.holds(address) else None
             known = self._left.setdefault(address, {})
             if known.get(function) != value:
-                known[function] = value
+                self._leave(address, function, value)
                 changed = True
             if before is not None and before != self.value(address):
                 self.restated.add(address & ~3)
         return changed
 
+    def _leave(self, address: int, function: int, value: Value) -> None:
+        """What a function leaves in a variable; hundreds may leave something in one, so that each adds its own."""
+        known, before = self._left[address], self._values.pop(address, None)
+        adds = before is not None and function not in known
+        if adds and function not in self._doubtful and address not in self._records:
+            self._values[address] = joined(before, ALWAYS, value, ALWAYS)
+        known[function] = value
+
     def doubt(self, function: int) -> None:
         """It is not known under what conditions a function writes to variables."""
         self._doubtful.add(function)
+        self._values.clear()
         self.restated |= {a & ~3 for a, left in self._left.items() if function in left and self.holds(a)}
 
     def note_record(self, graph: Graph, model: int, function: int) -> None:
@@ -151,6 +167,7 @@ class Variables:
                 self._records[before + at] = f"__cpu_features2.{at}"
             elif behind + at in named:
                 self._records[behind + at] = f"__cpu_features2.{at}"
+        self._values.clear()
         self.remember(set(self._records))
 
 
