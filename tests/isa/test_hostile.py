@@ -87,6 +87,25 @@ def test_unknown_vector_instruction_is_stepped_over_and_said(tmp_path: Path) -> 
     assert found == {"avx": "required", "avx10": "unknown"}
 
 
+NEWER_THAN_THE_DECODER = """
+#include <cpuid.h>
+static unsigned has;
+__attribute__((constructor)) static void ask(void) { unsigned a, b, c; __cpuid_count(7, 1, a, b, c, has); }
+__attribute__((noinline)) static void smallest(void) {
+    __asm__ volatile(".byte 0x62,0xf5,0x7c,0x48,0xee,0xc1\\n.byte 0x62,0xf5,0x7c,0x48,0xee,0xc1");
+}
+int main(void) { if (TEST) smallest(); return 0; }
+"""
+AVX10, AVX_VNNI_INT8 = "has >> 19 & 1", "has >> 4 & 1"
+
+
+@pytest.mark.parametrize("test, answer", [(AVX10, "dispatched"), (AVX_VNNI_INT8, "unknown"), ("1", "unknown")])
+def test_what_no_decoder_knows_is_open_unless_a_test_for_it_stands_before(test: str, answer: str) -> None:
+    program = compile_c(NEWER_THAN_THE_DECODER.replace("TEST", test), "-O2")
+    found = {use.feature: use.answer for use in analyse_isa(Elf(program.read_bytes())).uses}
+    assert found == {"avx10": answer}
+
+
 @pytest.mark.parametrize("machine", [62, 183])
 def test_time_grows_with_the_size_alone(machine: int) -> None:
     noise = random.Random(1).randbytes(1 << 21)

@@ -11,6 +11,11 @@ def test_clone_names(name: str) -> None:
     assert is_clone(name, "x86_64")
 
 
+@pytest.mark.parametrize("name", ["__arm_tpidr2_restore", "__arm_za_disable", "__arm_sme_state", "dot_i8_neon"])
+def test_clone_names_of_aarch64(name: str) -> None:
+    assert is_clone(name, "aarch64")
+
+
 @pytest.mark.parametrize("name", ["main", "avxenable", "_ZN6format3runEv", "parse_v2", "assessment", "fmall"])
 def test_ordinary_names(name: str) -> None:
     assert not is_clone(name, "x86_64")

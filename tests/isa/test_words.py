@@ -94,6 +94,41 @@ def test_a_variable_of_the_hwcaps_is_known_on_ppc64le(flags: tuple[str, ...], te
         assert (model, predicted(found, features)) == (model, observed(program, "qemu-ppc64le", model))
 
 
+BEHIND_AN_EXPORT = r"""
+#include <sys/auxv.h>
+__asm__(".globl ends\n.type ends, %function\nends: bti c\nmov w0, #0\nret\n.size ends, . - ends\n"
+        "LANDING\n.inst 0xd53b2400\nret\n"); // mrs x0, rndr
+int asks(void) { return !getauxval(AT_HWCAP); }
+"""
+
+
+@pytest.mark.parametrize("landing, answers", [("bti c", set()), ("nop", {("rng", "unknown")})])
+def test_what_calls_by_pointer_land_on_begins_a_function(landing: str, answers: set) -> None:
+    library = compile_c(BEHIND_AN_EXPORT.replace("LANDING", landing), "-O2", "-shared", "-fPIC", "-s", compiler=ARM)
+    assert {(use.feature, use.answer) for use in analyse(library).uses} == answers
+
+
+BY_VECTOR_ABI = r"""
+__attribute__((noinline)) static void work(float *x) {
+    __asm__ volatile(".arch armv8-a+sve\nptrue p0.s\nld1w {z0.s}, p0/z, [%0]" : : "r"(x) : "memory");
+}
+void NAME(float *x) { work(x); }
+"""
+
+
+@pytest.mark.parametrize("name, answer", [("_ZGVsMxv_work", "dispatched"), ("_ZGVnN4v_work", "required")])
+def test_vector_functions_for_sve_are_called_by_code_that_needs_it_anyway(name: str, answer: str) -> None:
+    library = compile_c(BY_VECTOR_ABI.replace("NAME", name), "-O2", "-shared", "-fPIC", compiler=ARM)
+    assert [(use.feature, use.answer) for use in analyse(library).uses] == [("sve", answer)]
+
+
+@pytest.mark.parametrize("name, answer", [("dot_i8_neon", "unknown"), ("dot_i8", "required")])
+def test_what_has_the_name_of_a_version_may_be_chosen_by_who_calls_it(name: str, answer: str) -> None:
+    code = f'void {name}(void) {{ __asm__ volatile(".arch armv8.2-a+dotprod\\nudot v0.4s, v1.16b, v2.16b"); }}'
+    library = compile_c(code, "-O2", "-shared", "-fPIC", compiler=ARM)
+    assert [(use.feature, use.answer) for use in analyse(library).uses] == [("asimddp", answer)]
+
+
 PC_RELATIVE = r"""
 #include <stdio.h>
 #include <sys/auxv.h>

@@ -170,7 +170,7 @@ class Layout:
         self.certain = np.empty(0, np.int64)
         """Addresses that the loader or the C library calls, as far as an engine finds them: starts beyond doubt."""
         self.entered = np.empty(0, np.int64)
-        """Addresses without unwind entries that reached code calls, as far as an engine finds them."""
+        """Where functions without unwind entries begin for certain, as far as an engine finds them."""
 
     @cached_property
     def areas(self) -> tuple[Area, ...]:

@@ -23,7 +23,7 @@ def queries(machine: str) -> dict:
 
 
 def switches(machine: str) -> dict:
-    """By feature the `functions` with uses of it that run only where a user asks for them."""
+    """By feature the `functions` with uses of it that run only where somebody asks for them, and who does."""
     return analysis()["switches"].get(machine, {})
 
 

@@ -36,7 +36,7 @@ TO_GENERAL = (
 _VECTORS = 0x0E000000, 0x0E000000
 """What works on vector registers alone, but for some of the above."""
 _BRANCHES, _SYSTEM, _HINT = ((0x1C000000, 0x14000000),), (0xFF000000, 0xD5000000), (0xFFFFF01F, 0xD503201F)
-_NOP = 0xD503201F
+_NOP, _BTI_C = 0xD503201F, 0xD503245F
 _UNALLOCATED = (0x9E000000, 0x00000000), (0x1E000000, 0x02000000), (0x1E000000, 0x06000000)
 """Bits 28 to 25 are 0000, 0001 or 0011 (C4.1, "A64 instruction set encoding"); 0000 with the highest bit set is SME."""
 
@@ -51,6 +51,10 @@ class AArch64(Code):
     made, base = 0, 5
     padding = _NOP, 0
     go = Convention(handing=tuple(range(8, 16)))
+
+    @cached_property
+    def landings(self) -> np.ndarray:
+        return self.matching(0xFFFFFFFF, _BTI_C)
 
     @cached_property
     def branches(self) -> Places:

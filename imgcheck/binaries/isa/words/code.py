@@ -69,7 +69,7 @@ class Code:
         sites, targets = self.branches
         # Other branches also go to labels within a function.
         layout.also_called(targets[(self.word_at(sites) & np.uint32(self.links)) != 0])
-        layout.entered = self._entered()
+        layout.entered = np.concatenate([self._entered(), self.landings[self.is_outside(self.landings)]])
         self.functions = layout.functions
 
     # What machines tell
@@ -86,6 +86,11 @@ class Code:
 
     padding: tuple[int, ...]
     """Words that compilers put between functions."""
+
+    @cached_property
+    def landings(self) -> np.ndarray:
+        """Where an instruction stands that begins what is called through pointers, on machines that have one."""
+        return np.empty(0, np.int64)
 
     def conditional(self, words: np.ndarray) -> Places:
         """The numbers of direct branches that may go on to the next word, and how far they go."""

@@ -18,7 +18,16 @@ from imgcheck.binaries.isa.modules import starts_by_name
 from imgcheck.binaries.isa.names import clones, matches, queries, switches
 from imgcheck.binaries.isa.queries import foreign, resolvers
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
-from imgcheck.binaries.isa.reasons import AT_LOAD, CONTRADICTED, MISCHOSEN, NAMED, Verdict, in_words, kinds_of
+from imgcheck.binaries.isa.reasons import (
+    AT_LOAD,
+    CONTRADICTED,
+    MISCHOSEN,
+    NAMED,
+    THEIR_CALLER_MAY,
+    Verdict,
+    in_words,
+    kinds_of,
+)
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.words.aarch64 import AArch64
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk
@@ -243,16 +252,20 @@ class _Judge:
         if not asked_for.all():
             return self._weighed(feature, self._answer(feature, at[~asked_for], held[~asked_for]))
         wish = switches(self.machine)[feature]["wish"]
-        return Verdict("dispatched", f"Runs only behind a test of the CPU, or where a user asks for it ({wish}).")
+        return Verdict("dispatched", f"Runs only behind a test of the CPU, or where it is asked for ({wish}).")
 
     def _asked_for(self, feature: str, held: np.ndarray) -> np.ndarray:
-        """Marks those in functions that a program calls only where a user wants it to."""
+        """Marks those in functions that are called only where somebody asks for it, or that only these call."""
         switch = switches(self.machine).get(feature)
         if switch is None:
             return np.zeros(len(held), bool)
-        inside = distinct(held[held >= 0])
-        names = [self.layout.name(int(self.functions.start[index])) for index in inside]
-        return np.isin(held, inside[np.array([matches(name, switch["functions"]) for name in names], bool)])
+        start, calls = self.functions.start, self.code.calls
+        asked = np.array([matches(self.layout.name(int(at)), switch["functions"]) for at in start], bool)
+        others = ~asked
+        others[calls.target] = False
+        others[self._exported] = ~asked[self._exported]
+        led, _ = reach(calls, np.flatnonzero(others), ~asked.take(calls.source))
+        return (held >= 0) & ~led.take(held)
 
     def _weighed(self, feature: str, verdict: Verdict) -> Verdict:
         """The verdict; in doubt where other signs of what the CPU has stand before all that would be required."""
@@ -292,7 +305,9 @@ class _Judge:
         if found:
             return found
         if not self.asks_cpu:
-            return Verdict("required", _NOTHING_ASKS, int(held[held >= 0][0]))
+            users = held[held >= 0]
+            named = bool(self._clones[users].all())
+            return Verdict("unknown", THEIR_CALLER_MAY) if named else Verdict("required", _NOTHING_ASKS, int(users[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(self.asks_cpu[:3])}).")
 
     def _ways(self, feature: str) -> tuple["_Way", ...]:

@@ -17,6 +17,7 @@ from imgcheck.binaries.isa.reasons import (
     MISCHOSEN,
     MISTAKEN,
     NAMED,
+    THEIR_CALLER_MAY,
     Kinds,
     Verdict,
     in_words,
@@ -46,6 +47,9 @@ _WIDE = (
 """What compilers emit by themselves once -march allows it; the rest is written on purpose or rare."""
 
 
+_UNREAD = (
+    "The code holds well-formed encodings that no decoder at hand knows, and no test of the CPU before them is seen."
+)
 _BESIDE = "Only the C library is seen to ask the CPU, and to choose among versions of its own."
 _LOOSE_REASON = "Called through pointers in a program that is compiled for more than x86-64."
 _FAR_REASON = (
@@ -122,6 +126,8 @@ class _Judge:
     def verdict(self, feature: str) -> Verdict:
         """The verdict by what the CPU told; in doubt where other signs of that may stand before all of it."""
         verdict = self._verdict(feature)
+        if verdict.answer == "required" and feature in UNDECODED:
+            return Verdict("unknown", _UNREAD, verdict.function, verdict.path)
         for hint in self.found.hints if verdict.answer == "required" else ():
             if self.found.leads_past(hint, feature) and self._is_doubted_by(hint, feature):
                 return Verdict("unknown", hint.reason, verdict.function, verdict.path)
@@ -142,8 +148,6 @@ class _Judge:
 
     def _verdict(self, feature: str) -> Verdict:
         found = self.found
-        if feature in UNDECODED:
-            return Verdict("unknown", "The code holds well-formed encodings that no decoder at hand knows.")
         if found.needs_floats(feature):
             return Verdict("unknown", _OF_FLOATS)
         users = found.using(feature)
@@ -348,9 +352,7 @@ class _Judge:
             whole = False
         if whole or self.found.layout.elf.type == ET_EXEC:
             return Verdict("required", "Nothing in the file asks the CPU what it has before it uses this.", *by_export)
-        return Verdict(
-            "unknown", "A few functions use it and nothing in this file asks the CPU; their caller may.", *by_export
-        )
+        return Verdict("unknown", THEIR_CALLER_MAY, *by_export)
 
     def _is_baseline(self, feature: str, users: np.ndarray) -> bool:
         """Whether the whole file was compiled for it."""
