@@ -113,12 +113,21 @@ __attribute__((noinline)) static void work(float *x) {
     __asm__ volatile(".arch armv8-a+sve\nptrue p0.s\nld1w {z0.s}, p0/z, [%0]" : : "r"(x) : "memory");
 }
 void NAME(float *x) { work(x); }
+MORE
 """
 
 
-@pytest.mark.parametrize("name, answer", [("_ZGVsMxv_work", "dispatched"), ("_ZGVnN4v_work", "required")])
-def test_vector_functions_for_sve_are_called_by_code_that_needs_it_anyway(name: str, answer: str) -> None:
-    library = compile_c(BY_VECTOR_ABI.replace("NAME", name), "-O2", "-shared", "-fPIC", compiler=ARM)
+@pytest.mark.parametrize(
+    "name, more, answer",
+    [
+        ("_ZGVsMxv_work", "", "dispatched"),
+        ("_ZGVnN4v_work", "", "required"),
+        ("_ZGVsMxv_work", "void any(float *x) { work(x); }", "required"),
+    ],
+)
+def test_vector_functions_for_sve_are_called_by_code_that_needs_it_anyway(name: str, more: str, answer: str) -> None:
+    code = BY_VECTOR_ABI.replace("NAME", name).replace("MORE", more)
+    library = compile_c(code, "-O2", "-shared", "-fPIC", compiler=ARM)
     assert [(use.feature, use.answer) for use in analyse(library).uses] == [("sve", answer)]
 
 

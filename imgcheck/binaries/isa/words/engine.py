@@ -260,12 +260,17 @@ class _Judge:
         if switch is None:
             return np.zeros(len(held), bool)
         start, calls = self.functions.start, self.code.calls
-        asked = np.array([matches(self.layout.name(int(at)), switch["functions"]) for at in start], bool)
+        asked, using = np.zeros(len(start), bool), np.zeros(len(start), bool)
+        using[held[held >= 0]] = True
+        near = distinct(np.append(np.flatnonzero(using), calls.source[using.take(calls.target)]))
+        asked[near] = [matches(self.layout.name(int(start[index])), switch["functions"]) for index in near]
         others = ~asked
         others[calls.target] = False
         others[self._exported] = ~asked[self._exported]
-        led, _ = reach(calls, np.flatnonzero(others), ~asked.take(calls.source))
-        return (held >= 0) & ~led.take(held)
+        unasked = ~(asked.take(calls.source) | asked.take(calls.target))
+        led, _ = reach(calls, np.flatnonzero(others), unasked)
+        behind, _ = reach(calls, np.flatnonzero(asked))
+        return (held >= 0) & (behind & ~led).take(held)
 
     def _weighed(self, feature: str, verdict: Verdict) -> Verdict:
         """The verdict; in doubt where other signs of what the CPU has stand before all that would be required."""
