@@ -11,12 +11,7 @@ import numpy as np
 
 from imgcheck.binaries.isa import queries
 from imgcheck.binaries.isa.arriving import Start
-from imgcheck.binaries.isa.conditions import (
-    ALWAYS,
-    Condition,
-    implied,
-    understood_wholly,
-)
+from imgcheck.binaries.isa.conditions import ALWAYS, Condition, implied, understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.layout import distinct, numbers, within
 from imgcheck.binaries.isa.modules import methods, offering

@@ -44,6 +44,13 @@ Arguments = dict[Place, Value]
 PUSHED = 8
 """Bytes of the return address, by which places on the caller's stack lie further from RSP for the callee."""
 NO_MEMBER = False, None
+
+
+def no_member(_: int) -> tuple[bool, Value]:
+    """Of no member of a structure anything is known."""
+    return NO_MEMBER
+
+
 Member = Callable[[int], tuple[bool, Value]]
 Members = dict[tuple[int, int], Value]
 """Displacement and size of members of structures -> what is known of their value."""

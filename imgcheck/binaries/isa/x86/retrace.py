@@ -7,8 +7,17 @@ from imgcheck.binaries.isa.conditions import understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.values import Value, shifted
 from imgcheck.binaries.isa.x86.bodies import LONGEST
-from imgcheck.binaries.isa.x86.handed import NO_MEMBER, NOTHING_GIVEN, Flow, Given, Member, Members, add_member
-from imgcheck.binaries.isa.x86.spread import Spread, no_member
+from imgcheck.binaries.isa.x86.handed import (
+    NO_MEMBER,
+    NOTHING_GIVEN,
+    Flow,
+    Given,
+    Member,
+    Members,
+    add_member,
+    no_member,
+)
+from imgcheck.binaries.isa.x86.spread import Spread
 
 _SMALLEST_FIELD = 64
 """Smaller displacements occur in every structure: a member there may be any structure's."""

@@ -25,7 +25,6 @@ from imgcheck.binaries.isa.x86.facts import ARGUMENTS, RAX, facts
 from imgcheck.binaries.isa.x86.flow import follow
 from imgcheck.binaries.isa.x86.guards import Guards
 from imgcheck.binaries.isa.x86.handed import (
-    NO_MEMBER,
     NOTHING,
     NOTHING_GIVEN,
     STRUCT,
@@ -36,6 +35,7 @@ from imgcheck.binaries.isa.x86.handed import (
     Given,
     Member,
     for_callee,
+    no_member,
 )
 from imgcheck.binaries.isa.x86.parameters import compared, takes_result
 from imgcheck.binaries.isa.x86.readers import ACCESSOR, MOST_READERS, Readers
@@ -61,11 +61,6 @@ _A_SIGN = Callee(returns=RAX)
 _DEEPEST_QUERY, _MOST_QUERIES, _LONGEST_QUERY = 3, 512, 1024
 """Calls from one to the next of functions whose answers depend on what callers say, such calls that are followed in a
 file, and bytes of such a function."""
-
-
-def no_member(_: int) -> tuple[bool, Value]:
-    """Of no member of a structure anything is known."""
-    return NO_MEMBER
 
 
 class Spread:
@@ -98,8 +93,6 @@ class Spread:
         self._questions = _MOST_QUERIES
         self._retold: set[int] = set()
         """Functions that bring something else than when their callers were looked at."""
-        self._behind: set[int] = set()
-        """Functions that are called behind tests alone: what they do happens under conditions that they do not show."""
         self._called_freely: dict[int, int] = {}
         """Functions that are called without a test -> the round in which that was seen."""
         self._calls: Edges = self._graph.calls
@@ -171,8 +164,8 @@ class Spread:
         return self._hand_over(index, flow)
 
     def _put_behind(self, function: int) -> None:
-        if function not in self._behind and not self._is_called_freely(function):
-            self._behind.add(function)
+        """What is called behind tests alone happens under conditions that it does not show."""
+        if function not in self.variables.doubtful and not self._is_called_freely(function):
             self.variables.doubt(function)
 
     def _is_called_freely(self, function: int) -> bool:

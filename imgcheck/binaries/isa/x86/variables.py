@@ -41,7 +41,7 @@ class Variables:
         """Where the loader alone stores."""
         self._left: dict[int, dict[int, Value]] = {}
         """Address of a variable -> what each function that writes to it leaves there."""
-        self._doubtful: set[int] = set()
+        self.doubtful: set[int] = set()
         """Functions of which it is not known under what conditions they write."""
         self._records: dict[int, str] = {}
         """Words of the compilers' own record, by address, and what each is called in rules/analysis/isa.toml."""
@@ -75,7 +75,7 @@ class Variables:
         if address in self._records:
             return word(bit_conditions(self._records[address]))
         left = self._left.get(address)
-        if not left or not self._doubtful.isdisjoint(left):
+        if not left or not self.doubtful.isdisjoint(left):
             return None
         value, *others = left.values()
         for other in others:
@@ -139,13 +139,13 @@ class Variables:
         """What a function leaves in a variable; hundreds may leave something in one, so that each adds its own."""
         known, before = self._left[address], self._values.pop(address, None)
         adds = before is not None and function not in known
-        if adds and function not in self._doubtful and address not in self._records:
+        if adds and function not in self.doubtful and address not in self._records:
             self._values[address] = joined(before, ALWAYS, value, ALWAYS)
         known[function] = value
 
     def doubt(self, function: int) -> None:
         """It is not known under what conditions a function writes to variables."""
-        self._doubtful.add(function)
+        self.doubtful.add(function)
         self._values.clear()
         self.restated |= {a & ~3 for a, left in self._left.items() if function in left and self.holds(a)}
 
