@@ -14,7 +14,7 @@ from imgcheck.documents.facts import Isa, IsaUse, Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import Knowledge, cpus
-from imgcheck.knowledge.variants import is_variant, variants_among
+from imgcheck.knowledge.variants import is_variant, variants_among, without_compounds
 
 _HOT_FUNCTIONS = 1000
 """Vector functions from which a library counts as hot: C libraries and runtimes stay far below, kernels far above."""
@@ -124,13 +124,15 @@ def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, 
         guard = cpus.guarded_by(context.knowledge, linkage.machine, record.path)
         if guard is not None and (host.features is None or not guard <= host.features):
             continue
-        if guard is None and record.path in families and _opened_by_choice(record, linkage, by_needed):
-            continue
+        if guard is None and record.path in families.keys() - by_needed:
+            others = [context.records[path] for path in families[record.path] if path != record.path]
+            if linkage.type == "shared" or _is_choice_of_users(context, host, record, others):
+                continue
         yield record, linkage, isa
 
 
-def _variants(knowledge: Knowledge, paths: Sequence[str]) -> set[str]:
-    """Files that are one of several variants by their names, as libmkl_avx2.so beside libmkl_def.so is.
+def _variants(knowledge: Knowledge, paths: Sequence[str]) -> dict[str, list[str]]:
+    """Files that are one of several variants by their names, as libmkl_avx2.so beside libmkl_def.so, and all of those.
 
     A name alone says nothing: a program may be called after the CPU that it was built for. Only where another file of
     the same directory differs in such words, or lacks them, is there a choice.
@@ -139,17 +141,18 @@ def _variants(knowledge: Knowledge, paths: Sequence[str]) -> set[str]:
     for path in variants_among(knowledge, paths):
         if stem := _stem(knowledge, path):
             families[stem].append(path)
-    without = families.keys() & set(paths)
-    return {path for stem, members in families.items() if len(members) > 1 or stem in without for path in members}
+    for stem in families.keys() & set(paths):
+        families[stem].append(stem)
+    return {path: members for members in families.values() if len(members) > 1 for path in members}
 
 
 def _stem(knowledge: Knowledge, path: str) -> str:
     """The variant `path` without the words that make it one, and their numbers; "" where that is its directory.
 
-    libggml-cpu-armv8.2_1.so is libggml-cpu.so for some CPUs, and _nat_bmi2_adx.so is _nat.so.
+    libggml-cpu-armv8.2_1.so is libggml-cpu.so for some CPUs, _nat_bmi2_adx.so is _nat.so, x86-64-v3-CIE.so is CIE.so.
     """
     directory, name = posixpath.split(path)
-    first, *words = re.split(r"(?=[-_.])", name)
+    first, *words = re.split(r"(?=[-_.])", without_compounds(knowledge, name))
     kept, behind = [], False
     for word in words:
         behind = is_variant(knowledge, f"{directory}/{first}{word}") or (behind and word[1:].isdigit())
@@ -158,12 +161,20 @@ def _stem(knowledge: Knowledge, path: str) -> str:
     return "" if is_variant(knowledge, stem) else stem
 
 
-def _opened_by_choice(record: FileRecord, linkage: Linkage, by_needed: set[str]) -> bool:
-    """A library that its program opens by name after asking the CPU: nothing loads it by DT_NEEDED.
+def _is_choice_of_users(context: Context, host: _Host, variant: FileRecord, others: Iterable[FileRecord]) -> bool:
+    """Whether a program is left to who knows the CPU, a person or a script, and one of the others runs there.
 
-    Programs are left out, since it is their user who chooses among them.
+    A library that nothing loads by DT_NEEDED is always left to the program that opens it by its name.
     """
-    return linkage.type == "shared" and record.path not in by_needed
+    if not context.roots.everything and context.closure.reach(variant.path) in ("entry", "import"):
+        return False
+    codes = [context.image.objects[record.object] for record in others]
+    return any(code.isa and code.linkage and _is_runnable(host, code.linkage, code.isa) for code in codes)
+
+
+def _is_runnable(host: _Host, linkage: Linkage, isa: Isa) -> bool:
+    """Whether the CPU has all that a file requires."""
+    return all(host.copes(linkage.machine, use) for use in isa.uses if use.answer == "required")
 
 
 def _needs(

@@ -25,7 +25,7 @@ def variants_among(knowledge: Knowledge, paths: Sequence[str]) -> list[str]:
 def is_variant(knowledge: Knowledge, path: str) -> bool:
     """Whether `path` lies in a directory for some CPUs, or its file name holds such a word, set off by `-`, `_`, `.`.
 
-    A name never begins with its variant.
+    A name never begins with a variant of one word.
     """
     directories, words, compounds, families = _rules(knowledge)
     *places, name = path.strip("/").split("/")
@@ -44,13 +44,22 @@ def _of_family(families: dict[str, str], parts: list[str], name: str) -> bool:
 
 
 def _set_off(name: str, word: str) -> bool:
-    start = name.find(word, 1)
-    while start > 0:
+    start = name.find(word)
+    while start >= 0:
         end = start + len(word)
-        if name[start - 1] in _SEPARATORS and name[end : end + 1] in ("", *_SEPARATORS):
+        if name[max(start - 1, 0) : start] in ("", *_SEPARATORS) and name[end : end + 1] in ("", *_SEPARATORS):
             return True
         start = name.find(word, start + 1)
     return False
+
+
+def without_compounds(knowledge: Knowledge, name: str) -> str:
+    """A file's name without its variants of several words, and one of the separators around each."""
+    for compound in _rules(knowledge)[2]:
+        at = name.lower().find(compound)
+        if at >= 0 and _set_off(name.lower(), compound):
+            name = name[: max(at - 1, 0)] + name[at + len(compound) + (at == 0) :]
+    return name
 
 
 @lru_cache(maxsize=4)

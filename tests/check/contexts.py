@@ -11,7 +11,7 @@ from imgcheck.documents.image import Component, FileRecord, ImageConfig, ImagePr
 from imgcheck.documents.report import Finding
 from imgcheck.host.describe import describe_host
 from imgcheck.knowledge import Knowledge
-from imgcheck.loader.closure import Closure
+from imgcheck.loader.closure import Closure, Roots
 
 KNOWLEDGE = Knowledge()
 LAYER = LayerInfo(diff_id="sha256:0", history="RUN pip install tensorflow-gpu")
@@ -52,8 +52,12 @@ def context(
     tree: TreeIndex | None = None,
     components: Sequence[Component] = (),
     loaded: Mapping[str, tuple[str, ...]] | None = None,
+    everything: bool = False,
 ) -> Context:
-    """`files` by path; all are reached from the command but for those that `reaches` says otherwise of."""
+    """`files` by path; all are reached from the command but for those that `reaches` says otherwise of.
+
+    `everything` is reached where there is no command.
+    """
     digests = {path: hashlib.sha256(path.encode()).hexdigest() for path in files}
     image = ImageProfile(
         "1.0",
@@ -67,7 +71,8 @@ def context(
         components=tuple(components),
     )
     closure = Closure(reaches=dict.fromkeys(files, "entry") | dict(reaches or {}), loaded=dict(loaded or {}))
-    return Context(image, host or cpu("haswell"), KNOWLEDGE.runtimes[runtime], KNOWLEDGE, closure)
+    roots = Roots(everything=everything)
+    return Context(image, host or cpu("haswell"), KNOWLEDGE.runtimes[runtime], KNOWLEDGE, closure, roots=roots)
 
 
 def _is_program(facts: CodeFacts) -> bool:

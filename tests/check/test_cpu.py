@@ -157,10 +157,26 @@ def test_variant_beside_the_plain_file_is_a_choice() -> None:
     ("/x/Crypto/Hash/_ghash_clmul.abi3.so", "/x/Crypto/Hash/_ghash_portable.abi3.so"),
     ("/x/faiss/_swigfaiss_avx512_spr.so", "/x/faiss/_swigfaiss.so"),
     ("/usr/lib/libggml-cpu-armv8.2_1.so", "/usr/lib/libggml-cpu-armv8.0_1.so"),
+    ("/usr/lib/babl-0.1/x86-64-v3-CIE.so", "/usr/lib/babl-0.1/CIE.so"),
 ])  # fmt: skip
 def test_variant_by_several_words_or_a_number_is_a_choice(variant: str, plain: str) -> None:
     assert outcome(check(context({variant: code(use("avx2")), plain: code()}, cpu("nehalem"))), "CPU001") == "ok"
     assert outcome(check(context({variant: code(use("avx2"))}, cpu("nehalem"))), "CPU001") == "fail"
+
+
+@pytest.mark.parametrize("plain", ["/usr/bin/align-sse2", "/usr/bin/align"])
+def test_program_for_some_cpus_beside_one_that_runs_is_left_to_its_users(plain: str) -> None:
+    files = {"/usr/bin/align-avx2": code(use("avx2"), type="executable"), plain: code(type="executable")}
+    host = cpu("nehalem")
+    assert outcome(check(context(files, host, everything=True)), "CPU001") == "ok"
+    assert outcome(check(context(files, host, reaches={"/usr/bin/align-avx2": "path"})), "CPU001") == "ok"
+    assert outcome(check(context(files, host)), "CPU001") == "fail"
+
+
+def test_program_for_some_cpus_beside_others_that_die_too_fails() -> None:
+    names = {"avx2": "/usr/bin/align-avx2", "avx512f": "/usr/bin/align-avx512"}
+    files = {path: code(use(feature), type="executable") for feature, path in names.items()}
+    assert outcome(check(context(files, cpu("nehalem"), everything=True)), "CPU001") == "fail"
 
 
 def test_word_of_a_variant_with_another_remainder_is_no_sibling() -> None:
