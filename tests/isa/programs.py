@@ -56,7 +56,11 @@ def applies(use: IsaUse, features: set[str]) -> bool:
     return not kinds or any(all(kind) for kind in kinds)
 
 
-_LIBRARIES = {"qemu-aarch64": "/usr/aarch64-linux-gnu", "qemu-ppc64le": "/usr/powerpc64le-linux-gnu"}
+_LIBRARIES = {
+    "qemu-aarch64": "/usr/aarch64-linux-gnu",
+    "qemu-i386": "/usr/i686-linux-gnu",
+    "qemu-ppc64le": "/usr/powerpc64le-linux-gnu",
+}
 """Where Debian's cross compilers have the C library."""
 
 

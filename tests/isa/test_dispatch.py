@@ -109,14 +109,14 @@ UNSEEN = {("a bit whose number is a parameter", "O0, not unwound"), ("a static o
 """Where not even names are left."""
 
 
-def cases(shapes: Iterable[str], unseen: set[tuple[str, str]]) -> list:
+def cases(shapes: Iterable[str], unseen: set[tuple[str, str]], styles: Iterable[str] = tuple(STYLES)) -> list:
     """Each of `shapes` in each style, expected to fail where it is among `unseen`."""
     return [
         pytest.param(shape, style, marks=pytest.mark.xfail(reason="not seen", strict=True))
         if (shape, style) in unseen
         else (shape, style)
         for shape in shapes
-        for style in STYLES
+        for style in styles
     ]
 
 
@@ -124,15 +124,16 @@ FOLLOWED = cases(SHAPES, UNSEEN)
 TOLD = cases([shape for shape, (_, _, errors) in SHAPES.items() if errors], MISSED)
 
 
-def built(shape: str, style: str, wrong: bool) -> Path:
+def built(shape: str, wrong: bool, *flags: str, prefix: str = "") -> Path:
+    """A program of a shape, by GCC; `prefix` is that of another machine's compilers."""
     name, changes, errors = SHAPES[shape]
     (path,) = _HERE.glob(f"{name}.c*")
     source = path.read_text().replace('#include "kernels.h"', (_HERE / "kernels.h").read_text())
     for old, new in (changes | errors if wrong else changes).items():
         assert old in source
         source = source.replace(old, new)
-    tool = {"compiler": "g++", "language": "c++"} if path.suffix == ".cpp" else {}
-    return compile_c(source, *STYLES[style], **tool)
+    compiler, language = ("g++", "c++") if path.suffix == ".cpp" else ("gcc", "c")
+    return compile_c(source, *flags, compiler=prefix + compiler, language=language)
 
 
 def as_it_ends(path: Path) -> None:
@@ -143,7 +144,7 @@ def as_it_ends(path: Path) -> None:
 
 @pytest.mark.parametrize(("shape", "style"), FOLLOWED)
 def test_flags_are_followed_to_where_they_are_tested(shape: str, style: str) -> None:
-    path = built(shape, style, wrong=False)
+    path = built(shape, False, *STYLES[style])
     if (shape, style) in DOUBTED:
         assert predicted(analyse(path), MODELS["Nehalem"]) == "unknown"
     else:
@@ -152,7 +153,7 @@ def test_flags_are_followed_to_where_they_are_tested(shape: str, style: str) -> 
 
 @pytest.mark.parametrize(("shape", "style"), TOLD)
 def test_a_test_for_too_little_is_told(shape: str, style: str) -> None:
-    as_it_ends(built(shape, style, wrong=True))
+    as_it_ends(built(shape, True, *STYLES[style]))
 
 
 SHARED_EXIT = """

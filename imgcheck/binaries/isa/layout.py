@@ -38,6 +38,8 @@ _STT_FUNC, _STT_NOTYPE, _STT_IFUNC = 2, 0, 10
 _IN_CODE = np.isin(np.arange(16), (_STT_FUNC, _STT_NOTYPE, _STT_IFUNC))
 """By the type of a symbol."""
 _SHT_RELA, _SHT_REL = 4, 9
+_SYMBOL_ALONE = (6, 7)
+"""R_386_GLOB_DAT and R_386_JMP_SLOT: what their slots hold in the file is not added. Those of lazy PLTs lead back."""
 _DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 18, "RELR": 36, "RELRSZ": 35,
        "SONAME": 14, "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
        "GNU_HASH": 0x6FFFFEF5, "PLTREL": 20, "FLAGS_1": 0x6FFFFFFB}  # fmt: skip
@@ -635,6 +637,8 @@ class Layout:
         out["offset"] = _clipped(raw["offset"])
         out["type"], out["symbol"] = raw["info"] & mask, raw["info"] >> shift
         out["addend"] = np.clip(raw["addend"], -_ADDRESS_LIMIT, _ADDRESS_LIMIT) if rela else self._stored(out["offset"])
+        if not rela and self.elf.machine == "i386":
+            out["addend"][np.isin(out["type"], _SYMBOL_ALONE)] = 0
         return out
 
     def _stored(self, addresses: np.ndarray) -> np.ndarray:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.endings import Endings
-from imgcheck.binaries.isa.x86.facts import Code, Memory, facts
+from imgcheck.binaries.isa.x86.facts import PUSHED, Code, Memory, facts, located
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters
+from imgcheck.binaries.isa.x86.stack import settled
 
 if TYPE_CHECKING:
     from imgcheck.binaries.isa.x86.findings import Findings
@@ -26,6 +27,8 @@ class Bodies:
         self._layout, self._bits = found.layout, found.bits
         self._functions, self._calls = found.functions, found.graph.calls
         self._endings = Endings(found)
+        position = found.graph.position
+        self._learnt = position.registers if position else {}
         self._unread = unread
         self._codes: dict[int, Code] = {}
         self._charts: dict[int, ControlFlow] = {}
@@ -48,7 +51,8 @@ class Bodies:
         """The instructions of a function, where nobody asks which calls return."""
         if function not in self._codes:
             start, end = int(self._functions.start[function]), int(self._functions.end[function])
-            self._codes[function] = facts(self._layout.bytes_at(start, end), start, self._bits)
+            code = facts(self._layout.bytes_at(start, end), start, self._bits)
+            self._codes[function] = settled(located(code, self._learnt)) if self._bits == 32 else code
         return self._codes[function]
 
     def chart(self, function: int) -> ControlFlow:
@@ -98,6 +102,9 @@ class Bodies:
     def _taken(self, function: int) -> Parameters:
         """The parameters of a function; of one that is too long to read all that there can be."""
         if function not in self._parameters:
-            read = self.affords(function)
-            self._parameters[function] = parameters(self.chart(function).code) if read else ANY
+            found = parameters(self.chart(function).code) if self.affords(function) else ANY
+            # 32-bit code of Go hands over nothing in registers.
+            if self._bits == 32 and self._layout.is_go(int(self._functions.start[function])):
+                found = Parameters(found.read & PUSHED, {})
+            self._parameters[function] = found
         return self._parameters[function]

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.isa.kernels.arrays import holding
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.encodings import Encodings, encodings
 from imgcheck.binaries.isa.x86.findings import Findings
@@ -28,4 +31,10 @@ def analyse(elf: Elf, bits: int) -> Isa | None:
 
 def _findings(layout: Layout, bits: int, table: Encodings, candidates: Iterable[Candidates]) -> Findings:
     graph = Graph(layout, bits)
-    return Findings(graph, table, instructions_in(layout, graph.functions, table, candidates))
+    outside = (_outside(graph.tables, piece) for piece in candidates)
+    return Findings(graph, table, instructions_in(layout, graph.functions, table, outside))
+
+
+def _outside(tables: tuple[np.ndarray, np.ndarray], candidates: Candidates) -> Candidates:
+    """Those that stand in none of the tables among the code."""
+    return candidates.take(np.flatnonzero(holding(*tables, candidates.address) < 0)) if len(tables[0]) else candidates

@@ -6,7 +6,7 @@ from the next instruction, targets of branches beside the facts. Registers are b
 counting as the whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import iced_x86 as iced
@@ -44,7 +44,7 @@ VECTOR_COPIES = {
     _M.MOVD, _M.MOVQ, _M.MOVAPS, _M.MOVUPS, _M.MOVDQA, _M.MOVDQU,
     _M.VMOVD, _M.VMOVQ, _M.VMOVAPS, _M.VMOVUPS, _M.VMOVDQA, _M.VMOVDQU,
 }  # fmt: skip
-_OPERATIONS |= VECTOR_COPIES
+_OPERATIONS |= VECTOR_COPIES | {_PUSH}
 _CLEARING = {_M.XOR, _M.PXOR, _M.XORPS, _M.XORPD, _M.VPXOR, _M.VXORPS, _M.VXORPD}
 """What makes nought of a register that is both of its sources."""
 _NOUGHT = constant(0)
@@ -62,13 +62,21 @@ THREAD = 1 << 61
 in 64-bit code. What lies there is known by its distance from here."""
 
 
+_WORDS_HANDED = 6
+"""Words on the stack that 32-bit code hands to a callee, as far as they are followed."""
+
+
 def _register_bits() -> list[int]:
-    """The bit of each register's whole, by the decoder's numbers: general ones first, so that masks stay small."""
+    """The bit of each register's whole, by the decoder's numbers: general ones first, so that masks stay small.
+
+    Between them and the others is room for what stands for parameters of 32-bit code.
+    """
     numbers = [value for value in vars(_R).values() if isinstance(value, int)]
     general = [*range(_R.RAX, _R.R15 + 1)]
     order = [0, *general, *(n for n in sorted(numbers) if n and n not in general)]
-    position = {number: i for i, number in enumerate(dict.fromkeys(
-        iced.RegisterExt.full_register(n) if n else 0 for n in order))}  # fmt: skip
+    wholes = list(dict.fromkeys(iced.RegisterExt.full_register(n) if n else 0 for n in order))
+    behind = 1 + len(general)
+    position = {number: i + (1 + _WORDS_HANDED) * (i >= behind) for i, number in enumerate(wholes)}
     bits = [0] * (max(numbers) + 1)
     for number in numbers:
         if number:
@@ -79,10 +87,19 @@ def _register_bits() -> list[int]:
 _BITS = _register_bits()
 RAX, RBX, RCX, RDX, RSP = (_BITS[r] for r in (_R.RAX, _R.RBX, _R.RCX, _R.RDX, _R.RSP))
 RBP = _BITS[_R.RBP]
-ARGUMENTS = tuple(_BITS[r] for r in (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R9))
-"""Registers of the first six parameters (System V ABI, x86-64)."""
+FIRST_ARGUMENT, *PUSHED_ARGUMENTS = (_BITS[_R.R15] << k for k in range(1, 2 + _WORDS_HANDED))
+"""In 32-bit code, what stands for EAX as a parameter, and for the words that are handed over on the stack (stack.py).
+
+GCC hands functions all of whose calls it sees EAX, EDX and ECX.
+"""
+_IN_REGISTERS = tuple(_BITS[r] for r in (_R.RDI, _R.RSI, _R.RDX, _R.RCX, _R.R8, _R.R9))
+ARGUMENTS = (*_IN_REGISTERS, FIRST_ARGUMENT, *PUSHED_ARGUMENTS)
+"""Registers of the first six parameters (System V ABI, x86-64), and those that stand for some of 32-bit code."""
+PUSHED = sum(PUSHED_ARGUMENTS)
+HANDED = FIRST_ARGUMENT | PUSHED
+"""What stands for parameters of 32-bit code."""
 PARAMETERS = sum(ARGUMENTS)
-CLOBBERED = PARAMETERS | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
+CLOBBERED = sum(_IN_REGISTERS) | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
 _ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
 _KEPT = 1 << 15
 """Encodings remembered, at some 400 bytes each."""
@@ -91,7 +108,23 @@ _DIRECT = {0xE8: 5, 0xE9: 5, 0xEB: 2, **dict.fromkeys(range(0x70, 0x80), 2)}
 _CONDITIONAL = frozenset(bytes([opcode]) for opcode in range(0x80, 0x90))
 """Jcc with a long distance, behind 0F."""
 _CONDITIONAL_SIZE = 6
-_ADDRESSES = {32: (1 << 32) - 1, 64: (1 << 64) - 1}
+ADDRESSES = {32: (1 << 32) - 1, 64: (1 << 64) - 1}
+"""By the mode, the bits that an address has."""
+
+
+def _narrow_bits() -> list[int]:
+    """The same for 32-bit code: EDI and ESI, which callees keep there, are two that they keep in 64-bit code, too.
+
+    Segment registers are none; there each operand in memory seems to read one.
+    """
+    elsewhere = {_BITS[_R.RDI]: _BITS[_R.R12], _BITS[_R.RSI]: _BITS[_R.R13]}
+    elsewhere |= {_BITS[r]: 0 for r in (_R.ES, _R.CS, _R.SS, _R.DS)}
+    return [elsewhere.get(bit, bit) for bit in _BITS]
+
+
+_NARROW_BITS = _narrow_bits()
+_NUMBERED = tuple(_NARROW_BITS[r] for r in range(_R.EAX, _R.EDI + 1))
+"""Registers by their numbers in 32-bit code."""
 
 
 class Memory(msgspec.Struct, frozen=True, gc=False):
@@ -148,7 +181,8 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     """The register that MOV copies, 0 if none."""
     pointers: int
     """Registers that are read as parts of addresses alone."""
-    moves_stack: bool
+    lowers: int
+    """Bytes by which it moves the stack pointer down; below zero it moves up. Calls and returns count for none."""
     direct: int
     """Bytes of the distance, at its end, to where it branches or calls; 0 for all else."""
     plain: bool
@@ -180,6 +214,14 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
         return (self.read, told[-1]) if len(told) == _PLAINLY and told[2] in (0, told[1]) else None
 
 
+_NOTHING = Fact(
+    kind=COMPUTE, size=1, read=0, written=0, loads=(), stores=(), reads_flags=False, writes_flags=False, moves=False,
+    source=0, pointers=0, lowers=0, direct=0, plain=True, invalid=False, comparison=(), condition=-1,
+    operation=None, brings=None, uses=0, makes=0,
+)  # fmt: skip
+"""What NOP does."""
+
+
 class Code(msgspec.Struct, frozen=True):
     """The instructions of a function: addresses, facts, and the targets of direct branches and calls by address."""
 
@@ -190,6 +232,16 @@ class Code(msgspec.Struct, frozen=True):
     """Those from BRANCH on, by number."""
     stack: int
     """Registers that point to the stack: RSP, and RBP where it is the frame pointer."""
+    pointer: int
+    """Bytes of an address."""
+    handed: dict[int, int] = {}
+    """Of 32-bit code, by the address of a call, or of a jump out of the function: how far from where the stack
+    pointer stood at the beginning the words lie that it hands over."""
+
+    @property
+    def pushed(self) -> int:
+        """What stands for words on the stack among the registers of parameters."""
+        return PUSHED if self.pointer == 4 else 0
 
     def inside(self, address: int) -> bool:
         """Whether the address lies within the function."""
@@ -214,7 +266,7 @@ def facts(code: bytes, start: int, bits: int) -> Code:
     framed = any(frame in code for frame in _FRAMES[bits])
     if framed:
         _leave_frame(found.facts)
-    return Code(*found, RSP | RBP if framed else RSP)
+    return Code(*found, RSP | RBP if framed else RSP, bits // 8)
 
 
 def last(code: bytes, start: int, bits: int) -> Fact | None:
@@ -240,6 +292,28 @@ def stopped(code: Code, at: Callable[[int, int], bool]) -> Code:
     sites = {code.ips[i] for i in numbers}
     targets = {ip: target for ip, target in code.targets.items() if ip not in sites}
     return replace(code, facts=facts, targets=targets, controls=sorted({*code.controls, *numbers}))
+
+
+def located(code: Code, learnt: Mapping[int, tuple[int, int]]) -> Code:
+    """`code` with LEA for what brings its own address into a register, as 32-bit code has to learn it.
+
+    `learnt`: address of the instruction -> number of the register, and that address. Where the instruction is POP,
+    the call before it, which leads there, does nothing else.
+    """
+    numbers = [i for i, ip in enumerate(code.ips) if ip in learnt]
+    if not numbers:
+        return code
+    facts, targets = list(code.facts), dict(code.targets)
+    for i in numbers:
+        fact, ip = facts[i], code.ips[i]
+        number, address = learnt[ip]
+        own = Memory(True, 0, 0, 0, address - ip - fact.size, 1)
+        facts[i] = replace(
+            _NOTHING, kind=LEA, size=fact.size, written=_NUMBERED[number], loads=(own,), makes=_NUMBERED[number]
+        )
+        if targets.pop(ip, None) is None and i and targets.pop(code.ips[i - 1], None) == ip:
+            facts[i - 1] = replace(_NOTHING, size=facts[i - 1].size)
+    return replace(code, facts=facts, targets=targets)
 
 
 class _Reading(NamedTuple):
@@ -287,7 +361,7 @@ def _read(code: bytes, start: int, bits: int) -> _Reading:
                 controls.append(len(ips) - 1)
             if fact.direct:
                 distance = int.from_bytes(encoding[-fact.direct :], "little", signed=True)
-                targets[ip] = (start + at + distance) & _ADDRESSES[bits]
+                targets[ip] = (start + at + distance) & ADDRESSES[bits]
     return found
 
 
@@ -309,11 +383,25 @@ def _known(encoding: bytes, ip: int, bits: int) -> Fact:
     return fact
 
 
+def _bits(ins: iced.Instruction) -> list[int]:
+    """The bit of each register, by its number."""
+    return _BITS if ins.code_size == iced.CodeSize.CODE64 else _NARROW_BITS
+
+
+def _is_padding(ins: iced.Instruction) -> bool:
+    """Whether LEA leaves a register as it is, with which assemblers fill gaps of 32-bit code."""
+    if ins.mnemonic != _M.LEA or ins.code_size == iced.CodeSize.CODE64:
+        return False
+    return ins.op0_register == ins.memory_base and not (ins.memory_index or ins.memory_displacement)
+
+
 def _fact(ins: iced.Instruction) -> Fact:
-    info = _factory.info(ins)
+    if _is_padding(ins):
+        return replace(_NOTHING, size=len(ins))
+    info, bits = _factory.info(ins), _bits(ins)
     read = written = 0
     for used in info.used_registers():
-        bit, access = _BITS[used.register], used.access
+        bit, access = bits[used.register], used.access
         read |= bit if access in _READS else 0
         written |= bit if access in _WRITES else 0
     written &= ~RSP
@@ -329,7 +417,7 @@ def _fact(ins: iced.Instruction) -> Fact:
     brings = _NOUGHT if mnemonic in _CLEARING and _clears(ins) else None
     if source in _IMMEDIATES and source not in _ADDRESS_IMMEDIATES and ins.op0_kind == _REGISTER:
         brings = _number(ins)
-    points = source in _ADDRESS_IMMEDIATES or (source == _REGISTER and _BITS[ins.op1_register] in (RSP, RBP))
+    points = source in _ADDRESS_IMMEDIATES or (source == _REGISTER and bits[ins.op1_register] in (RSP, RBP))
     return Fact(
         kind=kind,
         size=len(ins),
@@ -340,9 +428,9 @@ def _fact(ins: iced.Instruction) -> Fact:
         reads_flags=reads_flags,
         writes_flags=writes_flags,
         moves=moves,
-        source=_BITS[ins.op1_register] if source == _REGISTER else 0,
+        source=bits[ins.op1_register] if source == _REGISTER else 0,
         pointers=_pointers(ins, info, [m for _, m in memory]) if memory else 0,
-        moves_stack=mnemonic == _PUSH or (mnemonic == _SUB and ins.op0_register == _R.RSP),
+        lowers=_lowered(ins) if kind in (COMPUTE, LEA) else 0,
         direct=_distance_bytes(ins) if kind >= CALL else 0,
         plain=kind == COMPUTE and not memory and not points,
         invalid=ins.is_invalid,
@@ -353,6 +441,18 @@ def _fact(ins: iced.Instruction) -> Fact:
         uses=(0 if brings else read) | (FLAGS if reads_flags else 0),
         makes=(0 if condition else written) | (FLAGS if writes_flags else 0),
     )
+
+
+def _lowered(ins: iced.Instruction) -> int:
+    """How far the stack pointer moves down."""
+    if ins.op_count == 2 and ins.op0_kind == _REGISTER and ins.op0_register in (_R.ESP, _R.RSP):
+        if ins.mnemonic == _M.LEA and ins.memory_base == ins.op0_register and not ins.memory_index:
+            return -_signed(ins, ins.memory_displacement, True)
+        if ins.mnemonic in (_M.ADD, _SUB) and ins.op1_kind in _IMMEDIATES:
+            number = ins.immediate(1)
+            number -= 1 << 64 if number >> 63 else 0
+            return number if ins.mnemonic == _SUB else -number
+    return -ins.stack_pointer_increment
 
 
 def _number(ins: iced.Instruction) -> Options | None:
@@ -376,7 +476,7 @@ def _pointers(ins: iced.Instruction, info: iced.InstructionInfo, memory: list[Me
         found |= operand.base | operand.index
     for k in range(ins.op_count):
         if ins.op_kind(k) == _REGISTER and info.op_access(k) in _READS:
-            found &= ~_BITS[ins.op_register(k)]
+            found &= ~_bits(ins)[ins.op_register(k)]
     return found
 
 
@@ -390,6 +490,8 @@ def _operation(ins: iced.Instruction, mnemonic: int) -> Operation | None:
     """None where a part of a register other than its low end is a source, or the flags choose a target."""
     if mnemonic == _M.CDQE:
         return Operation(mnemonic, 64, RAX, RAX, None, 0, 32, 0, False)
+    if mnemonic == _PUSH:
+        return _pushed(ins)
     count = ins.op_count
     if not count or ins.is_jcc_short_or_near:
         return None
@@ -397,19 +499,28 @@ def _operation(ins: iced.Instruction, mnemonic: int) -> Operation | None:
     registers = [ins.op_register(k) if kind == _REGISTER else 0 for k, kind in enumerate(kinds)]
     if not _HIGH.isdisjoint(registers[1:]):
         return None
+    bits = _bits(ins)
     sizes = [8 * (_register_size(r) if r else _memory_size(ins.memory_size)) for r in registers[:2]]
     last = count - 1
     return Operation(
         mnemonic,
         sizes[0],
-        _BITS[registers[0]],
-        _BITS[registers[1]] if last else 0,
+        bits[registers[0]],
+        bits[registers[1]] if last else 0,
         ins.immediate(last) if kinds[last] in _IMMEDIATES else None,
-        _BITS[registers[2]] if last > 1 else 0,
+        bits[registers[2]] if last > 1 else 0,
         sizes[1] if last else 0,
         _CARRIES.get(mnemonic, 0),
         registers[0] in _HIGH,
     )
+
+
+def _pushed(ins: iced.Instruction) -> Operation:
+    """PUSH is MOV to the stack."""
+    size = 8 * abs(ins.stack_pointer_increment)
+    number = ins.immediate(0) & (1 << size) - 1 if ins.op0_kind in _IMMEDIATES else None
+    source = _bits(ins)[ins.op0_register] if ins.op0_kind == _REGISTER else 0
+    return Operation(_MOV, size, 0, source, number, 0, size, 0, False)
 
 
 def _comparison(ins: iced.Instruction) -> tuple[int | str, ...]:
@@ -432,32 +543,42 @@ def _distance_bytes(ins: iced.Instruction) -> int:
 
 
 def _memory(ins: iced.Instruction, used: iced.UsedMemory) -> Memory:
-    relative = ins.is_ip_rel_memory_operand
+    relative, bits = ins.is_ip_rel_memory_operand, _bits(ins)
     return Memory(
         relative,
-        _BITS[used.base],
-        _BITS[used.index],
+        bits[used.base],
+        bits[used.index],
         used.scale,
-        ins.ip_rel_memory_address - ins.next_ip if relative else _displacement(used),
+        ins.ip_rel_memory_address - ins.next_ip if relative else _displacement(ins, used),
         max(_memory_size(used.memory_size), 1),
     )
 
 
 def _address_taken(ins: iced.Instruction) -> Memory:
-    relative = ins.is_ip_rel_memory_operand
+    relative, bits = ins.is_ip_rel_memory_operand, _bits(ins)
     displacement = ins.memory_displacement
-    displacement = displacement - ins.next_ip if relative else _signed(displacement)
-    return Memory(relative, _BITS[ins.memory_base], _BITS[ins.memory_index], ins.memory_index_scale, displacement, 1)
+    based = bool(ins.memory_base or ins.memory_index)
+    displacement = displacement - ins.next_ip if relative else _signed(ins, displacement, based)
+    return Memory(relative, bits[ins.memory_base], bits[ins.memory_index], ins.memory_index_scale, displacement, 1)
 
 
 def _is_followed(ins: iced.Instruction, used: iced.UsedMemory) -> bool:
     """Whether it is known where an operand lies: of the segments with addresses of their own in the thread's alone."""
-    return used.segment not in (_R.FS, _R.GS) or (used.segment == _R.FS and ins.code_size == iced.CodeSize.CODE64)
+    return used.segment not in (_R.FS, _R.GS) or used.segment == _thread_segment(ins)
 
 
-def _displacement(used: iced.UsedMemory) -> int:
-    return _signed(used.displacement) + (THREAD if used.segment == _R.FS else 0)
+def _thread_segment(ins: iced.Instruction) -> int:
+    return _R.FS if ins.code_size == iced.CodeSize.CODE64 else _R.GS
 
 
-def _signed(displacement: int) -> int:
-    return displacement - (1 << 64) if displacement >> 63 else displacement
+def _displacement(ins: iced.Instruction, used: iced.UsedMemory) -> int:
+    of_thread = used.segment == _thread_segment(ins)
+    based = used.base or used.index or of_thread
+    return _signed(ins, used.displacement, bool(based)) + (THREAD if of_thread else 0)
+
+
+def _signed(ins: iced.Instruction, displacement: int, based: bool) -> int:
+    """A distance from what a register holds, or without one in 32-bit code an address."""
+    if ins.code_size == iced.CodeSize.CODE64:
+        return displacement - (1 << 64) if displacement >> 63 else displacement
+    return displacement - (1 << 32) if based and displacement >> 31 else displacement

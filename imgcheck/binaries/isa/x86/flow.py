@@ -59,6 +59,8 @@ from imgcheck.binaries.isa.x86.facts import (
     CLOBBERED,
     COMPUTE,
     CPUID,
+    FIRST_ARGUMENT,
+    HANDED,
     INDIRECT_CALL,
     INDIRECT_JUMP,
     LEA,
@@ -77,8 +79,8 @@ from imgcheck.binaries.isa.x86.facts import (
     Memory,
 )
 from imgcheck.binaries.isa.x86.handed import (
-    PUSHED,
     STRUCT,
+    WORDS,
     Arguments,
     Callee,
     Context,
@@ -89,6 +91,7 @@ from imgcheck.binaries.isa.x86.handed import (
 )
 from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved
 from imgcheck.binaries.isa.x86.operations import COPIES, SELECTING, flags_of, of_flags, result
+from imgcheck.binaries.isa.x86.stack import parameter_places, places
 from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, each_of, is_pointer, variable
 
 _RESULTS = RAX | RDX
@@ -128,6 +131,8 @@ class _Walk:
             self.state.values.setdefault(register, Frame((CALLER + register, 0)))
             self.state.values[place] = value
             self.state.slots.add(place)
+        if self.code.pushed:
+            self._put_on_stack()
         self.exact = bool(arguments)
         """Whether numbers are worked out that the CPU has no part in: a leaf may be one."""
         self.block = graph.blocks[0]
@@ -140,7 +145,7 @@ class _Walk:
         self.alike: dict[tuple, list[int]] = {}
         """What is compared -> the tests of it."""
         self.asks = any(fact.kind == CPUID for fact in graph.code.facts)
-        self.frameless = not any(fact.moves_stack for fact in graph.code.facts)
+        self.frameless = not any(fact.lowers > 0 for fact in graph.code.facts)
         self.written: list[tuple[int, int, int]] = []
         self.returned: list[Value] = []
         self.seconds: list[Value] = []
@@ -162,6 +167,40 @@ class _Walk:
         """the ways between two blocks that are not taken."""
         self.types: set[int] = set()
         """Variables that get the number of a type of CPU."""
+
+    def _put_on_stack(self) -> None:
+        """What callers hand to 32-bit code lies on the stack."""
+        state = self.state
+        for register, place in parameter_places():
+            known = state.values.pop(register, None)
+            if register in state.addresses:
+                known = constant(state.addresses[register])
+            if known is not None:
+                state.values[place] = known
+            if state.marked & register and register not in state.addresses:
+                state.slots |= {moved(place, at) for at in range(WORD)}
+        state.mark(self.code.pushed, False)
+        self._copy(FIRST_ARGUMENT, RAX)
+        state.mark(FIRST_ARGUMENT, False)
+
+    def _copy(self, source: int, target: int) -> None:
+        """A register gets what another one holds."""
+        state = self.state
+        state.mark(target, bool(state.marked & source))
+        for known in (state.values, state.addresses, state.origins):
+            if source in known:
+                known[target] = known[source]
+
+    def _take_from_stack(self, ip: int) -> None:
+        """What 32-bit code hands to a callee, as if that was in registers."""
+        state = self.state
+        for register, place in places(self.code.handed[ip]):
+            known = state.values.get(place)
+            state.mark(register, not state.slots.isdisjoint({moved(place, at) for at in range(WORD)}))
+            if known is not None:
+                state.values[register] = known
+                self._point(register, known)
+        self._copy(RAX, FIRST_ARGUMENT)
 
     def run(self) -> None:
         graph = self.graph
@@ -391,8 +430,9 @@ class _Walk:
         if self.flow.stack:
             values = self.state.values
             places = (place for place in (*values, *self.state.slots) if isinstance(place, tuple) and place[0] == RSP)
-            above = {at for _, at in places if at >= PUSHED}
-            self.stack_results.append({(RSP, at - PUSHED): under(values.get((RSP, at)), path) for at in above})
+            pushed = self.code.pointer
+            above = {at for _, at in places if at >= pushed}
+            self.stack_results.append({(WORDS, at - pushed): under(values.get((RSP, at)), path) for at in above})
         self._hand_out(value, path)
         variables = ((place, v) for place, v in self.state.values.items() if isinstance(place, int) and place < 0)
         self.left.append({address_of(place): under(v, path) for place, v in variables})
@@ -428,6 +468,8 @@ class _Walk:
         """What the code at the end of a call or jump brings; notes what it is given."""
         after = ip + fact.size
         state = self.state
+        if ip in self.code.handed:
+            self._take_from_stack(ip)
         handed = state.marked & PARAMETERS & ~state.members
         objects = self._objects() if state.slots else {}
         if handed or objects:
@@ -442,8 +484,9 @@ class _Walk:
             return brings
         arguments = {r: v for r in ARGUMENTS if _is_argument(v := state.values.get(r))}
         if brings.stack:
-            places = ((RSP, at) for at in range(_STACK_RESULTS))
-            arguments |= {place: v for place in places if _is_argument(v := state.values.get(place))}
+            first, values = self.code.handed.get(ip, 0), state.values
+            words = ((at, values.get((RSP, first + at))) for at in range(_STACK_RESULTS))
+            arguments |= {(WORDS, at): value for at, value in words if _is_argument(value)}
         if not brings.obeys and not any(map(self._is_address, arguments.values())):
             return brings
         asked = self.context.asked(after, arguments)
@@ -480,9 +523,11 @@ class _Walk:
             del state.values[place]
         for place in state.members_of(state.bases) if state.bases else ():
             state.values.pop(place, None)
+        first = self.code.handed.get(ip, 0)
+        filled = {(RSP, at + first) if base == WORDS else (base, at): v for (base, at), v in brings.filled.items()}
         if brings.stack:
-            left = {place for place in brings.filled if place[0] == RSP}
-            results = left or {(RSP, i) for i in range(_STACK_RESULTS)}
+            left = {(RSP, at + first) for base, at in brings.filled if base == WORDS}
+            results = left or {(RSP, i + first) for i in range(_STACK_RESULTS)}
             state.slots |= results
             for place in results & state.values.keys():  # what it was given lay there
                 del state.values[place]
@@ -492,13 +537,15 @@ class _Walk:
         matters = state.marked & _SCRATCH or (held and (state.marked or state.slots or self.exact))
         kept = self.graph.kept(bisect_left(self.code.ips, ip)) if matters else 0
         state.mark(RAX | CLOBBERED & ~kept, False)
+        if self.code.pushed:
+            state.mark(HANDED, False)
         state.flags, state.told, state.equal = False, None, None
         state.marked |= brings.returns
         for register, value in ((RAX, brings.value), (RDX, brings.second)):
             if value is not None:
                 state.values[register] = value
                 self._point(register, value)
-        for place, value in brings.filled.items():
+        for place, value in filled.items():
             state.values[place] = value
             if tells(value):
                 state.slots.add(place)
@@ -520,7 +567,7 @@ class _Walk:
         # Of what the CPU did not tell only constants matter, on their way to a variable or a test.
         wanted = fact.moves or fact.stores or fact.condition >= 0 or fact.comparison[-1:] in _SIGNATURES
         wanted = wanted or (fact.operation is not None and fact.operation.target in state.values)
-        if marked or wanted or self.exact:
+        if marked or wanted or self.exact or self.asks:
             value = self._evaluate(ip, fact)
         else:
             value = fact.brings
@@ -533,9 +580,12 @@ class _Walk:
             state.compared = self._compared(ip, fact) if marked else ()
             state.equal = fact.with_number if not fact.loads else None
         if fact.written:
+            from_address = state.addresses and fact.written in state.addresses
             self._write(ip, fact, told if marked else 0, marked, value)
             if fact.moves:
                 self._move(fact, pointee)
+            elif from_address:  # a number is added to one, or taken away
+                self._point(fact.written, value)
         if fact.writes_flags:
             state.flags = marked
 
@@ -660,7 +710,7 @@ class _Walk:
                 self._assign(where + WORD, shifted(value, -WHOLE, 64))
             if low(value, 8 * WORD) == _COREI7:  # often together with the subtype
                 self.types.add(where)
-        if size == POINTER:
+        if size == self.code.pointer:
             self._hand_out(value, self.state.path)
 
     def _assign(self, where: int, value: Value) -> None:
@@ -747,7 +797,7 @@ class _Walk:
                 held = {moved(where, i) for i in range(memory.size)}
                 (self.state.slots.update if marked else self.state.slots.difference_update)(held)
             # Above the return address of a function that moves no stack pointer lies the caller's frame.
-            self.flow.stack |= marked and where[0] == RSP and where[1] >= 8 and self.frameless
+            self.flow.stack |= marked and where[0] == RSP and where[1] >= self.code.pointer and self.frameless
         elif marked and where is not None:
             self.flow.stores.update(range(where & ~3, where + memory.size, 4))
         elif marked and memory.base:

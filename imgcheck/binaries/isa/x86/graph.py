@@ -18,7 +18,8 @@ from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout, dis
 from imgcheck.binaries.isa.modules import starts_by_name
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
-from imgcheck.binaries.isa.x86.facts import THREAD
+from imgcheck.binaries.isa.x86.facts import ADDRESSES, THREAD
+from imgcheck.binaries.isa.x86.position import Position
 
 LEA_OPCODE = 0x8D
 LARGEST_TABLE = 512
@@ -31,7 +32,7 @@ _LOADS = {
     0x22: (1,),  # PINSRQ, which has an immediate
 }
 """Last opcode bytes of what reads pointers, in SSE and VEX alike, and where they lie from the target on."""
-_CALL, _JUMP, _SHORT_JUMP, _INT3 = 0xE8, 0xE9, 0xEB, 0xCC
+_CALL, _JUMP, _SHORT_JUMP, _INT3, _GS = 0xE8, 0xE9, 0xEB, 0xCC, 0x65
 _GROUP, _CALLING, _JUMPING, _PUSHING = 0xFF, 2, 4, 6
 """The opcode whose operation is the middle of its ModRM byte (Intel SDM volume 2, A.4: group 5), and some of those."""
 _START_BYTES = 64
@@ -66,12 +67,15 @@ class Graph:
         self.layout = layout
         self.bits = bits
         branches = self._branches()
+        self.position = Position(layout, *branches) if bits == 32 else None
         layout.also_called(self._called(*branches))
-        layout.certain = np.concatenate([layout.initialisers, started(layout, bits)])
+        layout.certain = np.concatenate([layout.initialisers, started(layout, bits, self.position)])
         tail_called = self._tail_called(*branches)
         if len(tail_called):
             layout.also_called(tail_called)
         self.functions = layout.functions
+        self.tables = self._tables(branches[1])
+        """Where tables stand among the code: first addresses, and those behind."""
         stub = self._stub_pointer(branches[1])
         self._through_slots = self._find_slots(branches[0], stub)
         """Sites of calls through the PLT and the GOT, and the pointer that each goes through."""
@@ -112,6 +116,15 @@ class Graph:
         leaves = leaves[self.layout.is_behind_end(target[leaves])]
         return distinct(target[leaves[self._is_instruction(site[leaves], functions)]])
 
+    def _tables(self, branched: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those that code names ends where a function begins, or what a branch leads to."""
+        *_, site, target = self._named
+        start = distinct(target[self._is_instruction(site - 1, self.functions)])
+        if not len(start):
+            return start, start
+        bounds = distinct(np.concatenate([self.functions.start, self.functions.end, branched]))
+        return start, np.append(bounds, bounds[-1])[np.searchsorted(bounds, start, side="right")]
+
     # Raw scans
 
     def _branches(self) -> tuple[np.ndarray, np.ndarray]:
@@ -125,35 +138,58 @@ class Graph:
             targets.append(self._kept(target))
         return np.concatenate(sites), np.concatenate(targets)
 
-    @cached_property
+    @property
     def references(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Address of the ModRM byte, target, and kind of every RIP-relative operand (absolute in 32-bit code).
+        """Address of the ModRM byte, target, and kind of every RIP-relative operand.
+
+        In 32-bit code those of operands that are an address, or lie at a distance from the file's own (position.py).
 
         A position-dependent program also names addresses as immediates of MOV; they count as `lea`.
 
         The target is right for instructions without an immediate. The kind is the byte before the ModRM byte.
         """
+        return self._named[:3]
+
+    @cached_property
+    def _named(self) -> tuple[np.ndarray, ...]:
+        """The references, and of those to tables among the code, which are no functions, the sites and targets."""
         sites, targets, kinds = [self._none], [self._none], [np.empty(0, np.uint8)]
+        naming, tables = [self._none], [self._none]
+        holders = self.position.holders(self.layout.functions) if self.position else None
         for area, address, data in self._pieces():
             site, target = x86.operands(data, address, self._near, self.bits)
             sites.append(self._kept(site))
             targets.append(self._kept(target))
             kinds.append(_before(area, site))
+            if self.position and holders:
+                site, target, table = self.position.operands(data, address, self._near, holders)
+                sites.append(self._kept(site[~table]))
+                targets.append(self._kept(target[~table]))
+                kinds.append(_before(area, site[~table]))
+                naming.append(self._kept(site[table]))
+                tables.append(self._kept(target[table]))
             if self.layout.elf.type == ET_EXEC:
                 site, target = self._within(*_immediates(data, address))
                 sites.append(self._kept(site))
                 targets.append(self._kept(target))
                 kinds.append(np.full(len(site), LEA_OPCODE, np.uint8))
-        return np.concatenate(sites), np.concatenate(targets), np.concatenate(kinds)
+        return tuple(map(np.concatenate, (sites, targets, kinds, naming, tables)))
 
     @cached_property
     def thread_references(self) -> tuple[np.ndarray, np.ndarray]:
-        """The same for operands in the thread's own block: FS with a displacement alone, ModRM rm=100 and SIB 25."""
+        """The same for operands in the thread's own block, which are a displacement alone.
+
+        In 64-bit code of FS, with ModRM rm=100 and SIB 25, in 32-bit code of GS. The address is that of the byte before
+        the displacement.
+        """
         sites, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for area, address, data in self._pieces():
-            at = arrays.find_bytes(data[: -x86.PADDING], 0xFF, 0x25)
-            at = at[(_before(area, at + address) & 0xC7) == 0x04]
-            distance = _word(data, at + 1)
+            if self.bits == 32:
+                at = _in_thread(data)
+            else:
+                at = arrays.find_bytes(data[: -x86.PADDING], 0xFF, 0x25)
+                at = at[(_before(area, at + address) & 0xC7) == 0x04]
+            distance = arrays.words_at(data, at + 1)
             below = distance < 0
             sites.append(at[below] + address)
             targets.append(distance[below] + THREAD)
@@ -349,20 +385,29 @@ class Graph:
         return np.argsort(source, kind="stable").astype(np.int32)
 
 
-def started(layout: Layout, bits: int) -> np.ndarray:
+def started(layout: Layout, bits: int, position: Position | None) -> np.ndarray:
     """The entry point, and what its first instructions hand to the C library: main."""
     entry = layout.elf.entry
     if not entry or entry >= 1 << 62 or not layout.can_be_started:
         return np.empty(0, np.int64)
     found = [entry]
+    base = position.base_within(entry, entry + _START_BYTES) if position else 0
     for i in instructions(layout, entry, entry + _START_BYTES, bits):
-        found += [i.memory_displacement] if i.memory_displacement else []
+        found += [base + i.memory_displacement & ADDRESSES[bits]] if i.memory_displacement else []
         found += [i.immediate(k) for k in range(i.op_count) if i.op_kind(k) in _IMMEDIATES]
         if i.flow_control not in (iced.FlowControl.NEXT, iced.FlowControl.CALL, iced.FlowControl.INDIRECT_CALL):
             break
     named = np.array([address for address in found if address < 1 << 62], np.int64)
     named = np.concatenate([named, layout.pointed(named[1:])])
     return named[layout.in_code(named)]
+
+
+def _in_thread(data: np.ndarray) -> np.ndarray:
+    """Positions before displacements of operands with GS: behind MOV to or from EAX, or behind a ModRM byte."""
+    at = arrays.find_bytes(data[: -x86.PADDING], 0xFF, _GS)
+    alone = at[data[at + 1] & 0xFD == 0xA1] + 1
+    behind = [at[data[at + k] & 0xC7 == 0x05] + k for k in (2, 3)]
+    return np.concatenate([alone, *behind])
 
 
 def _before(area: Area, addresses: np.ndarray) -> np.ndarray:
@@ -377,10 +422,4 @@ def _immediates(data: np.ndarray, address: int) -> tuple[np.ndarray, np.ndarray]
     operand = _OPERAND_BYTES[data[long + 1]]
     long = (long + operand)[operand > 0]
     at = np.concatenate([short, long])
-    return at + address, _word(data, at + 1)
-
-
-def _word(data: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Signed 32-bit little-endian words at any alignment; `at + 4` must lie inside."""
-    overlapping = np.ndarray((max(len(data) - 3, 0),), "<i4", data, strides=(1,))
-    return overlapping[at].astype(np.int64)
+    return at + address, arrays.words_at(data, at + 1)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.values import Frame, Value, joined
+from imgcheck.binaries.isa.x86.facts import RSP
 from imgcheck.binaries.isa.x86.state import CALLER, Place
 
 STRUCT = 64
@@ -22,13 +23,13 @@ class Callee:
     """What it tells depends on what its callers say: it runs CPUID for a leaf, or looks for a bit or an element."""
     outputs: bool = False
     stack: bool = False
-    """Its results lie on the caller's stack (the calling convention of Go's assembly)."""
+    """Its results lie behind its arguments on the stack (the calling convention of Go's assembly)."""
     value: Value = None
     """What is known of its result."""
     second: Value = None
     """What is known of the other register of a result of two."""
     filled: "Filled" = field(default_factory=dict)
-    """What it has left on the caller's stack."""
+    """What it has left on the caller's stack, by the caller's places and by those counted from WORDS."""
     assigned: dict[int, Value] = field(default_factory=dict)
     """What this call leaves in variables whose addresses it got."""
     stores: set[int] = field(default_factory=set)
@@ -40,9 +41,10 @@ class Callee:
 NOTHING = Callee()
 Filled = dict[tuple[int, int], Value]
 Arguments = dict[Place, Value]
-"""By the register, or by the place on the stack where Go's assembly gets them: numbers, and addresses on the stack."""
-PUSHED = 8
-"""Bytes of the return address, by which places on the caller's stack lie further from RSP for the callee."""
+"""By the register, or where Go's assembly gets them by the place counted from WORDS: numbers, and addresses on the
+stack."""
+WORDS = CALLER << 1
+"""Stands for RSP in places that are counted from the first word which a call hands over on the stack."""
 NO_MEMBER = False, None
 
 
@@ -138,7 +140,7 @@ class Flow:
     told: set[tuple[int, int]] = field(default_factory=set)
     """Those of them that it leaves knowledge in, understood or not."""
     stack_results: Filled = field(default_factory=dict)
-    """What it leaves where its caller pushed arguments, by the caller's places (the calling convention of Go's
+    """What it leaves where its caller pushed arguments, by places counted from WORDS (the calling convention of Go's
     assembly)."""
     model: int = 0
     """Where it keeps what the compiler's run-time library found out: the address of __cpu_model."""
@@ -151,13 +153,14 @@ def add_member(members: Members, place: tuple[int, int], value: Value) -> None:
     members[place] = joined(members[place], ALWAYS, value, ALWAYS) if place in members else value
 
 
-def for_callee(arguments: Arguments) -> Arguments:
-    """The arguments of a call as the callee sees them: places on the stack become those of its caller."""
+def for_callee(arguments: Arguments, pushed: int) -> Arguments:
+    """The arguments of a call as the callee sees them: places on the stack become those of its caller.
+
+    `pushed`: bytes of the return address, which lies between the callee's RSP and the words that it gets.
+    """
     return {
-        _for_callee(place): Frame((value.place[0] + CALLER, value.place[1])) if isinstance(value, Frame) else value
+        (RSP, place[1] + pushed) if isinstance(place, tuple) else place: (
+            Frame((value.place[0] + CALLER, value.place[1])) if isinstance(value, Frame) else value
+        )
         for place, value in arguments.items()
     }
-
-
-def _for_callee(place: Place) -> Place:
-    return (place[0], place[1] + PUSHED) if isinstance(place, tuple) else place

@@ -40,7 +40,7 @@ class Operands:
 
     def __init__(self, graph: ControlFlow, context: Context) -> None:
         self._context = context
-        self._stack = graph.code.stack
+        self._stack, self._pointer = graph.code.stack, graph.code.pointer
         self._written = graph.writes.variables
 
     def where(self, state: State, after: int, memory: Memory) -> Where:
@@ -96,8 +96,8 @@ class Operands:
             looked_up = self._looked_up(self.addresses(state, ip + fact.size, memory), memory.size)
             return looked_up or self._context.member(memory.displacement)[1]
         known = self._variable_at(state, where, memory.size)
-        if known is None and memory.size == POINTER and self._context.pointee(where):
-            return self._context.fixed(where, POINTER)
+        if known is None and memory.size == self._pointer and self._context.pointee(where):
+            return self._context.fixed(where, self._pointer)
         if memory.size == POINTER and isinstance(known, Word):
             known = whole(low(known, WHOLE), self._variable_at(state, where + WORD, WORD))
         if known is None and where & 3:  # a test of one byte of a word
@@ -134,9 +134,9 @@ class Operands:
     def _looked_up(self, addresses: Options | None, size: int) -> Value:
         """The pointers or numbers that lie at addresses."""
         found = []
-        lying = self._context.initial if size == POINTER else self._context.fixed
+        lying = self._context.initial if size == self._pointer else self._context.fixed
         for address, condition in addresses.numbers if addresses else ():
-            pointer = self._context.pointee(address) if size == POINTER else 0
+            pointer = self._context.pointee(address) if size == self._pointer else 0
             at = constant(pointer) if pointer else lying(address, size)
             if not isinstance(at, Options):
                 return None

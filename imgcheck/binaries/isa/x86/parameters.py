@@ -10,6 +10,7 @@ from imgcheck.binaries.isa.x86.facts import (
     CALL,
     CLOBBERED,
     COMPUTE,
+    FIRST_ARGUMENT,
     INDIRECT_CALL,
     JUMP,
     LEA,
@@ -19,6 +20,7 @@ from imgcheck.binaries.isa.x86.facts import (
     Fact,
     Memory,
 )
+from imgcheck.binaries.isa.x86.stack import parameter_places
 
 
 class Parameters(NamedTuple):
@@ -37,12 +39,13 @@ ANY = Parameters(PARAMETERS, {})
 def parameters(code: Code) -> Parameters:
     """The parameters of a function, seen in one pass by address."""
     read, passed = 0, {}
-    fresh, goes_on = PARAMETERS, True
+    taken = PARAMETERS | RAX if code.pushed else PARAMETERS
+    fresh, goes_on = taken, True
     waiting: dict[int, int] = {}
     for ip, fact in zip(code.ips, code.facts, strict=True):
         arriving = waiting.pop(ip, None)
         if not goes_on:  # what later code alone leads to may be entered with all of them
-            fresh = PARAMETERS if arriving is None else arriving
+            fresh = taken if arriving is None else arriving
         elif arriving:
             fresh |= arriving
         kind = fact.kind
@@ -51,30 +54,38 @@ def parameters(code: Code) -> Parameters:
         if kind in (CALL, BRANCH, JUMP):
             target = code.targets.get(ip, 0)
             if kind == CALL or not code.inside(target):
-                passed[ip + fact.size] = fresh
+                # What is to be handed on by the stack is pushed anew, but for a jump.
+                passed[ip + fact.size] = _named(fresh & ~code.pushed if kind == CALL else fresh, code)
             elif target > ip:
                 waiting[target] = waiting.get(target, 0) | fresh
         fresh &= ~(CLOBBERED if kind in (CALL, INDIRECT_CALL) else fact.written)
         goes_on = kind < JUMP
-    return Parameters(read, passed)
+    return Parameters(_named(read, code), passed)
+
+
+def _named(registers: int, code: Code) -> int:
+    """Registers of parameters, as others name them."""
+    return registers & ~RAX | FIRST_ARGUMENT if code.pushed and registers & RAX else registers & PARAMETERS
 
 
 def compared(code: Code) -> int:
     """The parameters that a function compares with a number other than 0: it does this or that as its callers say."""
-    found, fresh = 0, PARAMETERS
-    copies = _Copies(code.stack)
+    found, fresh = 0, PARAMETERS | RAX if code.pushed else PARAMETERS
+    copies = _Copies(code)
     for fact in code.facts:
         found |= copies.step(fact, fresh)
         fresh &= ~(CLOBBERED if fact.kind in (CALL, INDIRECT_CALL) else fact.written)
-    return found
+    return _named(found, code)
 
 
 class _Copies:
     """Where parameters are kept, or what is made of one and of numbers: other registers, and places on the stack."""
 
-    def __init__(self, stack: int) -> None:
-        self._stack = stack
+    def __init__(self, code: Code) -> None:
+        self._stack = code.stack
         self._held: dict[int | tuple[int, int], int] = {}
+        if code.pushed:
+            self._held.update((place, register) for register, place in parameter_places())
 
     def step(self, fact: Fact, fresh: int) -> int:
         """Go over an instruction; the parameter that it compares with a number other than 0, where it does."""
@@ -120,7 +131,9 @@ def takes_result(code: Code) -> bool:
     for fact in behind:
         if fact.brings is None and fact.read & RAX:
             return True
-        if fact.kind in (CALL, INDIRECT_CALL) or fact.written & RAX:
+        if fact.kind in (CALL, INDIRECT_CALL):
+            return bool(code.pushed)  # 32-bit code may hand it over where it is
+        if fact.written & RAX:
             return False
         if fact.kind not in (COMPUTE, LEA, BRANCH):
             return True

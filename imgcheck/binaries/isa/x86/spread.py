@@ -290,7 +290,7 @@ class Spread:
             if depth > _DEEPEST_QUERY or not self._questions or size > _LONGEST_QUERY:
                 return None
             self._questions -= 1
-            flow = self.follow(function, arguments=for_callee(arguments), depth=depth)
+            flow = self.follow(function, arguments=for_callee(arguments, self.found.bits // 8), depth=depth)
             self._asked[key] = Callee(
                 flow.returns,
                 flow.obeys,

@@ -9,7 +9,6 @@ from imgcheck.binaries.isa.values import Value, constant, joined, tells, word
 from imgcheck.binaries.isa.x86.facts import THREAD
 from imgcheck.binaries.isa.x86.graph import Graph
 
-_POINTER = 8
 _FEATURES, _MODEL = 12, 16
 """Where the word of features lies in struct __processor_model of libgcc and compiler-rt, and the size of that."""
 _FURTHER = (0, 4, 8)
@@ -22,6 +21,7 @@ class Variables:
     def __init__(self, layout: Layout, texts: frozenset[int] = frozenset()) -> None:
         """`texts`: addresses that count as holding what the CPU told, besides."""
         self._layout, self._texts = layout, texts
+        self._pointer = layout.elf.bits // 8
         self.held: set[int] = set()
         """Those that hold what the CPU told."""
         self.restated: set[int] = set()
@@ -101,7 +101,7 @@ class Variables:
         writable = any(first <= address < end for first, end in self.writable)
         if writable and address not in self._settled:
             return None
-        pointer = self.pointee(address) if size == _POINTER else 0
+        pointer = self.pointee(address) if size == self._pointer else 0
         return constant(pointer) if pointer else self.initial(address, size)
 
     def pointee(self, address: int) -> int:

@@ -75,6 +75,8 @@ _STRETCH = 64
 _SCALAR = ("bmi1", "bmi2", "movbe")
 _PATH_TRIES = 20
 """Paths that may turn out to hold a false call before reach is given up."""
+_HARDLY = 20
+"""One function in so many with vector code is less than compilers make where they may."""
 _LEGACY = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt")
 
 
@@ -391,7 +393,11 @@ class _Judge:
         free, guarded = self.open.callers(feature, self.open.users(feature) & ordinary)
         # Who calls code behind a test does not count as free itself; but one or two callers may be entered unseen.
         enough = free >= max(guarded, 1) or (free >= _PART and 2 * free >= guarded)
-        return int(ordinary.sum()) >= max(5, 0.02 * density.vector) and enough
+        if int(ordinary.sum()) < max(5, 0.02 * density.vector) or not enough:
+            return False
+        # What calls it may be code for what it implies, which no more is the baseline.
+        others = {other: found.using(other) for other in (implied(feature) - {feature}).intersection(_WIDE)}
+        return all(self._seems_baseline(other, using) for other, using in others.items() if not (users & ~using).any())
 
     def _is_legacy_baseline(self, feature: str, users: np.ndarray) -> bool:
         """Whether ordinary code was compiled for SSE3, SSSE3, SSE4 or POPCNT."""
@@ -403,7 +409,9 @@ class _Judge:
             return self.open.callers(feature, open_users)[0] > 0
         if feature != "sse3" and unpack >= 20 and 10 * insert < unpack:
             return False
-        if open_users.sum() < max(5, 0.01 * (self.density.vector + self.density.legacy)):
+        vector = self.density.vector + self.density.legacy
+        # Where compilers make next to no vectors, as they do of 32-bit code, those few who do were written by hand.
+        if _HARDLY * vector < found.functions.unwind.sum() or open_users.sum() < max(5, 0.01 * vector):
             return False
         if (open_users & self.open.reached("exports", feature)[0]).sum() >= 0.25 * users.sum():
             return True
