@@ -27,9 +27,9 @@ _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CAL
           _FLOW.EXCEPTION: STOP}  # fmt: skip
 _MNEMONICS = {iced.Mnemonic.LEA: LEA, iced.Mnemonic.CPUID: CPUID, iced.Mnemonic.XGETBV: XGETBV}
 OF_BITS, OF_ONE_BIT = "bits", "bit"
+"""What is compared is no number but those of its bits that the number before has, or one by its place or register."""
 _PLAINLY = 4
 """Parts of what a comparison compares where no single bits are looked at."""
-"""What is compared is no number but those of its bits that the number before has, or one by its place or register."""
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _M = iced.Mnemonic
 _MOV, _PUSH, _SUB, _XCHG = _M.MOV, _M.PUSH, _M.SUB, _M.XCHG
