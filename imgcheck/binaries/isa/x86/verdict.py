@@ -410,8 +410,9 @@ class _Judge:
         if feature != "sse3" and unpack >= 20 and 10 * insert < unpack:
             return False
         vector = self.density.vector + self.density.legacy
-        # Where compilers make next to no vectors, as they do of 32-bit code, those few who do were written by hand.
-        if _HARDLY * vector < found.functions.unwind.sum() or open_users.sum() < max(5, 0.01 * vector):
+        # Compilers that make next to no vectors, as of 32-bit code for any CPU, did not make the few for SSSE3 either.
+        by_hand = found.bits == 32 and feature != "popcnt" and _HARDLY * vector < found.functions.unwind.sum()
+        if by_hand or open_users.sum() < max(5, 0.01 * vector):
             return False
         if (open_users & self.open.reached("exports", feature)[0]).sum() >= 0.25 * users.sum():
             return True
