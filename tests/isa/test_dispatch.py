@@ -136,10 +136,11 @@ def built(shape: str, wrong: bool, *flags: str, prefix: str = "") -> Path:
     return compile_c(source, *flags, compiler=prefix + compiler, language=language)
 
 
-def as_it_ends(path: Path) -> None:
+def as_it_ends(path: Path, emulator: str = "qemu-x86_64", besides: Iterable[str] = ()) -> None:
+    """What is predicted happens on every model, which has some features besides."""
     found = analyse(path)
-    said = {model: predicted(found, features) for model, features in MODELS.items()}
-    assert said == {model: observed(path, "qemu-x86_64", model) for model in MODELS}
+    said = {model: predicted(found, features.union(besides)) for model, features in MODELS.items()}
+    assert said == {model: observed(path, emulator, model) for model in MODELS}
 
 
 @pytest.mark.parametrize(("shape", "style"), FOLLOWED)

@@ -10,8 +10,10 @@ import pytest
 
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.isa.x86.facts import facts
 from imgcheck.binaries.isa.x86.graph import Graph
-from tests.isa.programs import MODELS, analyse, observed, predicted
+from tests.isa import test_dispatch
+from tests.isa.programs import analyse
 from tests.isa.test_dispatch import SHAPES, built, cases
 from tests.tools import compile_c
 
@@ -40,9 +42,7 @@ MISSED = {
 
 
 def as_it_ends(path: Path) -> None:
-    found = analyse(path)
-    said = {model: predicted(found, features | _BASELINE) for model, features in MODELS.items()}
-    assert said == {model: observed(path, "qemu-i386", model) for model in MODELS}
+    test_dispatch.as_it_ends(path, "qemu-i386", _BASELINE)
 
 
 @pytest.mark.parametrize(("shape", "style"), cases(_SHAPES, UNSEEN, STYLES))
@@ -135,3 +135,13 @@ def test_a_call_over_a_lazy_table_leads_to_the_function_that_it_names() -> None:
     names = layout.names(symbols, np.arange(len(symbols.value)))
     f, g = (graph.starting_at(symbols.value[[names.index(name)]])[0] for name in (b"f", b"g"))
     assert f in graph.calls.target[graph.calls.among(int(g))]
+
+
+@pytest.mark.parametrize(("code", "lowers"), [
+    ("83ec0c", 12), ("83c410", -16), ("83c480", 128), ("81c400ffffff", 256), ("81ec00010000", 256),
+    ("8d642480", 128), ("50", 4), ("58", -4), ("89c8", 0),
+])  # fmt: skip
+def test_how_far_the_stack_pointer_moves_down(code: str, lowers: int) -> None:
+    """By SUB, ADD, LEA, PUSH and POP, with distances below zero of a byte and of four."""
+    (fact,) = facts(bytes.fromhex(code), 0x1000, 32).facts
+    assert fact.lowers == lowers

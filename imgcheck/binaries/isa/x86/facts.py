@@ -449,8 +449,7 @@ def _lowered(ins: iced.Instruction) -> int:
         if ins.mnemonic == _M.LEA and ins.memory_base == ins.op0_register and not ins.memory_index:
             return -_signed(ins, ins.memory_displacement, True)
         if ins.mnemonic in (_M.ADD, _SUB) and ins.op1_kind in _IMMEDIATES:
-            number = ins.immediate(1)
-            number -= 1 << 64 if number >> 63 else 0
+            number = _signed(ins, ins.immediate(1) & ADDRESSES[8 * _register_size(ins.op0_register)], True)
             return number if ins.mnemonic == _SUB else -number
     return -ins.stack_pointer_increment
 
