@@ -116,6 +116,7 @@ def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, 
     families = _variants(context.knowledge, [record.path for record in context.image.files])
     loaded = context.closure.loaded.items() if families else ()
     by_needed = {path for root, paths in loaded for path in paths if path != root}
+    by_name = families.keys() - by_needed
     objects = context.image.objects
     for record, linkage in context.linked:
         isa = objects[record.object].isa
@@ -124,7 +125,7 @@ def _code(context: Context, host: _Host) -> Iterator[tuple[FileRecord, Linkage, 
         guard = cpus.guarded_by(context.knowledge, linkage.machine, record.path)
         if guard is not None and (host.features is None or not guard <= host.features):
             continue
-        if guard is None and record.path in families.keys() - by_needed:
+        if guard is None and record.path in by_name:
             others = [context.records[path] for path in families[record.path] if path != record.path]
             if linkage.type == "shared" or _is_choice_of_users(context, host, record, others):
                 continue

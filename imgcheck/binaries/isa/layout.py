@@ -27,7 +27,7 @@ from imgcheck.binaries.elf import (
     Segment,
 )
 from imgcheck.binaries.isa.columns import Columns
-from imgcheck.binaries.isa.kernels.arrays import Ranges, Texts, holding
+from imgcheck.binaries.isa.kernels.arrays import Ranges, Texts, holding, words_at
 from imgcheck.binaries.isa.kernels.x86 import behind_end
 from imgcheck.binaries.isa.pclntab import GoFunctions, go_functions
 
@@ -603,8 +603,7 @@ class Layout:
         array = self.elf.array
         if len(array) < 4:
             return np.zeros(len(offsets), np.int64)
-        overlapping = np.ndarray((len(array) - 3,), self.elf.order + "i4", array, strides=(1,))
-        return overlapping[offsets].astype(np.int64)
+        return words_at(array, offsets, self.elf.order)
 
     # Relocations
 

@@ -101,9 +101,9 @@ def find_bytes(data: np.ndarray, mask: int, value: int) -> np.ndarray:
     return found[:count].copy()
 
 
-def words_at(data: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Signed 32-bit little-endian words at any alignment; four bytes from each position on must lie inside."""
-    overlapping = np.ndarray((max(len(data) - 3, 0),), "<i4", data, strides=(1,))
+def words_at(data: np.ndarray, positions: np.ndarray, order: str = "<") -> np.ndarray:
+    """Signed 32-bit words at any alignment; four bytes from each position on must lie inside."""
+    overlapping = np.ndarray((max(len(data) - 3, 0),), order + "i4", data, strides=(1,))
     return overlapping[positions].astype(np.int64)
 
 

@@ -91,7 +91,7 @@ from imgcheck.binaries.isa.x86.handed import (
 )
 from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved
 from imgcheck.binaries.isa.x86.operations import COPIES, SELECTING, flags_of, of_flags, result
-from imgcheck.binaries.isa.x86.stack import parameter_places, places
+from imgcheck.binaries.isa.x86.stack import parameter_places, word_places
 from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, each_of, is_pointer, variable
 
 _RESULTS = RAX | RDX
@@ -194,7 +194,7 @@ class _Walk:
     def _take_from_stack(self, ip: int) -> None:
         """What 32-bit code hands to a callee, as if that was in registers."""
         state = self.state
-        for register, place in places(self.code.handed[ip]):
+        for register, place in word_places(self.code.handed[ip]):
             known = state.values.get(place)
             state.mark(register, not state.slots.isdisjoint({moved(place, at) for at in range(WORD)}))
             if known is not None:

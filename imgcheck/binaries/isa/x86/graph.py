@@ -155,14 +155,14 @@ class Graph:
         """The references, and of those to tables among the code, which are no functions, the sites and targets."""
         sites, targets, kinds = [self._none], [self._none], [np.empty(0, np.uint8)]
         naming, tables = [self._none], [self._none]
-        holders = self.position.holders(self.layout.functions) if self.position else None
+        distances = self.position.distances(self.layout.functions) if self.position else None
         for area, address, data in self._pieces():
             site, target = x86.operands(data, address, self._near, self.bits)
             sites.append(self._kept(site))
             targets.append(self._kept(target))
             kinds.append(_before(area, site))
-            if self.position and holders:
-                site, target, table = self.position.operands(data, address, self._near, holders)
+            if distances:
+                site, target, table = distances.operands(data, address, self._near)
                 sites.append(self._kept(site[~table]))
                 targets.append(self._kept(target[~table]))
                 kinds.append(_before(area, site[~table]))

@@ -159,8 +159,12 @@ def for_callee(arguments: Arguments, pushed: int) -> Arguments:
     `pushed`: bytes of the return address, which lies between the callee's RSP and the words that it gets.
     """
     return {
-        (RSP, place[1] + pushed) if isinstance(place, tuple) else place: (
-            Frame((value.place[0] + CALLER, value.place[1])) if isinstance(value, Frame) else value
-        )
+        _for_callee(place, pushed): Frame((value.place[0] + CALLER, value.place[1]))
+        if isinstance(value, Frame)
+        else value
         for place, value in arguments.items()
     }
+
+
+def _for_callee(place: Place, pushed: int) -> Place:
+    return (RSP, place[1] + pushed) if isinstance(place, tuple) else place

@@ -39,7 +39,7 @@ ANY = Parameters(PARAMETERS, {})
 def parameters(code: Code) -> Parameters:
     """The parameters of a function, seen in one pass by address."""
     read, passed = 0, {}
-    taken = PARAMETERS | RAX if code.pushed else PARAMETERS
+    taken = _at_entry(code)
     fresh, goes_on = taken, True
     waiting: dict[int, int] = {}
     for ip, fact in zip(code.ips, code.facts, strict=True):
@@ -63,6 +63,11 @@ def parameters(code: Code) -> Parameters:
     return Parameters(_named(read, code), passed)
 
 
+def _at_entry(code: Code) -> int:
+    """Registers that may bring parameters: in 32-bit code EAX, too, for which FIRST_ARGUMENT stands elsewhere."""
+    return PARAMETERS | RAX if code.pushed else PARAMETERS
+
+
 def _named(registers: int, code: Code) -> int:
     """Registers of parameters, as others name them."""
     return registers & ~RAX | FIRST_ARGUMENT if code.pushed and registers & RAX else registers & PARAMETERS
@@ -70,7 +75,7 @@ def _named(registers: int, code: Code) -> int:
 
 def compared(code: Code) -> int:
     """The parameters that a function compares with a number other than 0: it does this or that as its callers say."""
-    found, fresh = 0, PARAMETERS | RAX if code.pushed else PARAMETERS
+    found, fresh = 0, _at_entry(code)
     copies = _Copies(code)
     for fact in code.facts:
         found |= copies.step(fact, fresh)

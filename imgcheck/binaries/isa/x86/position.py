@@ -20,7 +20,7 @@ _FROM_STACK = 0x04
 """ModRM of `[esp]`, but for the register; its SIB byte follows."""
 _SIB = 4
 """The register field of ModRM that says that a SIB byte follows."""
-_ESP, _EBX, _EAX = 4, 3, 0
+_ESP, _EAX = 4, 0
 _AWAY = 32
 """Bytes behind which no ADD belongs to what learns the address."""
 _GROUP = 0xFF
@@ -52,7 +52,6 @@ class Position:
         """`site` and `target` of everything that looks like a near call or jump to elsewhere."""
         self._layout = layout
         self.learnt = self._learnt(site, target)
-        self._table = layout.elf.dynamic_value(_DT_PLTGOT)
 
     def _learnt(self, site: np.ndarray, target: np.ndarray) -> Learnt:
         called = self._layout.bytes_behind(site) == _CALL
@@ -110,8 +109,29 @@ class Position:
         told = zip(learnt.register.tolist(), learnt.after.tolist(), strict=True)
         return dict(zip(learnt.at.tolist(), told, strict=True))
 
+    def base_within(self, start: int, end: int) -> int:
+        """The address to which distances count in code from `start` to `end`; 0 where it learns none."""
+        inside = self.learnt.base[(self.learnt.at >= start) & (self.learnt.at < end)]
+        return int(inside[0]) if len(inside) else 0
+
+    def distances(self, functions: Functions) -> "Distances":
+        """What code names by the distance from its own address, as far as `functions` are known."""
+        return Distances(self._layout, self.learnt, functions)
+
+
+class Distances:
+    """Operands at a distance from where the function that holds them has learnt to lie."""
+
+    def __init__(self, layout: Layout, learnt: Learnt, functions: Functions) -> None:
+        self._layout, self._functions = layout, functions
+        self._table = layout.elf.dynamic_value(_DT_PLTGOT)
+        self._at = learnt.at
+        # The last of each goes with no address.
+        self._holder = np.append(functions.holding(learnt.at), -2)
+        self._columns = [np.append(c, 0) for c in (learnt.after, learnt.base, learnt.since, learnt.register)]
+
     def operands(
-        self, data: np.ndarray, address: int, within: tuple[int, int], holders: "Holders"
+        self, data: np.ndarray, address: int, within: tuple[int, int]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Addresses of what looks like the ModRM byte of an operand at a distance from the own address, and its target.
 
@@ -123,11 +143,8 @@ class Position:
         register = np.where(has_sib, data[at + 1], data[at]) & 7
         distance = arrays.words_at(data, at + 1 + has_sib)
         site = at + address
-        index = holders.learnt_before(site)
-        after, base, since, learnt = (
-            np.append(column, 0)[index]
-            for column in (self.learnt.after, self.learnt.base, self.learnt.since, self.learnt.register)
-        )
+        index = self._learnt_before(site)
+        after, base, since, learnt = (column[index] for column in self._columns)
         base = np.where(site > since + 1, base, after)  # what adds it has its ModRM byte there
         opcode = self._layout.bytes_behind(site - 1)
         # Another register may hold a copy; but calls through others are those of methods.
@@ -144,24 +161,7 @@ class Position:
         kept = named | ~within_code
         return site[kept], target[kept], named[kept]
 
-    def base_within(self, start: int, end: int) -> int:
-        """The address to which distances count in code from `start` to `end`; 0 where it learns none."""
-        inside = self.learnt.base[(self.learnt.at >= start) & (self.learnt.at < end)]
-        return int(inside[0]) if len(inside) else 0
-
-    def holders(self, functions: Functions) -> "Holders":
-        """The functions that learn their own address, as far as functions are known."""
-        return Holders(functions, self.learnt.at)
-
-
-class Holders:
-    """Functions that learn their own address, at sorted addresses."""
-
-    def __init__(self, functions: Functions, at: np.ndarray) -> None:
-        self._functions, self._at = functions, at
-        self._holder = np.append(functions.holding(at), -2)  # the last goes with no address
-
-    def learnt_before(self, site: np.ndarray) -> np.ndarray:
+    def _learnt_before(self, site: np.ndarray) -> np.ndarray:
         """Which instruction has learnt it last before each address in the same function, or -1."""
         index = np.searchsorted(self._at, site) - 1
         return np.where(self._functions.holding(site) == self._holder[index], index, -1)

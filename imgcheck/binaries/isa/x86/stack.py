@@ -30,10 +30,10 @@ _CALLS = (CALL, INDIRECT_CALL)
 
 def parameter_places() -> Iterator[tuple[int, tuple[int, int]]]:
     """What stands for each word that a function gets, and where it finds that."""
-    return places(WORD)
+    return word_places(WORD)
 
 
-def places(first: int) -> Iterator[tuple[int, tuple[int, int]]]:
+def word_places(first: int) -> Iterator[tuple[int, tuple[int, int]]]:
     """What stands for each word that is handed over, and its place, where the first lies so far from the beginning."""
     return ((register, (RSP, first + WORD * number)) for number, register in enumerate(PUSHED_ARGUMENTS))
 
@@ -69,18 +69,17 @@ def _depths(code: Code) -> tuple[list[int], int]:
         elif fact.moves and fact.source == RSP and not fact.written:
             frame = depth
         elif fact.kind in (COMPUTE, LEA):
-            depth = frame - _from_frame(fact) if _from_frame(fact) is not None else depth + fact.lowers
+            distance = _from_frame(fact)
+            depth = depth + fact.lowers if distance is None else frame - distance
     return found, frame
 
 
 def _from_frame(fact: Fact) -> int | None:
-    """How far from the frame pointer an instruction sets the stack pointer; None where it does not do that."""
-    if fact.written or fact.stores:
+    """How far from the frame pointer LEA sets the stack pointer, as at the end; None where an instruction does not."""
+    if fact.kind != LEA or fact.written:
         return None
-    if fact.kind == LEA:
-        (memory,) = fact.loads
-        return memory.displacement if memory.base == RBP and not memory.index else None
-    return 0 if fact.moves and fact.source == RBP else None
+    (memory,) = fact.loads
+    return memory.displacement if memory.base == RBP and not memory.index else None
 
 
 def _pops(code: Code, number: int) -> bool:
