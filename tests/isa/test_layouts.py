@@ -80,6 +80,36 @@ def test_go_programs(level: str, strip: tuple[str, ...]) -> None:
         assert done.returncode == 0 or done.stderr.splitlines()[-1] == found.refusal.words
 
 
+GO_LIBRARY = """
+package main
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+func main() {
+	block, _ := aes.NewCipher(make([]byte, 16))
+	gcm, _ := cipher.NewGCM(block)
+	sealed := gcm.Seal(nil, make([]byte, 12), []byte("text"), nil)
+	found := regexp.MustCompile("b+").FindAllString(strings.Repeat("abb", 30), -1)
+	fmt.Printf("%x %d\\n", sealed, len(found))
+}
+"""
+_PHENOM = {"phenom": {"sse3", "cx16", "popcnt", "sse4a", "lzcnt", "lahf_lm"}}
+"""No SSSE3, unlike any of the other models."""
+
+
+@pytest.mark.parametrize("strip", [(), _STRIPPED], ids=["with names", "stripped"])
+def test_go_s_own_library(strip: tuple[str, ...]) -> None:
+    """Its assembly is behind tests, by the length of a text or by the type of a cipher, and no baseline."""
+    name = f"go-library{'-s' if strip else ''}"
+    agrees(built(name, GO_LIBRARY, need("go"), "build", *strip, "-o", "{target}", "{text}"), MODELS | _PHENOM)
+
+
 @pytest.mark.parametrize("cpu", ["x86-64", "haswell"])
 @pytest.mark.parametrize("strip", ["none", "symbols"])
 def test_rust_programs(cpu: str, strip: str) -> None:

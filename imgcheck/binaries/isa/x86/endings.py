@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 1024
 """Bytes of a function that is read for whether it returns; longer ones are taken to."""
+_FARTHEST = 4
+"""Jumps from one to the next function that are followed for whether the last one returns."""
 
 
 class Endings:
@@ -47,13 +49,16 @@ class Endings:
         symbols = imports(self._found.layout, analysis()["endings"]["functions"])
         return np.sort(self._found.graph.imported(list(symbols))[2]).astype(np.int64)
 
-    def _may_return(self, function: int) -> bool:
+    def _may_return(self, function: int, jumps: int = 0) -> bool:
+        if jumps > _FARTHEST:
+            return True
         if function not in self._returns:
-            self._returns[function] = self._has_way_out(function)
+            self._returns[function] = True  # until it is known: one that jumps to it asks, too
+            self._returns[function] = self._has_way_out(function, jumps)
         return self._returns[function]
 
-    def _has_way_out(self, function: int) -> bool:
-        """Whether a function, of which unwind data tell the end, returns or jumps to another one."""
+    def _has_way_out(self, function: int, jumps: int) -> bool:
+        """Whether a function, of which unwind data tell the end, returns or jumps to another one that may."""
         functions = self._found.functions
         if function < 0 or not functions.unwind[function]:
             return True
@@ -65,6 +70,14 @@ class Endings:
         if final is None or final.kind not in (CALL, INDIRECT_CALL, JUMP, STOP):
             return True
         code = facts(data, start, bits)
+        if any(code.facts[i].kind in (INDIRECT_JUMP, RETURN) for i in code.controls):
+            return True
         branches = (code.ips[i] for i in code.controls if code.facts[i].kind in (BRANCH, JUMP))
-        out = any(code.facts[i].kind in (INDIRECT_JUMP, RETURN) for i in code.controls)
-        return out or not all(code.inside(code.targets.get(ip, -1)) for ip in branches)
+        targets = (code.targets.get(ip, -1) for ip in branches)
+        return any(self._may_return(self._at(target), jumps + 1) for target in targets if not code.inside(target))
+
+    def _at(self, address: int) -> int:
+        """The function that begins at an address, or -1."""
+        starts = self._found.functions.start
+        at = int(np.searchsorted(starts, address))
+        return at if at < len(starts) and starts[at] == address else -1

@@ -9,7 +9,7 @@ import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.conditions import Term, implied, shielded, unshielded
-from imgcheck.binaries.isa.layout import distinct
+from imgcheck.binaries.isa.layout import distinct, within
 from imgcheck.binaries.isa.reach import path_to, steps_to
 from imgcheck.binaries.isa.reasons import (
     AT_LOAD,
@@ -403,6 +403,8 @@ class _Judge:
         """Whether ordinary code was compiled for SSE3, SSSE3, SSE4 or POPCNT."""
         found = self.found
         open_users = self.open.users(feature) & ~found.clones & found.functions.unwind
+        if feature != "popcnt":  # Go's compiler makes no vectors: what has some is Go's assembly
+            open_users &= ~within(found.functions.start, found.layout.go.start)
         # Pairs of registers become a vector in one instruction from SSE4.1 on: compilers then hardly write the other.
         insert, unpack = found.pairing
         if insert >= 5 and 3 * insert >= unpack:
