@@ -1,5 +1,6 @@
 """Conditions and values are held against truth tables: what they say is necessary has to hold on every CPU."""
 
+from functools import reduce
 from itertools import product
 
 import archspec.cpu
@@ -40,6 +41,7 @@ from imgcheck.binaries.isa.values import (
 from imgcheck.binaries.isa.x86.encodings import names
 
 FEATURES = ("avx", "bmi2", "aes", "?1000")
+MORE = ("popcnt", "fma", "sse4_1", "?2000", "?3000")
 CPUS = [frozenset(f for f, has in zip(FEATURES, bits, strict=True) if has) for bits in product((0, 1), repeat=4)]
 
 
@@ -76,6 +78,29 @@ def test_what_is_too_much_to_follow_counts_as_not_understood() -> None:
         assert len(more) > len(found)
         found = more
     assert shielded(more, "avx512f")
+
+
+def test_what_is_too_much_keeps_what_each_way_has_met() -> None:
+    """As in programs that name models one by one: which of them there are is lost, and not that a test was met."""
+    first, second, *others = (not_understood(0x2000 + i) for i in range(6))
+    none = reduce(both, map(opposite, others))
+    before = reduce(either, (both(one, opposite(having("avx"))) for one in others), none)
+    way = both(before, either(first, either(second, having("sse4_1"))))
+    assert way == either(first, either(second, having("sse4_1")))
+    assert shielded(way, "sse4_1")
+    assert not shielded(either(way, having("sse3")), "sse4_1")
+
+
+literals = st.sampled_from([sign + feature for feature in (*FEATURES, *MORE) for sign in ("", "!")])
+terms = st.lists(st.frozensets(literals, max_size=4), max_size=24)
+
+
+@given(terms, st.sets(st.sampled_from([*FEATURES, *MORE])))
+def test_what_is_weakened_holds_where_the_whole_does(alternatives: list[frozenset[str]], cpu: set[str]) -> None:
+    found = NEVER
+    for term in alternatives:
+        found = either(found, frozenset({term}))
+    assert found == UNTOLD or not holds(frozenset(alternatives), frozenset(cpu)) or holds(found, frozenset(cpu))
 
 
 def test_a_test_shields_what_every_cpu_that_passes_it_has() -> None:

@@ -85,15 +85,26 @@ def _opposed(literals: Term) -> Term:
 
 
 def _simplified(terms: Iterable[Term]) -> Condition:
-    terms = set(terms)
-    if len(terms) > 3 * _MOST_TERMS:
-        return UNTOLD
-    left = {term for term in terms if term.isdisjoint(_opposed(term))}
+    left = {term for term in set(terms) if term.isdisjoint(_opposed(term))}
+    if len(left) > 3 * _MOST_TERMS:
+        left = _weakened(left)
+        if len(left) > 3 * _MOST_TERMS:
+            return UNTOLD
     while len(left) > 1 and (merged := _merged(left)) is not None:
         left = merged
-    minimal = frozenset(map(_shortened, _minimal(left)))
+    minimal = set(map(_shortened, _minimal(left)))
+    if len(minimal) > _MOST_TERMS:
+        minimal = set(_minimal(_weakened(minimal)))
     too_much = len(minimal) > _MOST_TERMS or any(len(term) > _MOST_LITERALS for term in minimal)
-    return UNTOLD if too_much else minimal
+    return UNTOLD if too_much else frozenset(minimal)
+
+
+def _weakened(terms: set[Term]) -> set[Term]:
+    """The terms without what the CPU lacks, and where they say anything else without tests that were not met: all that
+    is left is necessary, too, and shows the same features.
+    """
+    met = ((term, frozenset(literal for literal in term if literal[0] != "!")) for term in terms)
+    return {kept or frozenset(literal for literal in term if not _of_feature(literal)) for term, kept in met}
 
 
 def _minimal(terms: set[Term]) -> list[Term]:
