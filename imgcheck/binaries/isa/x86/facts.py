@@ -101,7 +101,7 @@ HANDED = FIRST_ARGUMENT | PUSHED
 PARAMETERS = sum(ARGUMENTS)
 CLOBBERED = sum(_IN_REGISTERS) | sum(_BITS[r] for r in (_R.RAX, _R.R10, _R.R11))
 _ADDRESS_IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
-_KEPT = 1 << 15
+_KEPT = 1 << 16
 """Encodings remembered, at some 400 bytes each."""
 _DIRECT = {0xE8: 5, 0xE9: 5, 0xEB: 2, **dict.fromkeys(range(0x70, 0x80), 2)}
 """Opcodes of CALL, JMP and Jcc whose operand is a distance, and the size of the whole instruction."""
