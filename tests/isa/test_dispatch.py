@@ -54,6 +54,22 @@ SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
         {"if (Caps::get().avx2) return": "if (Caps::get().ssse3) return"},
     ),
     "an object on the caller's stack": ("object_on_stack", {}, {"level >= AVX2)": "level >= AVX)"}),
+    "a level that goes by a name": ("named_level", {}, {'level, "haswell") == 0)': 'level, "sandybridge") == 0)'}),
+    "an object with the number of a level": (
+        "numbered_object",
+        {},
+        {"device.has(Level::Avx2) ": "device.has(Level::Avx) "},
+    ),
+    "an object that a function changes where it finds more": (
+        "numbered_object",
+        {
+            "Level level;\n    Device();": "Level level = Level::Any;\n    void find();",
+            "Device::Device() : level(Level::Any) {": "void Device::find() {",
+            "static const Device device;": "Device device;\n    device.find();",
+        },
+        {"device.has(Level::Avx2) ": "device.has(Level::Avx) "},
+    ),
+    "an object of the caller, over calls": ("caller_object", {}, {"f->avx && (b & bit_AVX2)": "f->avx"}),
     "bits of a structure that is returned and copied": ("copied_structure", {}, {}),
     "a switch over a level": (
         "switch_by_level",
@@ -101,12 +117,21 @@ MISSED = {
     ("an object of one of two classes", "O0, not unwound"),
     ("results of a function that is told the leaf", "O0, not unwound"),
     ("a byte that is 255 before", "for size, not unwound"),
+    ("an object with the number of a level", "O0"),
+    ("an object with the number of a level", "O0, not unwound"),
+    ("an object that a function changes where it finds more", "O0"),
+    ("an object that a function changes where it finds more", "O0, not unwound"),
+    ("a level that goes by a name", "static"),
 }
 """Where a test for too little is taken for one for enough: see docs/cpu.md."""
 DOUBTED = {("a bit whose number is a parameter", "O0"), ("a static object of C++", "O0")}
 """Where the test is not seen and the versions have names alone that tell them apart."""
-UNSEEN = {("a bit whose number is a parameter", "O0, not unwound"), ("a static object of C++", "O0, not unwound")}
-"""Where not even names are left."""
+UNSEEN = {
+    ("a bit whose number is a parameter", "O0, not unwound"),
+    ("a static object of C++", "O0, not unwound"),
+    ("a level that goes by a name", "static"),
+}
+"""Where not even names are left, or not that of the function that compares names."""
 
 
 def cases(shapes: Iterable[str], unseen: set[tuple[str, str]], styles: Iterable[str] = tuple(STYLES)) -> list:

@@ -27,12 +27,18 @@ STYLES = {
     "O2, at one address": ("-O2", "-s", "-no-pie", "-fno-pie"),
     "O0": ("-O0",),
 }
-UNSEEN = {("a static object of C++", "O0")} | {("a bit whose number is a parameter", style) for style in STYLES}
-"""The bits of the latter are those of a word of 64 bits, which takes two registers here."""
+_NUMBERED = "an object with the number of a level", "an object that a function changes where it finds more"
+UNSEEN = {
+    ("a static object of C++", "O0"),
+    *(("a bit whose number is a parameter", style) for style in STYLES),
+    *((shape, "O2, at one address") for shape in _NUMBERED),
+}
+"""The bits of the second are those of a word of 64 bits, which takes two registers here."""
 MISSED = {
     ("an object of one of two classes", "O2, stripped"),
     ("an object of one of two classes", "O0"),
-    ("an object on the caller's stack", "O2, stripped"),
+    *((shape, style) for shape in _NUMBERED for style in STYLES),
+    *(("an object of the caller, over calls", f"O2, {where}") for where in ("stripped", "at one address")),
     ("a switch over a level", "O2, at one address"),
     ("registers, over blocks out of order", "O0"),
     *(("an index of a table", style) for style in STYLES),

@@ -93,6 +93,14 @@ class Bodies:
             expected |= self.expected(target, handed_on, steps - 1)
         return expected
 
+    def handed_on(self, function: int) -> dict[int, int]:
+        """Functions that it calls or jumps to -> the registers in which they get what its own caller left there."""
+        passed = self._taken(function).passed
+        found: dict[int, int] = {}
+        for site, target in self.sites(function).items():
+            found[target] = found.get(target, 0) | passed.get(site, 0)
+        return found
+
     def hands_out(self, function: int, registers: int) -> int:
         """Those of `registers` that the function leaves as they are for one of another file, as atexit does."""
         sites = self.sites(function)

@@ -206,6 +206,11 @@ class ControlFlow:
         read, left = _used(self.code, range(call + 1, block.numbers.stop), _for_sure)
         return read | later & left
 
+    @property
+    def reads(self) -> int:
+        """The registers that are read before anything writes to them, whatever callees may read."""
+        return self._read_later[0]
+
     @cached_property
     def _holding(self) -> dict[int, int]:
         """The block of each instruction."""

@@ -67,6 +67,7 @@ from imgcheck.binaries.isa.x86.facts import (
     OF_BITS,
     OF_ONE_BIT,
     PARAMETERS,
+    PUSHED_ARGUMENTS,
     RAX,
     RCX,
     RDX,
@@ -79,6 +80,7 @@ from imgcheck.binaries.isa.x86.facts import (
     Memory,
 )
 from imgcheck.binaries.isa.x86.handed import (
+    NOTHING,
     STRUCT,
     WORDS,
     Arguments,
@@ -93,6 +95,7 @@ from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Oper
 from imgcheck.binaries.isa.x86.operations import COPIES, SELECTING, flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.stack import parameter_places, word_places
 from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, each_of, is_pointer, variable
+from imgcheck.binaries.isa.x86.texts import compared
 
 _RESULTS = RAX | RDX
 _SCRATCH = CLOBBERED & ~RAX
@@ -114,6 +117,7 @@ _SIGNATURES = {(0x756E6547,), (0x68747541,)}
 """The beginnings of GenuineIntel and AuthenticAMD, as CPUID tells them."""
 _COREI7 = constant(3)
 """INTEL_COREI7, a type of CPU in struct __processor_model of libgcc and compiler-rt, between vendor and subtype."""
+_NOUGHT = constant(0)
 _FEWEST_TYPES = 8
 """Numbers that the type there is at least set to; all releases have some 30."""
 
@@ -147,6 +151,10 @@ class _Walk:
         self.asks = any(fact.kind == CPUID for fact in graph.code.facts)
         self.frameless = not any(fact.lowers > 0 for fact in graph.code.facts)
         self.written: list[tuple[int, int, int]] = []
+        self.sizes: dict[int, int] = {}
+        """Bytes that are stored to each variable at most."""
+        self.pointed: list[int] = []
+        """Where numbers are stored to objects that only a pointer leads to."""
         self.returned: list[Value] = []
         self.seconds: list[Value] = []
         self.left: list[dict[int, Value]] = []
@@ -270,7 +278,7 @@ class _Walk:
                 leaving.path = both(leaving.path, self.tests[ip][0 if taken else 1])
                 self._settle(leaving, fact, taken)
             if successor in arriving:
-                arriving[successor].join(leaving, self.context.initial)
+                arriving[successor].join(leaving, self.initial)
             else:
                 arriving[successor] = leaving
 
@@ -480,6 +488,8 @@ class _Walk:
             if self.context.reads(after, bool(pointing or objects)):
                 return Callee(returns=RAX, outputs=True)
         brings = self.context.callee(after, self.code.targets.get(ip, 0))
+        if brings.compares:
+            return self._compare_texts(brings.compares)
         if not (brings.obeys or brings.outputs):
             return brings
         arguments = {r: v for r in ARGUMENTS if _is_argument(v := state.values.get(r))}
@@ -492,6 +502,18 @@ class _Walk:
         asked = self.context.asked(after, arguments)
         self.flow.obeys |= brings.obeys and asked is None
         return asked or brings
+
+    def _compare_texts(self, function: str) -> Callee:
+        """What a library function tells that compares texts, where which one it gets was chosen by the CPU."""
+        state = self.state
+        registers = PUSHED_ARGUMENTS if self.code.pushed else ARGUMENTS
+        one, other, count = map(state.values.get, registers[:3])
+        # Where a buffer is known that holds what the CPU told, that is compared: of the maker's name nothing follows.
+        told = state.marked & (registers[0] | registers[1]) & ~sum(state.addresses)
+        if not told and not tells(one) and not tells(other):
+            return NOTHING
+        initial = self.context.initial
+        return Callee(returns=RAX, value=compared(function, (one, other, count), lambda address: initial(address, 1)))
 
     def _objects(self) -> dict[tuple[int, int], Value]:
         """Knowledge in objects on the stack that a call gets by pointer, as in Given."""
@@ -520,7 +542,9 @@ class _Walk:
             lent = [v.place for v in map(state.values.get, ARGUMENTS) if isinstance(v, Frame)]
             state.slots |= {moved(place, i) for place in lent for i in range(_STORED)}
         for place in self.leased & state.values.keys() if not brings.filled else ():
-            del state.values[place]
+            # Who is not handed a place hardly changes what the CPU told there.
+            if not tells(state.values[place]) or self._is_lent(place):
+                del state.values[place]
         for place in state.members_of(state.bases) if state.bases else ():
             state.values.pop(place, None)
         first = self.code.handed.get(ip, 0)
@@ -546,7 +570,9 @@ class _Walk:
                 state.values[register] = value
                 self._point(register, value)
         for place, value in filled.items():
-            state.values[place] = value
+            # Where it found nothing, it may have left the nought that was there.
+            old = state.values.get(place)
+            state.values[place] = joined(value, ALWAYS, old, ALWAYS) if old == _NOUGHT else value
             if tells(value):
                 state.slots.add(place)
         state.slots |= brings.told
@@ -554,6 +580,11 @@ class _Walk:
             self._keep(where, value, WORD)
             self.written.append((ip, where, WORD))
         self.flow.stores |= brings.stores
+
+    def _is_lent(self, place: tuple[int, int]) -> bool:
+        """Whether a call hands over the address of a place on the stack, or of one close before it."""
+        handed = [value.place for value in map(self.state.values.get, ARGUMENTS) if isinstance(value, Frame)]
+        return any(base == place[0] and 0 <= place[1] - at < _STORED for base, at in handed)
 
     def _compute(self, ip: int, fact: Fact) -> None:
         state, after = self.state, ip + fact.size
@@ -624,6 +655,8 @@ class _Walk:
         state = self.state
         where = self.operands.where(state, after, memory)
         array = self.operands.array(state, after, memory) if where is None and memory.index else None
+        if where is None and memory.base and not memory.index and isinstance(value, Options):
+            self.pointed.append(ip)
         if array is None:
             self._note(where, marked, memory, value)
         else:
@@ -705,6 +738,7 @@ class _Walk:
             elif value is not None:
                 values[where] = value
         elif where is not None:
+            self.sizes[where] = max(self.sizes.get(where, 0), size)
             self._assign(where, value)
             if size == POINTER and isinstance(value, Word):
                 self._assign(where + WORD, shifted(value, -WHOLE, 64))
@@ -712,6 +746,10 @@ class _Walk:
                 self.types.add(where)
         if size == self.code.pointer:
             self._hand_out(value, self.state.path)
+
+    def initial(self, where: int, size: int) -> Value:
+        """What lies at an address when the file is loaded, of a variable as much as is stored to it."""
+        return self.context.initial(where, min(size, self.sizes.get(where, size)))
 
     def _assign(self, where: int, value: Value) -> None:
         """A variable gets a value."""
@@ -861,6 +899,7 @@ def _tell(walk: _Walk) -> None:
     inside = {ip for first, end, _ in flow.guarded for ip in range(first, end)}
     if not (isinstance(flow.result, Options) and flow.result.constant is not None):  # a status that is always the same
         flow.returns |= RAX
+    flow.outputs |= not inside.isdisjoint(walk.pointed)
     for ip, where, size in walk.written:
         # Which address is kept tells of a version at most: those of code are chosen (see Flow), and no data is a test.
         if ip in inside and not all(is_pointer(value, walk.context.initial) for value in walk.stored[where]):
@@ -893,7 +932,7 @@ def _summarise(walk: _Walk) -> None:
     flow.result, flow.second = _joined(returned), _joined(walk.seconds)
     flow.filled, flow.stack_results = _left(walk.filled), _left(walk.stack_results)
     for where in walk.stored:
-        initial = walk.context.initial(where, 4)
+        initial = walk.initial(where, WORD)
         known = _joined([left.get(where, initial) for left in walk.left])
         if where in walk.kept_in_loops:  # no order of its stores is known
             known = None if None in walk.stored[where] else _joined([initial, *walk.stored[where]])

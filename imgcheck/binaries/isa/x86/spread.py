@@ -21,7 +21,7 @@ from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.values import Options, Value, has_alternatives, in_part, joined, word
 from imgcheck.binaries.isa.x86.bodies import LONGEST, Bodies
 from imgcheck.binaries.isa.x86.encodings import QUERIES
-from imgcheck.binaries.isa.x86.facts import ARGUMENTS, RAX, facts
+from imgcheck.binaries.isa.x86.facts import ARGUMENTS, PARAMETERS, RAX, RCX, facts
 from imgcheck.binaries.isa.x86.flow import follow
 from imgcheck.binaries.isa.x86.guards import Guards
 from imgcheck.binaries.isa.x86.handed import (
@@ -58,6 +58,8 @@ _BY_TYPE = Callee(returns=RAX, obeys=True)
 """What a call for a word of the auxiliary vector brings where its type is open."""
 _A_SIGN = Callee(returns=RAX)
 """What a call brings whose result is a sign of what the CPU has."""
+_TOLD = PARAMETERS & ~RCX
+"""Where callers may say what they ask for."""
 _DEEPEST_QUERY, _MOST_QUERIES, _LONGEST_QUERY = 3, 512, 1024
 """Calls from one to the next of functions whose answers depend on what callers say, such calls that are followed in a
 file, and bytes of such a function."""
@@ -235,6 +237,9 @@ class Spread:
                 return _BY_TYPE
             if hint and not hint.results.isdisjoint((after - 5, after - 6)):
                 return _A_SIGN
+            texts = self._comparisons[1]
+            if after - 5 in texts or after - 6 in texts:
+                return Callee(compares=texts.get(after - 5) or texts[after - 6])
             called = sites.get(after, -1)
             if called in self._resolvers:  # what is called through a slot that a resolver fills is what it has chosen
                 return NOTHING
@@ -265,20 +270,37 @@ class Spread:
         given = self.together(index, self._given.get(index, NOTHING_GIVEN), handed)
         flow = follow(graph, context, given, tells, arguments or {}) if graph.blocks else Flow()
         by_number = has_alternatives(flow.result) and compared(graph.code) & ~_settled_by(arguments or {})
-        flow.obeys |= bool(by_number)
-        if by_number or index in self._asked_by_name:
+        flow.obeys = (flow.obeys or bool(by_number)) and self._is_told(index)
+        if by_number or index in self._comparisons[0]:
             flow.result = in_part(flow.result, int(self._functions.start[index]))
         return flow
+
+    def _is_told(self, function: int) -> bool:
+        """Whether a function, or one that obeys and that it hands on to, gets anything from its callers.
+
+        CPUID reads ECX, which most leaves leave open. Go's functions get what they are told on the stack.
+        """
+        found, flows = self.found, self.guards.flows
+        if found.bits == 32 or found.layout.is_go(int(self._functions.start[function])):
+            return True
+        if self.bodies.chart(function).reads & _TOLD:
+            return True
+        handed_on = self.bodies.handed_on(function).items()
+        return any(registers & _TOLD and flows.get(target, Flow()).obeys for target, registers in handed_on)
 
     def _asks_for_word(self, after: int) -> bool:
         """Whether the call before an address asks for a word of the auxiliary vector."""
         return after - 5 in self._vector_calls or after - 6 in self._vector_calls
 
     @cached_property
-    def _asked_by_name(self) -> set[int]:
-        """Functions that compare texts: what they tell, they tell of the feature that their caller names."""
+    def _comparisons(self) -> tuple[set[int], dict[int, str]]:
+        """Functions that compare texts, and the sites of the calls with the names of the library functions called.
+
+        What such a function tells, it may tell of the feature that its caller names.
+        """
         symbols = imports(self.found.layout, analysis()["texts"]["functions"])
-        return set(self._graph.imported(list(symbols))[0].tolist())
+        callers, symbol, sites = self._graph.imported(list(symbols))
+        return set(callers.tolist()), dict(zip(sites.tolist(), map(symbols.__getitem__, symbol.tolist()), strict=True))
 
     def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
         """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, either
-from imgcheck.binaries.isa.values import Comparison, Options, Value, joined, tells
+from imgcheck.binaries.isa.values import Comparison, Options, Value, joined, tells, under
 from imgcheck.binaries.isa.x86.facts import ARGUMENTS, FLAGS
 
 _LOWEST_ADDRESS = 1 << 12
@@ -124,8 +124,8 @@ class State:
                 one, two = mine[place], theirs[place]
             elif isinstance(place, int) and place < 0:  # a variable that the one path has not written
                 one, two = (v[place] if place in v else initial(address_of(place), 4) for v in (mine, theirs))
-            elif isinstance(place, tuple) and place[0] >= CALLER:  # of what is left there at all
-                one = two = mine.get(place, theirs.get(place))
+            elif isinstance(place, tuple) and place[0] >= CALLER:  # of what is left there at all, and when
+                one = two = under(mine[place], here) if place in mine else under(theirs[place], there)
             else:
                 one = two = None
             if one is two or one is None or two is None:

@@ -1,0 +1,44 @@
+"""What comparing texts tells of the CPU, where that has chosen one of them: a level that goes by its name."""
+
+from collections.abc import Callable
+
+from imgcheck.binaries.isa.names import analysis
+from imgcheck.binaries.isa.values import Options, Value, combined
+
+_LONGEST = 64
+"""Letters."""
+
+
+def compared(function: str, arguments: tuple[Value, Value, Value], byte_at: Callable[[int], Value]) -> Value:
+    """The result of a library function that compares texts: 0 where they are the same; None where that is not known.
+
+    1 stands for all that tells them apart, and letters of either case are the same. `arguments` are what is known of
+    its first three, `byte_at` tells what lies at an address when the file is loaded.
+    """
+    one, other, length = arguments
+    rules = analysis()["texts"]
+    if function in rules["whole"]:
+        count = _LONGEST
+    elif function in rules["counted"] and isinstance(length, Options) and length.constant is not None:
+        count = length.constant
+    else:
+        return None
+    if not (isinstance(one, Options) and isinstance(other, Options)):
+        return None
+    texts = {address: _text(address, byte_at) for address, _ in (*one.numbers, *other.numbers)}
+    if None in texts.values():
+        return None
+    return combined(lambda a, b: int(texts[a][:count] != texts[b][:count]), one, other, 32)
+
+
+def _text(address: int, byte_at: Callable[[int], Value]) -> bytes | None:
+    """The text at an address, in small letters; None where there is none, or it is long."""
+    found = bytearray()
+    while len(found) < _LONGEST:
+        byte = byte_at(address + len(found))
+        if not isinstance(byte, Options):
+            return None
+        if byte.constant == 0:
+            return bytes(found).lower()
+        found.append(byte.constant)
+    return None
