@@ -119,6 +119,14 @@ def test_rust_programs(cpu: str, strip: str) -> None:
     agrees(built(f"rs-{cpu}-{strip}", RUST, rustc, *options, HOME=home), {m: MODELS[m] for m in ("Nehalem", "Haswell")})
 
 
+def test_a_rust_program_that_shares_its_standard_library() -> None:
+    """That asks the CPU then, and the program asks it."""
+    options = ("-O", "-C", "prefer-dynamic", "-C", "rpath", "-C", "strip=symbols", "-o", "{target}", "{text}")
+    path = built("rs-shared", RUST, need("rustc"), *options, HOME=str(Path.home()))
+    assert b"detect_and_initialize" in path.read_bytes()
+    agrees(path, {m: MODELS[m] for m in ("Nehalem", "Haswell")})
+
+
 # gold knows no static-pie.
 LINKED = [(linker, shape) for linker in LINKERS for shape in SHAPES if (linker, shape) != ("ld.gold", "static-pie")]
 
