@@ -37,6 +37,7 @@ UNSEEN = {
 MISSED = {
     ("an object of one of two classes", "O2, stripped"),
     ("an object of one of two classes", "O0"),
+    ("a byte that is -1 before", "O0"),
     *((shape, style) for shape in _NUMBERED for style in STYLES),
     *(("an object of the caller, over calls", f"O2, {where}") for where in ("stripped", "at one address")),
     ("a switch over a level", "O2, at one address"),

@@ -67,7 +67,8 @@ class Writes:
     """The calls, by number."""
     slots: set[tuple[int, int]]
     """Places on the stack, by the base register and the displacement."""
-    variables: set[int]
+    variables: dict[int, int]
+    """By the address, how many bytes are stored there at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class ControlFlow:
 
     def _writes(self, parts: list[range]) -> Writes:
         code = self.code
-        registers, calls, slots, variables = 0, [], set(), set()
+        registers, calls, slots, variables = 0, [], set(), {}
         for numbers in parts:
             for i in numbers:
                 fact = code.facts[i]
@@ -161,12 +162,11 @@ class ControlFlow:
                 if fact.kind in _CALLS:
                     calls.append(i)
                 for memory in fact.stores:
-                    if memory.relative:
-                        variables.add(code.ips[i] + fact.size + memory.displacement)
-                    elif memory.base & code.stack:
+                    if memory.base & code.stack:
                         slots.update((memory.base, memory.displacement + at) for at in range(memory.size))
-                    elif not memory.base and not memory.index:
-                        variables.add(memory.displacement)
+                    elif memory.relative or not (memory.base or memory.index):
+                        where = memory.displacement + (code.ips[i] + fact.size if memory.relative else 0)
+                        variables[where] = max(variables.get(where, 0), memory.size)
         return Writes(registers, tuple(calls), slots, variables)
 
     @cached_property

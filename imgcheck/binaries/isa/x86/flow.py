@@ -151,8 +151,6 @@ class _Walk:
         self.asks = any(fact.kind == CPUID for fact in graph.code.facts)
         self.frameless = not any(fact.lowers > 0 for fact in graph.code.facts)
         self.written: list[tuple[int, int, int]] = []
-        self.sizes: dict[int, int] = {}
-        """Bytes that are stored to each variable at most."""
         self.pointed: list[int] = []
         """Where numbers are stored to objects that only a pointer leads to."""
         self.returned: list[Value] = []
@@ -311,24 +309,18 @@ class _Walk:
         if compared[-1:] == (OF_ONE_BIT,):
             return None
         known = compared and self.context.holds(compared[0])
-        initial = self.context.initial(compared[0], self._compared_bits // 8) if known else None
+        initial = self.initial(compared[0], compared[1] // 8) if known else None
         if not isinstance(initial, Options) or initial.constant is None:
             return None
         met = self._is_met(fact, initial.constant)
         return None if met is None else (initial.constant, met)
 
-    @property
-    def _compared_bits(self) -> int:
-        """Of a variable: flags that are kept in a byte, as Rust's crate cpufeatures does, are compared as one."""
-        told = self.state.told
-        return 8 if told and told.bits == 8 else 32
-
     def _is_met(self, fact: Fact, number: int) -> bool | None:
         """Whether the condition of a branch is met where the variable that is compared holds a number."""
-        compared = self.state.compared
-        told = Comparison(constant(number), compared[-1], 32, BORROW)
+        _, bits, *compared = self.state.compared
+        told = Comparison(constant(number), compared[-1], bits, BORROW)
         if compared[-1] == OF_BITS:
-            told = Comparison(constant(number & compared[-2]), 0, 32, CLEAR)
+            told = Comparison(constant(number & compared[-2]), 0, bits, CLEAR)
         found = outcome(told, fact.condition >> 1)
         return found[0] == ALWAYS if found else None
 
@@ -345,7 +337,7 @@ class _Walk:
             state.lose(lost)
             for slot in (changed.slots & state.values.keys()).union(state.members_of(state.bases)):
                 state.values.pop(slot, None)
-            self.kept_in_loops |= changed.variables
+            self.kept_in_loops |= changed.variables.keys()
             for where in changed.variables:
                 state.values[variable(where)] = SETTLED if self.context.value(where) is not None else None
 
@@ -394,7 +386,9 @@ class _Walk:
         number, met = first
         if found:
             return found[0 if met else 1] == NEVER
-        return met and number > _LARGEST >> 32 - self._compared_bits and not self._is_met(fact, 0)
+        where, bits, *_ = self.state.compared
+        bits = min(bits, 8 * self.graph.writes.variables.get(where, WORD), WHOLE)
+        return met and number > _LARGEST >> WHOLE - bits and not self._is_met(fact, 0)
 
     def _is_range_check(self) -> bool:
         """Whether the branch that is looked at stands before a jump by a table: what passes it says nothing more."""
@@ -738,7 +732,6 @@ class _Walk:
             elif value is not None:
                 values[where] = value
         elif where is not None:
-            self.sizes[where] = max(self.sizes.get(where, 0), size)
             self._assign(where, value)
             if size == POINTER and isinstance(value, Word):
                 self._assign(where + WORD, shifted(value, -WHOLE, 64))
@@ -749,7 +742,7 @@ class _Walk:
 
     def initial(self, where: int, size: int) -> Value:
         """What lies at an address when the file is loaded, of a variable as much as is stored to it."""
-        return self.context.initial(where, min(size, self.sizes.get(where, size)))
+        return self.context.initial(where, min(size, self.graph.writes.variables.get(where, size)))
 
     def _assign(self, where: int, value: Value) -> None:
         """A variable gets a value."""
@@ -765,7 +758,8 @@ class _Walk:
             what = None if with_register else self.operands.where(self.state, ip + fact.size, fact.loads[0])
         else:
             what = self.state.origins.get(fact.read)
-        return (what, *fact.comparison) if isinstance(what, int) else ()
+        bits = fact.operation.bits if fact.operation else WHOLE
+        return (what, bits, *fact.comparison) if isinstance(what, int) else ()
 
     def _move(self, fact: Fact, pointee: int) -> None:
         """Addresses that a MOV brings into a register."""

@@ -75,7 +75,8 @@ class State:
     leads away from what the CPU told."""
     flags: bool = False
     compared: tuple = ()
-    """What the flags tell, where it is certain to be the same whenever this stands here."""
+    """What the flags tell, where it is certain to be the same whenever this stands here: the address of the variable,
+    or of the instruction that made what is compared, how many bits of it, and the rest as Fact.comparison."""
     origins: dict[int, int] = field(default_factory=dict)
     """By the register's bit: the address of the variable that the knowledge in it was read from, or of the instruction
     that worked it out."""
