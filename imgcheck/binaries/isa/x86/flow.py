@@ -503,7 +503,7 @@ class _Walk:
         registers = PUSHED_ARGUMENTS if self.code.pushed else ARGUMENTS
         one, other, count = map(state.values.get, registers[:3])
         # Where a buffer is known that holds what the CPU told, that is compared: of the maker's name nothing follows.
-        told = state.marked & (registers[0] | registers[1]) & ~sum(state.addresses)
+        told = state.marked & (registers[0] | registers[1]) & ~(state.members | sum(state.addresses))
         if not told and not tells(one) and not tells(other):
             return NOTHING
         initial = self.context.initial
@@ -649,7 +649,8 @@ class _Walk:
         state = self.state
         where = self.operands.where(state, after, memory)
         array = self.operands.array(state, after, memory) if where is None and memory.index else None
-        if where is None and memory.base and not memory.index and isinstance(value, Options):
+        is_number = isinstance(value, Options) and not is_pointer(value, self.context.initial)
+        if where is None and is_number and memory.base and not memory.index:
             self.pointed.append(ip)
         if array is None:
             self._note(where, marked, memory, value)
