@@ -237,7 +237,7 @@ class Spread:
                 return _BY_TYPE
             if hint and not hint.results.isdisjoint((after - 5, after - 6)):
                 return _A_SIGN
-            texts = self._comparisons[1]
+            texts = self._comparisons
             if after - 5 in texts or after - 6 in texts:
                 return Callee(compares=texts.get(after - 5) or texts[after - 6])
             called = sites.get(after, -1)
@@ -271,7 +271,7 @@ class Spread:
         flow = follow(graph, context, given, tells, arguments or {}) if graph.blocks else Flow()
         by_number = has_alternatives(flow.result) and compared(graph.code) & ~_settled_by(arguments or {})
         flow.obeys = (flow.obeys or bool(by_number)) and self._is_told(index)
-        if by_number or index in self._comparisons[0]:
+        if by_number or index in self._comparing:
             flow.result = in_part(flow.result, int(self._functions.start[index]))
         return flow
 
@@ -293,14 +293,16 @@ class Spread:
         return after - 5 in self._vector_calls or after - 6 in self._vector_calls
 
     @cached_property
-    def _comparisons(self) -> tuple[set[int], dict[int, str]]:
-        """Functions that compare texts, and the sites of the calls with the names of the library functions called.
-
-        What such a function tells, it may tell of the feature that its caller names.
-        """
+    def _comparisons(self) -> dict[int, str]:
+        """Sites of the calls of library functions that compare texts -> the names of these."""
         symbols = imports(self.found.layout, analysis()["texts"]["functions"])
-        callers, symbol, sites = self._graph.imported(list(symbols))
-        return set(callers.tolist()), dict(zip(sites.tolist(), map(symbols.__getitem__, symbol.tolist()), strict=True))
+        _, symbol, sites = self._graph.imported(list(symbols))
+        return dict(zip(sites.tolist(), map(symbols.__getitem__, symbol.tolist()), strict=True))
+
+    @cached_property
+    def _comparing(self) -> set[int]:
+        """Functions that compare texts: what they tell, they may tell of the feature that their caller names."""
+        return set(self._functions.holding(np.array(list(self._comparisons), np.int64)).tolist())
 
     def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
         """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""
