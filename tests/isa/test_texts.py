@@ -4,17 +4,17 @@ import pytest
 
 from imgcheck.binaries.isa.conditions import having, opposite
 from imgcheck.binaries.isa.values import Options, Value, constant
-from imgcheck.binaries.isa.x86.texts import compared
+from imgcheck.binaries.isa.x86.texts import compared_texts
 
 NAMES = {0x1000: b"avx512\0", 0x1010: b"avx2\0", 0x1020: b"SSE2\0", 0x1030: b"sse2\0", 0x1040: b"x" * 80}
 WIDE, NARROW = having("avx2"), opposite(having("avx2"))
 LEVEL = Options(((0x1010, WIDE), (0x1020, NARROW)))
 
 
-def byte_at(address: int) -> Value:
+def initial(address: int, size: int) -> Value:
     """What lies in a file that has nothing but the names."""
     for start, text in NAMES.items():
-        if start <= address < start + len(text):
+        if start <= address < start + len(text) and size == 1:
             return constant(text[address - start])
     return None
 
@@ -30,7 +30,7 @@ def byte_at(address: int) -> Value:
     ],
 )
 def test_a_name_tells_who_has_chosen_it(function: str, other: int, length: int | None, same: object) -> None:
-    found = compared(function, (LEVEL, constant(other), None if length is None else constant(length)), byte_at)
+    found = compared_texts(function, (LEVEL, constant(other), None if length is None else constant(length)), initial)
     assert isinstance(found, Options)
     assert dict(found.numbers).get(0) == same
 
@@ -48,4 +48,4 @@ def test_a_name_tells_who_has_chosen_it(function: str, other: int, length: int |
     ids=["no length", "another function", "nothing known", "no text", "too long", "absurd"],
 )
 def test_what_is_not_known_tells_nothing(function: str, one: Value, length: Value) -> None:
-    assert compared(function, (one, constant(0x1010), length), byte_at) is None
+    assert compared_texts(function, (one, constant(0x1010), length), initial) is None

@@ -103,8 +103,12 @@ def _weakened(terms: set[Term]) -> set[Term]:
     """The terms without what the CPU lacks, and where they say anything else without tests that were not met: all that
     is left is necessary, too, and shows the same features.
     """
-    met = ((term, frozenset(literal for literal in term if literal[0] != "!")) for term in terms)
-    return {kept or frozenset(literal for literal in term if not _of_feature(literal)) for term, kept in met}
+    return {_met(term) or frozenset(literal for literal in term if not _of_feature(literal)) for term in terms}
+
+
+def _met(term: Term) -> Term:
+    """What holds of a term, without what does not."""
+    return frozenset(literal for literal in term if literal[0] != "!")
 
 
 def _minimal(terms: set[Term]) -> list[Term]:

@@ -73,11 +73,6 @@ class Endings:
         if any(code.facts[i].kind in (INDIRECT_JUMP, RETURN) for i in code.controls):
             return True
         branches = (code.ips[i] for i in code.controls if code.facts[i].kind in (BRANCH, JUMP))
-        targets = (code.targets.get(ip, -1) for ip in branches)
-        return any(self._may_return(self._at(target), jumps + 1) for target in targets if not code.inside(target))
-
-    def _at(self, address: int) -> int:
-        """The function that begins at an address, or -1."""
-        starts = self._found.functions.start
-        at = int(np.searchsorted(starts, address))
-        return at if at < len(starts) and starts[at] == address else -1
+        outside = [target for ip in branches if not code.inside(target := code.targets.get(ip, -1))]
+        reached = self._found.graph.starting_at(np.array(outside, np.int64)).tolist()
+        return any(self._may_return(other, jumps + 1) for other in reached)

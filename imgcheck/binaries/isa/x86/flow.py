@@ -95,7 +95,7 @@ from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Oper
 from imgcheck.binaries.isa.x86.operations import COPIES, SELECTING, flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.stack import parameter_places, word_places
 from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, each_of, is_pointer, variable
-from imgcheck.binaries.isa.x86.texts import compared
+from imgcheck.binaries.isa.x86.texts import compared_texts
 
 _RESULTS = RAX | RDX
 _SCRATCH = CLOBBERED & ~RAX
@@ -117,7 +117,6 @@ _SIGNATURES = {(0x756E6547,), (0x68747541,)}
 """The beginnings of GenuineIntel and AuthenticAMD, as CPUID tells them."""
 _COREI7 = constant(3)
 """INTEL_COREI7, a type of CPU in struct __processor_model of libgcc and compiler-rt, between vendor and subtype."""
-_NOUGHT = constant(0)
 _FEWEST_TYPES = 8
 """Numbers that the type there is at least set to; all releases have some 30."""
 
@@ -506,8 +505,7 @@ class _Walk:
         told = state.marked & (registers[0] | registers[1]) & ~(state.members | sum(state.addresses))
         if not told and not tells(one) and not tells(other):
             return NOTHING
-        initial = self.context.initial
-        return Callee(returns=RAX, value=compared(function, (one, other, count), lambda address: initial(address, 1)))
+        return Callee(returns=RAX, value=compared_texts(function, (one, other, count), self.context.initial))
 
     def _objects(self) -> dict[tuple[int, int], Value]:
         """Knowledge in objects on the stack that a call gets by pointer, as in Given."""
@@ -533,12 +531,12 @@ class _Walk:
         brings = self._brings(ip, fact)
         if brings.outputs:
             self.flow.structures |= state.handed()
-            lent = [v.place for v in map(state.values.get, ARGUMENTS) if isinstance(v, Frame)]
-            state.slots |= {moved(place, i) for place in lent for i in range(_STORED)}
-        for place in self.leased & state.values.keys() if not brings.filled else ():
-            # Who is not handed a place hardly changes what the CPU told there.
-            if not tells(state.values[place]) or self._is_lent(place):
-                del state.values[place]
+            state.slots |= self._lent()
+        if not brings.filled and (leased := self.leased & state.values.keys()):
+            lent = self._lent()
+            for place in leased:  # who is not handed a place hardly changes what the CPU told there
+                if place in lent or not tells(state.values[place]):
+                    del state.values[place]
         for place in state.members_of(state.bases) if state.bases else ():
             state.values.pop(place, None)
         first = self.code.handed.get(ip, 0)
@@ -566,7 +564,7 @@ class _Walk:
         for place, value in filled.items():
             # Where it found nothing, it may have left the nought that was there.
             old = state.values.get(place)
-            state.values[place] = joined(value, ALWAYS, old, ALWAYS) if old == _NOUGHT else value
+            state.values[place] = joined(value, ALWAYS, old, ALWAYS) if old == constant(0) else value
             if tells(value):
                 state.slots.add(place)
         state.slots |= brings.told
@@ -575,10 +573,10 @@ class _Walk:
             self.written.append((ip, where, WORD))
         self.flow.stores |= brings.stores
 
-    def _is_lent(self, place: tuple[int, int]) -> bool:
-        """Whether a call hands over the address of a place on the stack, or of one close before it."""
+    def _lent(self) -> set[tuple[int, int]]:
+        """The places on the stack whose addresses a call hands over, and those close behind them."""
         handed = [value.place for value in map(self.state.values.get, ARGUMENTS) if isinstance(value, Frame)]
-        return any(base == place[0] and 0 <= place[1] - at < _STORED for base, at in handed)
+        return {moved(place, i) for place in handed for i in range(_STORED)}
 
     def _compute(self, ip: int, fact: Fact) -> None:
         state, after = self.state, ip + fact.size
@@ -649,8 +647,8 @@ class _Walk:
         state = self.state
         where = self.operands.where(state, after, memory)
         array = self.operands.array(state, after, memory) if where is None and memory.index else None
-        is_number = isinstance(value, Options) and not is_pointer(value, self.context.initial)
-        if where is None and is_number and memory.base and not memory.index:
+        by_pointer = where is None and memory.base and not memory.index
+        if by_pointer and isinstance(value, Options) and not is_pointer(value, self.context.initial):
             self.pointed.append(ip)
         if array is None:
             self._note(where, marked, memory, value)

@@ -237,9 +237,9 @@ class Spread:
                 return _BY_TYPE
             if hint and not hint.results.isdisjoint((after - 5, after - 6)):
                 return _A_SIGN
-            texts = self._comparisons
-            if after - 5 in texts or after - 6 in texts:
-                return Callee(compares=texts.get(after - 5) or texts[after - 6])
+            compares = self._comparisons.get(after - 5) or self._comparisons.get(after - 6)
+            if compares:
+                return Callee(compares=compares)
             called = sites.get(after, -1)
             if called in self._resolvers:  # what is called through a slot that a resolver fills is what it has chosen
                 return NOTHING

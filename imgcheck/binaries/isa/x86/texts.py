@@ -1,19 +1,18 @@
 """What comparing texts tells of the CPU, where that has chosen one of them: a level that goes by its name."""
 
-from collections.abc import Callable
-
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.values import Options, Value, combined
+from imgcheck.binaries.isa.x86.state import Initial
 
 _LONGEST = 64
 """Letters."""
 
 
-def compared(function: str, arguments: tuple[Value, Value, Value], byte_at: Callable[[int], Value]) -> Value:
+def compared_texts(function: str, arguments: tuple[Value, Value, Value], initial: Initial) -> Value:
     """The result of a library function that compares texts: 0 where they are the same; None where that is not known.
 
     1 stands for all that tells them apart, and letters of either case are the same. `arguments` are what is known of
-    its first three, `byte_at` tells what lies at an address when the file is loaded.
+    its first three, `initial` tells what lies at an address when the file is loaded.
     """
     one, other, length = arguments
     rules = analysis()["texts"]
@@ -25,17 +24,17 @@ def compared(function: str, arguments: tuple[Value, Value, Value], byte_at: Call
         return None
     if not (isinstance(one, Options) and isinstance(other, Options)):
         return None
-    texts = {address: _text(address, byte_at) for address, _ in (*one.numbers, *other.numbers)}
+    texts = {address: _text(address, initial) for address, _ in (*one.numbers, *other.numbers)}
     if None in texts.values():
         return None
     return combined(lambda a, b: int(texts[a][:count] != texts[b][:count]), one, other, 32)
 
 
-def _text(address: int, byte_at: Callable[[int], Value]) -> bytes | None:
+def _text(address: int, initial: Initial) -> bytes | None:
     """The text at an address, in small letters; None where there is none, or it is long."""
     found = bytearray()
     while len(found) < _LONGEST:
-        byte = byte_at(address + len(found))
+        byte = initial(address + len(found), 1)
         if not isinstance(byte, Options):
             return None
         if byte.constant == 0:
