@@ -41,7 +41,7 @@ def engine_versions() -> dict[str, str]:
     Taken from the files themselves, so that no change of an engine can be kept under the old name.
     """
     package = Path(__file__).resolve().parent
-    shared = [package / "elf.py", package / "analyse.py", package.parent / "knowledge" / "cpus.py"]
+    shared = [package / "elf.py", package / "analyse.py", *_sources(package.parent / "knowledge")]
     analysis = [path for folder in ("analysis", "cpus") for path in sorted((rules_directory() / folder).glob("*.toml"))]
     return {engine: _digest([*shared, *_sources(package / engine), *analysis]) for engine in ("gpu", "isa", "linkage")}
 
