@@ -9,8 +9,6 @@ is of such a value, both its directions say what they tell of the CPU.
 from bisect import bisect_left
 from functools import reduce
 
-from msgspec.structs import replace
-
 from imgcheck.binaries.isa.conditions import (
     ALWAYS,
     NEVER,
@@ -23,16 +21,11 @@ from imgcheck.binaries.isa.conditions import (
     featureless,
     not_understood,
     opposite,
-    understood,
     understood_wholly,
 )
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.values import (
-    BORROW,
-    CLEAR,
-    EQUAL,
     SETTLED,
-    Comparison,
     Frame,
     Options,
     Value,
@@ -42,7 +35,6 @@ from imgcheck.binaries.isa.values import (
     halves,
     joined,
     low,
-    narrowed,
     outcome,
     replaced,
     shifted,
@@ -50,6 +42,7 @@ from imgcheck.binaries.isa.values import (
     under,
     word,
 )
+from imgcheck.binaries.isa.x86.branches import Branches, narrow
 from imgcheck.binaries.isa.x86.control import Block, ControlFlow, Loop
 from imgcheck.binaries.isa.x86.dominance import guarded, merged
 from imgcheck.binaries.isa.x86.facts import (
@@ -64,8 +57,6 @@ from imgcheck.binaries.isa.x86.facts import (
     INDIRECT_CALL,
     INDIRECT_JUMP,
     LEA,
-    OF_BITS,
-    OF_ONE_BIT,
     PARAMETERS,
     PUSHED_ARGUMENTS,
     RAX,
@@ -86,7 +77,6 @@ from imgcheck.binaries.isa.x86.handed import (
     Arguments,
     Callee,
     Context,
-    Filled,
     Flow,
     Given,
     add_member,
@@ -94,7 +84,8 @@ from imgcheck.binaries.isa.x86.handed import (
 from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved
 from imgcheck.binaries.isa.x86.operations import COPIES, SELECTING, flags_of, of_flags, result
 from imgcheck.binaries.isa.x86.stack import parameter_places, word_places
-from imgcheck.binaries.isa.x86.state import CALLER, State, address_of, each_of, is_pointer, variable
+from imgcheck.binaries.isa.x86.state import CALLER, State, each_of, is_pointer, variable
+from imgcheck.binaries.isa.x86.summary import SIGNATURES, Notes, summarise, tell, told_to_caller
 from imgcheck.binaries.isa.x86.texts import compared_texts
 
 _RESULTS = RAX | RDX
@@ -103,8 +94,6 @@ _ADDRESSES = 1 << 12, 1 << 47
 """Where a program's code may lie."""
 _STACK_RESULTS = 64
 """Bytes."""
-_LARGEST = 0x7FFFFFFF
-"""Larger numbers, as -1, stand for flags that are not known yet."""
 _STORED = 16
 """Bytes that a callee fills through a pointer to the stack: the words of CPUID."""
 
@@ -113,12 +102,6 @@ _QUERIED = {RAX: "eax", RCX: "ecx", RDX: "edx"}
 """Registers that CPUID writes; the one beside them gets EBX."""
 _ONE_SUBLEAF = {1, 0x80000001}
 """Leaves of CPUID with features for which ECX does not matter."""
-_SIGNATURES = {(0x756E6547,), (0x68747541,)}
-"""The beginnings of GenuineIntel and AuthenticAMD, as CPUID tells them."""
-_COREI7 = constant(3)
-"""INTEL_COREI7, a type of CPU in struct __processor_model of libgcc and compiler-rt, between vendor and subtype."""
-_FEWEST_TYPES = 8
-"""Numbers that the type there is at least set to; all releases have some 30."""
 
 
 class _Walk:
@@ -127,6 +110,8 @@ class _Walk:
     def __init__(self, graph: ControlFlow, context: Context, given: Given, arguments: Arguments) -> None:
         self.graph, self.code, self.context, self.flow = graph, graph.code, context, Flow()
         self.operands = Operands(graph, context)
+        self.branches = Branches(graph, context, self.operands)
+        self.notes = Notes()
         self.state = State(given.knowledge | sum(given.pointers), set(), dict(given.pointers))
         self.state.values.update(given.values | arguments)
         for (register, at), value in given.objects.items():
@@ -149,29 +134,12 @@ class _Walk:
         """What is compared -> the tests of it."""
         self.asks = any(fact.kind == CPUID for fact in graph.code.facts)
         self.frameless = not any(fact.lowers > 0 for fact in graph.code.facts)
-        self.written: list[tuple[int, int, int]] = []
-        self.pointed: list[int] = []
-        """Where numbers are stored to objects that only a pointer leads to."""
-        self.returned: list[Value] = []
-        self.seconds: list[Value] = []
-        self.left: list[dict[int, Value]] = []
-        """For each return the variables written on the way to it."""
-        self.filled: list[Filled] = []
-        """And the places on the caller's stack."""
-        self.stack_results: list[Filled] = []
         self.paths: dict[int, Condition] = {}
         """What is necessary to arrive at a block, by its number."""
-        self.kept_in_loops: set[int] = set()
-        """Variables to which a loop stores."""
-        self.stored: dict[int, list[Value]] = {}
-        """What is stored to each variable, wherever that happens."""
-        self.signatures: set[tuple[int, ...]] = set()
         self.closed: set[int] = set()
         """Blocks that are not come to with the arguments that are known, by number, and"""
         self.unused: set[tuple[int, int]] = set()
         """the ways between two blocks that are not taken."""
-        self.types: set[int] = set()
-        """Variables that get the number of a type of CPU."""
 
     def _put_on_stack(self) -> None:
         """What callers hand to 32-bit code lies on the stack."""
@@ -227,6 +195,12 @@ class _Walk:
             self._pass_through(block)
             self._go_on(number, block, arriving)
 
+    def arrivals(self) -> list[Guarded]:
+        """Blocks to which several ways lead, each over a test: what these have in common, or that each has one."""
+        blocks = self.graph.blocks
+        told = ((blocks[number], as_far_as_told(path)) for number, path in sorted(self.paths.items()))
+        return [(block.first, block.end, path) for block, path in told if path != ALWAYS]
+
     def _is_closed(self, number: int) -> bool:
         """Whether no way leads to a block, as arguments that are known go others."""
         before = self.graph.before[number]
@@ -270,12 +244,12 @@ class _Walk:
                 leaving.path = both(leaving.path, cases[blocks[successor].first])
             taken = blocks[successor].first == target
             if fact.kind == BRANCH and target != block.end and fact.condition >= 0:
-                _narrow(leaving, fact.condition >> 1, taken != bool(fact.condition & 1))
+                narrow(leaving, fact.condition >> 1, taken != bool(fact.condition & 1))
             if fact.kind == BRANCH and ip in self.tests and target != block.end:
                 leaving.path = both(leaving.path, self.tests[ip][0 if taken else 1])
-                self._settle(leaving, fact, taken)
+                self.branches.settle(leaving, fact, taken)
             if successor in arriving:
-                arriving[successor].join(leaving, self.initial)
+                arriving[successor].join(leaving, self.operands.initial)
             else:
                 arriving[successor] = leaving
 
@@ -286,42 +260,6 @@ class _Walk:
             return True
         self.unused.add((number, successor))
         return False
-
-    def _settle(self, state: State, fact: Fact, taken: bool) -> None:
-        """Where a variable is seen not to hold what it held at first, it holds what some run has left."""
-        first = self._at_first(fact)
-        if first is None or first[1] == (taken != bool(fact.condition & 1)):
-            return
-        where = state.compared[0]
-        holders = [register for register, origin in state.origins.items() if origin == where]
-        left = _without(self.context.value(where), first[0])
-        for place in (variable(where), *holders):
-            known = state.values.get(place)
-            if known in (None, constant(first[0])):
-                state.values[place] = left
-            elif isinstance(known, Options):
-                state.values[place] = _without(known, first[0])
-
-    def _at_first(self, fact: Fact) -> tuple[int, bool] | None:
-        """The number that the variable which a branch tests holds at first, and whether that meets its condition."""
-        compared = self.state.compared
-        if compared[-1:] == (OF_ONE_BIT,):
-            return None
-        known = compared and self.context.holds(compared[0])
-        initial = self.initial(compared[0], compared[1] // 8) if known else None
-        if not isinstance(initial, Options) or initial.constant is None:
-            return None
-        met = self._is_met(fact, initial.constant)
-        return None if met is None else (initial.constant, met)
-
-    def _is_met(self, fact: Fact, number: int) -> bool | None:
-        """Whether the condition of a branch is met where the variable that is compared holds a number."""
-        _, bits, *compared = self.state.compared
-        told = Comparison(constant(number), compared[-1], bits, BORROW)
-        if compared[-1] == OF_BITS:
-            told = Comparison(constant(number & compared[-2]), 0, bits, CLEAR)
-        found = outcome(told, fact.condition >> 1)
-        return found[0] == ALWAYS if found else None
 
     def _enter_loop(self, loop: Loop) -> None:
         """Forget what later code that comes back to here may have changed."""
@@ -336,7 +274,7 @@ class _Walk:
             state.lose(lost)
             for slot in (changed.slots & state.values.keys()).union(state.members_of(state.bases)):
                 state.values.pop(slot, None)
-            self.kept_in_loops |= changed.variables.keys()
+            self.notes.kept_in_loops |= changed.variables.keys()
             for where in changed.variables:
                 state.values[variable(where)] = SETTLED if self.context.value(where) is not None else None
 
@@ -344,7 +282,7 @@ class _Walk:
         state = self.state
         if kind == BRANCH:
             if state.flags:
-                self.tests[ip] = self._labels(ip, fact)
+                self.tests[ip] = self.branches.labels(state, ip, fact, self.block)
                 if state.compared and fact.condition >= 0:
                     self.alike.setdefault((*state.compared, fact.condition >> 1), []).append(ip)
         elif kind == LEA:
@@ -364,42 +302,6 @@ class _Walk:
             state.values[RAX], state.values[RDX] = word(bit_conditions("xcr0")), word({})
         elif kind != STOP:
             self._jump(ip, fact)
-
-    def _labels(self, ip: int, fact: Fact) -> Labels:
-        """What the two directions of a test tell of the CPU."""
-        found = outcome(self.state.told, fact.condition >> 1) if fact.condition >= 0 else None
-        if found is None or NEVER in found or self._is_lost(found):
-            if self._is_before(fact, found):
-                return ALWAYS, ALWAYS
-            taken = not_understood(ip)
-            if found and NEVER in found and self._is_range_check():
-                return (taken, ALWAYS) if found[fact.condition & 1] == NEVER else (ALWAYS, taken)
-            return taken, opposite(taken)
-        return found[::-1] if fact.condition & 1 else found
-
-    def _is_before(self, fact: Fact, found: Labels | None) -> bool:
-        """Whether the branch asks if a number is there still that stands for no flags: that is no test of the CPU."""
-        first = self._at_first(fact)
-        if first is None:
-            return False
-        number, met = first
-        if found:
-            return found[0 if met else 1] == NEVER
-        where, bits, *_ = self.state.compared
-        bits = min(bits, 8 * self.graph.writes.variables.get(where, WORD), WHOLE)
-        return met and number > _LARGEST >> WHOLE - bits and not self._is_met(fact, 0)
-
-    def _is_range_check(self) -> bool:
-        """Whether the branch that is looked at stands before a jump by a table: what passes it says nothing more."""
-        onward = (self.graph.blocks[number].numbers for number in self.block.successors)
-        return any(self.code.facts[numbers.stop - 1].kind == INDIRECT_JUMP for numbers in onward)
-
-    def _is_lost(self, found: Labels) -> bool:
-        """Whether knowledge was lost on the way: one answer goes with any CPU, and the other is not understood."""
-        others = [condition for condition in found if condition != ALWAYS]
-        if not others:
-            return not tells(self.state.told.value)
-        return len(others) == 1 and not understood(others[0])
 
     def _query(self, written: int) -> None:
         state = self.state
@@ -421,22 +323,11 @@ class _Walk:
 
     def _leave(self, value: Value, path: Condition) -> None:
         """The function ends here, on the way `path`, and returns `value`."""
-        self.returned.append(under(value, path))
-        self.seconds.append(under(self.state.values.get(RDX), path))
-        left = (place for place in self.state.values if isinstance(place, tuple) and place[0] >= CALLER)
-        slots = [place for place in left if place[0] - CALLER not in ARGUMENTS]
-        self.filled.append({(base - CALLER, at): under(self.state.values[base, at], path) for base, at in slots})
-        kept = (place for place in self.state.slots if place[0] >= CALLER and place[0] - CALLER not in ARGUMENTS)
-        self.flow.told.update((base - CALLER, at) for base, at in kept)
+        self.notes.leave(self.state, value, path)
+        self.flow.told |= told_to_caller(self.state)
         if self.flow.stack:
-            values = self.state.values
-            places = (place for place in (*values, *self.state.slots) if isinstance(place, tuple) and place[0] == RSP)
-            pushed = self.code.pointer
-            above = {at for _, at in places if at >= pushed}
-            self.stack_results.append({(WORDS, at - pushed): under(values.get((RSP, at)), path) for at in above})
+            self.notes.leave_words(self.state, path, self.code.pointer)
         self._hand_out(value, path)
-        variables = ((place, v) for place, v in self.state.values.items() if isinstance(place, int) and place < 0)
-        self.left.append({address_of(place): under(v, path) for place, v in variables})
 
     def _hand_out(self, value: Value, path: Condition) -> None:
         """Addresses of code that somebody may call from now on."""
@@ -570,7 +461,7 @@ class _Walk:
         state.slots |= brings.told
         for where, value in brings.assigned.items():
             self._keep(where, value, WORD)
-            self.written.append((ip, where, WORD))
+            self.notes.written.append((ip, where, WORD))
         self.flow.stores |= brings.stores
 
     def _lent(self) -> set[tuple[int, int]]:
@@ -588,7 +479,7 @@ class _Walk:
         for memory in fact.loads:
             marked, pointee = self._load(after, memory, marked)
         # Of what the CPU did not tell only constants matter, on their way to a variable or a test.
-        wanted = fact.moves or fact.stores or fact.condition >= 0 or fact.comparison[-1:] in _SIGNATURES
+        wanted = fact.moves or fact.stores or fact.condition >= 0 or fact.comparison[-1:] in SIGNATURES
         wanted = wanted or (fact.operation is not None and fact.operation.target in state.values)
         if marked or wanted or self.exact or self.asks:
             value = self._evaluate(ip, fact)
@@ -649,7 +540,7 @@ class _Walk:
         array = self.operands.array(state, after, memory) if where is None and memory.index else None
         by_pointer = where is None and memory.base and not memory.index
         if by_pointer and isinstance(value, Options) and not is_pointer(value, self.context.initial):
-            self.pointed.append(ip)
+            self.notes.pointed.append(ip)
         if array is None:
             self._note(where, marked, memory, value)
         else:
@@ -660,7 +551,7 @@ class _Walk:
             state.slots |= {moved(where, i) for i in range(memory.size)} if marked else set()
         self._keep(where, value, memory.size)
         if isinstance(where, int):
-            self.written.append((ip, where, memory.size))
+            self.notes.written.append((ip, where, memory.size))
 
     def _is_member(self, marked: bool, memory: Memory, value: Value) -> bool:
         """Whether a store to an object that only a register points to tells something of it."""
@@ -708,7 +599,7 @@ class _Walk:
             value = result(operation, first, second, state.values.get(operation.third) if operation.third else memory)
         if fact.writes_flags:
             state.told = flags_of(operation, first, second, value)
-            self.signatures |= _SIGNATURES & {fact.comparison[-1:]}
+            self.notes.signatures |= SIGNATURES & {fact.comparison[-1:]}
         if operation.bits < WHOLE and held is not None and value is not None and operation.target:
             value = replaced(held, value, 8 if operation.high else 0, operation.bits)
         return value
@@ -734,19 +625,13 @@ class _Walk:
             self._assign(where, value)
             if size == POINTER and isinstance(value, Word):
                 self._assign(where + WORD, shifted(value, -WHOLE, 64))
-            if low(value, 8 * WORD) == _COREI7:  # often together with the subtype
-                self.types.add(where)
         if size == self.code.pointer:
             self._hand_out(value, self.state.path)
-
-    def initial(self, where: int, size: int) -> Value:
-        """What lies at an address when the file is loaded, of a variable as much as is stored to it."""
-        return self.context.initial(where, min(size, self.graph.writes.variables.get(where, size)))
 
     def _assign(self, where: int, value: Value) -> None:
         """A variable gets a value."""
         self.state.values[variable(where)] = value
-        self.stored.setdefault(where, []).append(under(value, self.state.path))
+        self.notes.store(where, value, self.state.path)
 
     def _compared(self, ip: int, fact: Fact) -> tuple:
         """What a comparison of one variable, or of one register with knowledge, with a constant compares."""
@@ -836,26 +721,6 @@ class _Walk:
             add_member(self.flow.members, (memory.displacement, memory.size), under(value, self.state.path))
 
 
-def _narrow(state: State, test: int, holds: bool) -> None:
-    """What the condition `test` of a jump says of what was compared, where it is met or is not."""
-    if state.equal and test == EQUAL and holds:
-        register, number = state.equal
-        if state.values.get(register) is None and not state.marked & register:
-            state.values[register] = constant(number)
-    if state.told and isinstance(state.told.value, Options | Word):
-        left = narrowed(state.told, test, holds)
-        for place in [place for place, value in state.values.items() if value is state.told.value]:
-            state.values[place] = left
-        state.told = replace(state.told, value=left)  # further instructions may look at the same flags
-
-
-def _without(value: Value, number: int) -> Value:
-    """What is known of a value that is not this number; of one that is no choice of numbers that it has been set."""
-    if not isinstance(value, Options) or value.constant is not None:
-        return SETTLED
-    return Options(tuple(each for each in value.numbers if each[0] != number))
-
-
 def _by_default(value: Options, number: int) -> Condition:
     """When it is that number for certain: where nothing that is necessary for another one holds."""
     others = [condition for other, condition in value.numbers if other != number]
@@ -876,74 +741,12 @@ def follow(graph: ControlFlow, context: Context, given: Given, tells: bool, argu
     """
     walk = _Walk(graph, context, given, arguments)
     walk.run()
-    flow = walk.flow
+    flow, notes = walk.flow, walk.notes
     if walk.tests:
-        changed = {where & ~3 for _, where, _ in walk.written}
+        changed = {where & ~3 for _, where, _ in notes.written}
         alike = [ips for key, ips in walk.alike.items() if len(ips) > 1 and key[0] & ~3 not in changed]
-        flow.guarded = merged(guarded(graph, walk.tests, alike), _arrivals(walk))
-    _summarise(walk)
+        flow.guarded = merged(guarded(graph, walk.tests, alike), walk.arrivals())
+    summarise(flow, notes, walk.operands.initial, context.initial)
     if tells and any(labels != (ALWAYS, ALWAYS) for labels in walk.tests.values()):
-        _tell(walk)
+        tell(flow, notes, context.initial)
     return flow
-
-
-def _tell(walk: _Walk) -> None:
-    flow = walk.flow
-    inside = {ip for first, end, _ in flow.guarded for ip in range(first, end)}
-    if not (isinstance(flow.result, Options) and flow.result.constant is not None):  # a status that is always the same
-        flow.returns |= RAX
-    flow.outputs |= not inside.isdisjoint(walk.pointed)
-    for ip, where, size in walk.written:
-        # Which address is kept tells of a version at most: those of code are chosen (see Flow), and no data is a test.
-        if ip in inside and not all(is_pointer(value, walk.context.initial) for value in walk.stored[where]):
-            flow.stores.update(range(where & ~3, where + size, 4))
-
-
-def _arrivals(walk: _Walk) -> list[Guarded]:
-    """Code to which several ways lead, each over a test: what these have in common, or that there is one on each."""
-    arrived = ((walk.graph.blocks[number], as_far_as_told(path)) for number, path in sorted(walk.paths.items()))
-    return [(block.first, block.end, path) for block, path in arrived if path != ALWAYS]
-
-
-def _joined(values: list[Value]) -> Value:
-    """What is known where any of some paths was taken."""
-    found = values[0] if values else None
-    for value in values[1:]:
-        found = joined(found, ALWAYS, value, ALWAYS)
-    return found
-
-
-def _left(places: list[Filled]) -> Filled:
-    """What is known of each place where some path has left something."""
-    found = {place for filled in places for place in filled}
-    return {place: _joined([filled[place] for filled in places if place in filled]) for place in found}
-
-
-def _summarise(walk: _Walk) -> None:
-    """What is known of the result and of the variables when the function has returned, by whichever way."""
-    flow, returned = walk.flow, walk.returned
-    flow.result, flow.second = _joined(returned), _joined(walk.seconds)
-    flow.filled, flow.stack_results = _left(walk.filled), _left(walk.stack_results)
-    for where in walk.stored:
-        initial = walk.initial(where, WORD)
-        known = _joined([left.get(where, initial) for left in walk.left])
-        if where in walk.kept_in_loops:  # no order of its stores is known
-            known = None if None in walk.stored[where] else _joined([initial, *walk.stored[where]])
-        flow.assigned[where] = known
-        is_told = isinstance(known, Options) and any(understood(condition) for _, condition in known.numbers)
-        if is_told and not is_pointer(known, walk.context.initial):
-            flow.stores.add(where & ~3)
-    if walk.signatures >= _SIGNATURES:
-        flow.model = _model(walk)
-
-
-def _model(walk: _Walk) -> int:
-    """The address of the compilers' own record, __cpu_model, where the function fills it; else 0."""
-    for where in sorted(walk.types):
-        vendor, subtype = walk.stored.get(where - WORD), walk.stored.get(where + WORD)
-        kinds = {low(value, 8 * WORD) for value in walk.stored[where] if isinstance(value, Options)}
-        if vendor is None or subtype is None or len(kinds) < _FEWEST_TYPES:
-            continue
-        if not any(isinstance(value, Word) for value in vendor):  # those are words of features
-            return where - WORD
-    return 0

@@ -104,6 +104,10 @@ class Operands:
             known = shifted(self._variable_at(state, where & ~3, 4), -8 * (where & 3), 32)
         return known
 
+    def initial(self, where: int, size: int) -> Value:
+        """What lies at an address when the file is loaded, of a variable as much as is stored to it."""
+        return self._context.initial(where, min(size, self._written.get(where, size)))
+
     def _variable_at(self, state: State, where: int, size: int) -> Value:
         known = state.values.get(variable(where), SETTLED)
         if known is not SETTLED:
