@@ -132,7 +132,7 @@ def _damage(elf: "Elf") -> list[str]:
     if elf.type not in (ET_EXEC, ET_DYN):
         return []
     if not elf.segments:
-        return ["damaged ELF file: it has no program headers, or they lie outside it"]
+        return ["damaged ELF file: it has no program headers, they lie outside it, or are more than Linux reads"]
     end = max((s.offset + s.filesz for s in elf.segments if s.type == PT_LOAD), default=0)
     # Separate debug files keep program headers that describe the stripped file; their sections are whole.
     if end > len(elf.data) and not elf.sections:

@@ -32,6 +32,8 @@ _MACHINES = {
 
 _SECTION_LIMIT = 1 << 20
 _DYNAMIC_LIMIT = 1 << 16
+_LARGEST_HEADERS = 1 << 16
+"""Bytes of program headers (load_elf_phdrs in Linux's fs/binfmt_elf.c)."""
 
 
 class Segment(msgspec.Struct, frozen=True, gc=False):
@@ -184,10 +186,11 @@ class Elf:
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        dtype = _phdr(self.order, self.bits)
-        if int(self._header["phentsize"]) != dtype.itemsize:
+        """Program headers; none where they lie outside the file, or are more than Linux reads of a program."""
+        dtype, count = _phdr(self.order, self.bits), int(self._header["phnum"])
+        if int(self._header["phentsize"]) != dtype.itemsize or count * dtype.itemsize > _LARGEST_HEADERS:
             return ()
-        raw = self.records(int(self._header["phoff"]), dtype, int(self._header["phnum"]))
+        raw = self.records(int(self._header["phoff"]), dtype, count)
         fields = ("type", "flags", "offset", "vaddr", "filesz", "memsz", "align")
         return tuple(map(Segment, *(raw[field].tolist() for field in fields)))
 

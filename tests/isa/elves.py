@@ -29,3 +29,11 @@ def around(code: bytes, machine: int = 62, entry: int = BASE, sections: bool = T
 
 def elf_around(code: bytes, **options: int) -> Elf:
     return Elf(around(code, **options))
+
+
+def function(name: str, body: str, visibility: str = "hidden") -> str:
+    """GNU assembler's text of one function, with unwind data."""
+    return (
+        f".globl {name}\n.{visibility} {name}\n.type {name}, @function\n.p2align 4\n"
+        f"{name}: .cfi_startproc\n{body}\n.cfi_endproc\n.size {name}, . - {name}\n"
+    )

@@ -4,6 +4,7 @@ import gc
 import random
 import struct
 import time
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from imgcheck.binaries.analyse import analyse
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.engine import analyse_isa
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.facts import facts
 from imgcheck.errors import ElfError
-from tests.isa.elves import BASE, around, elf_around
+from tests.isa.elves import BASE, around, elf_around, function
 from tests.isa.programs import SOURCES
 from tests.tools import compile_c
 
@@ -181,12 +183,12 @@ def test_segments_that_begin_behind_any_file(march: str) -> None:
     analyse_isa(Elf(bytes(program)))
 
 
-def test_the_same_bytes_in_thousands_of_segments_are_read_for_addresses_once() -> None:
+def test_the_same_bytes_in_a_thousand_segments_are_read_for_addresses_once() -> None:
     program = around(b"\x0f\xa2" + AVX + RETURN + bytes(8 << 20))
     header = struct.pack("<IIQQQQQQ", 1, 4, 0, 1 << 32, 1 << 32, len(program), len(program), 0x1000)
-    many = bytearray(program + header * 20_000)
+    many = bytearray(program + header * 1_000)
     struct.pack_into("<Q", many, 32, len(program))
-    struct.pack_into("<H", many, 56, 20_000)
+    struct.pack_into("<H", many, 56, 1_000)
     began = time.process_time()
     assert len(Layout(Elf(bytes(many))).pointers.slot) < len(program)
     assert time.process_time() - began < 5
@@ -217,3 +219,62 @@ def test_code_without_unwind_entries_is_followed_in_linear_time_to_its_end() -> 
         return time.process_time() - began
 
     assert seconds(160_000) < 24 * max(seconds(20_000), 0.02)
+
+
+def seconds_for(data: bytes) -> float:
+    began = time.process_time()
+    analyse_isa(Elf(data))
+    return time.process_time() - began
+
+
+def test_functions_that_call_each_other_thousands_of_times() -> None:
+    """Whoever asks whether a parameter is wanted far down looks at each function once, not at each call."""
+    many = ".rept 3000\n .byte 0x0f, 0x84\n .long {} - . - 4\n.endr\n ret"
+    source = ".text\n" + "".join(
+        function(name, body, visibility)
+        for name, body, visibility in (
+            ("f0", " mov $7, %eax\n cpuid\n mov %ebx, %edi\n .byte 0xe9; .long f1 - . - 4", "protected"),
+            ("f1", many.format("f2"), "hidden"),
+            ("f2", many.format("f3"), "hidden"),
+            ("f3", " vaddps %ymm0, %ymm1, %ymm2\n ret", "hidden"),
+        )
+    )
+    path = compile_c(source, "-nostdlib", "-shared", "-s", language="assembler", out="lib.so")
+    assert seconds_for(path.read_bytes()) < 5
+
+
+def test_code_that_is_no_code_behind_encodings_that_no_decoder_knows() -> None:
+    unknown = ".rept 4\n .byte 0x62, 0xf5, 0x7c, 0x48, 0xee, 0xc1\n.endr\n.rept 600000\n .byte 6\n.endr\n ret"
+    source = ".text\n" + function("f", unknown, "protected")
+    path = compile_c(source, "-nostdlib", "-shared", "-s", language="assembler", out="lib.so")
+    assert seconds_for(path.read_bytes()) < 5
+
+
+def test_many_places_that_offer_many_methods() -> None:
+    offers = " lea table(%rip), %rax\n" * 900 + " ret"
+    source = (
+        ".text\n"
+        + function("PyInit_x", " mov $1, %eax\n cpuid\n" + offers, "protected")
+        + function("method", " vaddps %ymm0, %ymm1, %ymm2\n ret")
+        + '.section .rodata\nname: .string "a"\n.data\n.p2align 3\ntable:\n'
+        + ".quad name, method, 1, 0\n" * 30_000
+        + ".quad 0, 0, 0, 0\n"
+    )
+    path = compile_c(source, "-nostdlib", "-shared", "-s", language="assembler", out="lib.so")
+    tracemalloc.start()
+    found = analyse_isa(Elf(path.read_bytes()))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [use.feature for use in found.uses] == ["avx"]
+    assert peak < 200 << 20
+
+
+def test_more_program_headers_than_linux_reads_are_said_and_cost_nothing() -> None:
+    program = around(b"\x0f\xa2" + AVX + RETURN)
+    header = struct.pack("<IIQQQQQQ", 1, 6, 0, 1 << 32, 1 << 32, len(program), len(program), 0x1000)
+    many = bytearray(program + header * 60_000)
+    struct.pack_into("<Q", many, 32, len(program))
+    struct.pack_into("<H", many, 56, 60_000)
+    began = time.process_time()
+    assert "more than Linux reads" in analyse(memoryview(bytes(many))).error
+    assert time.process_time() - began < 2

@@ -2,7 +2,7 @@
 
 from operator import add, and_, or_, xor
 
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, having, opposite
@@ -17,6 +17,7 @@ from imgcheck.binaries.isa.values import (
     Word,
     added,
     combined,
+    constant,
     extended,
     inverted,
     joined,
@@ -28,6 +29,8 @@ from imgcheck.binaries.isa.values import (
     shifted,
     summed,
 )
+from imgcheck.binaries.isa.x86.facts import RAX, RCX, facts
+from imgcheck.binaries.isa.x86.operations import result
 
 BITS = 12
 FEATURES = ("avx", "avx2", "sse4_1", "fma")
@@ -142,3 +145,47 @@ def test_what_a_branch_leaves_of_a_value(drawn, itself: bool, bits: int, test: i
     number = (one if itself else other) & (1 << bits) - 1
     met = one & (1 << bits) - 1 == number if test == EQUAL else one - number >> bits - 1 & 1
     assert true_of(narrowed(Comparison(known, number, bits, BORROW), test, bool(met)), one, cpu)
+
+
+def signed(number: int, bits: int) -> int:
+    return (number & (1 << bits) - 1 ^ 1 << bits - 1) - (1 << bits - 1)
+
+
+INSTRUCTIONS = {
+    "mov eax, ecx": ("89c8", 32, lambda a, c: c),
+    "movzx eax, cl": ("0fb6c1", 32, lambda a, c: c & 0xFF),
+    "movsx eax, cl": ("0fbec1", 32, lambda a, c: signed(c, 8)),
+    "movsx rax, cl": ("480fbec1", 64, lambda a, c: signed(c, 8)),
+    "cdqe": ("4898", 64, lambda a, c: signed(a, 32)),
+    "sar al, 2": ("c0f802", 8, lambda a, c: signed(a, 8) >> 2),
+    "sar eax, 2": ("c1f802", 32, lambda a, c: signed(a, 32) >> 2),
+    "sar eax, 31": ("c1f81f", 32, lambda a, c: signed(a, 32) >> 31),
+    "sar rax, 3": ("48c1f803", 64, lambda a, c: signed(a, 64) >> 3),
+    "shr al, 2": ("c0e802", 8, lambda a, c: (a & 0xFF) >> 2),
+    "shr eax, 2": ("c1e802", 32, lambda a, c: a >> 2),
+    "shl al, 3": ("c0e003", 8, lambda a, c: a << 3),
+    "shl rax, 3": ("48c1e003", 64, lambda a, c: a << 3),
+    "and eax, ecx": ("21c8", 32, lambda a, c: a & c),
+    "or al, cl": ("08c8", 8, lambda a, c: a | c),
+    "xor eax, ecx": ("31c8", 32, lambda a, c: a ^ c),
+    "not eax": ("f7d0", 32, lambda a, c: ~a),
+    "add eax, ecx": ("01c8", 32, lambda a, c: a + c),
+    "sub eax, 5": ("83e805", 32, lambda a, c: a - 5),
+    "inc eax": ("ffc0", 32, lambda a, c: a + 1),
+    "bts eax, 4": ("0fbae804", 32, lambda a, c: a | 0x10),
+    "btr eax, 4": ("0fbaf004", 32, lambda a, c: a & ~0x10),
+}
+"""Instruction -> its bytes, how many bits it makes, and what of EAX and ECX."""
+
+
+@settings(max_examples=1000, deadline=None)
+@given(known_numbers(), st.sampled_from(sorted(INSTRUCTIONS)))
+def test_instructions(drawn, instruction: str) -> None:
+    cpu, ((a, known_a), (c, known_c)) = drawn
+    code, bits, makes = INSTRUCTIONS[instruction]
+    (fact,) = facts(bytes.fromhex(code), 0x1000, 64).facts
+    operation = fact.operation
+    given_values = {RAX: known_a, RCX: known_c}
+    second = given_values.get(operation.source) if operation.number is None else constant(operation.number)
+    made = low(result(operation, given_values[RAX], second, None), bits)
+    assert true_of(made, makes(a, c) & (1 << bits) - 1, cpu)

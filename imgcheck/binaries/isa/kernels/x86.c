@@ -166,7 +166,8 @@ EXPORT int64_t branches(const uint8_t *data, int64_t size, int64_t address, int6
                 continue;
             int32_t distance = distance_at(data + at + 1 + conditional);
             int64_t target = address + at + 5 + conditional + distance;
-            if (!distance || target < lowest || target >= highest)
+            int next = !distance && data[at] == 0xE8;
+            if (next || target < lowest || target >= highest)
                 continue;
             sites[count] = address + at;
             targets[count++] = target;

@@ -164,8 +164,8 @@ class Screen:
 def branches(data: np.ndarray, at: int, within: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Addresses of everything that looks like a near call or jump (E8, E9, 0F 8x), and where it leads: `within` alone.
 
-    `data`, which lies at the address `at`, has PADDING more bytes than are looked at. What leads to the next
-    instruction is left out: noughts behind a byte of another operand, or code that wants to know where it is.
+    `data`, which lies at the address `at`, has PADDING more bytes than are looked at. Calls of the next instruction
+    are left out: noughts behind a byte of another operand, or code that wants to know where it is.
     """
     size = len(data) - PADDING
     sites, targets = np.empty(size, np.int64), np.empty(size, np.int64)

@@ -25,7 +25,7 @@ class Bodies:
     def __init__(self, found: "Findings", unread: int) -> None:
         """`unread`: bytes of functions that may be read for their parameters alone, besides those that are followed."""
         self._layout, self._bits = found.layout, found.bits
-        self._functions, self._calls = found.functions, found.graph.calls
+        self._graph, self._functions, self._calls = found.graph, found.functions, found.graph.calls
         self._endings = Endings(found)
         position = found.graph.position
         self._learnt = position.registers if position else {}
@@ -34,6 +34,7 @@ class Bodies:
         self._charts: dict[int, ControlFlow] = {}
         self._sites: dict[int, dict[int, int]] = {}
         self._parameters: dict[int, Parameters] = {}
+        self._handed_on: dict[int, dict[int, int]] = {}
 
     def size(self, function: int) -> int:
         """Bytes of a function."""
@@ -62,16 +63,15 @@ class Bodies:
         return self._charts[function]
 
     def sites(self, function: int) -> dict[int, int]:
-        """Next address of each call in a function -> the function called."""
+        """Next address of each call or tail call in a function -> the function called."""
         if function not in self._sites:
             self._sites[function] = self._read_sites(function)
         return self._sites[function]
 
     def _read_sites(self, function: int) -> dict[int, int]:
         own = self._calls.among(function)
-        sites, targets = self._calls.site[own].tolist(), self._calls.target[own].tolist()
-        # A call or jump is 5 bytes, a conditional jump or a call through memory 6.
-        return {s + size: t for s, t in zip(sites, targets, strict=True) for size in (6, 5)}
+        after = self._graph.behind(self._calls.site[own])
+        return dict(zip(after.tolist(), self._calls.target[own].tolist(), strict=True))
 
     def loads_elsewhere(self, function: int) -> set[int]:
         """How far from registers other than those of the stack a function reads."""
@@ -88,18 +88,19 @@ class Bodies:
             return 0
         taken = self._taken(function)
         expected = registers & taken.read
-        for site, target in self.sites(function).items() if steps else ():
-            handed_on = registers & ~expected & taken.passed.get(site, 0)
-            expected |= self.expected(target, handed_on, steps - 1)
+        for target, kept in self.handed_on(function).items() if steps else ():
+            expected |= self.expected(target, registers & ~expected & kept, steps - 1)
         return expected
 
     def handed_on(self, function: int) -> dict[int, int]:
         """Functions that it calls or jumps to -> the registers in which they get what its own caller left there."""
-        passed = self._taken(function).passed
-        found: dict[int, int] = {}
-        for site, target in self.sites(function).items():
-            found[target] = found.get(target, 0) | passed.get(site, 0)
-        return found
+        if function not in self._handed_on:
+            passed = self._taken(function).passed
+            found: dict[int, int] = {}
+            for site, target in self.sites(function).items():
+                found[target] = found.get(target, 0) | passed.get(site, 0)
+            self._handed_on[function] = found
+        return self._handed_on[function]
 
     def hands_out(self, function: int, registers: int) -> int:
         """Those of `registers` that the function leaves as they are for one of another file, as atexit does."""

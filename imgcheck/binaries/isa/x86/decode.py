@@ -23,18 +23,13 @@ _FUNCTION_LIMIT = 1 << 22
 def instructions(layout: Layout, start: int, end: int, bits: int) -> Iterator[iced.Instruction]:
     """The instructions of a function; one that the decoder does not know is stepped over whole."""
     code = layout.bytes_at(start, min(end, start + _FUNCTION_LIMIT))
-    at = 0
-    while at < len(code):
-        decoder = iced.Decoder(bits, code[at:] if at else code, ip=start + at)
-        for instruction in decoder:
-            if instruction.is_invalid:
-                break
-            yield instruction
-        else:
-            return
-        position = instruction.ip - start
+    decoder = iced.Decoder(bits, code, ip=start)
+    for instruction in decoder:
         yield instruction
-        at = position + x86.lengths(code[position : position + _LONGEST], bits)[0]
+        if instruction.is_invalid:
+            position = instruction.ip - start
+            position = min(position + x86.lengths(code[position : position + _LONGEST], bits)[0], len(code))
+            decoder.position, decoder.ip = position, start + position
 
 
 def beginnings(layout: Layout, starts: np.ndarray, ends: np.ndarray, wanted: np.ndarray, bits: int) -> np.ndarray:

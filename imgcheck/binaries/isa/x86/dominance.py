@@ -3,7 +3,7 @@
 Code is behind one direction of a test where every way from the function's entry to it leads over that edge: this holds
 for nested tests, early returns and tests inside loops, where the test's own dominance of the code says nothing. An
 edge is on every way to a block where the block dominates whatever else leads to it, so that the tree of immediate
-dominators (Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm") tells it for all tests at once.
+dominators (dominators.py) tells it for all tests at once.
 """
 
 from collections.abc import Callable, Iterator

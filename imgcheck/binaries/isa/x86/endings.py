@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 1024
 """Bytes of a function that is read for whether it returns; longer ones are taken to."""
-_FARTHEST = 4
-"""Jumps from one to the next function that are followed for whether the last one returns."""
+_MOST = 8
+"""Functions that one jumps to, over any number of others, of which it is looked at whether they return."""
 
 
 class Endings:
@@ -36,43 +36,60 @@ class Endings:
     def __init__(self, found: "Findings") -> None:
         self._found = found
         self._returns: dict[int, bool] = {}
+        self._jumps: dict[int, list[int] | None] = {}
 
     def marked(self, code: Code, callees: dict[int, int]) -> Code:
         """`code` with its calls that never return as STOP; `callees` are functions by the address behind the call."""
-        first, last = np.searchsorted(self._sites, [code.ips[0], code.ips[-1] + 1]) if code.ips else (0, 0)
-        final = set(self._sites[first:last].tolist())
-        return stopped(code, lambda site, after: site in final or not self._may_return(callees.get(after, -1)))
+        bounds = [code.ips[0], code.ips[-1] + code.facts[-1].size + 1] if code.ips else [0, 0]
+        final = set(self._final[slice(*np.searchsorted(self._final, bounds))].tolist())
+        return stopped(code, lambda after: after in final or not self._may_return(callees.get(after, -1)))
 
     @cached_property
-    def _sites(self) -> np.ndarray:
-        """Of calls to imported functions that end the program, in order."""
-        symbols = imports(self._found.layout, analysis()["endings"]["functions"])
-        return np.sort(self._found.graph.imported(list(symbols))[2]).astype(np.int64)
+    def _final(self) -> np.ndarray:
+        """The next addresses of calls to imported functions that end the program, in order."""
+        symbols, graph = imports(self._found.layout, analysis()["endings"]["functions"]), self._found.graph
+        return np.sort(graph.behind(graph.imported(list(symbols))[2])).astype(np.int64)
 
-    def _may_return(self, function: int, jumps: int = 0) -> bool:
-        if jumps > _FARTHEST:
-            return True
+    def _may_return(self, function: int) -> bool:
         if function not in self._returns:
-            self._returns[function] = True  # until it is known: one that jumps to it asks, too
-            self._returns[function] = self._has_way_out(function, jumps)
+            self._returns[function] = self._has_way_out(function)
         return self._returns[function]
 
-    def _has_way_out(self, function: int, jumps: int) -> bool:
-        """Whether a function, of which unwind data tell the end, returns or jumps to another one that may."""
+    def _has_way_out(self, function: int) -> bool:
+        """Whether a function, or one that it jumps to, over any number of others, returns; or that is too much to see.
+
+        Of those that jump in a circle none returns.
+        """
+        reached = [function]
+        for each in reached:
+            onward = self._jumping_to(each)
+            if onward is None:
+                return True
+            reached += set(onward).difference(reached)
+            if len(reached) > _MOST:
+                return True
+        return False
+
+    def _jumping_to(self, function: int) -> list[int] | None:
+        """Functions that one jumps to whose end unwind data tell; None where it may return, or goes somewhere else."""
+        if function not in self._jumps:
+            self._jumps[function] = self._read_jumps(function)
+        return self._jumps[function]
+
+    def _read_jumps(self, function: int) -> list[int] | None:
         functions = self._found.functions
         if function < 0 or not functions.unwind[function]:
-            return True
+            return None
         start, end = int(functions.start[function]), int(functions.end[function])
         if end - start > _LONGEST:
-            return True
+            return None
         data, bits = self._found.layout.bytes_at(start, end), self._found.bits
         final = last(data, start, bits)
         if final is None or final.kind not in (CALL, INDIRECT_CALL, JUMP, STOP):
-            return True
+            return None
         code = facts(data, start, bits)
         if any(code.facts[i].kind in (INDIRECT_JUMP, RETURN) for i in code.controls):
-            return True
+            return None
         branches = (code.ips[i] for i in code.controls if code.facts[i].kind in (BRANCH, JUMP))
         outside = [target for ip in branches if not code.inside(target := code.targets.get(ip, -1))]
-        reached = self._found.graph.starting_at(np.array(outside, np.int64)).tolist()
-        return any(self._may_return(other, jumps + 1) for other in reached)
+        return self._found.graph.starting_at(np.array(outside, np.int64)).tolist()

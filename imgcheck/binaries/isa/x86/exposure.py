@@ -8,7 +8,7 @@ import numpy as np
 
 from imgcheck.binaries.isa.arriving import Start, arriving
 from imgcheck.binaries.isa.conditions import ALWAYS, NEVER, UNTOLD, Condition, implied, shielded, understood_wholly
-from imgcheck.binaries.isa.layout import distinct
+from imgcheck.binaries.isa.layout import distinct, within
 from imgcheck.binaries.isa.names import matches, switches
 from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.x86.encodings import VECTOR
@@ -123,8 +123,8 @@ class Exposure:
 
     def _methods(self, feature: str) -> np.ndarray:
         """What Python may call of an extension module: methods that code offers which the import reaches openly."""
-        method, giver = self.found.offered
-        return distinct(method[self.reached("load", feature)[0][giver]])
+        (method, table), (offered, giver) = self.found.methods, self.found.offered
+        return distinct(method[within(table, distinct(offered[self.reached("load", feature)[0][giver]]))])
 
     @cached_property
     def _versions(self) -> np.ndarray:

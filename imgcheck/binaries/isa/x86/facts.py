@@ -281,9 +281,9 @@ def last(code: bytes, start: int, bits: int) -> Fact | None:
     return None
 
 
-def stopped(code: Code, at: Callable[[int, int], bool]) -> Code:
-    """`code` with those calls that end the program; `at` says whether one does, by its address and what follows it."""
-    numbers = [i for i, fact in enumerate(code.facts) if fact.kind == CALL and at(code.ips[i], code.ips[i] + fact.size)]
+def stopped(code: Code, before: Callable[[int], bool]) -> Code:
+    """`code` with those calls that end the program; `before` says whether the one before an address does."""
+    numbers = [i for i, fact in enumerate(code.facts) if fact.kind == CALL and before(code.ips[i] + fact.size)]
     if not numbers:
         return code
     facts = list(code.facts)

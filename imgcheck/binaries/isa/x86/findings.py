@@ -143,10 +143,9 @@ class Findings:
     def _decodes_cleanly(self, function: int) -> bool:
         """Whether nothing but vector instructions newer than the decoder is unreadable in the function."""
         start, end = int(self.functions.start[function]), int(self.functions.end[function])
-        strange = [i.ip for i in instructions(self.layout, start, end, self.bits) if i.is_invalid]
         found = self.instructions
         known = set(found.address[found.needing(self.table.holding(*UNDECODED))].tolist())
-        return all(address in known for address in strange)
+        return all(i.ip in known for i in instructions(self.layout, start, end, self.bits) if i.is_invalid)
 
     @cached_property
     def vector(self) -> np.ndarray:
@@ -336,13 +335,13 @@ class Findings:
     @contextmanager
     def suspecting(self) -> Iterator[None]:
         """Meanwhile a member of any object counts as knowledge where one at the same place is filled with such."""
-        guarded = self.guards.guarded()
+        narrowed = dict(self.guards.narrowed)
         self._suspecting = True
         try:
             yield
         finally:
             self._suspecting = False
-            self.guards.restore(guarded)
+            self.guards.restore(narrowed)
 
     @cached_property
     def hints(self) -> tuple[Hint, ...]:
@@ -381,23 +380,21 @@ class Findings:
     def _hinted(self, hint: Hint) -> dict[int, list[Guarded]]:
         """What of each function runs only behind a test of such signs."""
         if hint not in self._behind_signs:
-            self._behind_signs[hint] = Spread(self, hint).run().guarded()
+            self._behind_signs[hint] = {i: flow.guarded for i, flow in Spread(self, hint).run().flows.items()}
         return self._behind_signs[hint]
 
     @contextmanager
     def trusting(self, hint: Hint) -> Iterator[None]:
         """Meanwhile tests of such signs count as tests of the CPU."""
-        guarded = self.guards.guarded()
+        narrowed, false_sites = dict(self.guards.narrowed), set(self.false_sites)
         for function, pieces in self._hinted(hint).items():
             self.guards.narrow(function, pieces)
         self._trusted = hint
         try:
             yield
         finally:
-            self._trusted = None
-            self.guards.restore(guarded)
-            for added in self.guards.flows.keys() - guarded.keys():
-                del self.guards.flows[added]
+            self._trusted, self.false_sites = None, false_sites
+            self.guards.restore(narrowed)
 
     def _choice(self, steps: list[int]) -> set[int]:
         """Sites of the last call of a path, where it is one arm of a function that only chooses between two others.
@@ -508,19 +505,20 @@ class Findings:
         return roots[~self.clones[roots]]
 
     @cached_property
-    def offered(self) -> tuple[np.ndarray, np.ndarray]:
-        """Methods, and functions that take the address of the table, the module or the type that they stand in."""
+    def methods(self) -> tuple[np.ndarray, np.ndarray]:
+        """Functions that are methods of Python's, and for each where the table begins that it stands in."""
         named, table = methods(self.layout)
         function = self.graph.starting_at(named)
-        function, table = function[function >= 0], table[function >= 0]
-        address, offered = offering(self.layout, distinct(table))
+        return function[function >= 0], table[function >= 0]
+
+    @cached_property
+    def offered(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tables of methods, and functions that take the address of one, or of a module or a type that has it."""
+        address, offered = offering(self.layout, distinct(self.methods[1]))
         site, target, kind = self.graph.references
         taking = np.flatnonzero((kind == LEA_OPCODE) & within(target, address))[:_MOST_OFFERS]
         giver = self.functions.holding(site[taking])
-        offered = offered[np.searchsorted(address, target[taking[giver >= 0]])]
-        rows = [np.flatnonzero(table == each) for each in offered.tolist()]
-        method = np.concatenate([function[:0], *(function[each] for each in rows)])
-        return method, np.repeat(giver[giver >= 0], [len(each) for each in rows])
+        return offered[np.searchsorted(address, target[taking[giver >= 0]])], giver[giver >= 0]
 
 
 @cache

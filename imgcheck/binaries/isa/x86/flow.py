@@ -231,7 +231,7 @@ class _Walk:
         fact = self.code.facts[block.numbers.stop - 1]
         target = self.code.targets.get(ip, -1)
         if fact.kind == BRANCH and not self.code.inside(target):
-            self._leave(None, self.state.path)
+            self._leave_by(ip, fact, both(self.state.path, self.tests[ip][0]) if ip in self.tests else self.state.path)
         onward = [one for one in block.successors if place.get(one, 0) > place[number]]  # no loop closed, no padding
         cases = self.cases.get(ip)
         if cases:
@@ -300,7 +300,9 @@ class _Walk:
         elif kind == XGETBV:
             state.mark(RAX | RDX, True)
             state.values[RAX], state.values[RDX] = word(bit_conditions("xcr0")), word({})
-        elif kind != STOP:
+        elif kind == STOP:
+            self._brings(ip, fact)  # a call that never returns gets what it is handed all the same
+        else:
             self._jump(ip, fact)
 
     def _query(self, written: int) -> None:
@@ -337,14 +339,17 @@ class _Walk:
                 self.flow.chosen[number] = either(self.flow.chosen.get(number, NEVER), both(told, path))
 
     def _jump(self, ip: int, fact: Fact) -> None:
-        state = self.state
         if fact.kind == INDIRECT_JUMP:
             self._jump_by_table(ip, fact)
+        if not self.code.inside(self.code.targets.get(ip, 0)):
+            self._leave_by(ip, fact, self.state.path)
+
+    def _leave_by(self, ip: int, fact: Fact, path: Condition) -> None:
+        """The function ends with a jump to another one, on the way `path`, and brings what that does."""
         brings = self._brings(ip, fact)
         self.flow.returns |= brings.returns
         self.flow.outputs |= brings.outputs
-        if not self.code.inside(self.code.targets.get(ip, 0)):
-            self._leave(brings.value, state.path)
+        self._leave(brings.value, path)
 
     def _jump_by_table(self, ip: int, fact: Fact) -> None:
         called = self._called(ip, fact)
@@ -371,7 +376,7 @@ class _Walk:
             self.flow.passes[after] = Given(handed, pointing, values, objects)
             if self.context.reads(after, bool(pointing or objects)):
                 return Callee(returns=RAX, outputs=True)
-        brings = self.context.callee(after, self.code.targets.get(ip, 0))
+        brings = self.context.callee(after)
         if brings.compares:
             return self._compare_texts(brings.compares)
         if not (brings.obeys or brings.outputs):

@@ -35,6 +35,9 @@ _LOADS = {
 _CALL, _JUMP, _SHORT_JUMP, _INT3, _GS = 0xE8, 0xE9, 0xEB, 0xCC, 0x65
 _GROUP, _CALLING, _JUMPING, _PUSHING = 0xFF, 2, 4, 6
 """The opcode whose operation is the middle of its ModRM byte (Intel SDM volume 2, A.4: group 5), and some of those."""
+_LENGTHS = np.full(256, 5, np.uint8)
+_LENGTHS[[_SHORT_JUMP, 0x0F, _GROUP]] = 2, 6, 6
+"""By its opcode, bytes of a call or jump from there on: with an 8-bit distance, 0F 8x, through memory; any other."""
 _START_BYTES = 64
 """The C library's start code is no longer than this up to its call."""
 _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
@@ -294,6 +297,10 @@ class Graph:
         real[order] = are_instructions(self.layout, functions.start[holder], functions.end[holder], site, self.bits)
         return real
 
+    def behind(self, sites: np.ndarray) -> np.ndarray:
+        """The next address behind each call or jump at `sites`, where its opcode is."""
+        return sites + _LENGTHS.take(self.layout.bytes_behind(sites))
+
     def imported(self, symbols: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Function index, dynamic symbol index and site of calls to those of `symbols`, of other files."""
         site, pointer = self._through_slots
@@ -393,6 +400,8 @@ def started(layout: Layout, bits: int, position: Position | None) -> np.ndarray:
     found = [entry]
     base = position.base_within(entry, entry + _START_BYTES) if position else 0
     for i in instructions(layout, entry, entry + _START_BYTES, bits):
+        if i.flow_control == iced.FlowControl.CONDITIONAL_BRANCH:  # where that leads to is the same function
+            break
         found += [base + i.memory_displacement & ADDRESSES[bits]] if i.memory_displacement else []
         found += [i.immediate(k) for k in range(i.op_count) if i.op_kind(k) in _IMMEDIATES]
         if i.flow_control not in (iced.FlowControl.NEXT, iced.FlowControl.CALL, iced.FlowControl.INDIRECT_CALL):

@@ -19,17 +19,19 @@ class Guards:
     flows: dict[int, Flow] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
     """Functions that ask but were too long to follow: all they do counts as behind a test."""
+    narrowed: dict[int, list[Guarded]] = field(default_factory=dict)
+    """What is known of functions that closer looks have shown more of than their flows tell."""
 
     def asks(self, count: int) -> np.ndarray:
         marks = np.zeros(count, bool)
-        marks[list(self.flows)] = True
+        marks[[*self.flows, *self.narrowed]] = True
         marks[list(self.skipped)] = True
         return marks
 
     def tests(self, count: int) -> np.ndarray:
         """Which functions do something behind a test, or may."""
         marks = np.zeros(count, bool)
-        marks[[function for function, flow in self.flows.items() if flow.guarded]] = True
+        marks[[function for function, pieces in self._guarded.items() if pieces]] = True
         marks[list(self.skipped)] = True
         return marks
 
@@ -69,7 +71,11 @@ class Guards:
 
     @cached_property
     def _pieces(self) -> Pieces:
-        return Pieces.of(piece for flow in self.flows.values() for piece in flow.guarded)
+        return Pieces.of(piece for pieces in self._guarded.values() for piece in pieces)
+
+    @property
+    def _guarded(self) -> dict[int, list[Guarded]]:
+        return {function: flow.guarded for function, flow in self.flows.items()} | self.narrowed
 
     @property
     def understood(self) -> np.ndarray:
@@ -80,22 +86,19 @@ class Guards:
         """Which conditions, by number, do not shield `feature`."""
         return self._pieces.exposing(feature)
 
-    def guarded(self) -> dict[int, list[Guarded]]:
-        """What is known of each function, for `restore`."""
-        return {function: flow.guarded for function, flow in self.flows.items()}
-
-    def restore(self, guarded: dict[int, list[Guarded]]) -> None:
-        """Forget what closer looks have shown since."""
-        for function, flow in self.flows.items():
-            flow.guarded = guarded.get(function, [])
+    def restore(self, narrowed: dict[int, list[Guarded]]) -> None:
+        """Forget what closer looks have shown since `narrowed` was copied."""
+        self.narrowed = narrowed
         self.__dict__.pop("_pieces", None)
 
     def narrow(self, function: int, more: list[Guarded]) -> bool:
         """Adds what a closer look at a function shows; whether anything is new."""
-        known = self.flows.setdefault(function, Flow())
-        together = merged(known.guarded, more)
-        if together == known.guarded:
+        known = self.narrowed.get(function)
+        if known is None:
+            known = self.flows[function].guarded if function in self.flows else []
+        together = merged(known, more)
+        if together == known:
             return False
-        known.guarded = together
+        self.narrowed[function] = together
         self.__dict__.pop("_pieces", None)
         return True

@@ -64,8 +64,8 @@ Members = dict[tuple[int, int], Value]
 class Context:
     """What the file knows about its surroundings when a function is looked at."""
 
-    callee: Callable[[int, int], Callee]
-    """(call site's next address, direct target or 0) -> what the call brings."""
+    callee: Callable[[int], Callee]
+    """(call site's next address) -> what the call brings."""
     holds: Callable[[int], bool]
     """Whether a global address holds knowledge of the CPU."""
     pointee: Callable[[int], int]

@@ -19,6 +19,7 @@ from imgcheck.binaries.isa.values import (
     constant,
     extended,
     inverted,
+    low,
     lowest,
     outcome,
     shifted,
@@ -50,7 +51,7 @@ def result(operation: Operation, first: Value, second: Value, third: Value) -> V
     """The value of the first operand afterwards; its values, and those of the others, before."""
     name, bits, number = operation.mnemonic, operation.bits, operation.number
     if name in COPIES:
-        if name in _SIGNED and isinstance(second, Options):
+        if name in _SIGNED:
             return extended(second, operation.source_bits, bits)
         return combined(and_, second, constant((1 << operation.source_bits) - 1), 64) if name == _M.MOVZX else second
     if name in _BITWISE:
@@ -63,6 +64,8 @@ def result(operation: Operation, first: Value, second: Value, third: Value) -> V
         return inverted(first, bits)
     if name in _SHIFTS and isinstance(second, Options) and second.constant is not None:
         distance = second.constant & (63 if bits == 64 else 31)
+        if name == _M.SAR:
+            return low(shifted(extended(first, bits, 2 * bits), -distance, 2 * bits), bits)
         return shifted(first, distance if name == _M.SHL else -distance, bits)
     if name in _SETS_BIT and number is not None:
         return combined(_SETS_BIT[name], first, constant(1 << number % bits), bits)

@@ -66,7 +66,7 @@ class Retrace:
         far, near = self._suspects[suspecting]
         is_new = handed.key != NOTHING_GIVEN.key or self._may_be_unseen(function) or self._reads(function, far)
         flow = self._spread.follow(function, handed, far) if is_new else self._guards.flows.get(function, Flow())
-        tests = [flow.guarded]
+        tests = [flow.guarded] if is_new else []
         if self._reads(function, near):
             closer = self._spread.follow(function, handed, near)
             tests.append([piece for piece in closer.guarded if suspecting or understood_wholly(piece[2])])

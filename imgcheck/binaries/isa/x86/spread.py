@@ -6,6 +6,7 @@ the functions that the round before made interesting, until nothing new appears.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 from weakref import proxy
@@ -99,8 +100,14 @@ class Spread:
         """Functions that are called without a test -> the round in which that was seen."""
         self._calls: Edges = self._graph.calls
         known = [] if hint else list(found.query_symbols)
-        self._imports = set(self._graph.imported(known)[2].tolist()) if known else set()
-        self._vector_calls = set() if hint else set(found.vector_calls[1].tolist())
+        self._reporting = self._behind(self._graph.imported(known)[2]) if known else frozenset()
+        """Next addresses of calls of library functions that report features,"""
+        self._vector_calls = frozenset() if hint else self._behind(found.vector_calls[1])
+        """of those that ask for words of the auxiliary vector,"""
+        self._signing = self._behind(hint.results) if hint else frozenset()
+        """of those whose results are signs of what the CPU has,"""
+        self._reading = self._behind(hint.readers) if hint else frozenset()
+        """and of those that read or copy texts."""
 
     def run(self) -> Guards:
         """Follow whoever asks the CPU, and all to whom what it tells gets."""
@@ -228,18 +235,17 @@ class Spread:
         itself, `depth` calls below the function that is looked at.
         """
         sites = self.bodies.sites(index)
-        imports, hint = self._imports, self._hint
+        hint = self._hint
 
-        def callee(after: int, target: int) -> Callee:
-            if after - 5 in imports or after - 6 in imports:
+        def callee(after: int) -> Callee:
+            if after in self._reporting:
                 return Callee(returns=RAX, outputs=True)
-            if self._asks_for_word(after):
+            if after in self._vector_calls:
                 return _BY_TYPE
-            if hint and not hint.results.isdisjoint((after - 5, after - 6)):
+            if after in self._signing:
                 return _A_SIGN
-            compares = self._comparisons.get(after - 5) or self._comparisons.get(after - 6)
-            if compares:
-                return Callee(compares=compares)
+            if after in self._comparisons:
+                return Callee(compares=self._comparisons[after])
             called = sites.get(after, -1)
             if called in self._resolvers:  # what is called through a slot that a resolver fills is what it has chosen
                 return NOTHING
@@ -250,14 +256,14 @@ class Spread:
             return NOTHING
 
         def asked(after: int, given: Arguments) -> Callee | None:
-            if self._asks_for_word(after):
+            if after in self._vector_calls:
                 return _word_of_vector(given)
             return self._ask(sites[after], given, depth + 1) if after in sites else None
 
         def reads(after: int, places: bool) -> bool:
             if not (hint and (hint.texts or hint.spelled)):
                 return False
-            return (places and after in sites) or not hint.readers.isdisjoint((after - 5, after - 6))
+            return (places and after in sites) or after in self._reading
 
         spelled = hint.spelled if hint else frozenset()
         variables = self.variables
@@ -288,21 +294,27 @@ class Spread:
         handed_on = self.bodies.handed_on(function).items()
         return any(registers & _TOLD and flows.get(target, Flow()).obeys for target, registers in handed_on)
 
-    def _asks_for_word(self, after: int) -> bool:
-        """Whether the call before an address asks for a word of the auxiliary vector."""
-        return after - 5 in self._vector_calls or after - 6 in self._vector_calls
+    def _behind(self, sites: np.ndarray | Iterable[int]) -> frozenset[int]:
+        """The next addresses of calls."""
+        return frozenset(self._graph.behind(np.array(list(sites), np.int64)).tolist())
 
     @cached_property
     def _comparisons(self) -> dict[int, str]:
-        """Sites of the calls of library functions that compare texts -> the names of these."""
-        symbols = imports(self.found.layout, analysis()["texts"]["functions"])
-        _, symbol, sites = self._graph.imported(list(symbols))
-        return dict(zip(sites.tolist(), map(symbols.__getitem__, symbol.tolist()), strict=True))
+        """Next addresses of the calls of library functions that compare texts -> the names of these."""
+        _, names, sites = self._calls_of_comparing
+        return dict(zip(self._graph.behind(sites).tolist(), names, strict=True))
 
     @cached_property
     def _comparing(self) -> set[int]:
         """Functions that compare texts: what they tell, they may tell of the feature that their caller names."""
-        return set(self._functions.holding(np.array(list(self._comparisons), np.int64)).tolist())
+        return set(self._calls_of_comparing[0].tolist())
+
+    @cached_property
+    def _calls_of_comparing(self) -> tuple[np.ndarray, list[str], np.ndarray]:
+        """Functions that call a library function that compares texts, its name, and the sites of the calls."""
+        symbols = imports(self.found.layout, analysis()["texts"]["functions"])
+        function, symbol, site = self._graph.imported(list(symbols))
+        return function, [symbols[number] for number in symbol.tolist()], site
 
     def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
         """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""

@@ -396,7 +396,8 @@ class _Judge:
         if int(ordinary.sum()) < max(5, 0.02 * density.vector) or not enough:
             return False
         # What calls it may be code for what it implies, which no more is the baseline.
-        others = {other: found.using(other) for other in (implied(feature) - {feature}).intersection(_WIDE)}
+        lower = [other for other in implied(feature).intersection(_WIDE) if feature not in implied(other)]
+        others = {other: found.using(other) for other in lower}
         return all(self._seems_baseline(other, using) for other, using in others.items() if not (users & ~using).any())
 
     def _is_legacy_baseline(self, feature: str, users: np.ndarray) -> bool:
