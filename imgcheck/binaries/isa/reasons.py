@@ -36,7 +36,7 @@ def kinds_of(terms: tuple[Term, ...], decisive: Collection[str]) -> Kinds:
 
 def in_words(kinds: Kinds) -> str:
     """As in: on a CPU with avx2 and without avx512f, or with fma."""
-    return "on a CPU " + ", or ".join(_kind_in_words(kind) for kind in kinds)
+    return "on a CPU " + ", or ".join(_kind_in_words(kind) for kind in kinds) if kinds else "on any CPU"
 
 
 def _kind_in_words(kind: tuple[str, ...]) -> str:

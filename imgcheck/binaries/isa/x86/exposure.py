@@ -1,13 +1,22 @@
 """What is open in one file: uses and calls before which no test of the CPU is seen, and what is reached over them."""
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
 from imgcheck.binaries.isa.arriving import Start, arriving
-from imgcheck.binaries.isa.conditions import ALWAYS, NEVER, UNTOLD, Condition, implied, shielded, understood_wholly
+from imgcheck.binaries.isa.conditions import (
+    ALWAYS,
+    NEVER,
+    UNTOLD,
+    Condition,
+    either,
+    implied,
+    shielded,
+    understood_wholly,
+)
 from imgcheck.binaries.isa.layout import distinct, within
 from imgcheck.binaries.isa.names import matches, switches
 from imgcheck.binaries.isa.reach import reach
@@ -241,6 +250,21 @@ class Exposure:
                 return condition
         return None
 
+    def exposing_choices(self, feature: str) -> Condition:
+        """Under what conditions that are understood, and do not shield `feature`, code picks what uses it by itself.
+
+        Whatever else picks it, or picks beside it, may not be understood.
+        """
+        at = self._unasked(feature)
+        at = at[self.guards.exposing(feature)[self._conditions_of_tested[at]]]
+        using = distinct(self._tested.function[at])
+        clear = (
+            condition
+            for condition, functions in self.found.choices
+            if understood_wholly(condition) and not shielded(condition, feature) and within(functions, using).any()
+        )
+        return reduce(either, clear, NEVER)
+
     def _unasked(self, feature: str) -> np.ndarray:
         """Those of `_tested` that need `feature`, but for what is in functions that a user has to ask for."""
         at, switch = self._tested.needing(self.table.holding(feature)), switches("x86").get(feature)
@@ -297,6 +321,7 @@ class Exposure:
         elsewhere[tested.function[at[~wrongly]]] = True
         sites = np.flatnonzero(elsewhere.take(calls.target) & self._true)
         behind = told.take(self._conditions_of_calls[sites])
+        elsewhere &= ~marks  # a function that asks for it before some of its uses needs nobody else to
         unasked = elsewhere & ~found.pointed & found.called
         unasked[calls.target[sites[~behind]]] = False
         marks[calls.source[sites[behind]]] = True

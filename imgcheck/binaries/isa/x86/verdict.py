@@ -227,11 +227,14 @@ class _Judge:
     def _chosen(self, feature: str) -> Verdict | None:
         """The verdict where code that asks the CPU picks a version that uses more than it asked for."""
         condition = self.open.circumstances_of_choices(feature)
-        kinds = _kinds(unshielded(condition, feature)) if condition else ()
-        if not kinds:
-            return None
-        answer = "required" if self.found.layout.is_program else "unknown"
-        return Verdict(answer, MISCHOSEN.format(in_words(kinds)), given=kinds)
+        terms = unshielded(condition, feature) if condition else ()
+        kinds = _kinds(terms)
+        if kinds:
+            answer = "required" if self.found.layout.is_program else "unknown"
+            return Verdict(answer, MISCHOSEN.format(in_words(kinds)), given=kinds)
+        terms = terms or unshielded(self.open.exposing_choices(feature), feature)
+        kinds = _kinds(terms)
+        return Verdict("unknown", MISCHOSEN.format(in_words(kinds)), given=kinds) if terms else None
 
     def _mistaken(self, feature: str) -> Verdict | None:
         """The verdict where ordinary code calls what uses a feature behind tests for others alone."""
