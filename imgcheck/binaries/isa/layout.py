@@ -51,6 +51,8 @@ _LONGEST_NAME = 512
 _ENTRIES_LIMIT = 1 << 20
 _FUNCTION_ENDS = (0x00, 0x90, 0xD6)
 """Last bytes of padding, and of RET and zeros on AArch64."""
+_ENDBR = b"\xf3\x0f\x1e"
+"""What ENDBR64 and ENDBR32 have in common, before FA and FB."""
 _PADDING = 1 << 12
 """Bytes between two sections of code that linkers leave out for alignment."""
 ALIGNMENT = 16
@@ -485,6 +487,7 @@ class Layout:
         named = pointed[pointed % ALIGNMENT == 0]
         # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
         ended = np.isin(self.bytes_before(target), _FUNCTION_ENDS) | behind_end(self._ranges, target, padded=False)
+        ended |= self.is_landing_pad(target)
         unaligned = self._unaligned(called[called % ALIGNMENT > 0], pointed[pointed % ALIGNMENT > 0])
         return np.concatenate([target[(count > 1) | ended], named, unaligned])
 
@@ -509,6 +512,13 @@ class Layout:
         if 2 * np.count_nonzero(ended) <= len(called):
             return called[:0]
         return distinct(np.concatenate([called[ended], pointed]))
+
+    def is_landing_pad(self, addresses: np.ndarray) -> np.ndarray:
+        """Whether code for indirect branches to arrive at begins at each address: ENDBR64 or ENDBR32 (x86)."""
+        found = np.isin(self.bytes_behind(addresses, len(_ENDBR)), (0xFA, 0xFB))
+        for distance, byte in enumerate(_ENDBR):
+            found &= self.bytes_behind(addresses, distance) == byte
+        return found
 
     def is_behind_end(self, addresses: np.ndarray) -> np.ndarray:
         """Whether what stands before each address, or before a NOP there that aligns it, ends a function (x86)."""

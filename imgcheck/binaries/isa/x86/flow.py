@@ -7,7 +7,8 @@ is of such a value, both its directions say what they tell of the CPU.
 """
 
 from bisect import bisect_left
-from functools import reduce
+from collections import Counter
+from functools import cached_property, reduce
 
 from imgcheck.binaries.isa.conditions import (
     ALWAYS,
@@ -136,6 +137,8 @@ class _Walk:
         self.frameless = not any(fact.lowers > 0 for fact in graph.code.facts)
         self.paths: dict[int, Condition] = {}
         """What is necessary to arrive at a block, by its number."""
+        self.called: dict[int, list[Condition]] = {}
+        """What is necessary for each call of a place in the function itself, as assembler has them, by the address."""
         self.closed: set[int] = set()
         """Blocks that are not come to with the arguments that are known, by number, and"""
         self.unused: set[tuple[int, int]] = set()
@@ -182,9 +185,9 @@ class _Walk:
             if number not in arriving and self._is_closed(number):
                 self.closed.add(number)
                 continue
-            self.state = state = arriving.pop(number, None) or State(0, set(), {})
-            state.keep(graph.live[number])
             self.block = block = graph.blocks[number]
+            self.state = state = arriving.pop(number, None) or State(0, set(), {}, path=self._way_by_calls(block.first))
+            state.keep(graph.live[number])
             if number in graph.loops:
                 self._enter_loop(graph.loops[number])
             if state.path != ALWAYS and len(graph.before[number]) > 1:
@@ -200,6 +203,17 @@ class _Walk:
         blocks = self.graph.blocks
         told = ((blocks[number], as_far_as_told(path)) for number, path in sorted(self.paths.items()))
         return [(block.first, block.end, path) for block, path in told if path != ALWAYS]
+
+    def _way_by_calls(self, address: int) -> Condition:
+        """What is necessary to arrive at a block that nothing but calls in the function itself leads to."""
+        calls = self.called.get(address, [])
+        # Before all calls have been passed nobody knows what is necessary for the others.
+        return reduce(either, calls, NEVER) if calls and len(calls) == self._named[address] else ALWAYS
+
+    @cached_property
+    def _named(self) -> Counter[int]:
+        """How many calls and branches lead to each address."""
+        return Counter(self.code.targets.values())
 
     def _is_closed(self, number: int) -> bool:
         """Whether no way leads to a block, as arguments that are known go others."""
@@ -424,6 +438,8 @@ class _Walk:
 
     def _call(self, ip: int, fact: Fact) -> None:
         state = self.state
+        if (target := self.code.targets.get(ip)) is not None and self.code.inside(target):
+            self.called.setdefault(target, []).append(state.path)
         brings = self._brings(ip, fact)
         if brings.outputs:
             self.flow.structures |= state.handed()

@@ -99,24 +99,30 @@ class Graph:
         return np.concatenate([called, taken[self.layout.in_code(taken)]])
 
     def _tail_called(self, site: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Targets of jumps out of a function without unwind entry into another one, behind the end of something there.
+        """Targets of jumps out of a function into another one without unwind entry, where something begins there.
 
-        Where functions are not aligned, as in code for size, one that nobody calls otherwise would seem to be a part
-        of the one before it.
+        One that nobody calls otherwise would seem to be a part of the one before it. Out of functions without unwind
+        entry jumps lead where these are not aligned, as in code for size.
         """
         functions = self.layout.functions
         loose = np.append(~functions.unwind, False)
-        if not (functions.start[loose[:-1]] % ALIGNMENT).any():
+        if not loose.any():
             return functions.start[:0]
         jumping = self.layout.bytes_behind(site) == _JUMP
-        short_site, short_target = self._short_jumping()
-        site, target = np.append(site[jumping], short_site), np.append(target[jumping], short_target)
-        source = functions.holding(site)
-        outside = np.flatnonzero(loose[source])
-        site, target, source = site[outside], target[outside], source[outside]
+        site, target = site[jumping], target[jumping]
+        leaving = np.append(functions.unwind, False)
+        if (functions.start[loose[:-1]] % ALIGNMENT).any():
+            leaving[:-1] = True
+            short_site, short_target = self._short_jumping()
+            site, target = np.append(site, short_site), np.append(target, short_target)
         other = functions.holding(target)
-        leaves = np.flatnonzero(loose[other] & (source != other))
-        leaves = leaves[self.layout.is_behind_end(target[leaves])]
+        into = np.flatnonzero(loose[other])
+        into = into[functions.start[other[into]] != target[into]]
+        site, target, other = site[into], target[into], other[into]
+        source = functions.holding(site)
+        leaves = np.flatnonzero(leaving[source] & (source != other))
+        begun = self.layout.is_behind_end(target[leaves]) | self.layout.is_landing_pad(target[leaves])
+        leaves = leaves[begun]
         return distinct(target[leaves[self._is_instruction(site[leaves], functions)]])
 
     def _tables(self, branched: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
