@@ -262,6 +262,8 @@ class _Walk:
             if fact.kind == BRANCH and ip in self.tests and target != block.end:
                 leaving.path = both(leaving.path, self.tests[ip][0 if taken else 1])
                 self.branches.settle(leaving, fact, taken)
+            elif fact.kind == INDIRECT_JUMP and ip in self.tests:
+                leaving.path = both(leaving.path, self.tests[ip][0])
             if successor in arriving:
                 arriving[successor].join(leaving, self.operands.initial)
             else:
