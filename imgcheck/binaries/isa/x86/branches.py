@@ -21,7 +21,7 @@ from imgcheck.binaries.isa.x86.control import Block, ControlFlow
 from imgcheck.binaries.isa.x86.facts import INDIRECT_JUMP, OF_BITS, OF_ONE_BIT, Fact
 from imgcheck.binaries.isa.x86.handed import Context
 from imgcheck.binaries.isa.x86.operands import WHOLE, WORD, Operands
-from imgcheck.binaries.isa.x86.state import State, variable
+from imgcheck.binaries.isa.x86.state import Place, State, variable
 
 _LARGEST = 0x7FFFFFFF
 """Larger numbers, as -1, stand for flags that are not known yet."""
@@ -46,19 +46,21 @@ class Branches:
         return found[::-1] if fact.condition & 1 else found
 
     def settle(self, state: State, fact: Fact, taken: bool) -> None:
-        """Where a variable is seen not to hold what it held at first, it holds what some run has left."""
+        """Where a variable is seen not to hold what it held at first, it holds what some run has left.
+
+        And where it is seen to hold what no run leaves, it holds what it held at first.
+        """
         first = self._at_first(state, fact)
-        if first is None or first[1] == (taken != bool(fact.condition & 1)):
+        if first is None:
             return
+        number, met = first
         where = state.compared[0]
-        holders = [register for register, origin in state.origins.items() if origin == where]
-        left = _without(self._context.value(where), first[0])
-        for place in (variable(where), *holders):
-            known = state.values.get(place)
-            if known in (None, constant(first[0])):
-                state.values[place] = left
-            elif isinstance(known, Options):
-                state.values[place] = _without(known, first[0])
+        left = self._context.value(where)
+        places = [variable(where), *(register for register, origin in state.origins.items() if origin == where)]
+        if met != (taken != bool(fact.condition & 1)):
+            _set_to(state, places, number, _without(left, number))
+        elif isinstance(left, Options) and not any(_is_met(state, fact, other) for other, _ in left.numbers):
+            state.values.update(dict.fromkeys(places, constant(number)))
 
     def _at_first(self, state: State, fact: Fact) -> tuple[int, bool] | None:
         """The number that the variable which a branch tests holds at first, and whether that meets its condition."""
@@ -101,6 +103,16 @@ def narrow(state: State, test: int, holds: bool) -> None:
         for place in [place for place, value in state.values.items() if value is state.told.value]:
             state.values[place] = left
         state.told = replace(state.told, value=left)  # further instructions may look at the same flags
+
+
+def _set_to(state: State, places: list[Place], number: int, left: Value) -> None:
+    """These do not hold the number any more that a variable held at first, but what some run has left."""
+    for place in places:
+        known = state.values.get(place)
+        if known in (None, constant(number)):
+            state.values[place] = left
+        elif isinstance(known, Options):
+            state.values[place] = _without(known, number)
 
 
 def _is_met(state: State, fact: Fact, number: int) -> bool | None:
