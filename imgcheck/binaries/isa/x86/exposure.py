@@ -115,10 +115,13 @@ class Exposure:
     def reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
         """What is reached by open calls, and from where (see `reach`).
 
-        `start` is "load", "exports", "methods" (those that an extension module offers to Python) or "pointers": from
-        load, where code also leads to functions whose addresses it takes.
+        `start` is "load", "exports", "methods" (those that an extension module offers to Python), "choices" (those that
+        code picks by tests that do not shield `feature`) or "pointers": from load, where code also leads to functions
+        whose addresses it takes.
         """
-        return self._by_exposure(start, feature, lambda: self._reached(start, feature))
+        # By the conditions of their own, features that the same calls expose are picked differently.
+        what = (start, self._picked(feature).tobytes()) if start == "choices" else start
+        return self._by_exposure(what, feature, lambda: self._reached(start, feature))
 
     def _reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
         if start == "pointers":
@@ -128,7 +131,13 @@ class Exposure:
     def _roots(self, start: str, feature: str) -> np.ndarray:
         if start == "methods":
             return self._methods(feature)
+        if start == "choices":
+            return self._picked(feature)
         return self.graph.load_roots if start == "load" else self.found.export_roots
+
+    def _picked(self, feature: str) -> np.ndarray:
+        picked = [functions for condition, functions in self.found.choices if not shielded(condition, feature)]
+        return distinct(np.concatenate([self.graph.load_roots[:0], *picked]))
 
     def _methods(self, feature: str) -> np.ndarray:
         """What Python may call of an extension module: methods that code offers which the import reaches openly."""
@@ -154,7 +163,8 @@ class Exposure:
     def plain(self, feature: str, users: np.ndarray) -> np.ndarray:
         """Ordinary code: what only users of a feature lead to, and all that it calls, belongs to them."""
         own = users | self.found.clones
-        led = self._by_exposure(np.packbits(own).tobytes(), feature, lambda: self._led_past(own, feature))
+        key = "led", np.packbits(own).tobytes()
+        led = self._by_exposure(key, feature, lambda: self._led_past(own, feature))
         return led & ~users
 
     def _led_past(self, own: np.ndarray, feature: str) -> np.ndarray:
@@ -188,7 +198,7 @@ class Exposure:
         free[calls.target[of_users[plainly]]] = True
         return int(free.sum()), int((users & self.found.called & ~free).sum())
 
-    def _by_exposure(self, what: str | bytes, feature: str, work: Callable[[], Any]) -> Any:
+    def _by_exposure(self, what: str | tuple[str, bytes], feature: str, work: Callable[[], Any]) -> Any:
         """Most features are exposed by the same conditions, so that the answer for one serves for others.
 
         It is asked for again soon or never, so that few answers are kept.

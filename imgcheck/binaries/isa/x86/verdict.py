@@ -226,6 +226,8 @@ class _Judge:
 
     def _chosen(self, feature: str) -> Verdict | None:
         """The verdict where code that asks the CPU picks a version that uses more than it asked for."""
+        if not self._reached("choices", feature, lambda exposed: exposed.users(feature)):
+            return None
         condition = self.open.circumstances_of_choices(feature)
         terms = unshielded(condition, feature) if condition else ()
         kinds = _kinds(terms)
