@@ -94,3 +94,33 @@ def test_features_that_imply_each_other_are_judged() -> None:
     asks = function("asks", " push %rbx\n mov $1, %eax\n cpuid\n pop %rbx\n ret", "protected")
     path = compile_c(".text\n" + users + callers + asks, "-nostdlib", "-shared", language="assembler", out="lib.so")
     assert {answers(path)[feature] for feature in ("avx512vl", "avx512bw")} == {"required"}
+
+
+@pytest.mark.parametrize(("test", "ends"), [("je 1f", "runs"), ("nop", "dies")])
+def test_what_a_function_calls_in_itself_is_behind_the_tests_before_the_call(test: str, ends: str) -> None:
+    """As in the AES code of Mbed TLS, whose assembler jumps over a part that it then calls."""
+    inside = f" test $0x20, %edi\n {test}\n jmp 3f\n2: vpaddd %ymm0, %ymm1, %ymm2\n ret\n3: call 2b\n"
+    leave = "1: mov $60, %eax\n xor %edi, %edi\n syscall\n ud2"
+    ask = function("_start", ASKING.format(jump="call choose"), "protected")
+    path = compile_c(".text\n" + ask + function("choose", inside + leave), *ALONE, language="assembler")
+    assert observed(path, "qemu-x86_64", "SandyBridge") == ends
+    assert predicted(analyse(path), MODELS["SandyBridge"]) == ends
+
+
+def test_assembly_that_only_a_jump_leads_to_is_no_part_of_what_stands_before_it() -> None:
+    """As in ISA-L: NASM writes no unwind data, and functions of C for each CPU end with jumps to its kernels."""
+    kernels = (
+        ".type base, @function\n.p2align 4\nbase: endbr64\n mov $60, %eax\n xor %edi, %edi\n syscall\n ret\n"
+        ".p2align 4\n nopl 0(%rax)\n nopw 0(%rax, %rax, 1)\n.p2align 4\n"
+        "fast: endbr64\n vpaddd %ymm0, %ymm1, %ymm2\n mov $60, %eax\n xor %edi, %edi\n syscall\n ret\n"
+    )
+    choose = " test $0x20, %edi\n je 1f\n call for_avx2\n1: call for_any\n ud2"
+    parts = (
+        function("_start", ASKING.format(jump="call choose"), "protected"),
+        function("choose", choose),
+        function("for_any", " sub $8, %rsp\n call base\n add $8, %rsp\n ret"),
+        function("for_avx2", " nop\n .byte 0xe9; .long fast - . - 4"),
+    )
+    path = compile_c(".text\n" + "".join(parts) + kernels, *ALONE, language="assembler")
+    assert observed(path, "qemu-x86_64", "SandyBridge") == "runs"
+    assert answers(path)["avx2"] == "dispatched"

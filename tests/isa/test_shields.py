@@ -202,3 +202,136 @@ def test_bits_that_are_cleared_for_one_maker_of_cpus_tell_what_they_did(bit: int
     path = compile_c(WORKAROUND.format(bit=bit), "-O2")
     assert observed(path, "qemu-x86_64", "SandyBridge") == ends
     assert predicted(analyse(path), MODELS["SandyBridge"]) == ends
+
+
+KEPT = """
+#include <cpuid.h>
+#include <stdio.h>
+static int x[64];
+__attribute__((noinline)) static int has(void) {{
+    static int state;
+    if (!state) {{
+        unsigned a, b, c = 0, d, low, high;
+        const unsigned need = bit_OSXSAVE | bit_AVX | bit_FMA;
+        state = 1;
+        if (__get_cpuid(1, &a, &b, &c, &d) && (c & need) == need) {{
+            __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+            state = (low & 6) == 6 ? 2 : 1;
+        }}
+    }}
+    return state == {wanted};
+}}
+int main(void) {{
+    if (has()) __asm__ volatile("vfmadd132ps %%ymm0, %%ymm0, %%ymm0" : : : "xmm0");
+    printf("%d\\n", x[1]);
+    return 0;
+}}
+"""
+
+
+@pytest.mark.parametrize(("wanted", "ends"), [(2, "runs"), (1, "dies")])
+@pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-O3"])
+def test_an_answer_that_is_kept_and_told_from_none_yet(wanted: int, ends: str, level: str) -> None:
+    path = compile_c(KEPT.format(wanted=wanted), level)
+    assert observed(path, "qemu-x86_64", "SandyBridge") == ends
+    assert predicted(analyse(path), MODELS["SandyBridge"]) == ends
+
+
+FAR = """
+#include <cpuid.h>
+#include <stdio.h>
+static volatile int flags = -1;
+static int x[64];
+static int find(void) {
+    unsigned a, b, c, d;
+    int found = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    if (d >> 26 & 1) found |= 2;
+    if (c >> 19 & 1) found |= 16;
+    return found;
+}
+#define USE(n) __asm__ volatile("pinsrd $" #n ", %0, %%xmm0" : : "r"(x[n]) : "xmm0")
+__attribute__((noinline)) static void scan(void) {
+    if (flags < 0) flags = find();
+    if (flags & 16) USE(1);
+    else if (flags & 2) USE(2);
+    puts("scanned");
+}
+__attribute__((noinline)) static void step(void) { puts("step"); scan(); puts("done"); }
+#define THROUGH(name, next) \\
+    __attribute__((noinline)) static void name(void) { void (*volatile f)(void) = next; f(); puts(#name); }
+THROUGH(f1, step) THROUGH(f2, f1) THROUGH(f3, f2) THROUGH(f4, f3) THROUGH(f5, f4) THROUGH(f6, f5)
+int main(void) { void (*volatile f)(void) = f6; f(); return 0; }
+"""
+
+
+def test_a_function_that_asks_before_some_of_its_uses_alone_is_no_proof_that_it_was_asked_before_the_others() -> None:
+    """As where link-time optimisation inlines kernels of files that were compiled for more (minimap2)."""
+    path = compile_c(FAR, "-O1")
+    assert observed(path, "qemu-x86_64", "Conroe") == "dies"
+    assert predicted(analyse(path), MODELS["Conroe"]) == "unknown"
+
+
+PICKED = """
+#include <cpuid.h>
+#include <stdio.h>
+#include <stdlib.h>
+static int x[64];
+static void plain(void) {{ puts("plain"); }}
+#define VERSION(name, n) \\
+    static void name(void) {{ __asm__ volatile("pinsrd $" #n ", %0, %%xmm0" : : "r"(x[n]) : "xmm0"); puts(#name); }}
+VERSION(first, 1) VERSION(second, 2)
+static void (*one)(void) = plain, (*other)(void) = plain;
+__attribute__((noinline)) static void pick(unsigned c) {{ if (c >> {bit} & 1) one = first; }}
+__attribute__((noinline)) static void pick_by_model(unsigned a) {{ if ((a >> 4 & 15) == 13) other = second; }}
+int main(void) {{
+    unsigned a = 0, b, c = 0, d;
+    __get_cpuid(1, &a, &b, &c, &d);
+    pick(c);
+    pick_by_model(a);
+    one();
+    other();
+    return 0;
+}}
+"""
+
+
+@pytest.mark.parametrize(("bit", "ends"), [(9, "dies"), (19, "runs")])
+def test_a_version_that_is_picked_by_too_little_beside_one_that_nobody_understands(bit: int, ends: str) -> None:
+    path = compile_c(PICKED.format(bit=bit), "-O1")
+    assert observed(path, "qemu-x86_64", "Conroe") == ends
+    assert predicted(analyse(path), MODELS["Conroe"]) == ends
+
+
+BY_MODEL = """
+#include <cpuid.h>
+#include <stdio.h>
+static unsigned long x[8];
+static void plain(void) {{ puts("plain"); }}
+#define VERSION(n) static void v##n(void) {{ \\
+    __asm__ volatile("adcx %0, %0; add $" #n ", %0" : "+r"(x[n]) : : "cc"); puts("v" #n); }}
+VERSION(1) VERSION(2) VERSION(3) VERSION(4) VERSION(5) VERSION(6)
+static void (*chosen)(void) = plain;
+__attribute__((constructor)) static void init(void) {{
+    unsigned a, b, c, d;
+    __cpuid(0x80000001, a, b, c, d);
+    if (!(d >> 29 & 1)) return;
+    __cpuid(1, a, b, c, d);
+    switch ((a >> 4 & 15) | (a >> 12 & 0xf0)) {{
+    case 0x3d: chosen = v1; break;
+    case 0x3e: chosen = v2; break;
+    case 0x3f: chosen = v3; break;
+    case 0x40: chosen = v4; break;
+    case 0x41: chosen = v5; break;
+    case 0x43: chosen = v6; break;
+    }}
+}}
+int main(void) {{ chosen(); return 0; }}
+"""
+
+
+def test_what_a_table_of_models_leads_to_is_behind_what_the_table_says() -> None:
+    """As in GMP, which knows CPUs by their family and model: that these have the feature nobody can see."""
+    path = compile_c(BY_MODEL.format(), "-O2")
+    assert observed(path, "qemu-x86_64", "Conroe") == "runs"
+    assert predicted(analyse(path), MODELS["Conroe"]) == "runs"

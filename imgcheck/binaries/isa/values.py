@@ -252,9 +252,8 @@ def added(value: Value, number: int, bits: int) -> Value:
         base, at = value.place
         half = 1 << bits - 1
         return Frame((base, at + ((number + half) % (2 * half) - half)))
-    if isinstance(value, Options):
-        return _options([((n + number) & ((1 << bits) - 1), c) for n, c in value.numbers])
-    return None
+    known = numbered(value)
+    return mapped(known, lambda n: n + number & (1 << bits) - 1) if known else None
 
 
 def lowered(value: Value, other: Value, bits: int) -> Value:
@@ -268,7 +267,7 @@ def lowered(value: Value, other: Value, bits: int) -> Value:
 
 
 def summed(one: Value, other: Value, bits: int) -> Value:
-    """The sum of two values: where no bit can be set in both, each bit of either."""
+    """The sum of two values: where no bit can be set in both, each bit of either, and else of few numbers."""
     for value, number in ((one, other), (other, one)):
         if isinstance(number, Options) and number.constant is not None and not isinstance(value, Word):
             return added(value, number.constant, bits)
@@ -276,7 +275,8 @@ def summed(one: Value, other: Value, bits: int) -> Value:
         return combined(add, one, other, bits)
     first, second = _as_word(one), _as_word(other)
     if first is None or second is None or _possible(first) & _possible(second):
-        return None
+        numbers = numbered(one), numbered(other)
+        return combined(add, *numbers, bits) if all(numbers) else None
     return combined(or_, first, second, bits)
 
 
