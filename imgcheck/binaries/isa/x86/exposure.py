@@ -230,14 +230,27 @@ class Exposure:
         marks[self.found.set_anyway] = False
         return marks
 
-    @cached_property
-    def excused(self) -> np.ndarray:
-        """Versions by name that some test unseen may pick: none is seen to, nor to stand before a call of them."""
-        unseen = self.found.clones.copy()
-        for _, functions in self.found.choices:
-            unseen[functions] = False
-        unseen[self.graph.calls.target[self.guards.understood.take(self._conditions_of_calls)]] = False
+    def excused(self, feature: str) -> np.ndarray:
+        """Versions by name that some test unseen may pick: none is seen to, nor one for others before a call of them.
+
+        Where a test for `feature` stands before one call, it may stand unseen before others.
+        """
+        unseen = self._unpicked.copy()
+        mistaken = self.guards.understood & self.guards.exposing(feature)
+        unseen[self.graph.calls.target[mistaken.take(self._conditions_of_calls)]] = False
         return unseen
+
+    def unexcused(self, feature: str) -> np.ndarray:
+        """All other functions."""
+        return ~self.excused(feature)
+
+    @cached_property
+    def _unpicked(self) -> np.ndarray:
+        """Versions by name that no code is seen to pick."""
+        unpicked = self.found.clones.copy()
+        for _, functions in self.found.choices:
+            unpicked[functions] = False
+        return unpicked
 
     # What is necessary to arrive
 
@@ -307,7 +320,7 @@ class Exposure:
     def _outside_clones(self, feature: str) -> np.ndarray:
         """Those of `_tested` that need `feature`, without those of versions by name that some test unseen may pick."""
         at = self._tested.needing(self.table.holding(feature))
-        return at[~self.excused[self._tested.function[at]]]
+        return at[self.unexcused(feature)[self._tested.function[at]]]
 
     def _arriving(self, at: np.ndarray, over: np.ndarray, starts: list[Start]) -> Condition | None:
         """What is necessary to arrive at one of `_tested`, by their numbers `at`, over those calls that `over` marks.

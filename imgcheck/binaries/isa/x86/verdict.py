@@ -226,7 +226,7 @@ class _Judge:
 
     def _chosen(self, feature: str) -> Verdict | None:
         """The verdict where code that asks the CPU picks a version that uses more than it asked for."""
-        if not self._reached("choices", feature, lambda exposed: exposed.users(feature)):
+        if not self._reached("choices", feature, Exposure.users):
             return None
         condition = self.open.circumstances_of_choices(feature)
         terms = unshielded(condition, feature) if condition else ()
@@ -321,13 +321,13 @@ class _Judge:
         return self.found.layout.is_program and bool(self._reached("load", "avx"))
 
     def _reached(
-        self, start: str, feature: str, among: Callable[[Exposure], np.ndarray] = lambda exposed: ~exposed.excused
+        self, start: str, feature: str, among: Callable[[Exposure, str], np.ndarray] = Exposure.unexcused
     ) -> tuple[int, tuple[str, ...]] | None:
         """The first open user reached from `start`, of those that `among` marks; its path is looked at closely."""
         found = self.found
         for _ in range(_PATH_TRIES):
             seen, parent = self.open.reached(start, feature)
-            hit = np.flatnonzero(self.open.users(feature) & seen & among(self.open))
+            hit = np.flatnonzero(self.open.users(feature) & seen & among(self.open, feature))
             if not len(hit):
                 return None
             first = int(hit[0])
@@ -339,8 +339,8 @@ class _Judge:
 
     def _reached_by_name(self, feature: str) -> tuple[int, tuple[str, ...]] | None:
         """A version by name that load or start reaches, also by the address of a function over few steps."""
-        at_load = self._reached("load", feature, lambda exposed: exposed.excused)
-        by_pointer = at_load or self._reached("pointers", feature, lambda exposed: exposed.excused)
+        at_load = self._reached("load", feature, Exposure.excused)
+        by_pointer = at_load or self._reached("pointers", feature, Exposure.excused)
         return at_load or (by_pointer if by_pointer and len(by_pointer[1]) <= _CLOSE else None)
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
