@@ -20,6 +20,7 @@ ET_REL, ET_EXEC, ET_DYN, ET_CORE = 1, 2, 3, 4
 PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_TLS, PT_GNU_EH_FRAME = 1, 2, 3, 4, 7, 0x6474E550
 PT_GNU_RELRO, PT_GNU_PROPERTY = 0x6474E552, 0x6474E553
 PF_X, PF_W = 1, 2
+DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH = 4, 5, 6, 0x6FFFFEF5
 SHT_SYMTAB, SHT_NOBITS, SHT_NOTE, SHT_DYNSYM = 2, 8, 7, 11
 SHF_EXECINSTR = 4
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
@@ -253,6 +254,47 @@ class Elf:
     def _dynamic_values(self) -> dict[int, int]:
         """The first value of each tag."""
         return dict(reversed(self.dynamic))
+
+    @cached_property
+    def dynamic_symbol_count(self) -> int | None:
+        """How many dynamic symbols there are; None where nothing tells.
+
+        ld.so has no other number than that of DT_HASH (nchain), or the end of the last chain of DT_GNU_HASH. Where a
+        file exports nothing, that has no chain (bfd's elflink.c), and the table goes on to what linkers put behind it.
+        """
+        words = self._dynamic_words(DT_HASH, 0, 2)
+        if len(words) == 2 and self.machine != "s390x":  # s390x alone has 64-bit words in DT_HASH
+            return int(words[1])
+        header = self._dynamic_words(DT_GNU_HASH, 0, 4)
+        if len(header) < 4:
+            return self._symbols_before_names()
+        buckets, first, bloom = (int(value) for value in header[:3])
+        chains_at = 16 + bloom * self.bits // 8 + 4 * buckets
+        starts = self._dynamic_words(DT_GNU_HASH, chains_at - 4 * buckets, buckets)
+        last = int(starts.max()) if len(starts) else 0
+        if last < first:
+            return self._symbols_before_names()
+        chain = self._dynamic_words(DT_GNU_HASH, chains_at + 4 * (last - first), len(self.data) // 4)
+        # The lowest bit marks the end of a chain. Chains are short: a small window nearly always holds the end.
+        for window in (chain[:4096], chain):
+            ends = np.flatnonzero(window & 1)
+            if len(ends):
+                return last + int(ends[0]) + 1
+        return None
+
+    def _symbols_before_names(self) -> int | None:
+        section = next((s for s in self.sections if s.type == SHT_DYNSYM), None)
+        if section is not None:
+            return section.size // self.symbol_dtype.itemsize
+        table, names = self.dynamic_value(DT_SYMTAB), self.dynamic_value(DT_STRTAB)
+        return (names - table) // self.symbol_dtype.itemsize if table is not None and table < (names or 0) else None
+
+    def _dynamic_words(self, tag: int, skip: int, count: int) -> np.ndarray:
+        address = self.dynamic_value(tag)
+        offset = self.offset_of(address) if address is not None else None
+        if offset is None:
+            return np.empty(0, np.uint32)
+        return self.records(offset + skip, np.dtype(self.order + "u4"), count)
 
     @property
     def interpreter(self) -> str:

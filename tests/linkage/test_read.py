@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.linkage.read import read_linkage
 from imgcheck.documents.facts import Linkage
 from imgcheck.errors import ElfError
@@ -196,3 +197,16 @@ def test_a_large_symbol_table_takes_no_second(tmp_path: Path) -> None:
     start = time.process_time()
     assert read_linkage(Elf(memoryview(data))).python_module
     assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("sections", [True, False])
+def test_what_a_library_without_exports_wants_is_seen(tmp_path: Path, sections: bool) -> None:
+    """GNU ld gives it a DT_GNU_HASH without a chain, whose end could tell how many symbols there are."""
+    code = "extern int cuInit(unsigned); __attribute__((constructor)) static void f(void) { cuInit(0); }"
+    path = build(tmp_path / "lib.so", code, "-shared", "-fPIC", "-nostdlib", "-Wl,--hash-style=gnu")
+    data = bytearray(path.read_bytes())
+    if not sections:
+        struct.pack_into("<Q", data, 40, 0)
+        struct.pack_into("<HHH", data, 58, 0, 0, 0)
+    assert read_linkage(Elf(bytes(data))).driver_functions == ("cuInit",)
+    assert [name for name in Layout(Elf(bytes(data))).pointers.symbol if name > 0]

@@ -16,6 +16,8 @@ from itertools import accumulate, islice
 import numpy as np
 
 from imgcheck.binaries.elf import (
+    DT_STRTAB,
+    DT_SYMTAB,
     ET_EXEC,
     ET_REL,
     FATBIN_SECTIONS,
@@ -41,8 +43,8 @@ _SHT_RELA, _SHT_REL = 4, 9
 _SYMBOL_ALONE = (6, 7)
 """R_386_GLOB_DAT and R_386_JMP_SLOT: what their slots hold in the file is not added. Those of lazy PLTs lead back."""
 _DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 18, "RELR": 36, "RELRSZ": 35,
-       "SONAME": 14, "SYMTAB": 6, "STRTAB": 5, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "HASH": 4,
-       "GNU_HASH": 0x6FFFFEF5, "PLTREL": 20, "FLAGS_1": 0x6FFFFFFB}  # fmt: skip
+       "SONAME": 14, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "PLTREL": 20,
+       "FLAGS_1": 0x6FFFFFFB}  # fmt: skip
 _DF_1_PIE = 0x08000000
 _RELOCATION = np.dtype([("offset", "i8"), ("type", "i4"), ("symbol", "i4"), ("addend", "i8")])
 _NAMES_LIMIT = 10_000
@@ -265,21 +267,12 @@ class Layout:
         section = next((s for s in self.elf.sections if s.type == SHT_DYNSYM), None)
         if section is not None and section.link < len(self.elf.sections):
             return self._symbols(section.offset, section.size, self.elf.sections[section.link].offset)
-        table, strings = self.elf.dynamic_value(_DT["SYMTAB"]), self.elf.dynamic_value(_DT["STRTAB"])
+        table, strings = self.elf.dynamic_value(DT_SYMTAB), self.elf.dynamic_value(DT_STRTAB)
         table = self.elf.offset_of(table) if table is not None else None
         strings = self.elf.offset_of(strings) if strings is not None else None
         if table is None or strings is None:
             return self._symbols(0, 0, 0)
-        # Linkers put .dynstr behind .dynsym; where they do not, the hash tables bound the count.
-        size = strings - table if strings > table else self._hashed_symbols() * self.elf.symbol_dtype.itemsize
-        return self._symbols(table, size, strings)
-
-    def _hashed_symbols(self) -> int:
-        at = self.elf.offset_of(self.elf.dynamic_value(_DT["HASH"]) or 0)
-        if at is None:
-            return 0
-        words = self.elf.records(at, np.dtype(self.elf.order + "u4"), 2)
-        return min(int(words[1]), 1 << 24) if len(words) == 2 else 0
+        return self._symbols(table, (self.elf.dynamic_symbol_count or 0) * self.elf.symbol_dtype.itemsize, strings)
 
     @property
     def static_symbols(self) -> Symbols:
@@ -398,9 +391,6 @@ class Layout:
                     offsets += [table.offset + hit.start() for hit in islice(hits, _NAMES_LIMIT)]
         return symbols.value[np.isin(symbols.string, np.array(offsets, np.int64))]
 
-    def symbol_name(self, symbols: Symbols, index: int) -> str:
-        return self.elf.string(int(symbols.string[index]), _LONGEST_NAME) if 0 <= index < len(symbols.string) else ""
-
     def names(self, symbols: Symbols, indices: np.ndarray) -> list[bytes]:
         """The names of some symbols as the file has them."""
         data, longest = self.elf.data, _LONGEST_NAME
@@ -514,7 +504,7 @@ class Layout:
         return distinct(np.concatenate([called[ended], pointed]))
 
     def is_landing_pad(self, addresses: np.ndarray) -> np.ndarray:
-        """Whether code for indirect branches to arrive at begins at each address: ENDBR64 or ENDBR32 (x86)."""
+        """Whether ENDBR64 or ENDBR32 stands at each address, where indirect branches may arrive (x86)."""
         found = np.isin(self.bytes_behind(addresses, len(_ENDBR)), (0xFA, 0xFB))
         for distance, byte in enumerate(_ENDBR):
             found &= self.bytes_behind(addresses, distance) == byte
@@ -558,10 +548,8 @@ class Layout:
         # version 1, any eh_frame_ptr of 4 bytes, count as udata4, table as datarel|sdata4: what every linker writes
         if len(head) < 12 or head[0] != 1 or head[2] != 0x03 or head[3] != 0x3B:
             return empty, empty
-        count = min(int.from_bytes(head[8:12], "little" if self.elf.order == "<" else "big"), max(size - 12, 0) // 8)
-        table = self.elf.records(
-            offset + 12, np.dtype([("f", self.elf.order + "i4"), ("d", self.elf.order + "i4")]), count
-        )
+        count = min(int.from_bytes(head[8:12], "little"), max(size - 12, 0) // 8)
+        table = self.elf.records(offset + 12, np.dtype([("f", "<i4"), ("d", "<i4")]), count)
         start = table["f"].astype(np.int64) + address
         end = start + self._fde_ranges(table["d"].astype(np.int64) + address, start)
         order = np.argsort(start, kind="stable")
@@ -588,7 +576,7 @@ class Layout:
                 entries.append(at)
             at += 4 + size
         offsets = np.array(entries, np.int64)
-        words = np.frombuffer(data[: len(data) & ~3], "<i4") if self.elf.order == "<" else None
+        words = np.frombuffer(data[: len(data) & ~3], "<i4")
         start = words[(offsets >> 2) + 2] + offsets + 8 + section.addr
         end = start + words[(offsets >> 2) + 3]
         order = np.argsort(start, kind="stable")

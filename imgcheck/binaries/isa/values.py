@@ -252,7 +252,7 @@ def added(value: Value, number: int, bits: int) -> Value:
         base, at = value.place
         half = 1 << bits - 1
         return Frame((base, at + ((number + half) % (2 * half) - half)))
-    known = numbered(value)
+    known = value if isinstance(value, Options) else numbered(value)
     return mapped(known, lambda n: n + number & (1 << bits) - 1) if known else None
 
 

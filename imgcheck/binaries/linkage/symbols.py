@@ -4,10 +4,9 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from imgcheck.binaries.elf import SHT_DYNSYM, Elf
+from imgcheck.binaries.elf import DT_STRTAB, DT_SYMTAB, SHT_DYNSYM, Elf
 
-DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_GNU_HASH = 4, 5, 6, 10, 0x6FFFFEF5
-DT_VERSYM = 0x6FFFFFF0
+DT_STRSZ, DT_VERSYM = 10, 0x6FFFFFF0
 
 STB_WEAK = 2
 _HIDDEN = 0x8000
@@ -65,7 +64,7 @@ class _Named:
 
 
 class DynamicSymbols:
-    """`.dynsym` as ld.so sees it: the number of symbols comes from the hash tables, as it has no other."""
+    """`.dynsym` as ld.so sees it."""
 
     def __init__(self, elf: Elf, strings: DynamicStrings) -> None:
         self._elf, self._strings = elf, strings
@@ -75,40 +74,11 @@ class DynamicSymbols:
     def _read(self) -> np.ndarray:
         address = self._elf.dynamic_value(DT_SYMTAB)
         offset = self._elf.offset_of(address) if address is not None else None
-        count = self._hash_count()
+        count = self._elf.dynamic_symbol_count
         section = next((s for s in self._elf.sections if s.type == SHT_DYNSYM), None)
         if section is not None and (offset is None or count is None):
             offset, count = section.offset, section.size // self._elf.symbol_dtype.itemsize
         return self._elf.records(offset if offset is not None else -1, self._elf.symbol_dtype, count or 0)
-
-    def _hash_count(self) -> int | None:
-        """Number of symbols by DT_HASH (nchain) or DT_GNU_HASH (the end of the last chain)."""
-        words = self._words(DT_HASH, 0, 2)
-        if len(words) == 2 and self._elf.machine != "s390x":  # s390x alone has 64-bit words in DT_HASH
-            return int(words[1])
-        header = self._words(DT_GNU_HASH, 0, 4)
-        if len(header) < 4:
-            return None
-        buckets, first, bloom = (int(value) for value in header[:3])
-        chains_at = 16 + bloom * self._elf.bits // 8 + 4 * buckets
-        starts = self._words(DT_GNU_HASH, chains_at - 4 * buckets, buckets)
-        last = int(starts.max()) if len(starts) else 0
-        if last < first:
-            return first
-        chain = self._words(DT_GNU_HASH, chains_at + 4 * (last - first), len(self._elf.data) // 4)
-        # The lowest bit marks the end of a chain. Chains are short: a small window nearly always holds the end.
-        for window in (chain[:4096], chain):
-            ends = np.flatnonzero(window & 1)
-            if len(ends):
-                return last + int(ends[0]) + 1
-        return None
-
-    def _words(self, tag: int, skip: int, count: int) -> np.ndarray:
-        address = self._elf.dynamic_value(tag)
-        offset = self._elf.offset_of(address) if address is not None else None
-        if offset is None:
-            return np.empty(0, np.uint32)
-        return self._elf.records(offset + skip, np.dtype(self._elf.order + "u4"), count)
 
     @cached_property
     def undefined(self) -> np.ndarray:

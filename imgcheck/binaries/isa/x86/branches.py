@@ -46,9 +46,10 @@ class Branches:
         return found[::-1] if fact.condition & 1 else found
 
     def settle(self, state: State, fact: Fact, taken: bool) -> None:
-        """Where a variable is seen not to hold what it held at first, it holds what some run has left.
+        """What a test tells of a variable, besides of the CPU.
 
-        And where it is seen to hold what no run leaves, it holds what it held at first.
+        Where it does not hold what it held at first, it holds what some run has left; and where it holds what no run
+        leaves, it holds what it held at first.
         """
         first = self._at_first(state, fact)
         if first is None:
@@ -58,7 +59,7 @@ class Branches:
         left = self._context.value(where)
         places = [variable(where), *(register for register, origin in state.origins.items() if origin == where)]
         if met != (taken != bool(fact.condition & 1)):
-            _set_to(state, places, number, _without(left, number))
+            _exclude(state, places, number, _without(left, number))
         elif isinstance(left, Options) and not any(_is_met(state, fact, other) for other, _ in left.numbers):
             state.values.update(dict.fromkeys(places, constant(number)))
 
@@ -105,7 +106,7 @@ def narrow(state: State, test: int, holds: bool) -> None:
         state.told = replace(state.told, value=left)  # further instructions may look at the same flags
 
 
-def _set_to(state: State, places: list[Place], number: int, left: Value) -> None:
+def _exclude(state: State, places: list[Place], number: int, left: Value) -> None:
     """These do not hold the number any more that a variable held at first, but what some run has left."""
     for place in places:
         known = state.values.get(place)

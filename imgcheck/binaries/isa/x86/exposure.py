@@ -235,6 +235,9 @@ class Exposure:
 
         Where a test for `feature` stands before one call, it may stand unseen before others.
         """
+        return self._by_exposure("excused", feature, lambda: self._excused(feature))
+
+    def _excused(self, feature: str) -> np.ndarray:
         unseen = self._unpicked.copy()
         mistaken = self.guards.understood & self.guards.exposing(feature)
         unseen[self.graph.calls.target[mistaken.take(self._conditions_of_calls)]] = False

@@ -690,7 +690,7 @@ class _Walk:
 
     def _lea(self, ip: int, fact: Fact) -> None:
         (memory,) = fact.loads
-        known = self.operands.sum(self.state, ip + fact.size, memory) if fact.written else None
+        known = self.operands.sum(self.state, memory) if fact.written else None
         told = fact.read & self.state.marked
         members = self._members(fact, told)
         of_array = self.operands.is_of_array(self.state, ip + fact.size, memory)  # the base may be what is written

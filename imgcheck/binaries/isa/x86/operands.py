@@ -93,7 +93,7 @@ class Operands:
         if where is None and (place := _in_object(state, memory)):
             return _read_place(state, place, memory)
         if where is None:
-            looked_up = self._looked_up(self.addresses(state, ip + fact.size, memory), memory.size)
+            looked_up = self._looked_up(self.addresses(state, memory), memory.size)
             return looked_up or self._context.member(memory.displacement)[1]
         known = self._variable_at(state, where, memory.size)
         if known is None and memory.size == self._pointer and self._context.pointee(where):
@@ -115,7 +115,7 @@ class Operands:
         known = self._context.value(where)
         return self._context.initial(where, size) if known is None and where in self._written else known
 
-    def addresses(self, state: State, after: int, memory: Memory) -> Options | None:
+    def addresses(self, state: State, memory: Memory) -> Options | None:
         """The addresses that an operand may have, where they are numbered by what the CPU told."""
         if memory.relative or memory.base & self._stack:
             return None
@@ -125,9 +125,9 @@ class Operands:
             return None
         return _total(base, index, memory)
 
-    def sum(self, state: State, after: int, memory: Memory) -> Value:
+    def sum(self, state: State, memory: Memory) -> Value:
         """What LEA makes of an operand, of which compilers make use for sums of any kind."""
-        found = self.addresses(state, after, memory)
+        found = self.addresses(state, memory)
         if found is not None or memory.relative or memory.base & self._stack:
             return found
         base, index = (state.values.get(r) if r else constant(0) for r in (memory.base, memory.index))

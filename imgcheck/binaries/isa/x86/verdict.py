@@ -432,17 +432,14 @@ def _kinds(terms: tuple[Term, ...]) -> Kinds:
     return kinds_of(terms, {*names().values()} - {*BASELINE})
 
 
-_BELOW_AVX = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16")
-
-
 def _lower_levels(verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
     """What needs AVX has what came before AVX: where the one is required, so are the others."""
     levels = [verdicts[feature] for feature in ("avx512f", "avx2", "avx") if feature in verdicts]
     if not any(verdict.answer == "required" and not verdict.given for verdict in levels):
         return verdicts
-    reason = "The file needs AVX, and every CPU with AVX has this."
+    reason, below = "The file needs AVX, and every CPU with AVX has this.", implied("avx") - {"avx"}
     return {
-        feature: Verdict("required", reason) if feature in _BELOW_AVX and verdict.answer != "required" else verdict
+        feature: Verdict("required", reason) if feature in below and verdict.answer != "required" else verdict
         for feature, verdict in verdicts.items()
     }
 
