@@ -27,6 +27,7 @@ from imgcheck.binaries.isa.x86.guards import Guards
 from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.binaries.isa.x86.hints import hints
 from imgcheck.binaries.isa.x86.instructions import Instructions
+from imgcheck.binaries.isa.x86.parameters import first_arguments
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
 from imgcheck.binaries.isa.x86.retrace import Retrace
 from imgcheck.binaries.isa.x86.screen import pairs
@@ -523,10 +524,9 @@ class Findings:
 
 @cache
 def _types_of_words() -> re.Pattern[bytes]:
-    """MOV or PUSH and POP of the types of the auxiliary vector's words that tell of features, to EDI."""
-    types = [int(number) for number in rules_of_queries("x86_64")["words"]]
-    forms = (form for n in types for form in (b"\xbf" + n.to_bytes(4, "little"), bytes([0x6A, n, 0x5F])))
-    return re.compile(b"|".join(map(re.escape, forms)))
+    """What makes a type of the auxiliary vector's words that tell of features the first argument of a call."""
+    types = map(int, rules_of_queries("x86_64")["words"])
+    return re.compile(b"|".join(re.escape(form) for number in types for form in first_arguments(number)))
 
 
 def _next_call(code: Code) -> tuple[int, int]:

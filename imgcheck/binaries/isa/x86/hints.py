@@ -1,6 +1,5 @@
 """Where x86 code shows signs that a program finds out what the CPU has without asking it (signs.py)."""
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,7 @@ from imgcheck.binaries.isa.signs import (
 )
 from imgcheck.binaries.isa.x86.encodings import names
 from imgcheck.binaries.isa.x86.facts import CALL, INDIRECT_CALL, facts
+from imgcheck.binaries.isa.x86.parameters import first_arguments
 
 if TYPE_CHECKING:
     from imgcheck.binaries.isa.x86.findings import Findings
@@ -96,16 +96,10 @@ def _catches(found: "Findings", function: int, sites: set[int]) -> bool:
     for ip, fact in zip(code.ips, code.facts, strict=True):
         if fact.kind in (CALL, INDIRECT_CALL):
             before = data[begun - start : ip - start]
-            if ip in sites and any(form in before for form in _first_arguments(analysis()["attempts"]["signal"])):
+            if ip in sites and any(form in before for form in first_arguments(analysis()["attempts"]["signal"])):
                 return True
             begun = ip + fact.size
     return False
-
-
-@cache
-def _first_arguments(number: int) -> tuple[bytes, ...]:
-    """MOV, or PUSH and POP, of a number to EDI."""
-    return b"\xbf" + number.to_bytes(4, "little"), bytes([0x6A, number, 0x5F])
 
 
 def _words(found: "Findings") -> Hint | None:

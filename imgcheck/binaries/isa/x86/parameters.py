@@ -143,3 +143,8 @@ def takes_result(code: Code) -> bool:
         if fact.kind not in (COMPUTE, LEA, BRANCH):
             return True
     return True
+
+
+def first_arguments(number: int) -> tuple[bytes, ...]:
+    """Code that makes a small number the first argument of a call: MOV, or PUSH and POP, to EDI."""
+    return b"\xbf" + number.to_bytes(4, "little"), bytes([0x6A, number, 0x5F])
