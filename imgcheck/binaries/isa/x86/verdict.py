@@ -374,8 +374,11 @@ class _Judge:
             return False
         return bool((self.open.users(feature) & found.functions.unwind & ~found.clones & ~self.open.chosen).any())
 
-    def _seems_baseline(self, feature: str, users: np.ndarray) -> bool:
-        """Whether the code looks as if the whole file was compiled for it."""
+    def _seems_baseline(self, feature: str, users: np.ndarray, asked: frozenset[str] = frozenset()) -> bool:
+        """Whether the code looks as if the whole file was compiled for it; `asked` are those that wait for the answer.
+
+        Levels of AVX-512 imply each other.
+        """
         found, density = self.found, self.density
         load, exports = self.open.reached("load", feature)[0], self.open.reached("exports", feature)[0]
         if feature == "avx":
@@ -401,9 +404,10 @@ class _Judge:
         if int(ordinary.sum()) < max(5, 0.02 * density.vector) or not enough:
             return False
         # What calls it may be code for what it implies, which no more is the baseline.
-        lower = [other for other in implied(feature).intersection(_WIDE) if feature not in implied(other)]
-        others = {other: found.using(other) for other in lower}
-        return all(self._seems_baseline(other, using) for other, using in others.items() if not (users & ~using).any())
+        asked = asked | {feature}
+        others = {other: found.using(other) for other in implied(feature).intersection(_WIDE) - asked}
+        together = {other: using for other, using in others.items() if not (users & ~using).any()}
+        return all(self._seems_baseline(other, using, asked) for other, using in together.items())
 
     def _is_legacy_baseline(self, feature: str, users: np.ndarray) -> bool:
         """Whether ordinary code was compiled for SSE3, SSSE3, SSE4 or POPCNT."""
