@@ -48,8 +48,8 @@ class Branches:
     def settle(self, state: State, fact: Fact, taken: bool) -> None:
         """What a test tells of a variable, besides of the CPU.
 
-        Where it does not hold what it held at first, it holds what some run has left; and where it holds what no run
-        leaves, it holds what it held at first.
+        Where it does not hold what it held at first, it holds what some run has left; and where it tests as the nought
+        of the beginning, which no run leaves, it holds that.
         """
         first = self._at_first(state, fact)
         if first is None:
@@ -60,7 +60,7 @@ class Branches:
         places = [variable(where), *(register for register, origin in state.origins.items() if origin == where)]
         if met != (taken != bool(fact.condition & 1)):
             _exclude(state, places, number, _without(left, number))
-        elif isinstance(left, Options) and not any(_is_met(state, fact, other) for other, _ in left.numbers):
+        elif number == 0 and isinstance(left, Options) and not any(_is_met(state, fact, n) for n, _ in left.numbers):
             state.values.update(dict.fromkeys(places, constant(number)))
 
     def _at_first(self, state: State, fact: Fact) -> tuple[int, bool] | None:

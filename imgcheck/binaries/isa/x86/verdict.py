@@ -186,7 +186,8 @@ class _Judge:
             return Verdict("unknown", _BESIDE)
         if feature in _WIDE and self._is_wide_in_part(feature, open_users):
             return Verdict("unknown", _IN_PART, *(by_export or ()))
-        despite = self._chosen(feature) or self._inevitable(feature) or self._mistaken(feature)
+        despite = self._chosen(feature) or self._inevitable(feature)
+        despite = despite or self._doubtfully_chosen(feature) or self._mistaken(feature)
         if despite:
             return despite
         loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~self.open.chosen & found.pointed)
@@ -229,12 +230,17 @@ class _Judge:
         if not self._reached("choices", feature, Exposure.users):
             return None
         condition = self.open.circumstances_of_choices(feature)
-        terms = unshielded(condition, feature) if condition else ()
-        kinds = _kinds(terms)
-        if kinds:
-            answer = "required" if self.found.layout.is_program else "unknown"
-            return Verdict(answer, MISCHOSEN.format(in_words(kinds)), given=kinds)
-        terms = terms or unshielded(self.open.exposing_choices(feature), feature)
+        kinds = _kinds(unshielded(condition, feature)) if condition else ()
+        if not kinds:
+            return None
+        answer = "required" if self.found.layout.is_program else "unknown"
+        return Verdict(answer, MISCHOSEN.format(in_words(kinds)), given=kinds)
+
+    def _doubtfully_chosen(self, feature: str) -> Verdict | None:
+        """The same where other code that picks it is not understood, or where it may be picked on any CPU."""
+        if not self._reached("choices", feature, Exposure.users):
+            return None
+        terms = unshielded(self.open.exposing_choices(feature), feature)
         kinds = _kinds(terms)
         return Verdict("unknown", MISCHOSEN.format(in_words(kinds)), given=kinds) if terms else None
 
