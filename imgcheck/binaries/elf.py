@@ -280,7 +280,7 @@ class Elf:
             ends = np.flatnonzero(window & 1)
             if len(ends):
                 return last + int(ends[0]) + 1
-        return None
+        return self._symbols_before_names()
 
     def _symbols_before_names(self) -> int | None:
         section = next((s for s in self.sections if s.type == SHT_DYNSYM), None)

@@ -98,8 +98,12 @@ class Exposure:
         """Functions with an instruction of one of `features` where no test shields another one."""
         marks = np.zeros(len(self.found.functions), bool)
         at = self._tested.needing(self.table.holding(*features))
-        marks[self._tested.function[at[self.guards.exposing(shielded)[self._conditions_of_tested[at]]]]] = True
+        marks[self._tested.function[self._shielded_by_none(shielded, at)]] = True
         return marks
+
+    def _shielded_by_none(self, feature: str, at: np.ndarray) -> np.ndarray:
+        """Those of `at`, numbers of `_tested`, before which no test of their functions shields `feature`."""
+        return at[self.guards.exposing(feature)[self._conditions_of_tested[at]]]
 
     # Calls
 
@@ -282,7 +286,7 @@ class Exposure:
         Whatever else picks it, or picks beside it, may not be understood.
         """
         at = self._unasked(feature)
-        at = at[self.guards.exposing(feature)[self._conditions_of_tested[at]]]
+        at = self._shielded_by_none(feature, at)
         using = distinct(self._tested.function[at])
         clear = (
             condition
@@ -304,7 +308,7 @@ class Exposure:
         return at[~np.isin(held, asked_for)]
 
     def _arriving_openly(self, feature: str, at: np.ndarray, starts: list[Start]) -> Condition | None:
-        at = at[self.guards.exposing(feature)[self._conditions_of_tested[at]]]
+        at = self._shielded_by_none(feature, at)
         starts = [start for start in starts if not shielded(start[0], feature)]
         return self._arriving(at, self.calls(feature), starts)
 

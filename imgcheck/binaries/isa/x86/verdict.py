@@ -186,8 +186,10 @@ class _Judge:
             return Verdict("unknown", _BESIDE)
         if feature in _WIDE and self._is_wide_in_part(feature, open_users):
             return Verdict("unknown", _IN_PART, *(by_export or ()))
-        despite = self._chosen(feature) or self._inevitable(feature)
-        despite = despite or self._doubtfully_chosen(feature) or self._mistaken(feature)
+        picked = self._reached("choices", feature, Exposure.users) is not None
+        despite = self._chosen(feature) if picked else None
+        despite = despite or self._inevitable(feature)
+        despite = despite or (self._doubtfully_chosen(feature) if picked else None) or self._mistaken(feature)
         if despite:
             return despite
         loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~self.open.chosen & found.pointed)
@@ -227,8 +229,6 @@ class _Judge:
 
     def _chosen(self, feature: str) -> Verdict | None:
         """The verdict where code that asks the CPU picks a version that uses more than it asked for."""
-        if not self._reached("choices", feature, Exposure.users):
-            return None
         condition = self.open.circumstances_of_choices(feature)
         kinds = _kinds(unshielded(condition, feature)) if condition else ()
         if not kinds:
@@ -238,8 +238,6 @@ class _Judge:
 
     def _doubtfully_chosen(self, feature: str) -> Verdict | None:
         """The same where other code that picks it is not understood, or where it may be picked on any CPU."""
-        if not self._reached("choices", feature, Exposure.users):
-            return None
         terms = unshielded(self.open.exposing_choices(feature), feature)
         kinds = _kinds(terms)
         return Verdict("unknown", MISCHOSEN.format(in_words(kinds)), given=kinds) if terms else None
