@@ -5,7 +5,7 @@ feature ("avx2") that the CPU has, or with "!" before it lacks. A test of the CP
 the literal "?ADDRESS"; it shields everything.
 """
 
-from collections.abc import Iterable
+from collections.abc import Set
 from functools import cache, lru_cache
 
 from imgcheck.binaries.isa.names import analysis
@@ -62,7 +62,7 @@ def opposite(condition: Condition) -> Condition:
 
 @lru_cache(_KEPT)
 def _both(one: Condition, other: Condition) -> Condition:
-    return _simplified(a | b for a in one for b in other)
+    return _simplified({a | b for b in other for a in one if a.isdisjoint(_opposed(b))})
 
 
 @lru_cache(_KEPT)
@@ -81,25 +81,24 @@ def negated(literal: str) -> str:
 @lru_cache(_KEPT)
 def _opposed(literals: Term) -> Term:
     """The literals that hold where one of these does not."""
-    return frozenset(negated(literal) for literal in literals if literal != "?")
+    return frozenset(map(negated, literals - _UNTOLD))
 
 
-def _simplified(terms: Iterable[Term]) -> Condition:
-    left = {term for term in set(terms) if term.isdisjoint(_opposed(term))}
+def _simplified(left: Set[Term]) -> Condition:
     if len(left) > 3 * _MOST_TERMS:
         left = _weakened(left)
         if len(left) > 3 * _MOST_TERMS:
             return UNTOLD
     while len(left) > 1 and (merged := _merged(left)) is not None:
         left = merged
-    minimal = set(map(_shortened, _minimal(left)))
+    minimal = {_shortened(term) if len(term) > _MOST_LITERALS else term for term in _minimal(left)}
     if len(minimal) > _MOST_TERMS:
         minimal = set(_minimal(_weakened(minimal)))
-    too_much = len(minimal) > _MOST_TERMS or any(len(term) > _MOST_LITERALS for term in minimal)
+    too_much = len(minimal) > _MOST_TERMS or max(map(len, minimal), default=0) > _MOST_LITERALS
     return UNTOLD if too_much else frozenset(minimal)
 
 
-def _weakened(terms: set[Term]) -> set[Term]:
+def _weakened(terms: Set[Term]) -> set[Term]:
     """The terms without what the CPU lacks, and where they say anything else without tests that were not met: all that
     is left is necessary, too, and shows the same features.
     """
@@ -111,18 +110,16 @@ def _met(term: Term) -> Term:
     return frozenset(literal for literal in term if literal[0] != "!")
 
 
-def _minimal(terms: set[Term]) -> list[Term]:
+def _minimal(terms: Set[Term]) -> list[Term]:
     """The terms without those that follow from another one."""
     shortest = min(map(len, terms), default=0)
     return [term for term in terms if len(term) == shortest or not any(other < term for other in terms)]
 
 
 def _shortened(term: Term) -> Term:
-    """The term, where it is long without what it says of features that the CPU lacks, and without what follows from
-    other features: no feature that it shields shows without it.
+    """A long term without what it says of features that the CPU lacks, and without what follows from other features:
+    no feature that it shields shows without it.
     """
-    if len(term) <= _MOST_LITERALS:
-        return term
     kept = {literal for literal in term if literal[0] != "!" or not _of_feature(literal)}
     for literal in sorted(kept):  # one by one: some have each other for a precondition
         if any(literal in implied(other) for other in kept - {literal}):
@@ -130,10 +127,10 @@ def _shortened(term: Term) -> Term:
     return frozenset(kept)
 
 
-def _merged(terms: set[Term]) -> set[Term] | None:
+def _merged(terms: Set[Term]) -> Set[Term] | None:
     """The terms with two that differ by one literal alone, which holds in the one and not in the other, made one."""
-    literals = frozenset().union(*terms)
-    opposed = {each for one in literals if one[0] == "!" and one[1:] in literals for each in (one, one[1:])}
+    literals = frozenset().union(*terms) - _UNTOLD
+    opposed = literals.intersection(map(negated, literals))
     for term in terms if opposed else ():
         for literal in term & opposed:
             rest, reverse = term - {literal}, negated(literal)
@@ -149,6 +146,7 @@ def blurred(condition: Condition) -> Condition:
     return frozenset(term if all(map(_of_feature, term)) else _UNTOLD for term in condition)
 
 
+@lru_cache(_KEPT)
 def as_far_as_told(condition: Condition) -> Condition:
     """What it tells, or where that was too much to keep what it tells of features."""
     if not any("?" in term for term in condition):
@@ -156,11 +154,13 @@ def as_far_as_told(condition: Condition) -> Condition:
     return frozenset(_minimal({frozenset(filter(_of_feature, term)) for term in condition}))
 
 
+@lru_cache(_KEPT)
 def understood(condition: Condition) -> bool:
     """Whether it tells of some feature."""
     return any(_of_feature(literal) for term in condition for literal in term)
 
 
+@lru_cache(_KEPT)
 def understood_wholly(condition: Condition) -> bool:
     """Whether it tells of features, and of nothing else."""
     return understood(condition) and all(_of_feature(literal) for term in condition for literal in term)
@@ -168,9 +168,10 @@ def understood_wholly(condition: Condition) -> bool:
 
 def _of_feature(literal: str) -> bool:
     """Whether it is about a feature, and no test whose meaning is not understood."""
-    return literal.lstrip("!")[0] != "?"
+    return "?" not in literal
 
 
+@lru_cache(_KEPT)
 def shielded(condition: Condition, feature: str) -> bool:
     """Whether code that runs under `condition` is safe to use `feature`, as far as can be told."""
     return all(_shields(term, feature) for term in condition)

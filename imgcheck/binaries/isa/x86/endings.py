@@ -18,6 +18,7 @@ from imgcheck.binaries.isa.x86.facts import (
     Code,
     facts,
     last,
+    returns,
     stopped,
 )
 
@@ -84,6 +85,8 @@ class Endings:
         if end - start > _LONGEST:
             return None
         data, bits = self._found.layout.bytes_at(start, end), self._found.bits
+        if returns(data, bits):
+            return None
         final = last(data, start, bits)
         if final is None or final.kind not in (CALL, INDIRECT_CALL, JUMP, STOP):
             return None

@@ -7,6 +7,7 @@ counting as the whole.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import iced_x86 as iced
@@ -108,6 +109,7 @@ _DIRECT = {0xE8: 5, 0xE9: 5, 0xEB: 2, **dict.fromkeys(range(0x70, 0x80), 2)}
 _CONDITIONAL = frozenset(bytes([opcode]) for opcode in range(0x80, 0x90))
 """Jcc with a long distance, behind 0F."""
 _CONDITIONAL_SIZE = 6
+_RET = 0xC3
 ADDRESSES = {32: (1 << 32) - 1, 64: (1 << 64) - 1}
 """By the mode, the bits that an address has."""
 
@@ -281,6 +283,16 @@ def last(code: bytes, start: int, bits: int) -> Fact | None:
     return None
 
 
+def returns(code: bytes, bits: int) -> bool:
+    """Whether a plain RET is among the instructions of `code`, as in most that return."""
+    at = 0
+    for size in lengths(code, bits):
+        if size == 1 and code[at] == _RET:
+            return True
+        at += size
+    return False
+
+
 def stopped(code: Code, before: Callable[[int], bool]) -> Code:
     """`code` with those calls that end the program; `before` says whether the one before an address does."""
     numbers = [i for i, fact in enumerate(code.facts) if fact.kind == CALL and before(code.ips[i] + fact.size)]
@@ -347,22 +359,17 @@ def _redirect_queries(facts: list[Fact]) -> None:
 
 def _read(code: bytes, start: int, bits: int) -> _Reading:
     known = _cache[bits]
-    ips, facts, targets, controls = found = _Reading([], [], {}, [])
-    at = 0
-    for size in lengths(code, bits):
-        ip = start + at
-        encoding = code[at : at + size]
-        fact = known.get(encoding) or _known(encoding, ip, bits)
-        ips.append(ip)
-        facts.append(fact)
-        at += size
-        if fact.kind >= CALL:
-            if fact.kind >= BRANCH:
-                controls.append(len(ips) - 1)
-            if fact.direct:
-                distance = int.from_bytes(encoding[-fact.direct :], "little", signed=True)
-                targets[ip] = (start + at + distance) & ADDRESSES[bits]
-    return found
+    bounds = list(accumulate(lengths(code, bits), initial=0))
+    facts = [known.get(code[at:end]) or _known(code[at:end], start + at, bits) for at, end in pairwise(bounds)]
+    targets, controls = {}, []
+    for number in [i for i, fact in enumerate(facts) if fact.kind >= CALL]:
+        fact, end = facts[number], bounds[number + 1]
+        if fact.kind >= BRANCH:
+            controls.append(number)
+        if fact.direct:
+            distance = int.from_bytes(code[end - fact.direct : end], "little", signed=True)
+            targets[start + bounds[number]] = (start + end + distance) & ADDRESSES[bits]
+    return _Reading([start + at for at in bounds[:-1]], facts, targets, controls)
 
 
 def _known(encoding: bytes, ip: int, bits: int) -> Fact:

@@ -266,8 +266,8 @@ class Findings:
         return self._handed[site]
 
     def _follows_to_call(self, site: int) -> bool:
-        opcode = self.layout.bytes_behind(np.array([site - 1]))[0]
-        start = site - (2 if self.bits == 64 else 1) if opcode == LEA_OPCODE else site
+        is_lea = self.layout.bytes_at(site - 1, site) == bytes([LEA_OPCODE])
+        start = site - (2 if self.bits == 64 else 1) if is_lea else site
         code = facts(self.layout.bytes_at(start, site + _NEAR_CALL), start, self.bits)
         target, registers = _next_call(code) if code.facts else (0, 0)
         return bool(registers) and self._takes(target, registers)

@@ -494,7 +494,7 @@ class _Walk:
 
     def _compute(self, ip: int, fact: Fact) -> None:
         state, after = self.state, ip + fact.size
-        told = self._told_by(fact) & state.marked
+        told = self._told_by(fact) & state.marked if state.marked else 0
         marked = bool(told) or (fact.reads_flags and state.flags) or (bool(self.context.spelled) and self._spells(fact))
         if state.addresses and fact.reads_flags and any(r & fact.read for r in state.addresses):
             marked = False  # a conditional move that chooses between two tables hands out a pointer, no knowledge
@@ -548,7 +548,7 @@ class _Walk:
         if marked and (fact.moves or (fact.loads and fact.operation and fact.operation.mnemonic in COPIES)):
             source = self.operands.where(state, ip + fact.size, fact.loads[0]) if fact.loads else None
             source = state.origins.get(fact.source, source)
-        members = self._members(fact, told)
+        members = self._members(fact, told) if told else 0
         state.mark(fact.written, marked)
         state.members |= members
         if marked:
@@ -601,7 +601,7 @@ class _Walk:
     def _members(self, fact: Fact, told: int) -> int:
         """The written registers, where all knowledge `told` comes from words read through a pointer, now or before."""
         through = fact.pointers if any(memory.size == POINTER for memory in fact.loads) else 0
-        return fact.written if told and not told & ~(self.state.members | through) else 0
+        return fact.written if not told & ~(self.state.members | through) else 0
 
     def _evaluate(self, ip: int, fact: Fact) -> Value:
         """What is known of the value that an instruction makes; sets what its flags tell."""
@@ -692,7 +692,7 @@ class _Walk:
         (memory,) = fact.loads
         known = self.operands.sum(self.state, memory) if fact.written else None
         told = fact.read & self.state.marked
-        members = self._members(fact, told)
+        members = self._members(fact, told) if told else 0
         of_array = self.operands.is_of_array(self.state, ip + fact.size, memory)  # the base may be what is written
         self.state.mark(fact.written, bool(told))
         self.state.members |= members
