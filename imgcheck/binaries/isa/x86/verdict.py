@@ -1,7 +1,6 @@
 """Required, dispatched or unknown: each feature's answer with its reason."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import iced_x86 as iced
@@ -9,7 +8,7 @@ import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.conditions import Term, implied, shielded, unshielded
-from imgcheck.binaries.isa.layout import distinct, within
+from imgcheck.binaries.isa.layout import distinct
 from imgcheck.binaries.isa.reach import path_to, steps_to
 from imgcheck.binaries.isa.reasons import (
     AT_LOAD,
@@ -24,28 +23,12 @@ from imgcheck.binaries.isa.reasons import (
     kinds_of,
 )
 from imgcheck.binaries.isa.signs import Hint
+from imgcheck.binaries.isa.x86.baseline import LEGACY, MANY, MIXED, PART, WIDE, Baseline, Ordinary, level
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.exposure import Exposure
 from imgcheck.binaries.isa.x86.findings import Findings
 from imgcheck.documents.facts import Isa, IsaUse
-
-_WIDE = (
-    "avx",
-    "avx2",
-    "fma",
-    "f16c",
-    "avx512f",
-    "avx512vl",
-    "avx512bw",
-    "avx512dq",
-    "avx512cd",
-    "bmi1",
-    "bmi2",
-    "movbe",
-)
-"""What compilers emit by themselves once -march allows it; the rest is written on purpose or rare."""
-
 
 _UNREAD = (
     "The code holds well-formed encodings that no decoder at hand knows, and no test of the CPU before them is seen."
@@ -68,28 +51,14 @@ _RECORDED = "The compiler recorded that it was free to use this everywhere, and 
 _CLOSE = 5
 """Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
 objects and parameters that are not followed."""
-_PART = 5
-"""Callers of code for more than the rest that are no accident."""
+_EXPORTED = 0.25
+"""The share of the users of an older extension that are exported past tests from which on others may call them so."""
+_ON_PURPOSE = ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed")
+"""No compiler emits them by itself: a few functions with them are for callers that know their CPU."""
 _STRETCH = 64
 """Functions of such code, one behind the other, that are more than one set of kernels."""
-_SCALAR = ("bmi1", "bmi2", "movbe")
 _PATH_TRIES = 20
 """Paths that may turn out to hold a false call before reach is given up."""
-_HARDLY = 20
-"""One function in so many with vector code is less than compilers make where they may."""
-_LEGACY = ("sse3", "ssse3", "sse4_1", "sse4_2", "popcnt")
-
-
-@dataclass(frozen=True, slots=True)
-class Density:
-    """Functions with VEX/EVEX vector code against functions with legacy SSE alone."""
-
-    vector: int
-    legacy: int
-
-    @property
-    def share(self) -> float:
-        return self.legacy / max(self.legacy + self.vector, 1)
 
 
 def judge(found: Findings) -> Isa:
@@ -98,7 +67,7 @@ def judge(found: Findings) -> Isa:
     uses = tuple(_use(found, feature, verdict) for feature, verdict in verdicts.items())
     return Isa(
         uses=uses,
-        baseline=_baseline(uses),
+        baseline=level({use.feature for use in uses if use.answer == "required" and not use.given}, found.bits),
         code_bytes=found.layout.code_bytes,
         vector_functions=found.vector_functions,
         asks_cpu=found.asks_cpu,
@@ -114,10 +83,8 @@ class _Judge:
         """Features of whose users some may still be reached by calls that are none."""
         self.doubted: set[str] = set()
         """Features of which it is open whether tests of members of objects stand before them, or far from the start."""
-        ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
-        ordinary = ordinary & ~found.clones
-        self.vector, self.legacy = self.open.vector & ordinary, found.legacy & ordinary
-        self.density = Density(int(self.vector.sum()), int(self.legacy.sum()))
+        self.ordinary = Ordinary.of(found, self.open.vector)
+        self.density = self.ordinary.density
 
     def verdicts(self) -> dict[str, Verdict]:
         features = self.found.features
@@ -144,6 +111,10 @@ class _Judge:
         self._look_anew()
         return doubted
 
+    @property
+    def _baseline(self) -> Baseline:
+        return Baseline(self.found, self.open, self.ordinary)
+
     def _look_anew(self) -> None:
         """More is known of tests and false calls, or less once again."""
         self.open = Exposure(self.found)
@@ -157,7 +128,7 @@ class _Judge:
         if at_load and self._is_tested_in_objects(feature, users):
             self.doubted |= implied(feature)
             return Verdict("unknown", _IN_OBJECTS, *at_load)
-        if at_load and (not found.asks_cpu or len(at_load[1]) <= _CLOSE or self._is_baseline(feature, users)):
+        if at_load and (not found.asks_cpu or len(at_load[1]) <= _CLOSE or self._baseline.has(feature, users)):
             return self._on_some_cpus(feature, at_load)
         if at_load:
             self.doubted |= implied(feature)
@@ -166,7 +137,7 @@ class _Judge:
             return self._without_query(feature, users)
         by_export = self._reached("exports", feature)
         open_users = self.open.users(feature)
-        if self._is_baseline(feature, users):
+        if self._baseline.has(feature, users):
             return Verdict(
                 "required", "The file was compiled for it as a whole: ordinary code uses it.", *(by_export or ())
             )
@@ -184,7 +155,7 @@ class _Judge:
             return Verdict("unknown", NAMED, *named)
         if self._is_beside_library(feature, users):
             return Verdict("unknown", _BESIDE)
-        if feature in _WIDE and self._is_wide_in_part(feature, open_users):
+        if feature in WIDE and self._is_wide_in_part(feature, open_users):
             return Verdict("unknown", _IN_PART, *(by_export or ()))
         picked = self._reached("choices", feature, Exposure.users) is not None
         despite = self._chosen(feature) if picked else None
@@ -193,7 +164,7 @@ class _Judge:
         if despite:
             return despite
         loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~self.open.chosen & found.pointed)
-        if feature in _WIDE and len(loose) and self._own_code_is_wide:
+        if feature in WIDE and len(loose) and self._own_code_is_wide:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
 
@@ -215,7 +186,7 @@ class _Judge:
         if not self.found.fills_objects:
             return False
         with self.found.suspecting():
-            tested = self._reached("load", feature) is None and not self._is_baseline(feature, users)
+            tested = self._reached("load", feature) is None and not self._baseline.has(feature, users)
         self._look_anew()
         return tested
 
@@ -262,18 +233,18 @@ class _Judge:
         alone = int((users & ~self.found.called)[self.found.export_roots].sum())
         if 2 * alone > len(self.found.export_roots):
             return True
-        if feature in _WIDE:
-            dense = self.density.share < 0.25 and (self.density.vector >= 8 or not self.density.legacy)
+        if feature in WIDE:
+            dense = self.density.share < MIXED and (self.density.vector >= MANY or not self.density.legacy)
             return dense or self._is_wide_in_exports(feature, users) or self._is_called_plainly(feature, users)
         free, guarded = self.open.callers(feature, users)
-        if free > guarded or feature not in _LEGACY:
+        if free > guarded or feature not in LEGACY:
             return free > guarded
         exported = users & self.open.reached("exports", feature)[0] & ~self.found.clones
-        return int(exported.sum()) >= max(_PART, 0.25 * users.sum())
+        return int(exported.sum()) >= max(PART, _EXPORTED * users.sum())
 
     def _is_called_plainly(self, feature: str, users: np.ndarray) -> bool:
         """Whether most users are called past any test, and neither test nor name tells one of them apart."""
-        if users.sum() < _PART or (users & self.found.clones).any():
+        if users.sum() < PART or (users & self.found.clones).any():
             return False
         free, guarded = self.open.callers(feature, users)
         return not guarded and 2 * free > users.sum()
@@ -286,11 +257,11 @@ class _Judge:
         """
         calls = self.found.graph.calls
         exported = self.open.reached("exports", feature)[0]
-        vector, legacy = int((self.vector & exported).sum()), int((self.legacy & exported).sum())
-        if vector < _PART or 3 * vector < legacy:
+        vector, legacy = int((self.ordinary.vector & exported).sum()), int((self.ordinary.legacy & exported).sum())
+        if vector < PART or 3 * vector < legacy:
             return False
         into = self._plain_calls(feature, users)
-        return len(distinct(calls.source[into[exported[calls.source[into]]]])) >= _PART
+        return len(distinct(calls.source[into[exported[calls.source[into]]]])) >= PART
 
     def _is_wide_in_part(self, feature: str, users: np.ndarray) -> bool:
         """Whether a stretch of the file was compiled for more than the rest, and all over called as any code is.
@@ -298,15 +269,15 @@ class _Judge:
         Linkers keep what one library is made of together, and no legacy SSE is among that.
         """
         calls, into = self.found.graph.calls, self._plain_calls(feature, users)
-        stretch = np.cumsum(self.legacy)
-        size = np.bincount(stretch[self.vector], minlength=len(stretch) + 1)
+        stretch = np.cumsum(self.ordinary.legacy)
+        size = np.bincount(stretch[self.ordinary.vector], minlength=len(stretch) + 1)
 
         def kinds(column: np.ndarray) -> np.ndarray:
             """How many different ones of a column of the calls lead into each stretch."""
             pairs = distinct(stretch[calls.target[into]] * len(stretch) + column[into])
             return np.bincount(pairs // len(stretch), minlength=len(size))
 
-        many = (kinds(calls.source) >= _PART) & (kinds(calls.target) >= np.maximum(_PART, size // 4))
+        many = (kinds(calls.source) >= PART) & (kinds(calls.target) >= np.maximum(PART, size // 4))
         return bool((many & (size >= _STRETCH)).any())
 
     def _plain_calls(self, feature: str, users: np.ndarray) -> np.ndarray:
@@ -351,89 +322,19 @@ class _Judge:
         by_export = self._reached("exports", feature) or ()
         if not (users & self.found.alive).any():
             return Verdict("unknown", _UNUSED)
-        if self._is_recorded(feature):
+        if self._baseline.is_recorded(feature):
             return Verdict("required", _RECORDED, *by_export)
-        whole = self.found.layout.elf.interpreter or self.density.share <= 0.25 or feature not in _WIDE
-        if feature in _LEGACY and "avx" in self.found.features:
+        whole = self.found.layout.elf.interpreter or self.density.share <= MIXED or feature not in WIDE
+        if feature in LEGACY and "avx" in self.found.features:
             # The versions for SSE4 beside those for AVX are as little the library's baseline as these.
             whole = self._without_query("avx", self.found.using("avx")).answer == "required"
-        if feature in ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed") and users.sum() < 8:
+        if feature in _ON_PURPOSE and users.sum() < MANY:
             whole = False
         if self.found.clones[users].all():
             whole = False
         if whole or self.found.layout.elf.type == ET_EXEC:
             return Verdict("required", "Nothing in the file asks the CPU what it has before it uses this.", *by_export)
         return Verdict("unknown", THEIR_CALLER_MAY, *by_export)
-
-    def _is_baseline(self, feature: str, users: np.ndarray) -> bool:
-        """Whether the whole file was compiled for it."""
-        if self.found.recorded and feature not in self.found.recorded.somewhere:
-            return False
-        return self._is_recorded(feature) or self._seems_baseline(feature, users)
-
-    def _is_recorded(self, feature: str) -> bool:
-        """Whether all of the file was compiled for it, and code uses it that no test, name or choice tells apart."""
-        found = self.found
-        if not found.recorded or feature not in found.recorded.everywhere:
-            return False
-        return bool((self.open.users(feature) & found.functions.unwind & ~found.clones & ~self.open.chosen).any())
-
-    def _seems_baseline(self, feature: str, users: np.ndarray, asked: frozenset[str] = frozenset()) -> bool:
-        """Whether the code looks as if the whole file was compiled for it; `asked` are those that wait for the answer.
-
-        Levels of AVX-512 imply each other.
-        """
-        found, density = self.found, self.density
-        load, exports = self.open.reached("load", feature)[0], self.open.reached("exports", feature)[0]
-        if feature == "avx":
-            # What only pointers lead to may be versions of one function in a table, of which a query picks one.
-            density = Density(int((self.vector & (found.called | load | exports)).sum()), density.legacy)
-            in_load, in_load_legacy = int((self.vector & load).sum()), int((self.legacy & load).sum())
-            out, out_legacy = int((self.vector & exports).sum()), int((self.legacy & exports).sum())
-            if density.vector >= 8 and density.share < 0.12:
-                return True
-            if in_load >= 1 and in_load >= in_load_legacy:
-                return True
-            if density.vector >= 3 and density.share < 0.05 and out:
-                return True
-            return density.vector >= 8 and density.share < 0.25 and out >= 3 and out > out_legacy
-        if feature in _LEGACY:
-            return self._is_legacy_baseline(feature, users)
-        if feature not in _WIDE or density.share >= 0.12:
-            return False
-        ordinary = users & (self.vector | (feature in _SCALAR)) & ~found.clones
-        free, guarded = self.open.callers(feature, self.open.users(feature) & ordinary)
-        # Who calls code behind a test does not count as free itself; but one or two callers may be entered unseen.
-        enough = free >= max(guarded, 1) or (free >= _PART and 2 * free >= guarded)
-        if int(ordinary.sum()) < max(5, 0.02 * density.vector) or not enough:
-            return False
-        # What calls it may be code for what it implies, which no more is the baseline.
-        asked = asked | {feature}
-        others = {other: found.using(other) for other in implied(feature).intersection(_WIDE) - asked}
-        together = {other: using for other, using in others.items() if not (users & ~using).any()}
-        return all(self._seems_baseline(other, using, asked) for other, using in together.items())
-
-    def _is_legacy_baseline(self, feature: str, users: np.ndarray) -> bool:
-        """Whether ordinary code was compiled for SSE3, SSSE3, SSE4 or POPCNT."""
-        found = self.found
-        open_users = self.open.users(feature) & ~found.clones & found.functions.unwind
-        if feature != "popcnt":  # Go's compiler makes no vectors: what has some is Go's assembly
-            open_users &= ~within(found.functions.start, found.layout.go.start)
-        # Pairs of registers become a vector in one instruction from SSE4.1 on: compilers then hardly write the other.
-        insert, unpack = found.pairing
-        if insert >= 5 and 3 * insert >= unpack:
-            return self.open.callers(feature, open_users)[0] > 0
-        if feature != "sse3" and unpack >= 20 and 10 * insert < unpack:
-            return False
-        vector = self.density.vector + self.density.legacy
-        # Compilers that make next to no vectors, as of 32-bit code for any CPU, did not make the few for SSSE3 either.
-        by_hand = found.bits == 32 and feature != "popcnt" and _HARDLY * vector < found.functions.unwind.sum()
-        if by_hand or open_users.sum() < max(5, 0.01 * vector):
-            return False
-        if (open_users & self.open.reached("exports", feature)[0]).sum() >= 0.25 * users.sum():
-            return True
-        free, guarded = self.open.callers(feature, open_users)
-        return free > guarded and free >= 0.4 * users.sum()
 
 
 def _kinds(terms: tuple[Term, ...]) -> Kinds:
@@ -472,12 +373,3 @@ def _disassembly(found: Findings, address: int) -> tuple[str, str]:
         return "", found.layout.bytes_at(address, address + 8).hex()
     text = iced.Formatter(iced.FormatterSyntax.INTEL).format(instruction)
     return text, found.layout.bytes_at(address, address + instruction.len).hex()
-
-
-def _baseline(uses: tuple[IsaUse, ...]) -> str:
-    required = {use.feature for use in uses if use.answer == "required" and not use.given}
-    for level, marks in (("x86-64-v4", {"avx512f", "avx512bw", "avx512vl"}), ("x86-64-v3", {"avx2"}), ("avx", {"avx"}),
-                         ("x86-64-v2", {"sse4_1", "sse4_2", "ssse3"})):  # fmt: skip
-        if required & marks:
-            return level
-    return "x86-64"
