@@ -3,7 +3,7 @@
 import numpy as np
 
 from imgcheck.binaries.isa.conditions import ALWAYS, NEVER, Condition, both, either
-from imgcheck.binaries.isa.layout import distinct
+from imgcheck.binaries.isa.ordered import distinct
 from imgcheck.binaries.isa.reach import Edges, reach
 
 Start = tuple[Condition, np.ndarray]

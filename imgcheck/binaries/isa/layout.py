@@ -31,6 +31,7 @@ from imgcheck.binaries.elf import (
 from imgcheck.binaries.isa.columns import Columns
 from imgcheck.binaries.isa.kernels.arrays import Ranges, Texts, holding, words_at
 from imgcheck.binaries.isa.kernels.x86 import behind_end
+from imgcheck.binaries.isa.ordered import distinct, within
 from imgcheck.binaries.isa.pclntab import GoFunctions, go_functions
 
 _ADDRESS_LIMIT = 1 << 62
@@ -59,8 +60,6 @@ _PADDING = 1 << 12
 """Bytes between two sections of code that linkers leave out for alignment."""
 ALIGNMENT = 16
 """Of functions, as compilers and assembly have it."""
-_SPARSE = 64
-"""A sort of one number costs about as much as a look at so many marks."""
 _ASSEMBLY_GAP = 24
 """Code of at least this many bytes between two unwind entries is taken for a function of its own: hand-written."""
 
@@ -127,34 +126,6 @@ class Functions:
     def holding(self, addresses: np.ndarray) -> np.ndarray:
         """Index of the function that holds each address, or -1."""
         return holding(self.start, self.end, addresses)
-
-
-def distinct(values: np.ndarray, in_runs: bool = False) -> np.ndarray:
-    """The sorted distinct values; numpy's own unique hashes integers, which costs many times a sort of small arrays.
-
-    `in_runs` tells that they are few sorted runs, which the stable sort merges.
-    """
-    ordered = np.sort(values, kind="stable" if in_runs else None)
-    first = np.ones(len(ordered), bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return ordered[first]
-
-
-def within(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Which of the values stand in a sorted array; numpy's own isin would hash all of that."""
-    if not len(ordered):
-        return np.zeros(len(values), bool)
-    at = np.searchsorted(ordered, values)
-    return ordered[np.minimum(at, len(ordered) - 1)] == values
-
-
-def numbers(values: np.ndarray, count: int) -> np.ndarray:
-    """The sorted distinct ones of `values` from 0 to `count` - 1; -1 may stand among them."""
-    if len(values) < count // _SPARSE:
-        return distinct(values[values >= 0])
-    marks = np.zeros(count + 1, bool)
-    marks[values] = True
-    return np.flatnonzero(marks[:-1])
 
 
 def _ranges(elf: Elf, areas: tuple[Area, ...]) -> Ranges:

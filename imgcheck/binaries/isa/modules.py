@@ -10,7 +10,8 @@ padded to W, ml_doc W.
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import Layout, distinct
+from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.isa.ordered import distinct
 
 _NAME, _SLOTS = 5, 9
 """Where m_name and m_slots lie, in words."""

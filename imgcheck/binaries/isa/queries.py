@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import Layout, distinct
+from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.names import matching, queries
+from imgcheck.binaries.isa.ordered import distinct
 
 _COPY = 5
 """R_X86_64_COPY and R_386_COPY."""

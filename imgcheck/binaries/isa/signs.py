@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import Functions, Layout, distinct, numbers
+from imgcheck.binaries.isa.layout import Functions, Layout
 from imgcheck.binaries.isa.names import analysis
+from imgcheck.binaries.isa.ordered import distinct, numbers
 from imgcheck.binaries.isa.reach import Edges
 
 ATTEMPT = "Reached at load or start past an attempt that catches SIGILL, and by nothing else that is seen."

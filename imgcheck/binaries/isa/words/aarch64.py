@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import distinct
+from imgcheck.binaries.isa.ordered import distinct
 from imgcheck.binaries.isa.words.code import Code, Convention, Places, of_kinds, signed
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ import numpy as np
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.arriving import Start, arriving
 from imgcheck.binaries.isa.conditions import ALWAYS, unshielded
-from imgcheck.binaries.isa.layout import Layout, distinct, numbers
+from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.modules import starts_by_name
 from imgcheck.binaries.isa.names import clones, matches, queries, switches
+from imgcheck.binaries.isa.ordered import distinct, numbers
 from imgcheck.binaries.isa.queries import foreign, resolvers
 from imgcheck.binaries.isa.reach import path_to, reach, steps_to
 from imgcheck.binaries.isa.reasons import (

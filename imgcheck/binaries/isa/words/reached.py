@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import distinct
+from imgcheck.binaries.isa.ordered import distinct
 from imgcheck.binaries.isa.queries import resolvers
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from imgcheck.binaries.isa.conditions import (
 )
 from imgcheck.binaries.isa.guarded import Pieces
 from imgcheck.binaries.isa.kernels.arrays import holding
-from imgcheck.binaries.isa.layout import distinct, numbers, within
 from imgcheck.binaries.isa.names import analysis, matches, queries
+from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.values import Frame, Options, Value, Word, constant, joined, tells

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from imgcheck.binaries.isa.conditions import implied
-from imgcheck.binaries.isa.layout import within
 from imgcheck.binaries.isa.names import analysis
+from imgcheck.binaries.isa.ordered import within
 from imgcheck.binaries.isa.x86.exposure import Exposure
 from imgcheck.binaries.isa.x86.findings import Findings
 

@@ -17,8 +17,8 @@ from imgcheck.binaries.isa.conditions import (
     shielded,
     understood_wholly,
 )
-from imgcheck.binaries.isa.layout import distinct, within
 from imgcheck.binaries.isa.names import matches, switches
+from imgcheck.binaries.isa.ordered import distinct, within
 from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.x86.encodings import VECTOR
 from imgcheck.binaries.isa.x86.findings import Findings

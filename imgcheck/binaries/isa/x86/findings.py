@@ -13,10 +13,10 @@ from imgcheck.binaries.isa import queries
 from imgcheck.binaries.isa.arriving import Start
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, implied, understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded
-from imgcheck.binaries.isa.layout import distinct, numbers, within
 from imgcheck.binaries.isa.modules import methods, offering
 from imgcheck.binaries.isa.names import clones
 from imgcheck.binaries.isa.names import queries as rules_of_queries
+from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.x86.decode import are_instructions, instructions

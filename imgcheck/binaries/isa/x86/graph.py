@@ -14,8 +14,9 @@ import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.kernels import arrays, x86
-from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout, distinct, numbers, within
+from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout
 from imgcheck.binaries.isa.modules import starts_by_name
+from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
 from imgcheck.binaries.isa.x86.facts import ADDRESSES, THREAD

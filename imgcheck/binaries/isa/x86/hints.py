@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
-from imgcheck.binaries.isa.layout import within
 from imgcheck.binaries.isa.names import analysis
+from imgcheck.binaries.isa.ordered import within
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.signs import (
     MOST,

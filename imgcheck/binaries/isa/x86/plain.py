@@ -7,7 +7,8 @@ Where none does, and nothing asks the CPU either, there is nothing to judge. Oth
 import numpy as np
 
 from imgcheck.binaries.isa import queries
-from imgcheck.binaries.isa.layout import Layout, numbers
+from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.isa.ordered import numbers
 from imgcheck.binaries.isa.x86.decode import confirm
 from imgcheck.binaries.isa.x86.encodings import BASELINE, Encodings
 from imgcheck.binaries.isa.x86.screen import Candidates

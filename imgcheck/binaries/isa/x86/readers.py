@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from imgcheck.binaries.isa.kernels.arrays import close_before
-from imgcheck.binaries.isa.layout import numbers, within
+from imgcheck.binaries.isa.ordered import numbers, within
 from imgcheck.binaries.isa.values import tells
 from imgcheck.binaries.isa.x86.bodies import Bodies
 from imgcheck.binaries.isa.x86.facts import LEA

@@ -14,8 +14,8 @@ from weakref import proxy
 import numpy as np
 
 from imgcheck.binaries.isa.conditions import ALWAYS, bit_conditions
-from imgcheck.binaries.isa.layout import numbers
 from imgcheck.binaries.isa.names import analysis, queries
+from imgcheck.binaries.isa.ordered import numbers
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.signs import Hint

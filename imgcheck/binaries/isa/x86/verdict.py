@@ -8,7 +8,7 @@ import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.conditions import Term, implied, shielded, unshielded
-from imgcheck.binaries.isa.layout import distinct
+from imgcheck.binaries.isa.ordered import distinct
 from imgcheck.binaries.isa.reach import path_to, steps_to
 from imgcheck.binaries.isa.reasons import (
     AT_LOAD,

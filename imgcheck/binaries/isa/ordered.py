@@ -1,0 +1,34 @@
+"""Sorted arrays of numbers without doubles, and what stands in them."""
+
+import numpy as np
+
+_SPARSE = 64
+"""A sort of one number costs about as much as a look at so many marks."""
+
+
+def distinct(values: np.ndarray, in_runs: bool = False) -> np.ndarray:
+    """The sorted distinct values; numpy's own unique hashes integers, which costs many times a sort of small arrays.
+
+    `in_runs` tells that they are few sorted runs, which the stable sort merges.
+    """
+    ordered = np.sort(values, kind="stable" if in_runs else None)
+    first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
+def within(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """Which of the values stand in a sorted array; numpy's own isin would hash all of that."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    at = np.searchsorted(ordered, values)
+    return ordered[np.minimum(at, len(ordered) - 1)] == values
+
+
+def numbers(values: np.ndarray, count: int) -> np.ndarray:
+    """The sorted distinct ones of `values` from 0 to `count` - 1; -1 may stand among them."""
+    if len(values) < count // _SPARSE:
+        return distinct(values[values >= 0])
+    marks = np.zeros(count + 1, bool)
+    marks[values] = True
+    return np.flatnonzero(marks[:-1])
