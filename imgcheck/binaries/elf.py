@@ -31,6 +31,8 @@ _MACHINES = {
     190: "cuda", 224: "amdgpu", 243: "riscv", 258: "loongarch",
 }  # fmt: skip
 
+ADDRESS_LIMIT = 1 << 62
+"""What is said to lie there or higher lies nowhere: sums of such addresses would leave 64 bits."""
 _SECTION_LIMIT = 1 << 20
 _DYNAMIC_LIMIT = 1 << 16
 _LARGEST_HEADERS = 1 << 16

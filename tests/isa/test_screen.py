@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from imgcheck.binaries.isa.functions import Boundaries
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.decode import confirm
 from imgcheck.binaries.isa.x86.encodings import encodings, needs
@@ -27,7 +28,9 @@ def confirmed(code: bytes, bits: int = 64) -> list[frozenset[str]]:
     """What screening and confirming make of `code`, decoded from its first byte."""
     table = encodings(bits)
     layout = Layout(elf_around(code, machine=62 if bits == 64 else 3))
-    found = confirm(layout, Candidates.joined(screened(layout, table)), layout.functions, np.array([0]), bits, table)
+    found = confirm(
+        layout, Candidates.joined(screened(layout, table)), Boundaries(layout).functions(), np.array([0]), bits, table
+    )
     return [table.sets[number] for number in found.set.tolist()]
 
 

@@ -1,9 +1,7 @@
-"""Where the code of an ELF file lies, for every architecture: executable areas, functions, symbols and pointers.
+"""Where the code of an ELF file lies, for every architecture: executable areas, unwind entries, symbols and pointers.
 
-Function starts come from the sorted table of `.eh_frame_hdr` (LSB core, "Exception Frames"), from Go's own table, from
-the symbol tables and from the starts of sections; ends from these tables, symbol sizes, or the next start. Everything
-is read with numpy, so that 700,000 functions cost no Python loop, and whatever a hostile file claims is cut to its
-areas.
+Everything is read with numpy, so that 700,000 functions cost no Python loop, and whatever a hostile file claims is cut
+to its areas.
 """
 
 import re
@@ -16,12 +14,12 @@ from itertools import accumulate, islice
 import numpy as np
 
 from imgcheck.binaries.elf import (
+    ADDRESS_LIMIT,
     DT_STRTAB,
     DT_SYMTAB,
     ET_EXEC,
     ET_REL,
     FATBIN_SECTIONS,
-    PT_GNU_EH_FRAME,
     PT_LOAD,
     SHT_DYNSYM,
     SHT_SYMTAB,
@@ -29,16 +27,16 @@ from imgcheck.binaries.elf import (
     Segment,
 )
 from imgcheck.binaries.isa.columns import Columns
-from imgcheck.binaries.isa.kernels.arrays import Ranges, Texts, holding, words_at
+from imgcheck.binaries.isa.kernels.arrays import Ranges, Texts, words_at
 from imgcheck.binaries.isa.kernels.x86 import behind_end
 from imgcheck.binaries.isa.ordered import distinct, within
 from imgcheck.binaries.isa.pclntab import GoFunctions, go_functions
+from imgcheck.binaries.isa.unwind import unwind_entries
 
-_ADDRESS_LIMIT = 1 << 62
 _LOW = (1 << 31) - (1 << 20)
 """Addresses below fit into 32 bits with a sign, and so do those some steps beyond."""
-_STT_FUNC, _STT_NOTYPE, _STT_IFUNC = 2, 0, 10
-_IN_CODE = np.isin(np.arange(16), (_STT_FUNC, _STT_NOTYPE, _STT_IFUNC))
+_STT_FUNC, STT_NOTYPE, _STT_IFUNC = 2, 0, 10
+_IN_CODE = np.isin(np.arange(16), (_STT_FUNC, STT_NOTYPE, _STT_IFUNC))
 """By the type of a symbol."""
 _SHT_RELA, _SHT_REL = 4, 9
 _SYMBOL_ALONE = (6, 7)
@@ -51,17 +49,10 @@ _RELOCATION = np.dtype([("offset", "i8"), ("type", "i4"), ("symbol", "i4"), ("ad
 _NAMES_LIMIT = 10_000
 _LONGEST_NAME = 512
 """Bytes of a symbol's name that are read; the rest of longer ones tells nothing."""
-_ENTRIES_LIMIT = 1 << 20
-_FUNCTION_ENDS = (0x00, 0x90, 0xD6)
-"""Last bytes of padding, and of RET and zeros on AArch64."""
 _ENDBR = b"\xf3\x0f\x1e"
 """What ENDBR64 and ENDBR32 have in common, before FA and FB."""
 _PADDING = 1 << 12
 """Bytes between two sections of code that linkers leave out for alignment."""
-ALIGNMENT = 16
-"""Of functions, as compilers and assembly have it."""
-_ASSEMBLY_GAP = 24
-"""Code of at least this many bytes between two unwind entries is taken for a function of its own: hand-written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,29 +103,13 @@ class Pointers:
         return np.where(self.slot[found] == addresses, found, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Functions:
-    """Boundaries of functions, sorted by start. `unwind` tells that an unwind entry gives them."""
-
-    start: np.ndarray
-    end: np.ndarray
-    unwind: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def holding(self, addresses: np.ndarray) -> np.ndarray:
-        """Index of the function that holds each address, or -1."""
-        return holding(self.start, self.end, addresses)
-
-
 def _ranges(elf: Elf, areas: tuple[Area, ...]) -> Ranges:
     return Ranges(elf.array, [(area.address, area.end, area.offset) for area in areas])
 
 
 def _clipped(values: np.ndarray) -> np.ndarray:
     """Unsigned words of any width as signed ones; absurd addresses become one that lies nowhere."""
-    return np.minimum(values.astype(np.uint64), np.uint64(_ADDRESS_LIMIT)).astype(np.int64)
+    return np.minimum(values.astype(np.uint64), np.uint64(ADDRESS_LIMIT)).astype(np.int64)
 
 
 class Layout:
@@ -142,12 +117,6 @@ class Layout:
 
     def __init__(self, elf: Elf) -> None:
         self.elf = elf
-        self._called = np.empty(0, np.int32)
-        """What `also_called` took, as far as no unwind entry bounds it; as wide as the addresses are."""
-        self.certain = np.empty(0, np.int64)
-        """Addresses that the loader or the C library calls, as far as an engine finds them: starts beyond doubt."""
-        self.entered = np.empty(0, np.int64)
-        """Where functions without unwind entries begin for certain, as far as an engine finds them."""
 
     @cached_property
     def areas(self) -> tuple[Area, ...]:
@@ -156,7 +125,7 @@ class Layout:
         for section in self.elf.code:
             address = section.offset if self.elf.type == ET_REL else section.addr
             data = self.elf.array[section.offset : section.offset + section.size]
-            if len(data) and 0 <= address < _ADDRESS_LIMIT:
+            if len(data) and 0 <= address < ADDRESS_LIMIT:
                 found.append(Area(section.name, address, data, section.offset))
         kept: list[Area] = []
         for area in sorted(found, key=lambda area: area.address):
@@ -276,7 +245,7 @@ class Layout:
         joined = Symbols.joined((self.dynamic_symbols, self.static_symbols))
         wanted = _IN_CODE[joined.type] & (joined.section != 0)
         wanted &= self.in_code(joined.value) & (self._mapped(joined) == 0)
-        rank = (joined.type == _STT_NOTYPE) * 2 + (joined.bind == 0)
+        rank = (joined.type == STT_NOTYPE) * 2 + (joined.bind == 0)
         order = np.flatnonzero(wanted)
         order = order[np.lexsort((rank[order], joined.value[order]))]
         return joined.take(order)
@@ -291,7 +260,7 @@ class Layout:
             return letters
         array = self.elf.array
         inside = (symbols.string >= 0) & (symbols.string < len(array) - 2)
-        at = np.flatnonzero(inside & (symbols.type == _STT_NOTYPE) & (symbols.bind == 0) & (symbols.section != 0))
+        at = np.flatnonzero(inside & (symbols.type == STT_NOTYPE) & (symbols.bind == 0) & (symbols.section != 0))
         first, letter, behind = (array[symbols.string[at] + i] for i in range(3))
         is_one = (first == ord("$")) & np.isin(letter, list(b"xd")) & np.isin(behind, list(b"\0."))
         letters[at[is_one]] = letter[is_one]
@@ -384,95 +353,7 @@ class Layout:
         """By its type, or by the linker's mark of a program that can be moved."""
         return self.elf.type == ET_EXEC or bool((self.elf.dynamic_value(_DT["FLAGS_1"]) or 0) & _DF_1_PIE)
 
-    # Functions
-
-    def also_called(self, addresses: np.ndarray) -> None:
-        """Take addresses that code refers to as functions, as far as an engine finds them, perhaps from `functions`.
-
-        They are where those start that no unwind entry bounds.
-        """
-        self._called = np.append(self._called, self._not_unwound(addresses))
-        vars(self).pop("functions", None)
-
-    @cached_property
-    def functions(self) -> Functions:
-        unwind_start, unwind_end = self.unwind
-        symbols = self.code_symbols
-        gaps = unwind_end[:-1][unwind_start[1:] - unwind_end[:-1] >= _ASSEMBLY_GAP] if len(unwind_end) else unwind_end
-        areas = np.array([area.address for area in self.areas], np.int64)
-        padded = -(-gaps // ALIGNMENT) * ALIGNMENT
-        entered = distinct(self.entered)
-        padded = padded[np.searchsorted(entered, gaps) == np.searchsorted(entered, padded)]
-        # A size of 0 on an untyped symbol marks a label inside a function; typed ones are functions.
-        named = symbols.value[(symbols.type != _STT_NOTYPE) | (symbols.size > 0) | (symbols.bind == 1)]
-        parts = [unwind_start, named, padded, areas, self._uncovered(), self.certain, entered]
-        parts.append(self._behind_initialisers())
-        start = distinct(np.concatenate(parts), in_runs=True)
-        start = start[self.in_code(start)]
-        limits = np.array(sorted([area.address for area in self.areas] + [area.end for area in self.areas]), np.int64)
-        end = np.append(start[1:], _ADDRESS_LIMIT)
-        if len(start):
-            end = np.minimum(end, limits[np.searchsorted(limits, start, side="right")])
-        unwind = np.zeros(len(start), bool)
-        at = np.searchsorted(start, unwind_start)
-        known = (at < len(start)) & (start[np.minimum(at, len(start) - 1)] == unwind_start) if len(start) else at < 0
-        unwind[at[known]] = True
-        end[at[known]] = np.minimum(end[at[known]], np.maximum(unwind_end[known], unwind_start[known] + 1))
-        return Functions(start, end, unwind)
-
-    @cached_property
-    def unwound(self) -> Functions:
-        """The functions that unwind entries bound, and no others."""
-        start, end = self.unwind
-        last = np.append(start[1:] != start[:-1], True)[: len(start)]
-        start, end = start[last], end[last]
-        return Functions(
-            start, np.minimum(end, np.append(start[1:], _ADDRESS_LIMIT)[: len(start)]), np.ones(len(start), bool)
-        )
-
-    def _behind_initialisers(self) -> np.ndarray:
-        """Aligned labels next to code that surely runs first, which has no unwind entry where the compiler brings it.
-
-        What an assembler file puts behind it would else seem to run with it (frame_dummy before kernels of gemm).
-        """
-        labels = self.code_symbols.value
-        first = self.certain[~within(self.certain, self.unwind[0])]
-        at = np.searchsorted(labels, first, side="right")
-        behind = labels[at[at < len(labels)]]
-        return behind[behind % ALIGNMENT == 0]
-
-    def _uncovered(self) -> np.ndarray:
-        """Targets of calls and pointers that lie in code without unwind entries: hand-written assembly."""
-        called, pointed = self._called, self._pointed
-        target, count = np.unique(called[called % ALIGNMENT == 0], return_counts=True)
-        named = pointed[pointed % ALIGNMENT == 0]
-        # A single call may be bytes of an operand: a function's end or padding before its target has to confirm it.
-        ended = np.isin(self.bytes_before(target), _FUNCTION_ENDS) | behind_end(self._ranges, target, padded=False)
-        ended |= self.is_landing_pad(target)
-        unaligned = self._unaligned(called[called % ALIGNMENT > 0], pointed[pointed % ALIGNMENT > 0])
-        return np.concatenate([target[(count > 1) | ended], named, unaligned])
-
-    @cached_property
-    def _pointed(self) -> np.ndarray:
-        return self._not_unwound(self.pointers.target)
-
-    def _not_unwound(self, addresses: np.ndarray) -> np.ndarray:
-        """Those that lie in code, but in no unwind entry."""
-        starts, ends = self.unwind
-        # Where entries overlap, the later one covers what the earlier has left.
-        outside = addresses[holding(starts, np.maximum.accumulate(ends), addresses) < 0]
-        return outside[self.in_code(outside)]
-
-    def _unaligned(self, called: np.ndarray, pointed: np.ndarray) -> np.ndarray:
-        """Targets of calls and pointers at other addresses, where most of those called stand behind a function's end.
-
-        So compilers lay out code for size, and what they do not optimise. They write no unwind entries where they are
-        told not to, or where it aborts instead (Rust).
-        """
-        ended = self.is_behind_end(called)
-        if 2 * np.count_nonzero(ended) <= len(called):
-            return called[:0]
-        return distinct(np.concatenate([called[ended], pointed]))
+    # Where functions may begin
 
     def is_landing_pad(self, addresses: np.ndarray) -> np.ndarray:
         """Whether ENDBR64 or ENDBR32 stands at each address, where indirect branches may arrive (x86)."""
@@ -481,9 +362,11 @@ class Layout:
             found &= self.bytes_behind(addresses, distance) == byte
         return found
 
-    def is_behind_end(self, addresses: np.ndarray) -> np.ndarray:
-        """Whether what stands before each address, or before a NOP there that aligns it, ends a function (x86)."""
-        return behind_end(self._ranges, addresses, padded=True)
+    def is_behind_end(self, addresses: np.ndarray, padded: bool = True) -> np.ndarray:
+        """Whether what stands before each address, or if `padded` before a NOP there that aligns it, ends a function
+        (x86).
+        """
+        return behind_end(self._ranges, addresses, padded)
 
     @cached_property
     def go(self) -> GoFunctions:
@@ -498,74 +381,12 @@ class Layout:
     @cached_property
     def unwind(self) -> tuple[np.ndarray, np.ndarray]:
         """Starts and ends of the functions that tables for unwinding stacks bound, sorted: `.eh_frame_hdr` and Go's."""
-        start, end = self._unwind_entries()
+        start, end = unwind_entries(self)
         if not len(self.go.start):
             return start, end
         start, end = np.append(start, self.go.start), np.append(end, self.go.end)
         order = np.argsort(start, kind="stable")
         return start[order], end[order]
-
-    def _unwind_entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Those in `.eh_frame_hdr`; empty where it is absent or of another form."""
-        empty = np.empty(0, np.int64)
-        header = next(((s.offset, s.vaddr, s.filesz) for s in self.elf.segments if s.type == PT_GNU_EH_FRAME), None)
-        if header is None:
-            section = self.elf.section(".eh_frame_hdr")
-            header = (section.offset, section.addr, section.size) if section else None
-        if header is None or header[1] >= _ADDRESS_LIMIT:
-            return self._walk_unwind()
-        offset, address, size = header
-        head = bytes(self.elf.slice(offset, 12))
-        # version 1, any eh_frame_ptr of 4 bytes, count as udata4, table as datarel|sdata4: what every linker writes
-        if len(head) < 12 or head[0] != 1 or head[2] != 0x03 or head[3] != 0x3B:
-            return empty, empty
-        count = min(int.from_bytes(head[8:12], "little"), max(size - 12, 0) // 8)
-        table = self.elf.records(offset + 12, np.dtype([("f", "<i4"), ("d", "<i4")]), count)
-        start = table["f"].astype(np.int64) + address
-        end = start + self._fde_ranges(table["d"].astype(np.int64) + address, start)
-        order = np.argsort(start, kind="stable")
-        inside = self.in_code(start[order])
-        return start[order][inside], end[order][inside]
-
-    def _walk_unwind(self) -> tuple[np.ndarray, np.ndarray]:
-        """The same from `.eh_frame` itself, entry by entry: static programs carry no table of it."""
-        section = self.elf.section(".eh_frame")
-        if section is None or self.elf.order != "<" or section.addr >= _ADDRESS_LIMIT:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        data = bytes(self.elf.section_data(section))
-        at, entries = 0, []
-        encoded: dict[int, bool] = {}
-        while at + 16 <= len(data) and len(entries) < _ENTRIES_LIMIT:
-            size = int.from_bytes(data[at : at + 4], "little")
-            if size in (0, 0xFFFFFFFF):
-                at += 4
-                continue
-            back = int.from_bytes(data[at + 4 : at + 8], "little")
-            if back == 0:
-                encoded[at] = _relative_pointers(data[at + 8 : at + 40])
-            elif encoded.get(at + 4 - back):
-                entries.append(at)
-            at += 4 + size
-        offsets = np.array(entries, np.int64)
-        words = np.frombuffer(data[: len(data) & ~3], "<i4")
-        start = words[(offsets >> 2) + 2] + offsets + 8 + section.addr
-        end = start + words[(offsets >> 2) + 3]
-        order = np.argsort(start, kind="stable")
-        inside = order[(self.in_code(start) & (end > start))[order]]
-        return start[inside], end[inside]
-
-    def _fde_ranges(self, entries: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """pc_range of each FDE written as pcrel|sdata4; up to the next start where the entry is of another form."""
-        ranges = np.diff(starts, append=starts[-1:] + 1) if len(starts) else starts
-        base = self.elf.offset_of(int(entries[0])) if len(entries) else None
-        if base is None:
-            return ranges
-        at = entries - entries[0] + base
-        good = (at >= 0) & (at + 16 <= len(self.elf.array))
-        at = np.where(good, at, 0)
-        words = [self.words(at + shift) for shift in (8, 12)]
-        good &= words[0] + entries + 8 == starts
-        return np.where(good & (words[1] > 0), words[1], ranges)
 
     def words(self, offsets: np.ndarray) -> np.ndarray:
         """Signed 32-bit words at file offsets of any alignment."""
@@ -604,7 +425,7 @@ class Layout:
         shift, mask = (32, 0xFFFFFFFF) if self.elf.bits == 64 else (8, 0xFF)
         out["offset"] = _clipped(raw["offset"])
         out["type"], out["symbol"] = raw["info"] & mask, raw["info"] >> shift
-        out["addend"] = np.clip(raw["addend"], -_ADDRESS_LIMIT, _ADDRESS_LIMIT) if rela else self._stored(out["offset"])
+        out["addend"] = np.clip(raw["addend"], -ADDRESS_LIMIT, ADDRESS_LIMIT) if rela else self._stored(out["offset"])
         if not rela and self.elf.machine == "i386":
             out["addend"][np.isin(out["type"], _SYMBOL_ALONE)] = 0
         return out
@@ -615,7 +436,7 @@ class Layout:
         width = self.elf.bits // 8
         for segment in self.elf.segments:
             last = min(segment.filesz, len(self.elf.array) - segment.offset) - width
-            if segment.type != PT_LOAD or segment.vaddr >= _ADDRESS_LIMIT or last < 0:
+            if segment.type != PT_LOAD or segment.vaddr >= ADDRESS_LIMIT or last < 0:
                 continue
             at = addresses - segment.vaddr
             inside = (at >= 0) & (at <= last)
@@ -655,7 +476,7 @@ class Layout:
     @cached_property
     def initialisers(self) -> np.ndarray:
         """Addresses that the loader calls: DT_INIT and the members of DT_INIT_ARRAY (or `.init_array`)."""
-        found = [value for value in (self.elf.dynamic_value(_DT["INIT"]),) if value and value < _ADDRESS_LIMIT]
+        found = [value for value in (self.elf.dynamic_value(_DT["INIT"]),) if value and value < ADDRESS_LIMIT]
         start, size = self.elf.dynamic_value(_DT["INIT_ARRAY"]), self.elf.dynamic_value(_DT["INIT_ARRAYSZ"])
         section = self.elf.section(".init_array")
         if not start and section is not None:
@@ -664,7 +485,7 @@ class Layout:
         if not found and init is not None:
             found.append(init.addr)
         width = self.elf.bits // 8
-        if start and size and start < _ADDRESS_LIMIT:
+        if start and size and start < ADDRESS_LIMIT:
             slots = start + width * np.arange(min(size // width, 1 << 20), dtype=np.int64)
             found += self.pointed(slots).tolist()
         return np.array([a for a in found if a > 0], np.int64)
@@ -684,7 +505,7 @@ class Layout:
 
         Neighbours may share a page; a hostile file has the same bytes many times.
         """
-        segments = [s for s in self.elf.segments if s.type == PT_LOAD and s.vaddr + s.memsz < _ADDRESS_LIMIT]
+        segments = [s for s in self.elf.segments if s.type == PT_LOAD and s.vaddr + s.memsz < ADDRESS_LIMIT]
         sizes = accumulate(segment.filesz for segment in segments)
         return [s for s, size in zip(segments, sizes, strict=True) if size <= 2 * len(self.elf.array)]
 
@@ -768,15 +589,3 @@ class Layout:
         s = self.dynamic_symbols
         wanted = np.isin(s.type, (_STT_FUNC, _STT_IFUNC)) & (s.section != 0) & (s.bind != 0) & (s.visibility != 2)
         return distinct(s.value[wanted])
-
-
-def _relative_pointers(entry: bytes) -> bool:
-    """Whether a CIE (from its version on) gives its FDEs addresses as pcrel|sdata4, the form of every compiler."""
-    augmentation, _, rest = entry[1:].partition(b"\0")
-    if not augmentation.startswith(b"z") or b"R" not in augmentation:
-        return False
-    # Two alignment factors, the return register and the length of the augmentation data are one byte each in practice.
-    position = 4
-    for letter in augmentation[1 : augmentation.index(b"R")].decode("latin-1"):
-        position += {"L": 1, "P": 5}.get(letter, 0)
-    return len(rest) > position and rest[position] == 0x1B

@@ -5,8 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
+from imgcheck.binaries.isa.functions import Functions
 from imgcheck.binaries.isa.kernels.arrays import Network, sorted_by
-from imgcheck.binaries.isa.layout import Functions, Layout
+from imgcheck.binaries.isa.layout import Layout
 
 _LONGEST_PATH = 12
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from imgcheck.binaries.isa.layout import Functions, Layout
+from imgcheck.binaries.isa.functions import Functions
+from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.ordered import distinct, numbers
 from imgcheck.binaries.isa.reach import Edges

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from imgcheck.binaries.isa.functions import Boundaries
 from imgcheck.binaries.isa.kernels.arrays import holding
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.reach import Edges
@@ -68,9 +69,9 @@ class Code:
         self._leave_out(*layout.data_in_code)
         sites, targets = self.branches
         # Other branches also go to labels within a function.
-        layout.also_called(targets[(self.word_at(sites) & np.uint32(self.links)) != 0])
-        layout.entered = np.concatenate([self._entered(), self.landings[self.is_outside(self.landings)]])
-        self.functions = layout.functions
+        called = targets[(self.word_at(sites) & np.uint32(self.links)) != 0]
+        entered = np.concatenate([self._entered(), self.landings[self.is_outside(self.landings)]])
+        self.functions = Boundaries(layout).functions(called, entered=entered)
 
     # What machines tell
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 import iced_x86 as iced
 import numpy as np
 
+from imgcheck.binaries.isa.functions import Functions
 from imgcheck.binaries.isa.kernels import x86
-from imgcheck.binaries.isa.layout import Functions, Layout
+from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings, needs
 from imgcheck.binaries.isa.x86.screen import Candidates
 

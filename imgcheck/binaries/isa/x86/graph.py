@@ -13,8 +13,9 @@ import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
+from imgcheck.binaries.isa.functions import ALIGNMENT, Boundaries, Functions
 from imgcheck.binaries.isa.kernels import arrays, x86
-from imgcheck.binaries.isa.layout import ALIGNMENT, Area, Functions, Layout
+from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.modules import starts_by_name
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.reach import Edges
@@ -71,13 +72,15 @@ class Graph:
         self.layout = layout
         self.bits = bits
         branches = self._branches()
+        boundaries = Boundaries(layout)
         self.position = Position(layout, *branches) if bits == 32 else None
-        layout.also_called(self._called(*branches))
-        layout.certain = np.concatenate([layout.initialisers, started(layout, bits, self.position)])
+        called = self._called(*branches)
+        self._certain = np.concatenate([layout.initialisers, started(layout, bits, self.position)])
+        """Addresses that the loader or the C library calls: starts of functions beyond doubt."""
+        self.functions = boundaries.functions(called, self._certain)
         tail_called = self._tail_called(*branches)
         if len(tail_called):
-            layout.also_called(tail_called)
-        self.functions = layout.functions
+            self.functions = boundaries.functions(np.append(called, tail_called), self._certain)
         self.tables = self._tables(branches[1])
         """Where tables stand among the code: first addresses, and those behind."""
         stub = self._stub_pointer(branches[1])
@@ -105,7 +108,7 @@ class Graph:
         One that nobody calls otherwise would seem to be a part of the one before it. Out of functions without unwind
         entry jumps lead where these are not aligned, as in code for size.
         """
-        functions = self.layout.functions
+        functions = self.functions
         loose = np.append(~functions.unwind, False)
         if not loose.any():
             return functions.start[:0]
@@ -165,7 +168,7 @@ class Graph:
         """The references, and of those to tables among the code, which are no functions, the sites and targets."""
         sites, targets, kinds = [self._none], [self._none], [np.empty(0, np.uint8)]
         naming, tables = [self._none], [self._none]
-        distances = self.position.distances(self.layout.functions) if self.position else None
+        distances = self.position.distances(Boundaries(self.layout).functions()) if self.position else None
         for area, address, data in self._pieces():
             site, target = x86.operands(data, address, self._near, self.bits)
             sites.append(self._kept(site))
@@ -250,7 +253,7 @@ class Graph:
     def load_roots(self) -> np.ndarray:
         """Functions that run when the file is loaded or started."""
         named = starts_by_name(self.layout, go=True)
-        return numbers(self.starting_at(np.append(self.layout.certain, named)), len(self.functions))
+        return numbers(self.starting_at(np.append(self._certain, named)), len(self.functions))
 
     def _find_calls(self, site: np.ndarray, target: np.ndarray, stub: np.ndarray) -> Edges:
         index = self.starting_at(target)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from imgcheck.binaries.isa.columns import Columns
+from imgcheck.binaries.isa.functions import Functions
 from imgcheck.binaries.isa.kernels.arrays import first_of_kinds
-from imgcheck.binaries.isa.layout import Functions, Layout
+from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.ordered import numbers
 from imgcheck.binaries.isa.x86.decode import confirm
 from imgcheck.binaries.isa.x86.encodings import Encodings

@@ -7,6 +7,7 @@ Where none does, and nothing asks the CPU either, there is nothing to judge. Oth
 import numpy as np
 
 from imgcheck.binaries.isa import queries
+from imgcheck.binaries.isa.functions import unwound
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.ordered import numbers
 from imgcheck.binaries.isa.x86.decode import confirm
@@ -22,7 +23,7 @@ _LIKELIEST = 8
 
 def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | None:
     """The Isa of a file that uses the baseline alone; None where more is used or cannot be told."""
-    functions = layout.unwound
+    functions = unwound(layout)
     above = ~table.holding(*BASELINE).take(candidates.set)
     held = functions.holding(candidates.address)
     if (held[above] < 0).any():
@@ -48,7 +49,7 @@ def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | Non
 
 def may_be_plain(layout: Layout, bits: int) -> bool:
     """Whether it is worth a try."""
-    return bits == 64 and layout.code_bytes <= _LARGEST and len(layout.unwound) > 0 and not _asks(layout)
+    return bits == 64 and layout.code_bytes <= _LARGEST and len(layout.unwind[0]) > 0 and not _asks(layout)
 
 
 def _asks(layout: Layout) -> bool:
