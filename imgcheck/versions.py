@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 
 _LEADING = re.compile(r"\d+(?:\.\d+)*")
+_DRIVER = re.compile(r"\d{3,4}\.\d+(?:\.\d+)?")
 
 
 @lru_cache(maxsize=1024)  # a check asks some hundred times for the versions of a few files, drivers and releases
@@ -27,6 +28,14 @@ def compare(left: str, right: str) -> int:
 
 def at_least(version: str, floor: str) -> bool:
     return compare(version, floor) >= 0
+
+
+def is_driver(text: str) -> bool:
+    """Whether `text` may be the version of an NVIDIA driver, as 396.44 or 535.104.05.
+
+    The libcuda.so.1.1 of Jetson and of WSL is of no driver "1.1".
+    """
+    return bool(_DRIVER.fullmatch(text))
 
 
 def _trimmed(parts: tuple[int, ...]) -> tuple[int, ...]:

@@ -35,6 +35,8 @@ ADDRESS_LIMIT = 1 << 62
 """What is said to lie there or higher lies nowhere: sums of such addresses would leave 64 bits."""
 _SECTION_LIMIT = 1 << 20
 _DYNAMIC_LIMIT = 1 << 16
+_LONGEST_NAME = 512
+"""Bytes of a section's name that are read: a hostile file has as many names as headers, in one table without NUL."""
 _LARGEST_HEADERS = 1 << 16
 """Bytes of program headers (load_elf_phdrs in Linux's fs/binfmt_elf.c)."""
 
@@ -218,13 +220,30 @@ class Elf:
         if index >= len(raw):
             return [""] * len(raw)
         table = bytes(self.slice(int(raw[index]["offset"]), int(raw[index]["size"])))
-        return [_cstring(table, start) for start in raw["name"].tolist()]
+        starts = raw["name"].tolist()
+        names = {start: _cstring(table, start) for start in set(starts)}
+        return [names[start] for start in starts]
 
     def section(self, name: str) -> Section | None:
         return next((section for section in self.sections if section.name == name), None)
 
     def section_data(self, section: Section) -> memoryview:
         return self.data[:0] if section.type == SHT_NOBITS else self.slice(section.offset, section.size)
+
+    def areas(self, name: str) -> list[memoryview]:
+        """The data of the sections of a name, in the file's order, each part of the file once.
+
+        A hostile file has a thousand headers for the same bytes.
+        """
+        wanted = [section for section in self.sections if section.name == name and section.type != SHT_NOBITS]
+        spans = sorted({(section.offset, section.offset + section.size) for section in wanted})
+        found, read = [], 0
+        for start, end in spans:
+            start = max(start, read)
+            if start < end:
+                found.append(self.slice(start, end - start))
+                read = end
+        return found
 
     def offset_of(self, vaddr: int) -> int | None:
         """File offset of the byte loaded at `vaddr`; None where no PT_LOAD brings it from the file."""
@@ -345,5 +364,4 @@ class Elf:
 
 
 def _cstring(table: bytes, start: int) -> str:
-    end = table.find(b"\0", start)
-    return table[start : end if end >= 0 else len(table)].decode("utf-8", "backslashreplace")
+    return table[start : start + _LONGEST_NAME].partition(b"\0")[0].decode("utf-8", "backslashreplace")

@@ -12,11 +12,11 @@ from imgcheck.documents.facts import CodeFacts, ForwardCompat, GpuCode
 from imgcheck.documents.host import HostLibrary
 from imgcheck.documents.image import Component, FileRecord
 from imgcheck.knowledge import cuda, gpus
-from imgcheck.versions import compare, parse
+from imgcheck.versions import compare, is_driver, parse
 
 LIBCUDA = "libcuda.so.1"
-_DRIVER_FILE = r"lib[A-Za-z0-9_-]+\.so\.(\d{3,4}\.\d+(?:\.\d+)?)"
 _RUNTIME = "libcudart.so."
+_OVERRIDE, _GFX_VERSION = "HSA_OVERRIDE_GFX_VERSION", r"(\d{1,2})\.(\d{1,2})\.(\d{1,2})"
 _COMPAT_PLACE = r"/usr/local/cuda(?:-\d+(?:\.\d+)?)?/compat/"
 
 
@@ -151,8 +151,11 @@ class Case:
 
     @cached_property
     def amd_kinds(self) -> tuple[Kind, ...]:
+        """AMD's GPUs of the host, as they are to the image: HSA_OVERRIDE_GFX_VERSION makes them pass for others."""
         host = self.context.host.gpus.value or ()
-        return tuple(dict.fromkeys(Kind(g.name, "", target=g.target) for g in host if g.vendor == "amd"))
+        stated = re.fullmatch(_GFX_VERSION, self.environment.get(_OVERRIDE, ""), re.ASCII)
+        other = "gfx{}{:x}{:x}".format(*map(int, stated.groups())) if stated else ""
+        return tuple(dict.fromkeys(Kind(g.name, "", target=other or g.target) for g in host if g.vendor == "amd"))
 
     @cached_property
     def lacks_nvidia(self) -> bool:
@@ -173,8 +176,9 @@ class Case:
 
     @cached_property
     def kernel_driver(self) -> str:
-        """Version of the host's kernel module; empty where absent or not known."""
-        return self.context.host.driver.kernel_module.value or ""
+        """Version of the host's kernel module; empty where absent, not known, or no version."""
+        version = self.context.host.driver.kernel_module.value or ""
+        return version if parse(version) else ""
 
     @cached_property
     def host_cuda(self) -> str:
@@ -209,7 +213,8 @@ class Case:
     def _host_libcuda(self, path: str) -> Opened:
         driver = self.context.host.driver
         library = self._host_library(LIBCUDA)
-        version = driver.userland.value or (library.version if library else "") or self.kernel_driver
+        named = library.version if library and is_driver(library.version) else ""
+        version = driver.userland.value or named or self.kernel_driver
         functions = frozenset(library.functions) if library and library.functions else None
         return Opened(path, True, version, self.host_cuda, functions=functions)
 
@@ -274,8 +279,8 @@ def _is_release(version: str) -> bool:
 
 def driver_version(path: str) -> str:
     """Driver version in the name of a driver library: "libcuda.so.390.30" gives "390.30"."""
-    match = re.fullmatch(_DRIVER_FILE, path.rpartition("/")[2])
-    return match[1] if match else ""
+    version = path.rpartition("/")[2].partition(".so.")[2]
+    return version if is_driver(version) else ""
 
 
 def _brand(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from imgcheck.documents.facts import UNREAD, GpuCode, GpuModule
+from imgcheck.documents.facts import GpuCode, GpuModule
 from imgcheck.knowledge import Knowledge, cuda, gpus
 from imgcheck.versions import at_least, parse
 
@@ -93,7 +93,8 @@ def module_fit(knowledge: Knowledge, module: GpuModule, capability: str, driver_
     isas = fitting_ptx(knowledge, module.ptx, capability)
     if any(readable(knowledge, isa, driver_cuda) for isa in isas):
         return "jit"
-    if "undecided" in answers or UNREAD in module.other or fitting_ptx(knowledge, module.relocatable, capability):
+    # Of tile IR, and of what has no name, nobody says here which driver makes code of it for which GPU.
+    if "undecided" in answers or module.other or fitting_ptx(knowledge, module.relocatable, capability):
         return "undecided"
     return "too-new" if isas else "none"
 

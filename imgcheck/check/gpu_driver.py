@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import LIBCUDA, Case, Kind, Opened, compat_serves, driver_version
 from imgcheck.check.gpu_require import Facts, disabled, evaluate_all, requirements
+from imgcheck.check.runtime_gpu import legacy_hook
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import cuda, gpus
-from imgcheck.versions import at_least, compare, parse
+from imgcheck.versions import compare, parse
 
 _NVML = "libnvidia-ml.so.1"
 _COMPAT_BRANDS = frozenset(["tesla", "nvidia", "quadro", "quadrortx", "nvidiartx", ""])
@@ -154,6 +155,8 @@ def _no_library(
         reached = any(case.context.closure.reach(path) in ("entry", "import") for path in linked)
         absent = case.opened is None
         variant = "linked" if reached and absent else case.framework()
+        if variant == "tensorflow" and not absent:
+            variant = "tensorflow-moduleless"
     evidence = [case.context.evidence(record, "needs libcuda.so.1") for record in users]
     if opened:
         evidence.insert(0, _opened_evidence(case, opened.path, opened.record, "link stub"))
@@ -265,7 +268,7 @@ def _compat_failure(case: Case, opened: Opened) -> tuple[str, str]:
     if opened.note and branch not in opened.note.drivers:
         listed = ", ".join(map(str, opened.note.drivers))
         return f"{opened.path} works over driver branches {listed}; the host's is {branch}.", ""
-    if opened.driver and parse(opened.driver)[:1] <= (branch,):
+    if not opened.note and opened.driver and parse(opened.driver)[:1] <= (branch,):
         return f"{opened.path} of driver {opened.driver} is not newer than the host's {case.kernel_driver}.", ""
     consumer = [kind for kind in case.kinds if kind.brand not in _COMPAT_BRANDS]
     if consumer:
@@ -328,9 +331,7 @@ def _enforced(case: Case) -> bool:
     runtime = case.context.runtime
     if runtime.enforces_require != "legacy-hook":
         return runtime.enforces_require == "always"
-    installed = next((r.version for r in case.context.host.runtimes.value or () if r.id == runtime.id), "")
-    never = [change.since for change in runtime.changes if change.enforces_require == "never"]
-    return bool(installed) and not any(at_least(installed, since) for since in never)
+    return bool(legacy_hook(case.context))
 
 
 def missing_functions(case: Case, answers: Answers) -> None:
@@ -357,9 +358,11 @@ def missing_functions(case: Case, answers: Answers) -> None:
 
 
 def _lacks(case: Case, opened: Opened, name: str) -> bool:
-    if opened.functions is not None:
-        return name not in opened.functions
     since = cuda.function_since(case.knowledge, name)
+    if opened.functions is not None:
+        # Other libraries name functions likewise (cuOpt): what no table of the driver knows has to be of its families.
+        own = since is not None or name.startswith(cuda.driver_families(case.knowledge))
+        return own and name not in opened.functions
     return since is not None and compare(opened.cuda, since) < 0
 
 

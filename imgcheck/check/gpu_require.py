@@ -41,7 +41,7 @@ class Answer(Struct, frozen=True):
 def requirements(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that count, with the one that a legacy image stands for.
 
-    An image with CUDA_VERSION and without NVIDIA_REQUIRE_CUDA asks for cuda>=MAJOR.MINOR.
+    A legacy image asks for cuda>=MAJOR.MINOR.
     """
     found = {
         key: value
@@ -49,9 +49,14 @@ def requirements(environment: Mapping[str, str]) -> dict[str, str]:
         if key.startswith("NVIDIA_REQUIRE_") and not key.startswith("NVIDIA_REQUIRE_JETPACK")
     }
     version = parse(environment.get("CUDA_VERSION", ""))
-    if "NVIDIA_REQUIRE_CUDA" not in environment and len(version) >= 2:
+    if is_legacy(environment) and len(version) >= 2:
         found["CUDA_VERSION"] = f"cuda>={version[0]}.{version[1]}"
     return found
+
+
+def is_legacy(environment: Mapping[str, str]) -> bool:
+    """Whether an image is of nvidia-docker 1: it has CUDA_VERSION, and NVIDIA_REQUIRE_CUDA is absent or empty."""
+    return bool(environment.get("CUDA_VERSION")) and not environment.get("NVIDIA_REQUIRE_CUDA")
 
 
 def disabled(environment: Mapping[str, str], family: str) -> bool:

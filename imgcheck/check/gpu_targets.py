@@ -1,8 +1,8 @@
 """GPU003, GPU004, GPU008, GPU010, GPU011: the image's GPU code against the host's GPUs."""
 
 import itertools
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
@@ -24,18 +24,43 @@ _OPEN_FEATURES = 4
 AmdFit = Literal["yes", "no", "undecided"]
 
 
-class Judged(Struct, frozen=True):
+class Weighed(Struct, frozen=True):
     """One file against one kind of GPU."""
 
     record: FileRecord
     code: GpuCode
-    tally: Tally
     role: str
     """`own` code, of a `vendor` library, or of an `optional` vendor library that serves some GPUs alone by design."""
 
     @property
     def runs(self) -> bool:
+        """Whether something in it runs on the GPU."""
+        raise NotImplementedError
+
+
+class Judged(Weighed, frozen=True):
+    """One file against one kind of NVIDIA's GPUs."""
+
+    tally: Tally
+
+    @property
+    def runs(self) -> bool:
+        """As for any file."""
         return self.tally.best in ("native", "jit")
+
+
+class JudgedAmd(Weighed, frozen=True):
+    """One file against one kind of AMD's GPUs."""
+
+    fit: AmdFit
+
+    @property
+    def runs(self) -> bool:
+        """As for any file."""
+        return self.fit == "yes"
+
+
+_Weighed = TypeVar("_Weighed", bound=Weighed)
 
 
 def no_code(case: Case, answers: Answers) -> None:
@@ -50,7 +75,7 @@ def no_code(case: Case, answers: Answers) -> None:
 def _no_code(case: Case, kind: Kind) -> Iterator[Finding]:
     judged = judge(case, kind)
     missing = [each for each in judged if each.tally.best in ("none", "undecided")]
-    bad, severity = _weigh(case, judged, missing)
+    bad, severity = _weigh(case, judged, missing, _running(case))
     if not bad:
         return
     if all(each.tally.best == "undecided" for each in bad) and severity == "fail":
@@ -84,7 +109,7 @@ def judge(case: Case, kind: Kind) -> list[Judged]:
         return []
     if kind not in case.judged:  # several rules ask
         case.judged[kind] = [
-            Judged(record, code, tally(case.knowledge, code, kind.capability, case.driver_cuda), _role(case, record))
+            Judged(record, code, _role(case, record), tally(case.knowledge, code, kind.capability, case.driver_cuda))
             for record, code in case.code
         ]
     return case.judged[kind]
@@ -98,27 +123,32 @@ def _role(case: Case, record: FileRecord) -> str:
     return "optional" if all(entry.optional for entry in found) else "vendor"
 
 
-def _weigh(case: Case, judged: list[Judged], bad: list[Judged]) -> tuple[list[Judged], Severity]:
+def _weigh(
+    case: Case, judged: Sequence[_Weighed], bad: Sequence[_Weighed], runs_elsewhere: set[str]
+) -> tuple[Sequence[_Weighed], Severity]:
     """Which of the files that lack code count, and how much.
 
-    Files that the command reaches go before others. Where nothing of the image's own code runs it fails; a library that
-    serves only some GPUs by design counts for nothing then but information.
+    Files that the command reaches go before others. Where nothing of the image's own code runs it fails, unless another
+    kind of GPU in the host runs it; a library that serves only some GPUs by design counts for nothing then but
+    information.
     """
     reached = [each for each in judged if case.context.closure.reach(each.record.path) in _REACHED]
-    pool = reached if any(each in reached for each in bad) else judged
-    bad = [each for each in bad if each in pool]
+    pool = reached if not _paths(reached).isdisjoint(_paths(bad)) else judged
+    bad = [each for each in bad if each.record.path in _paths(pool)] if pool is reached else bad
     own = [each for each in pool if each.role == "own"] or [each for each in pool if each.role == "vendor"] or pool
     certain = not any(each.runs for each in own)
-    if certain and any(each in own for each in bad):
-        return bad, "fail" if _all_kinds_fail(case, own) else "risk"
+    if certain and not _paths(own).isdisjoint(_paths(bad)):
+        return bad, "risk" if _paths(own) & runs_elsewhere else "fail"
     return bad, "risk" if any(each.role != "optional" for each in bad) else "info"
 
 
-def _all_kinds_fail(case: Case, files: list[Judged]) -> bool:
-    """Whether no other kind of GPU in the host runs one of the same files."""
-    paths = {each.record.path for each in files}
-    judged = (each for kind in case.kinds for each in judge(case, kind))
-    return not any(each.runs and each.record.path in paths for each in judged)
+def _paths(files: Iterable[Weighed]) -> set[str]:
+    return {each.record.path for each in files}
+
+
+def _running(case: Case) -> set[str]:
+    """The files that some kind of NVIDIA's GPUs in the host runs."""
+    return {each.record.path for kind in case.kinds for each in judge(case, kind) if each.runs}
 
 
 def _needed(kind: Kind) -> str:
@@ -172,27 +202,40 @@ def _fitting(case: Case) -> str:
 
 
 def _no_amd_code(case: Case) -> Iterator[Finding]:
-    offered = {target for _, code in case.amd_code for target in code.amd}
-    if not case.amd_code:
-        return
-    fits = {kind: _best_amd(case.knowledge, offered, kind) for kind in case.amd_kinds}
-    fails = bool(fits) and all(fit == "no" for fit in fits.values()) and not (case.kinds and case.wants_nvidia)
-    for kind in (kind for kind, fit in fits.items() if fit != "yes"):
-        undecided = fits[kind] == "undecided"
+    judged = {kind: _judge_amd(case, kind) for kind in case.amd_kinds}
+    running = {each.record.path for files in judged.values() for each in files if each.runs}
+    if case.kinds and case.wants_nvidia:  # the image may be for the other GPUs
+        running |= {record.path for record, _ in case.amd_code}
+    for kind, files in judged.items():
+        bad, severity = _weigh(case, files, [each for each in files if not each.runs], running)
+        if not bad:
+            continue
+        undecided = any(each.fit == "undecided" for each in bad)
+        if severity == "fail" and all(each.fit == "undecided" for each in bad):
+            severity = "risk"
         note = "; whether the GPU runs with the features that they ask for is not known" if undecided else ""
+        offered = ", ".join(sorted({target for each in bad for target in each.code.amd}))
         yield case.context.finding(
             "GPU003",
-            "fail" if fails else "risk",
+            severity,
             kind.label,
-            tuple(case.context.evidence(record, f"code for {', '.join(code.amd)}") for record, code in case.amd_code),
+            tuple(case.context.evidence(each.record, f"code for {', '.join(each.code.amd)}") for each in bad),
             variant="amd",
             gpu=kind.label,
             capability=kind.target,
-            targets=", ".join(sorted(offered)) + note,
+            targets=offered + note,
             needed=f"code for exactly {kind.target}",
             option=f"--offload-arch={kind.target}",
-            supported=", ".join(sorted(offered)),
+            supported=offered,
         )
+
+
+def _judge_amd(case: Case, kind: Kind) -> list[JudgedAmd]:
+    """Every file with code for AMD's GPUs against `kind`: each has to hold code for it."""
+    return [
+        JudgedAmd(record, code, _role(case, record), _best_amd(case.knowledge, set(code.amd), kind))
+        for record, code in case.amd_code
+    ]
 
 
 def _best_amd(knowledge: Knowledge, offered: set[str], kind: Kind) -> AmdFit:
@@ -268,7 +311,7 @@ def ptx_too_new(case: Case, answers: Answers) -> None:
 
 def _too_new(case: Case, kind: Kind, judged: list[Judged]) -> Iterator[Finding]:
     newer = [each for each in judged if each.tally.best == "too-new"]
-    bad, severity = _weigh(case, judged, newer)
+    bad, severity = _weigh(case, judged, newer, _running(case))
     if not bad:
         return
     isas = {

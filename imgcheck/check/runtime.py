@@ -117,7 +117,7 @@ def _relative_command(context: Context, answers: Answers) -> None:
     if option is None:
         answers.answer("RUN009", "not-applicable", "the runtime enters the image's WORKDIR")
         return
-    command = next(iter((*config.entrypoint, *config.command)), "")
+    command = _first_word(context)
     relative = "/" in command and not command.startswith("/")
     findings = []
     if relative and config.working_directory not in ("", "/"):
@@ -134,6 +134,16 @@ def _relative_command(context: Context, answers: Answers) -> None:
             )
         )
     answers.conclude("RUN009", findings, "the image's command does not depend on its WORKDIR")
+
+
+def _first_word(context: Context) -> str:
+    """What is started: of a user's command under a runtime that may leave out ENTRYPOINT its own first word."""
+    config = context.image.config
+    words = context.roots.command or (*config.entrypoint, *config.command)
+    typed = words[len(config.entrypoint) :]
+    if typed and typed != config.command and context.runtime.skips_entrypoint:
+        return typed[0]
+    return words[0] if words else ""
 
 
 def _backtick(context: Context, answers: Answers) -> None:

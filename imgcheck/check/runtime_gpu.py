@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context, config_evidence
+from imgcheck.check.gpu_require import is_legacy
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.globs import fits
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from imgcheck.loader.tree import Tree
 
 _DRIVERLESS = {"void", "none", ""}
+_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 _COMPUTE = {"all", "compute"}
 
 
@@ -62,6 +64,16 @@ def _driver_floor(context: Context, answers: Answers) -> None:
     answers.conclude("RUN001", findings, f"driver {driver.value} is not older than {runtime.minimum_driver}")
 
 
+def legacy_hook(context: Context) -> bool | None:
+    """Whether a runtime that has such a mode hooks the driver in by the image's environment; None where its version is
+    not known.
+    """
+    runtime = context.runtime
+    installed = next((each.version for each in context.host.runtimes.value or () if each.id == runtime.id), "")
+    never = [change.since for change in runtime.changes if change.enforces_require == "never"]
+    return None if not installed else not any(versions.at_least(installed, since) for since in never)
+
+
 def _environment(context: Context, answers: Answers) -> None:
     """RUN002."""
     runtime = context.runtime
@@ -69,28 +81,36 @@ def _environment(context: Context, answers: Answers) -> None:
         answers.answer("RUN002", "not-applicable", "the driver does not depend on the image's environment")
         return
     settings = context.image.config.variables
+    legacy_image = runtime.serves_legacy_images and is_legacy(settings)
+    optional: Severity = "risk" if runtime.environment_option else "fail"
     findings = [
-        _variable(context, variable, consequence, settings.get(variable))
+        _variable(context, variable, consequence, optional)
         for variable, consequence in runtime.requires_environment.items()
-        if not _serves(variable, settings.get(variable))
+        if not _serves(variable, settings.get(variable)) and not (legacy_image and variable not in settings)
     ]
-    answers.conclude("RUN002", findings, "the image sets what the runtime asks for")
+    hook = legacy_hook(context) if runtime.enforces_require == "legacy-hook" else True
+    findings += [
+        _variable(context, variable, consequence, "fail" if hook else "risk")
+        for variable, consequence in runtime.excluding_environment.items()
+        if hook is not False and settings.get(variable) and not _serves(variable, settings[variable])
+    ]
+    answers.conclude("RUN002", findings, "the image's environment lets the driver in")
 
 
 def _serves(variable: str, value: str | None) -> bool:
     if value is None:
         return False
     words = {word.strip().lower() for word in value.split(",")}
-    if variable == "NVIDIA_DRIVER_CAPABILITIES":
+    if variable == _CAPABILITIES:
         return bool(words & _COMPUTE)
     return not words <= _DRIVERLESS
 
 
-def _variable(context: Context, variable: str, consequence: str, value: str | None) -> Finding:
-    runtime = context.runtime
-    severity: Severity = "risk" if runtime.environment_option else "fail"
-    wanted = "compute,utility" if variable == "NVIDIA_DRIVER_CAPABILITIES" else "all"
-    passed = f", or start it with {runtime.environment_option}" if runtime.environment_option else ""
+def _variable(context: Context, variable: str, consequence: str, severity: Severity) -> Finding:
+    runtime, value = context.runtime, context.image.config.variables.get(variable)
+    wanted = "compute,utility" if variable == _CAPABILITIES else "all"
+    option = f"-e {variable}={wanted}" if variable in runtime.excluding_environment else runtime.environment_option
+    passed = f", or start it with {option}" if option else ""
     return context.finding(
         "RUN002",
         severity,
@@ -98,6 +118,7 @@ def _variable(context: Context, variable: str, consequence: str, value: str | No
         evidence=config_evidence("not set in the image's configuration" if value is None else f"{variable}={value}"),
         runtime=runtime.title,
         variable=variable,
+        stated=f"Without {variable}" if value is None else f"With {variable}={value}",
         consequence=consequence,
         option=f"Add ENV {variable}={wanted} to the image{passed}.",
     )

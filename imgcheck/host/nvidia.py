@@ -9,6 +9,7 @@ from imgcheck.host.files import Root
 from imgcheck.host.libraries import Libraries, version_suffix
 from imgcheck.knowledge import Knowledge, gpus
 from imgcheck.knowledge.cuda import driver_cuda, version_of
+from imgcheck.versions import is_driver
 
 _VERSION_FILE = "/proc/driver/nvidia/version"
 _MODULE_FILE = "/sys/module/nvidia/version"
@@ -61,7 +62,7 @@ def _open_module(root: Root) -> Fact[bool]:
 def _userland(root: Root, libraries: Libraries, library: str, answer: Answer) -> Fact[str]:
     if library:
         version = version_suffix(root.real(library))
-        if version:
+        if is_driver(version):
             return known(version, library)
         if answer.driver:
             return known(answer.driver, "NVML")

@@ -173,6 +173,11 @@ def newest_ptx(knowledge: Knowledge, cuda: str) -> str | None:
     return max(read, key=parse, default=None)
 
 
+def driver_families(knowledge: Knowledge) -> tuple[str, ...]:
+    """What the names of the driver's functions begin with."""
+    return tuple(knowledge.table("analysis/markers.toml")["driver"]["prefixes"])
+
+
 def function_since(knowledge: Knowledge, name: str) -> str | None:
     """CUDA version that brought driver function `name` as exported ("cuLaunchKernelEx" gives "11.6")."""
     return _functions(knowledge).get(name)

@@ -70,6 +70,11 @@ class Runtime(Data, frozen=True):
     """Runs ldconfig in the container, so the image's ld.so.cache is rebuilt with the injected files."""
     requires_environment: dict[str, str] = {}
     """Variables that the image must set for the driver to be injected at all, with what happens otherwise."""
+    excluding_environment: dict[str, str] = {}
+    """Variables that an image need not set, but by whose value it may keep the driver out, with what happens then.
+    Where `enforces_require` is `legacy-hook`, only in that mode."""
+    serves_legacy_images: bool = False
+    """An image of nvidia-docker 1, which has CUDA_VERSION and no NVIDIA_REQUIRE_CUDA, gets the whole driver."""
     enforces_require: Literal["", "legacy-hook", "always"] = ""
     """Whether NVIDIA_REQUIRE_* of the image is evaluated; `legacy-hook` only where that mode is configured."""
     applies_compat: bool = False

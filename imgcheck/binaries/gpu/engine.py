@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from imgcheck.binaries.elf import ET_DYN, ET_EXEC, FATBIN_SECTIONS, MAGIC, SHT_NOBITS, Elf
+from imgcheck.binaries.elf import ET_DYN, ET_EXEC, FATBIN_SECTIONS, MAGIC, Elf
 from imgcheck.binaries.gpu import archive, cubin, fatbin, hip, runtime, strings, unpack
 from imgcheck.binaries.gpu.payloads import WHOLE
 from imgcheck.documents.facts import UNREAD, GpuCode, GpuModule
@@ -87,11 +87,8 @@ def areas(elf: Elf) -> tuple[list[memoryview], list[memoryview]]:
     """
     if not elf.sections:
         return [elf.data], []
-    found = [
-        [elf.section_data(s) for s in elf.sections if s.name == name and s.type != SHT_NOBITS]
-        for name in FATBIN_SECTIONS
-    ]
-    return found[0], found[1]
+    loaded, relocatable = map(elf.areas, FATBIN_SECTIONS)
+    return loaded, relocatable
 
 
 def _modules(
@@ -129,7 +126,7 @@ def _uncompiled(objects: Iterable[fatbin.Container]) -> list[fatbin.Container]:
 
 
 def _module(entries: tuple[fatbin.Entry, ...], parts: tuple[str, ...], whole: bool = True) -> GpuModule:
-    known = (fatbin.PTX, fatbin.CUBIN, fatbin.LTO, fatbin.RELOCATABLE_PTX)
+    known = (fatbin.PTX, fatbin.CUBIN, fatbin.LTO, fatbin.RELOCATABLE_PTX, fatbin.OLD_CUBIN, fatbin.INDEX)
     ptx = _named(entries, (fatbin.PTX,), True)
     rest = sorted({f"{_KINDS.get(e.kind, f'kind {e.kind:#x}')} {e.target}" for e in entries if e.kind not in known})
     return GpuModule(

@@ -10,7 +10,6 @@ An entry's header is at least 64 bytes and often more; the next entry begins at 
 follow each other at multiples of 8 with zeros between them.
 """
 
-import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,13 +19,15 @@ from imgcheck.errors import ElfError
 
 MAGIC = b"\x50\xed\x55\xba"
 
-PTX, CUBIN, LTO, RELOCATABLE_PTX, TILE, CONCATENATED = 0x1, 0x2, 0x8, 0x40, 0x80, 0x100
+PTX, CUBIN, OLD_CUBIN, LTO, INDEX, RELOCATABLE_PTX, TILE, CONCATENATED = 0x1, 0x2, 0x4, 0x8, 0x20, 0x40, 0x80, 0x100
+"""OLD_CUBIN is of no GPU that a driver since 2012 knows, INDEX is no code."""
 LZ4_FLAG, ZSTD_FLAG = 0x2000, 0x8000
 _EXACT_FLAG, _FAMILY_FLAG = 0x100000, 0x200000
 
 CONTAINER = struct.Struct("<IHHQ")
 ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 HEADER_LIMIT = 1 << 20
+_ABSURD = "absurd fatbin: more than a million headers"
 """Of a file, of containers and entries together: no real one has as many."""
 _CHUNK = 1 << 22
 _HELD = 256
@@ -78,7 +79,8 @@ def containers(area: memoryview, pure: bool = False) -> Iterator[Container]:
     are more than a million headers, which no real file has.
     """
     at, left, held = 0, HEADER_LIMIT, 0
-    while (at := _next_magic(area, at)) >= 0:
+    magics = _Magics(area)
+    while (at := magics.next(at)) >= 0:
         if at + CONTAINER.size > len(area):
             return
         _, version, header_size, size = CONTAINER.unpack_from(area, at)
@@ -86,6 +88,9 @@ def containers(area: memoryview, pure: bool = False) -> Iterator[Container]:
             if pure:
                 yield Container(at, (), whole=False)
             at += 8
+            left -= 1
+            if left <= 0:
+                raise ElfError(_ABSURD)
             continue
         begin, end = at + header_size, min(at + header_size + size, len(area))
         entries = tuple(_entries(area, begin, end, left))
@@ -97,7 +102,7 @@ def containers(area: memoryview, pure: bool = False) -> Iterator[Container]:
             release(area)
             held = 0
         if left <= 0:
-            raise ElfError("absurd fatbin: more than a million headers")
+            raise ElfError(_ABSURD)
         yield Container(at, entries, whole or not pure)
         at = max(end + 7 & ~7, at + 16)
 
@@ -156,15 +161,23 @@ def _inner_size(area: memoryview, at: int, options: int) -> int:
     return max(offset + length + 8 & ~7, ENTRY.size)
 
 
-def _next_magic(area: memoryview, at: int) -> int:
-    """Where the next container begins, at or after `at` and at a multiple of 8; -1 where there is none."""
-    if area[at : at + 4] == MAGIC:
-        return at
-    pattern = re.compile(re.escape(MAGIC))
-    while at < len(area):
-        chunk = bytes(area[at : at + _CHUNK])
-        for match in pattern.finditer(chunk):
-            if (at + match.start()) % 8 == 0:
-                return at + match.start()
-        at += _CHUNK
-    return -1
+class _Magics:
+    """Where containers begin, asked for from the beginning of an area to its end; each part of it is looked at once."""
+
+    def __init__(self, area: memoryview) -> None:
+        self._area, self._chunk, self._from = area, b"", 0
+
+    def next(self, at: int) -> int:
+        """The first at or after `at`, at a multiple of 8; -1 where there is none."""
+        if self._area[at : at + 4] == MAGIC:
+            return at
+        while at < len(self._area):
+            if not self._from <= at < self._from + len(self._chunk):
+                self._from, self._chunk = at, bytes(self._area[at : at + _CHUNK])
+            found = self._chunk.find(MAGIC, at - self._from)
+            while found >= 0 and (self._from + found) % 8:
+                found = self._chunk.find(MAGIC, found + 1)
+            if found >= 0:
+                return self._from + found
+            at = self._from + len(self._chunk)
+        return -1

@@ -9,7 +9,8 @@ import re
 import struct
 import zlib
 
-from imgcheck.binaries.elf import SHT_NOBITS, Elf
+from imgcheck.binaries.elf import Elf
+from imgcheck.errors import ElfError
 
 _PLAIN = b"__CLANG_OFFLOAD_BUNDLE__"
 _PACKED = b"CCOB"
@@ -17,20 +18,22 @@ _HEADER_SIZES = {1: 20, 2: 24, 3: 32}
 _TRIPLE = re.compile(rb"hip(?:v4)?-amdgcn-amd-amdhsa--?([a-z0-9][A-Za-z0-9:+\-]*)")
 _HEAD = 1 << 16
 _CHUNK = 1 << 22
+_MOST = 1 << 16
+"""Bundles; libraries with one for each source file have some thousand."""
 
 
 def targets(elf: Elf) -> tuple[str, ...]:
     """Targets such as "gfx90a:sramecc+:xnack-" of every bundle in the file; only their headers are unpacked."""
     found: set[str] = set()
-    for section in elf.sections:
-        if section.name == ".hip_fatbin" and section.type != SHT_NOBITS:
-            found |= bundle_targets(elf.section_data(section))
+    for area in elf.areas(".hip_fatbin"):
+        found |= bundle_targets(area)
     return tuple(sorted(found))
 
 
 def bundle_targets(area: memoryview) -> set[str]:
     """Targets of the bundles in `area`, which follow each other at multiples of 4096 or of 8."""
     found: set[str] = set()
+    bundles = 0
     pattern = re.compile(re.escape(_PLAIN) + b"|" + _PACKED)
     for at in range(0, len(area), _CHUNK):
         chunk = bytes(area[at : at + _CHUNK + 32])
@@ -38,6 +41,9 @@ def bundle_targets(area: memoryview) -> set[str]:
             begin = at + match.start()
             if begin % 8 == 0 and match.start() < _CHUNK:
                 found |= _plain(_head(area[begin:], match[0]))
+                bundles += 1
+                if bundles >= _MOST:
+                    raise ElfError("absurd offload bundles: more than any file has")
     return found
 
 
@@ -52,7 +58,7 @@ def _head(bundle: memoryview, magic: bytes) -> bytes:
         return b""
     try:
         if method == 0:
-            return zlib.decompressobj().decompress(bytes(payload[:_CHUNK]), _HEAD)
+            return zlib.decompressobj().decompress(bytes(payload[:_HEAD]), _HEAD)
         return _zstd(payload)
     except zlib.error:
         return b""

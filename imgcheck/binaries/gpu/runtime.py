@@ -22,6 +22,7 @@ _STUB_X86 = b"\xb8\x22\x00\x00\x00"
 _COMPAT_NOTE = ".note.cuda.fwd_compatibility"
 _DT_SONAME, _DT_STRTAB = 14, 5
 _CHUNK = 1 << 22
+_LARGEST_BRANCH = 1 << 16
 _OVERLAP = 256
 _STUB_SIZE = 1 << 19
 
@@ -74,13 +75,20 @@ def forward_compat(elf: Elf) -> ForwardCompat | None:
         return None
     try:
         note = {key.lower(): value for key, value in json.loads(raw[begin : end + 1]).items()}
+        release = re.fullmatch(r"\d{1,3}\.\d{1,3}", str(note.get("cuda version", "")), re.ASCII)
         return ForwardCompat(
-            str(note.get("cuda version", "")),
-            tuple(int(number) for number in note.get("driver", ())),
-            tuple(int(number) for number in note.get("device", ())),
+            release[0] if release else "", _branches(note.get("driver", ())), _branches(note.get("device", ()))
         )
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _branches(numbers: list[str | int]) -> tuple[int, ...]:
+    """The numbers of a list of a note; ValueError or TypeError where one is none that NVIDIA could mean."""
+    found = tuple(int(number) for number in map(str, numbers))
+    if any(not 0 <= number < _LARGEST_BRANCH for number in found):
+        raise ValueError("no branch")
+    return found
 
 
 def _stored_version(elf: Elf) -> str:
