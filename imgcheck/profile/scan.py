@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from imgcheck.binaries.analyse import looks_like_code
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Script
+from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, PlainFiles, Select
 from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree
@@ -27,8 +28,9 @@ _FIRST_BYTES = frozenset(b"\x7f\x50!./#")
 """Those of code and of scripts: most files end here."""
 _TEXT_LIMIT = 1 << 20
 _SCRIPT_LIMIT = 1 << 16
-_TEXTS_LIMIT = 1 << 26
-"""Bytes of texts and scripts that are taken of an image, before those that follow count as empty."""
+_TEXTS_LIMIT = 1 << 28
+"""Bytes of texts, or of scripts, that an image may hold: some ten times what the largest have. What lies beyond could
+only be left out, and the answer would rest on what came first."""
 _SHELL_SUFFIX = ".sh"
 """Of what shells read without a `#!` line."""
 _OF_PACKAGING = ("var/lib/dpkg/info/", "usr/share/doc/")
@@ -186,9 +188,9 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
     if looks_like_code(head):
         return Code(analysis.take(entry, head, content))
     if entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
-        return head + content.read(wanted.room(entry.size))
+        return head + content.read(wanted.texts.take(entry.size) - len(head))
     if _may_be_script(entry.path, head):
-        data = head + content.read(wanted.room(_SCRIPT_LIMIT - len(head)))
+        data = head + content.read(wanted.scripts.take(min(entry.size, _SCRIPT_LIMIT)) - len(head))
         return read_script(data, bool(entry.mode & 0o111), whole=len(data) == entry.size)
     return None
 
@@ -196,6 +198,20 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
 def _may_be_script(path: str, head: bytes) -> bool:
     """Whether something may execute, or a shell may read, the text that begins with `head`."""
     return (head[:2] == b"#!" or path.endswith(_SHELL_SUFFIX)) and not path.startswith(_OF_PACKAGING)
+
+
+class _Allowance:
+    """How much of one kind an image holds."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._left = what, _TEXTS_LIMIT
+
+    def take(self, size: int) -> int:
+        """Count in `size` bytes, and give them back; LayerError where no real image has so many."""
+        self._left -= size
+        if self._left < 0:
+            raise LayerError(f"the image holds more than {_TEXTS_LIMIT >> 20} MiB of {self._what}, as no real one does")
+        return size
 
 
 class _Wanted:
@@ -206,7 +222,7 @@ class _Wanted:
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        self._room = _TEXTS_LIMIT
+        self.texts, self.scripts = _Allowance("texts of the system"), _Allowance("scripts")
         tails = {"/".join(pattern.split("/")[-2:]) for pattern in patterns}
         self._regex = re.compile("|".join(f"(?:{fnmatch.translate(tail)})" for tail in sorted(tails)))
         ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {_SHELL_SUFFIX}
@@ -217,12 +233,6 @@ class _Wanted:
     def perhaps(self, path: str) -> bool:
         """A quick look that lets through all that `matches` would, and scripts of shells."""
         return path.endswith(self._suffixes) or bool(self._infix(path))
-
-    def room(self, size: int) -> int:
-        """How much of `size` bytes there is still room for; it is taken."""
-        granted = min(size, self._room)
-        self._room -= granted
-        return granted
 
     def matches(self, path: str) -> bool:
         return bool(self._regex.match("/".join(("/" + path).split("/")[-2:])))

@@ -177,3 +177,14 @@ def test_store_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: pytest.
     for action in ("ls", "prune", "verify"):
         assert main(["store", action, "--store", str(tmp_path / "typo")]) == 2
         assert f"--store {tmp_path}/typo: no such directory" in capsys.readouterr().err
+
+
+def test_many_scripts_above_leave_the_texts_below_whole(store: Store, program: bytes) -> None:
+    """What is kept of a layer rests on its bytes alone, whatever other layers hold, and serves other images so."""
+    conf = b"/opt/application/lib\n/opt/second/lib\n"
+    base = Counting(archive([file("etc/ld.so.conf", conf), file("usr/bin/p", program, mode=0o755)]))
+    scripts = [file(f"opt/t/{number:04}", b"#!/bin/sh\nexec p\n", mode=0o755) for number in range(1100)]
+    above = Counting(archive([*scripts, file("blob", bytes(range(256)) * 1000)]))
+    both = build_profile(image_of(base, above), SILENT, store)
+    alone = build_profile(image_of(base), SILENT, store)
+    assert both.tree.ld_so_conf == alone.tree.ld_so_conf == ("/opt/application/lib", "/opt/second/lib")
