@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from imgcheck.check.runtime import check
 from imgcheck.documents.facts import CodeFacts, Linkage
-from imgcheck.documents.host import HostLibrary, InstalledRuntime, known
+from imgcheck.documents.host import HostLibrary, HostProfile, InstalledRuntime, known, unknown
 from imgcheck.documents.image import Component, ImageConfig, TreeIndex
 from imgcheck.documents.report import Finding
 from imgcheck.loader.roots import Roots
@@ -269,3 +269,39 @@ def test_shifter_enters_the_working_directory_only_when_asked() -> None:
     assert result == "fail"
     assert "--workdir=/app" in finding.remedy
     assert judged("shifter", "RUN009", config=ImageConfig(entrypoint=("/run.sh",)))[0] == "ok"
+
+
+def of_docker(version: str) -> HostProfile:
+    installed = known((InstalledRuntime("nvidia", version, "/usr/bin/nvidia-container-runtime"),), "PATH")
+    return replace(cpu("haswell", **GPU_NODE), runtimes=installed if version else unknown("not looked for"))
+
+
+@pytest.mark.parametrize(("version", "result"), [("1.17.4", "fail"), ("", "risk"), ("1.18.0", "ok")])
+def test_capabilities_without_compute_keep_libcuda_out_of_the_legacy_mode(version: str, result: str) -> None:
+    def answer(*capabilities: str) -> tuple[str, list[Finding]]:
+        environment = ("NVIDIA_VISIBLE_DEVICES=all", *capabilities)
+        return judged("nvidia", "RUN002", of_docker(version), config=ImageConfig(environment=environment))
+
+    outcome_, found = answer("NVIDIA_DRIVER_CAPABILITIES=graphics,utility")
+    assert outcome_ == result
+    assert all("-e NVIDIA_DRIVER_CAPABILITIES=compute,utility" in each.remedy for each in found)
+    for good in ((), ("NVIDIA_DRIVER_CAPABILITIES=",), ("NVIDIA_DRIVER_CAPABILITIES=compute,utility",)):
+        assert answer(*good) == ("ok", [])
+
+
+def test_images_of_nvidia_docker_1_get_the_driver_without_asking() -> None:
+    legacy = ImageConfig(environment=("CUDA_VERSION=9.0.176",))
+    assert judged("nvidia", "RUN002", config=legacy) == ("ok", [])
+    assert judged("enroot", "RUN002", config=legacy)[0] == "fail"
+    off = ImageConfig(environment=("CUDA_VERSION=9.0.176", "NVIDIA_VISIBLE_DEVICES=void"))
+    assert judged("nvidia", "RUN002", config=off)[0] == "risk"
+
+
+def test_a_relative_entrypoint_counts_where_it_is_started() -> None:
+    config = ImageConfig(entrypoint=("./run",), working_directory="/app")
+    files = context({"/app": CUDA}, cpu("haswell"), "apptainer", config=config)
+    typed = replace(files, roots=Roots(command=("./run", "/bin/true")))
+    assert outcome(check(typed), "RUN009") == "ok"
+    relative = replace(files, roots=Roots(command=("./run", "bin/tool")))
+    assert findings(check(relative), "RUN009")[0].subject == "bin/tool"
+    assert outcome(check(replace(files, roots=Roots(command=("./run",)))), "RUN009") == "fail"

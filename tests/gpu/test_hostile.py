@@ -1,14 +1,16 @@
 """Files made to break the parsers: damaged anywhere, absurd counts, and data that unpacks to gigabytes."""
 
+import contextlib
 import struct
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imgcheck.binaries.elf import Elf
-from imgcheck.binaries.gpu import hip
+from imgcheck.binaries.gpu import fatbin, hip
 from imgcheck.binaries.gpu.engine import read_gpu
 from imgcheck.documents.facts import GpuCode
 from imgcheck.errors import ElfError
@@ -106,3 +108,48 @@ def test_ptx_whose_head_never_ends_is_read_in_no_time(filler: bytes) -> None:
     started = time.process_time()
     read_gpu(memoryview(b".version 1.0\n" + filler + b"x .target sm_\n"), None)
     assert time.process_time() - started < 2
+
+
+def timed(read: Callable[[], object]) -> float:
+    started = time.process_time()
+    with contextlib.suppress(ElfError):
+        read()
+    return time.process_time() - started
+
+
+def test_a_hundred_thousand_bundles_that_are_none() -> None:
+    area = memoryview(struct.pack("<4sHH", b"CCOB", 1, 0) * 120_000)
+    assert timed(lambda: hip.bundle_targets(area)) < 5
+
+
+def test_containers_that_are_none_are_looked_at_once() -> None:
+    area = memoryview(struct.pack("<IHHQ8x", 0xBA55ED50, 2, 16, 8) * 100_000)
+    assert timed(lambda: list(fatbin.containers(area, pure=True))) < 5
+
+
+def test_a_thousand_headers_of_one_section_are_read_once() -> None:
+    names = b"\0.hip_fatbin\0.shstrtab\0"
+    bundles = bundle() * 1000
+    sections = [section(1, 64, len(bundles))] * 1000
+    data = around_sections(bundles, names, [*sections, section(13, 64 + len(bundles), len(names), kind=3)])
+    assert timed(lambda: read(data)) < 5
+    assert read(data).amd == ("gfx90a",)
+
+
+def test_names_of_sections_that_never_end() -> None:
+    """As many headers as names in one table without an end: each name is cut, so that they take little memory."""
+    names = b"n" * 1_000_000
+    data = around_sections(b"", names, [section(k, 0, 0) for k in range(600)] + [section(0, 64, len(names), kind=3)])
+    assert sum(len(each.name) for each in Elf(data).sections) < 1_000_000
+
+
+def section(name: int, offset: int, size: int, kind: int = 1) -> bytes:
+    return struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, offset, size, 0, 0, 1, 0)
+
+
+def around_sections(data: bytes, names: bytes, headers: list[bytes]) -> bytes:
+    """A library with `data` behind its header, then the names of sections, and their headers."""
+    ident = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
+    at, count = 64 + len(data) + len(names), len(headers)
+    header = struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, at, 0, 64, 56, 0, 64, count, count - 1)
+    return ident + header + data + names + b"".join(headers)

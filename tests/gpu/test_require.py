@@ -60,6 +60,7 @@ def test_several_variables_must_all_hold_on_every_gpu() -> None:
 def test_jetpack_is_not_looked_at_and_legacy_images_ask_for_their_cuda() -> None:
     assert requirements({"NVIDIA_REQUIRE_JETPACK": "csv-mounts=all", "PATH": "/bin"}) == {}
     assert requirements({"CUDA_VERSION": "9.0.176"}) == {"CUDA_VERSION": "cuda>=9.0"}
+    assert requirements({"CUDA_VERSION": "12.4.1", "NVIDIA_REQUIRE_CUDA": ""})["CUDA_VERSION"] == "cuda>=12.4"
     both = {"CUDA_VERSION": "9.0.176", "NVIDIA_REQUIRE_CUDA": "cuda>=8.0"}
     assert requirements(both) == {"NVIDIA_REQUIRE_CUDA": "cuda>=8.0"}
 

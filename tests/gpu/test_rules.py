@@ -262,6 +262,10 @@ def test_a_mig_instance_counts_as_its_parent() -> None:
     assert targets(module(["90"]), gpu=instance)["GPU003"] == "fail"
 
 
+def test_code_of_a_kind_that_is_not_judged_is_a_risk() -> None:
+    assert targets(GpuModule(1, other=("tile IR 100",)))["GPU003"] == "risk"
+
+
 def test_a_gpu_of_unknown_capability_is_unknown() -> None:
     assert targets(module(["80"]), gpu=Gpu("Tesla Z9"))["GPU003"] == "unknown"
 
@@ -292,6 +296,29 @@ def test_two_kinds_of_amd_gpu_of_which_one_fits_is_a_risk() -> None:
     mixed = HostProfile("1.0", "host", gpus=known(gpus, "test"))
     found = finding("GPU003", image({"/app": CodeFacts(1, gpu=GpuCode(amd=("gfx1030",)))}), mixed, PLAIN, opens=None)
     assert (found.severity, found.subject) == ("risk", "MI210 (gfx90a)")
+
+
+def test_each_file_with_amd_code_needs_its_own() -> None:
+    """Another library's code for the GPU does not help the program, and a library of ROCm's that lacks it is a risk."""
+    app, rand = CodeFacts(1, gpu=GpuCode(amd=("gfx90a",))), CodeFacts(1, gpu=GpuCode(amd=("gfx90a", "gfx942")))
+    files = image({"/app": app, "/opt/rocm/lib/librocrand.so.1": rand})
+    assert finding("GPU003", files, amd_host("gfx942:sramecc+"), PLAIN, opens=None).severity == "fail"
+    files = image({"/app": rand, "/opt/rocm/lib/librocrand.so.1": app})
+    assert finding("GPU003", files, amd_host("gfx942:sramecc+"), PLAIN, opens=None).severity == "risk"
+    assert outcomes(files, amd_host("gfx90a:sramecc+"), PLAIN, opens=None)["GPU003"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("override", "target", "on", "outcome"),
+    [
+        ("10.3.0", "gfx1030", "gfx1031", "ok"), ("10.3.0", "gfx1100", "gfx1100", "fail"),
+        ("9.0.10", "gfx90a", "gfx942", "ok"), ("", "gfx1030", "gfx1031", "fail"), ("x", "gfx1030", "gfx1031", "fail"),
+    ],
+)  # fmt: skip
+def test_an_image_may_let_an_amd_gpu_pass_for_another(override: str, target: str, on: str, outcome: str) -> None:
+    files = {"/app": CodeFacts(1, gpu=GpuCode(amd=(target,)))}
+    profile = image(files, environment=[f"HSA_OVERRIDE_GFX_VERSION={override}"])
+    assert outcomes(profile, amd_host(on), PLAIN, opens=None)["GPU003"] == outcome
 
 
 def test_amd_code_on_a_host_without_gpu() -> None:
@@ -373,6 +400,15 @@ def test_compat_without_a_note_is_unknown() -> None:
     assert outcomes(compat_image(None), host(V100, driver="535.104.05"), PLAIN, opens=COMPAT)["GPU006"] == "unknown"
 
 
+def test_compat_whose_note_lists_the_branch_need_not_be_of_a_newer_one() -> None:
+    note = ForwardCompat("12.9", (550, 575), (1, 2))
+    assert outcomes(compat_image(note), host(V100, driver="575.51.03"), PLAIN, opens=COMPAT)["GPU006"] == "ok"
+
+
+def test_compat_over_a_driver_of_no_version_is_unknown() -> None:
+    assert outcomes(compat_image(), host(V100, driver="N/A"), PLAIN, opens=COMPAT)["GPU006"] == "unknown"
+
+
 def test_compat_that_nothing_opens_does_no_harm() -> None:
     assert outcomes(compat_image(), host(V100, driver="470.82.01"))["GPU006"] == "not-applicable"
 
@@ -441,6 +477,14 @@ def test_the_hosts_real_exports_decide_where_they_were_read() -> None:
     assert outcomes(profile, machine)["GPU009"] == "ok"
     lacking = replace(library, functions=("cuInit",))
     assert outcomes(profile, replace(machine, libraries=known((lacking,), "t")))["GPU009"] == "fail"
+
+
+def test_functions_that_another_library_names_like_the_drivers() -> None:
+    exports = HostLibrary("/usr/lib64/libcuda.so.1", "libcuda.so.1", "x86_64", "580.65.06", functions=("cuInit",))
+    machine = replace(host(A100, driver="580.65.06"), libraries=known((exports,), "t"))
+    needed, functions = ["libcuopt.so", "libcuda.so.1"], ["cuInit", "cuOptSolve"]
+    solver = image({"/solve": gpu_file(module(["80"]), needed=needed, functions=functions, flags=["now"])})
+    assert outcomes(solver, machine)["GPU009"] == "ok"
 
 
 # GPU010, GPU011, GPU012

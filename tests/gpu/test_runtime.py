@@ -83,7 +83,11 @@ def test_forward_compatibility_note() -> None:
     assert found.forward_compat == ForwardCompat("12.9", (535, 550), (1, 2))
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"Driver": 5}', '{"Driver": ["x"]}', '{"Device": {"a": []}}', "[1]"])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "{}", '{"Driver": 5}', '{"Driver": ["x"]}', '{"Device": {"a": []}}', "[1]", r'{"CUDA version": "\ud800"}',
+     '{"Driver": [99999999999999999999999]}', '{"Driver": [1e999]}', '{"CUDA version": "' + "1" * 5000 + '.0"}'],
+)  # fmt: skip
 def test_hostile_notes(text: str) -> None:
     found = library(_DRIVER % 12090 + note(text), "libcuda.so.1")
     assert found is not None

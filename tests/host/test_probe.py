@@ -219,3 +219,14 @@ def test_probing_without_a_driver_imports_no_numpy(tmp_path: Path) -> None:
     code = f"import sys, imgcheck.host.probe as p; p.probe_host({str(root)!r}); print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [("usr/lib/aarch64-linux-gnu/tegra", "aarch64"), ("usr/lib/wsl/lib", "x86_64")]
+)
+def test_libcuda_1_1_is_of_no_driver_1_1(place: str, name: str, tmp_path: Path) -> None:
+    """So Jetson and WSL name it, whatever the driver."""
+    root = captured("broadwell-k80", tmp_path, name, libcuda=f"{place}/libcuda.so.1.1")
+    (root / "etc/ld.so.conf").write_text(f"/{place}\n")
+    host = probe_host(str(root))
+    assert not host.driver.userland.known
