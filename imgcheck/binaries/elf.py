@@ -35,6 +35,7 @@ ADDRESS_LIMIT = 1 << 62
 """What is said to lie there or higher lies nowhere: sums of such addresses would leave 64 bits."""
 _SECTION_LIMIT = 1 << 20
 _DYNAMIC_LIMIT = 1 << 16
+_MOST_NOTES = 1 << 12
 _LONGEST_NAME = 512
 """Bytes of a section's name that are read: a hostile file has as many names as headers, in one table without NUL."""
 _LARGEST_HEADERS = 1 << 16
@@ -328,10 +329,16 @@ class Elf:
         if not areas:
             areas = [(s.offset, s.size, 4) for s in self.sections if s.type == SHT_NOTE]
         seen: set[int] = set()
+        left, room = _MOST_NOTES, 2 * len(self.data)  # areas of a hostile file overlap
         for offset, size, align in areas:
-            if offset not in seen:
-                seen.add(offset)
-                yield from self._notes_in(offset, size, 8 if align == 8 else 4)
+            if offset in seen:
+                continue
+            seen.add(offset)
+            for note in self._notes_in(offset, size, 8 if align == 8 else 4):
+                left, room = left - 1, room - len(note.description)
+                if left < 0 or room < 0:
+                    return
+                yield note
 
     def _notes_in(self, offset: int, size: int, align: int) -> Iterator[Note]:
         area = self.slice(offset, size)
@@ -344,7 +351,8 @@ class Elf:
             end = desc_at + desc_size
             if end > len(area):
                 return
-            owner = bytes(area[at + 12 : at + 12 + name_size]).partition(b"\0")[0].decode("utf-8", "replace")
+            named = bytes(area[at + 12 : at + 12 + min(name_size, _LONGEST_NAME)])
+            owner = named.partition(b"\0")[0].decode("utf-8", "replace")
             yield Note(owner, kind, bytes(area[desc_at:end]))
             at = end + align - 1 & -align
 

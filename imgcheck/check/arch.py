@@ -22,16 +22,14 @@ def check(context: Context) -> Answers:
         answers.answer("ARCH001", "unknown", f"the image is for {named}, and the host's architecture is not known")
         return answers
     runs = {host.value, *_ALSO_RUNS.get(host.value, ())}
-    mixed = bool(machines & runs)
+    mixed, certain = bool(machines & runs), True
     if mixed:
-        chosen = set(context.roots.entries).difference(context.roots.perhaps)  # others a script chooses by the machine
-        started = [record for record in programs if record.path in chosen]
-        programs = [record for record in started if _machine(context, record) not in runs]
+        programs, certain = _foreign(context, programs, runs)
         machines = {_machine(context, record) for record in programs}
     if not machines:
         answers.answer("ARCH001", "ok", f"the image has programs for {host.value}")
         return answers
-    severity = "risk" if mixed or machines & set(_MAY_RUN.get(host.value, ())) else "fail"
+    severity = "fail" if certain and machines.isdisjoint(_MAY_RUN.get(host.value, ())) else "risk"
     finding = context.finding(
         "ARCH001",
         severity,
@@ -46,6 +44,21 @@ def check(context: Context) -> Answers:
     )
     answers.conclude("ARCH001", [finding], f"the image's programs are for {named}, the host is {host.value}")
     return answers
+
+
+def _foreign(context: Context, programs: list[FileRecord], runs: set[str]) -> tuple[list[FileRecord], bool]:
+    """Of an image with programs for several machines those that are started and that the host does not execute, and
+    whether one of them comes first.
+
+    Where no command is known most programs decide: those of compilers and tools for other machines are few.
+    """
+    foreign = [record for record in programs if _machine(context, record) not in runs]
+    order = {path: at for at, path in enumerate(context.roots.entries)}
+    chosen = order.keys() - set(context.roots.perhaps)  # others a script chooses by the machine
+    if not order:
+        return (foreign, True) if 2 * len(foreign) > len(programs) else ([], False)
+    started = sorted((record for record in foreign if record.path in chosen), key=lambda record: order[record.path])
+    return started, bool(started) and order[started[0].path] == min(map(order.__getitem__, chosen))
 
 
 def platform_machine(context: Context) -> str:

@@ -5,7 +5,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 
 _FILES_LIMIT = 256
-"""Files that may include each other."""
+"""Files that may include each other, and patterns by which they do."""
 
 
 def read_conf(texts: Mapping[str, bytes], path: str = "/etc/ld.so.conf") -> tuple[str, ...]:
@@ -14,22 +14,24 @@ def read_conf(texts: Mapping[str, bytes], path: str = "/etc/ld.so.conf") -> tupl
     `texts` holds the files by absolute path. `include` takes globs, relative to the including file's directory;
     `hwcap` lines and comments are skipped, and so is the `=TYPE` behind a directory.
     """
-    return tuple(dict.fromkeys(_directories(texts, path, {})))
+    return tuple(dict.fromkeys(_directories(texts, path, {}, set())))
 
 
-def _directories(texts: Mapping[str, bytes], path: str, seen: dict[str, None]) -> Iterator[str]:
-    """`seen` are the files that were begun: once more they would add nothing."""
+def _directories(texts: Mapping[str, bytes], path: str, seen: dict[str, None], patterns: set[str]) -> Iterator[str]:
+    """`seen` are the files that were begun, `patterns` what was included: once more they would add nothing."""
     if path in seen or len(seen) > _FILES_LIMIT:
         return
     seen[path] = None
     for line in _lines(texts.get(path, b"")):
         words = line.split()
         if words[0] == "include":
-            for pattern in words[1:]:
-                whole = posixpath.join(posixpath.dirname(path), pattern)
+            for whole in (posixpath.join(posixpath.dirname(path), pattern) for pattern in words[1:]):
+                if whole in patterns or len(patterns) > _FILES_LIMIT:
+                    continue
+                patterns.add(whole)
                 for name in sorted(set(fnmatch.filter(texts, whole)).difference(seen)):
                     if name.count("/") == whole.count("/"):
-                        yield from _directories(texts, name, seen)
+                        yield from _directories(texts, name, seen, patterns)
         elif words[0] != "hwcap":
             yield from (_directory(word) for word in line.replace(",", " ").replace(":", " ").split())
 

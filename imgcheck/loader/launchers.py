@@ -35,8 +35,8 @@ class Launched(Struct, frozen=True):
     """It takes out all of them."""
     directory: str = ""
     """The working directory that it changes to."""
-    loader_options: bool = False
-    """The dynamic loader was told where libraries are."""
+    by_loader: bool = False
+    """A dynamic loader starts it that is named, in place of the one that the command asks for."""
     certain: bool = True
     """The command is the first of `words`; else an option's value may stand before it."""
     optional: bool = False
@@ -115,15 +115,14 @@ _LOADER_OPTIONS = (
     "--library-path", "--preload", "--argv0", "--inhibit-rpath", "--audit", "--glibc-hwcaps-prepend",
     "--glibc-hwcaps-mask",
 )  # fmt: skip
-_STEERING = ("--library-path", "--preload")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 
 
 def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
     """What the program called `name` starts with `arguments`; None where it is no launcher."""
     if _LOADER.fullmatch(name):
-        inner, options = _parted(Launcher(valued=_LOADER_OPTIONS), arguments)
-        return structs.replace(inner, loader_options=any(option.startswith(_STEERING) for option, _ in options))
+        # Which directories and which C library it takes is its own: those of the program's interpreter say nothing.
+        return structs.replace(_parted(Launcher(valued=_LOADER_OPTIONS), arguments)[0], by_loader=True)
     launcher = LAUNCHERS.get(name)
     if launcher is None:
         return None

@@ -2,12 +2,13 @@
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile, Opener, Problem, Reach
 from imgcheck.knowledge.types import Runtime
+from imgcheck.loader.abi import Abi
 from imgcheck.loader.closure import Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
 from imgcheck.loader.injection import Injection, injection_for
@@ -110,7 +111,7 @@ class Loader:
 
     @cached_property
     def _view(self) -> "_View":
-        return _View(self._tree, self._environment, None, self._levels, self.roots.environments)
+        return _View(self._tree, self._environment, None, self._levels, self.roots)
 
     @cached_property
     def outcomes(self) -> list[Outcome]:
@@ -125,7 +126,7 @@ class Loader:
 
     def _with(self, injection: Injection) -> Closure:
         tree = self._injected(injection)
-        view = _View(tree, self._environment, injection, self._levels, self.roots.environments)
+        view = _View(tree, self._environment, injection, self._levels, self.roots)
         names = self._changed_names(view, injection)
         changed = _changed_files(tree, names)
         # What failed is worked out anew as well, since it was sought in the runtime's directories, too.
@@ -182,10 +183,10 @@ class _View:
         environment: Environment,
         injection: Injection | None,
         levels: tuple[str, ...],
-        own: Mapping[str, tuple[str, ...]],
+        roots: Roots,
     ) -> None:
-        """`own` are the loader variables of programs that a script starts with others than the image's."""
-        self.tree, self.injection = tree, injection
+        own = roots.environments
+        self.tree, self.injection, self.steered = tree, injection, frozenset(roots.steered)
         self._systems = Systems(tree, environment, injection, levels)
         others = {
             told: Systems(tree, with_loader_variables(environment, told), injection, levels)
@@ -194,6 +195,7 @@ class _View:
         self._own = {path: others[told] for path, told in own.items()}
         self._programs: dict[str, Process] = {}
         self._companies: dict[_Asked, _Company] = {}
+        self._alternatives: dict[tuple[str, Abi], tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     def system(self, path: str) -> System:
         return self._own.get(path, self._systems).of(path, self.tree.linkage[path])
@@ -223,6 +225,15 @@ class _View:
         if asked and not made.mentions(path):
             self._companies.setdefault(asked, made)
         return made
+
+    def alternatives(self, name: str, abi: Abi) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The files of a name: those for an ABI, and those for others."""
+        key = name, abi
+        if key not in self._alternatives:
+            named = dict.fromkeys(self.by_name.get(name, ()))
+            fits = {path: self.system(path).abi == abi for path in named}
+            self._alternatives[key] = tuple(p for p in named if fits[p]), tuple(p for p in named if not fits[p])
+        return self._alternatives[key]
 
     @cached_property
     def by_name(self) -> dict[str, list[str]]:
@@ -353,7 +364,8 @@ def _injected_starts(tree: Tree, roots: Roots) -> Iterator[Start]:
 def _run(view: _View, start: Start) -> Outcome:
     tree = view.tree
     interpreter = tree.linkage[start.path].interpreter
-    if start.context in ("entry", "helper") and interpreter and not tree.file(interpreter):
+    by_kernel = start.context in ("entry", "helper") and start.path not in view.steered
+    if by_kernel and interpreter and not tree.file(interpreter):
         problem = Problem("interpreter", start.path, interpreter, root=start.path)
         return Outcome(start, None, (problem,))
     company = view.company(start.path, start.within)
@@ -413,8 +425,18 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
         injected=frozenset(view.tree.host),
         assumed=view.injection is not None and view.injection.assumed,
         loaded={outcome.start.path: outcome.loaded for outcome in reversed(outcomes)},
-        libcs=frozenset(path for path in reaches if posixpath.basename(path).startswith(("libc.so.6", "libc-2."))),
+        libcs=_libcs(outcomes) or frozenset(filter(_is_libc, reaches)),
     )
+
+
+def _libcs(outcomes: Iterable[Outcome]) -> frozenset[str]:
+    """The C libraries of what may run, and not of sysroots and other trees in the image that nothing enters."""
+    running = (o for o in outcomes if o.start.reach != "unreached" and o.start.context != "library")
+    return frozenset(path for outcome in running for path in outcome.loaded if _is_libc(path))
+
+
+def _is_libc(path: str) -> bool:
+    return posixpath.basename(path).startswith(("libc.so.6", "libc-2."))
 
 
 def _opened_by_frameworks(view: _View, roots: Roots) -> Iterator[Opened]:
@@ -495,12 +517,9 @@ def _with_alternatives(view: _View, problem: Problem) -> Problem:
     """`problem` with the files of the same name: those that would serve, and those of another class or machine."""
     if problem.kind not in ("library", "opened"):
         return problem
-    system = view.system(problem.path)
-    named = dict.fromkeys(view.by_name.get(posixpath.basename(problem.needed), ()))
-    fitting = [path for path in named if view.system(path).abi == system.abi]
-    sought = {view.tree.canonical(directory) for directory in problem.searched}
-    skipped = [path for path in named if path not in fitting and posixpath.dirname(path) in sought]
-    return problem.with_files(tuple(fitting), tuple(skipped))
+    fitting, others = view.alternatives(posixpath.basename(problem.needed), view.system(problem.path).abi)
+    sought = {view.tree.canonical(directory) for directory in problem.searched} if others else ()
+    return problem.with_files(fitting, tuple(path for path in others if posixpath.dirname(path) in sought))
 
 
 def _opens(view: _View, roots: Roots) -> dict[str, str]:

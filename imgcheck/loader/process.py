@@ -135,7 +135,7 @@ class Process:
 
     def _load(self, name: str, requester: Object) -> Object | None:
         if "$" in name:
-            name = self.system.expand(name, requester.origin)
+            name = self.system.replaced(name, requester.origin)
         # Here and not by `loaded`: most names of an image are those of its C library.
         known = self._names.get(name)
         if known is None and self.within is not None:

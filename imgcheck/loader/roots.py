@@ -233,7 +233,7 @@ class _Search:
             _give(child, word.replace("$", "$$"))
         if inner.directory:
             child.change_directory(inner.directory.replace("$", "$$"), conditional=False)
-        child.steered |= inner.loader_options
+        child.steered |= inner.by_loader
         words = inner.words
         if not inner.certain:
             begin = next((index for index, word in enumerate(words) if self._may_be_program(word, child)), None)

@@ -35,7 +35,7 @@ _TOKEN = r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))
 _MUSL_TOKEN = r"\$(?:\{ORIGIN\}|ORIGIN)"
 _HWCAPS = "glibc-hwcaps/"
 _HWCAP_EXTENSION = 1 << 62
-_LEGACY_UNTIL = "2.37"
+_MODERN_SINCE, _LEGACY_UNTIL = "2.33", "2.37"
 # Directories of the legacy search, most significant first; those that the CPU opens stand among the levels.
 _LEGACY = ("tls", "haswell", "avx512_1", "x86_64")
 _LEGACY_PLATFORM = "haswell"
@@ -106,7 +106,8 @@ class System:
         self.preload = (*environment.preload, *tree.image.tree.ld_so_preload)
         """Names that are loaded before all others."""
         self.real = tree.file(interpreter) if interpreter else ""
-        self._musl_architecture = _musl_architecture(interpreter)
+        # Alpine lets glibc's name lead to musl, which then takes the C library's names for itself.
+        self._musl_architecture = _musl_architecture(self.real or interpreter)
         self.kind: Literal["glibc", "musl"] = "musl" if self._musl_architecture else "glibc"
         self._plans: dict[PlanKey, Plan] = {}
         self._places: dict[tuple[str, ...], list[Place]] = {}
@@ -144,7 +145,8 @@ class System:
     @cached_property
     def subdirectories(self) -> tuple[str, ...]:
         """Hwcaps directories that this loader seeks below each directory on this CPU, in order."""
-        modern = tuple(_HWCAPS + level for level in self.levels if level not in _LEGACY)
+        old = self.version and not versions.at_least(self.version, _MODERN_SINCE)
+        modern = () if old else tuple(_HWCAPS + level for level in self.levels if level not in _LEGACY)
         if self.kind == "musl" or self.abi.machine != "x86_64" or not self._legacy:
             return () if self.kind == "musl" else modern
         names = tuple(name for name in _LEGACY if name in (*_LEGACY_ALWAYS, *self.levels))
@@ -208,13 +210,15 @@ class System:
         return bool(re.match(_MUSL_SELF, name))
 
     def expand(self, text: str, origin: str) -> str:
-        """`text` with $ORIGIN, $LIB and $PLATFORM replaced, relative paths taken from the working directory."""
-        expanded = self._replaced(text, origin.rstrip("/")) if "$" in text else text
+        """`text` with its tokens replaced, relative paths taken from the working directory."""
+        expanded = self.replaced(text, origin) if "$" in text else text
         if not expanded.startswith("/"):
             expanded = posixpath.join(self.environment.working_directory, expanded)
         return expanded.rstrip("/") or "/"
 
-    def _replaced(self, text: str, origin: str) -> str:
+    def replaced(self, text: str, origin: str) -> str:
+        """`text` with $ORIGIN, $LIB and $PLATFORM replaced."""
+        origin = origin.rstrip("/")
         first, slash, below = text.partition("/")
         # Nearly all that are written, some hundreds in a large image.
         if slash and first in _ORIGIN and "$" not in below:

@@ -21,6 +21,7 @@ Nodes = list[tuple[str, Node]]
 
 _LOADER_TEXTS = (
     "/etc/ld.so.conf", "/etc/ld.so.conf.d/*", "/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/ld-musl-*.path",
+    "*/ld.so.cache", "*/ld.so.preload",  # where a link in /etc may lead
 )  # fmt: skip
 
 

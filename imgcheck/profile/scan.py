@@ -26,7 +26,8 @@ _HEAD = 8
 """Bytes that tell code, scripts and everything else apart."""
 _FIRST_BYTES = frozenset(b"\x7f\x50!./#")
 """Those of code and of scripts: most files end here."""
-_TEXT_LIMIT = 1 << 20
+_TEXT_LIMIT = 1 << 24
+"""A cache of 12,500 libraries has a megabyte, and so has dpkg's list of a thousand packages."""
 _SCRIPT_LIMIT = 1 << 16
 _TEXTS_LIMIT = 1 << 28
 """Bytes of texts, or of scripts, that an image may hold: some ten times what the largest have. What lies beyond could

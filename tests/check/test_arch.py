@@ -64,6 +64,17 @@ def test_a_foreign_program_that_a_script_starts_is_a_risk() -> None:
     assert outcome(check(replace(here, roots=chosen)), "ARCH001") == "ok"
 
 
+def test_a_native_tool_does_not_make_a_foreign_image_run() -> None:
+    """Tools for other machines lie in images of CUDA's compilers and of Node.js."""
+    foreign = {f"/usr/bin/{name}": code(machine="aarch64", type="executable") for name in ("sh", "env", "tool")}
+    here = context({**foreign, "/opt/esbuild": code(type="executable")}, platform="arm64")
+    assert outcome(check(here), "ARCH001") == "fail"
+    command = replace(here, roots=Roots(entries=("/usr/bin/sh", "/opt/esbuild")))
+    (finding,) = findings(check(command), "ARCH001")
+    assert (finding.severity, finding.evidence[0].path) == ("fail", "/usr/bin/sh")
+    assert outcome(check(replace(here, roots=Roots(entries=("/opt/esbuild",)))), "ARCH001") == "ok"
+
+
 def test_32_bit_x86_runs_on_64_bit() -> None:
     files = {"/app": code(machine="i386", type="executable")}
     assert outcome(check(context(files, platform="386")), "ARCH001") == "ok"

@@ -210,3 +210,37 @@ def test_what_a_library_without_exports_wants_is_seen(tmp_path: Path, sections: 
         struct.pack_into("<HHH", data, 58, 0, 0, 0)
     assert read_linkage(Elf(bytes(data))).driver_functions == ("cuInit",)
     assert [name for name in Layout(Elf(bytes(data))).pointers.symbol if name > 0]
+
+
+def test_many_notes_that_overlap_are_read_in_no_time() -> None:
+    """Each of a hundred areas begins at another of the same notes."""
+    note = struct.pack("<III4s", 4, 16, 5, b"GNU\0") + bytes(16)
+    notes = note * 20_000
+    count = 400
+    head = 64 + 56 * count
+    segments = b"".join(
+        struct.pack("<IIQQQQQQ", 4, 4, head + 32 * n, 0, 0, len(notes) - 32 * n, 0, 4) for n in range(count)
+    )
+    ident = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
+    header = struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, count, 64, 0, 0)
+    started = time.process_time()
+    assert read_linkage(Elf(ident + header + segments + notes)).machine == "x86_64"
+    assert time.process_time() - started < 5
+
+
+def test_names_that_overlap_take_no_memory(tmp_path: Path) -> None:
+    """A hostile file asks for the same long name at each of its positions."""
+    library = build(tmp_path / "l.so", "", "-shared", "-fPIC", "-Wl,-soname," + "n" * 100_000)
+    data = bytearray(library.read_bytes())
+    elf = Elf(bytes(data))
+    dynamic = next(section for section in elf.sections if section.name == ".dynamic")
+    entries = [*elf.dynamic, *((1, 1 + n) for n in range(60_000))]
+    moved = len(data)
+    data += b"".join(struct.pack("<QQ", *entry) for entry in entries)
+    for number in range(int.from_bytes(data[56:58], "little")):
+        at = 64 + 56 * number
+        if data[at : at + 4] == struct.pack("<I", 2):  # PT_DYNAMIC
+            data[at + 8 : at + 16] = struct.pack("<Q", moved)
+            data[at + 32 : at + 40] = struct.pack("<Q", 16 * len(entries))
+    assert dynamic.size
+    assert sum(map(len, read_linkage(Elf(bytes(data))).needed)) < 1 << 24

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -311,3 +312,58 @@ def test_a_dependency_tree_gives_the_reason_for_each_choice(root: Root) -> None:
         (1, "libc.so.6", "default directory"),
         (2, "ld-linux-x86-64.so.2", "interpreter"),
     ]
+
+
+def test_a_search_path_as_long_as_package_managers_write_it(root: Root) -> None:
+    paths = [
+        f"/opt/spack/linux-debian12-x86_64_v3/gcc-12.2.0/package-{number:03}-abcdefgh012345/lib" for number in range(80)
+    ]
+    root.library(f"{paths[-1]}/libfoo.so.1")
+    root.program("/bin/app", [f"{paths[-1]}/libfoo.so.1"], [f"-Wl,-rpath,{':'.join(paths)}"])
+    assert len(":".join(paths)) > 4096
+    assert chosen(root, "/bin/app")["libfoo.so.1"] == f"{paths[-1]}/libfoo.so.1"
+
+
+def test_an_empty_runpath_leaves_out_rpath_too(root: Root) -> None:
+    root.library("/opt/a/libfoo.so")
+    root.program("/bin/app", ["/opt/a/libfoo.so"], ["-Wl,--disable-new-dtags,-rpath,/opt/a"])
+    data = root.at("/bin/app").read_bytes()
+    debug, empty = struct.pack("<QQ", 21, 0), struct.pack("<QQ", 29, 0)  # DT_DEBUG, DT_RUNPATH of ""
+    assert chosen(root, "/bin/app")["libfoo.so"] == "/opt/a/libfoo.so"
+    assert data.count(debug) == 1
+    root.at("/bin/app").write_bytes(data.replace(debug, empty))
+    assert chosen(root, "/bin/app")["libfoo.so"] == ""
+
+
+def test_a_token_in_a_name_without_slash_is_sought_like_any_name(root: Root) -> None:
+    root.library("/opt/a/libfoo-$PLATFORM.so.1")
+    root.program("/bin/app", ["/opt/a/libfoo-$PLATFORM.so.1"], ["-Wl,-rpath,/opt/a"])
+    for platform in ("x86_64", "haswell"):
+        root.link(f"/opt/a/libfoo-{platform}.so.1", "libfoo-$PLATFORM.so.1")
+    found = chosen(root, "/bin/app")
+    assert found["libfoo-$PLATFORM.so.1"] == "/opt/a/libfoo-$PLATFORM.so.1"
+
+
+def test_the_c_library_of_a_sysroot_that_nothing_enters_is_not_the_images(root: Root) -> None:
+    root.program("/bin/app")
+    root.library("/opt/conda/sysroot/lib64/libc-2.12.so", soname="libc.so.6")
+    image = profile_of(root.path)
+    for command in ((), ("/bin/app",)):
+        image = msgspec.structs.replace(image, config=msgspec.structs.replace(image.config, command=command))
+        assert {Path(path).name for path in close(image).libcs} == {
+            Path("/lib/x86_64-linux-gnu/libc.so.6").resolve().name
+        }
+    alone = msgspec.structs.replace(image, files=tuple(each for each in image.files if "sysroot" in each.path))
+    assert close(alone).libcs == {"/opt/conda/sysroot/lib64/libc-2.12.so"}
+
+
+@pytest.mark.parametrize("options", [(), ("--library-path", "/opt/ld")])
+def test_a_loader_that_is_named_takes_the_place_of_the_programs_own(root: Root, options: tuple[str, ...]) -> None:
+    """As bundles that bring their own C library do; where it looks is its own affair."""
+    root.program("/bin/app")
+    root.at("/opt").mkdir()
+    shutil.move(root.at(INTERPRETER), root.at("/opt/ld-linux-x86-64.so.2"))
+    image = profile_of(root.path, command=("/opt/ld-linux-x86-64.so.2", *options, "/bin/app"))
+    assert "/bin/app" not in {problem.path for problem in close(image).problems}
+    by_kernel = msgspec.structs.replace(image, config=msgspec.structs.replace(image.config, command=("/bin/app",)))
+    assert "/bin/app" in {problem.path for problem in close(by_kernel).problems if problem.kind == "interpreter"}

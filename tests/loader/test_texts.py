@@ -2,6 +2,7 @@
 
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,11 @@ def test_a_configuration_that_includes_itself_ends() -> None:
 def test_preload_and_musl_files() -> None:
     assert read_preload(b"/a.so /b.so:/c.so # no\n/d.so\n") == ("/a.so", "/b.so", "/c.so", "/d.so")
     assert read_musl_path(b"/lib:/usr/lib\n/opt/lib\n") == ("/lib", "/usr/lib", "/opt/lib")
+
+
+def test_a_configuration_with_the_same_include_over_and_over_is_read_in_no_time() -> None:
+    texts = {f"/etc/ld.so.conf.d/{number}.conf": b"/opt/x\n" for number in range(2000)}
+    texts["/etc/ld.so.conf"] = b"include x*\n" * 100_000 + b"include ld.so.conf.d/*.conf\n"
+    started = time.process_time()
+    assert read_conf(texts) == ("/opt/x",)
+    assert time.process_time() - started < 5

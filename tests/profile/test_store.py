@@ -188,3 +188,11 @@ def test_many_scripts_above_leave_the_texts_below_whole(store: Store, program: b
     both = build_profile(image_of(base, above), SILENT, store)
     alone = build_profile(image_of(base), SILENT, store)
     assert both.tree.ld_so_conf == alone.tree.ld_so_conf == ("/opt/application/lib", "/opt/second/lib")
+
+
+def test_a_cache_of_the_loader_behind_a_link_is_read(program: bytes) -> None:
+    cache = b"ld.so-1.7.0\0" + (1).to_bytes(4, "little") + (3).to_bytes(4, "little") + bytes(4)
+    cache += (10).to_bytes(4, "little") + b"libx.so.1\0/opt/libx.so.1\0"
+    entries = [file("var/cache/ld.so.cache", cache), symlink("etc/ld.so.cache", "../var/cache/ld.so.cache")]
+    tree = build_profile(image_of(Counting(archive([*entries, file("p", program)]))), SILENT).tree
+    assert [each.path for each in tree.ld_so_cache] == ["/opt/libx.so.1"]

@@ -29,6 +29,8 @@ _LOADER_SIZE_LIMIT = 16 << 20
 
 # Highest bit first; a file that needs several levels needs the highest of them.
 _ISA_LEVELS = ((8, "x86-64-v4"), (4, "x86-64-v3"), (2, "x86-64-v2"), (1, "x86-64"))
+_LONGEST_PATHS = 1 << 20
+"""Bytes of an RPATH: package managers that give each package its own directory write some thousand."""
 _ABI_SYSTEMS = ("linux", "hurd", "solaris", "freebsd", "netbsd", "syllable", "nacl")
 
 
@@ -40,7 +42,8 @@ def read_linkage(elf: Elf) -> Linkage:
     """
     strings = DynamicStrings(elf)
     symbols = DynamicSymbols(elf, strings)
-    runpath = _paths(elf, strings, DT_RUNPATH)
+    # An empty one leaves out RPATH, too (glibc, elf/dl-load.c).
+    has_runpath = any(tag == DT_RUNPATH for tag, _ in elf.dynamic)
     needed = tuple(_names(elf, strings, DT_NEEDED))
     return Linkage(
         elf_class=elf.bits,
@@ -49,8 +52,8 @@ def read_linkage(elf: Elf) -> Linkage:
         interpreter=elf.interpreter,
         soname=next(_names(elf, strings, DT_SONAME), ""),
         needed=needed,
-        rpath=() if runpath else _paths(elf, strings, DT_RPATH),
-        runpath=runpath,
+        rpath=() if has_runpath else _paths(elf, strings, DT_RPATH),
+        runpath=_paths(elf, strings, DT_RUNPATH),
         filters=tuple(_names(elf, strings, DT_FILTER)),
         auxiliary=tuple(_names(elf, strings, DT_AUXILIARY)),
         flags=_flags(elf),
@@ -70,7 +73,8 @@ def _names(elf: Elf, strings: DynamicStrings, tag: int) -> Iterator[str]:
 
 
 def _paths(elf: Elf, strings: DynamicStrings, tag: int) -> tuple[str, ...]:
-    text = next(_names(elf, strings, tag), "")
+    at = next((value for key, value in elf.dynamic if key == tag), None)
+    text = strings.at(at, _LONGEST_PATHS) if at is not None else ""
     return tuple(text.split(":")) if text else ()
 
 

@@ -9,6 +9,8 @@ from imgcheck.binaries.elf import DT_STRTAB, DT_SYMTAB, SHT_DYNSYM, Elf
 DT_STRSZ, DT_VERSYM = 10, 0x6FFFFFF0
 
 STB_WEAK = 2
+_MOST_BYTES = 1 << 23
+"""Of names that are read of one file: a hostile one has as many as fit, all of the same bytes."""
 _HIDDEN = 0x8000
 _PREFIX_BYTES = 8
 _BEGINNING = 0xFFFF
@@ -25,10 +27,15 @@ class DynamicStrings:
         self._elf = elf
         self.offset = offset or 0
         self.size = len(elf.slice(self.offset, size or 0)) if offset is not None else 0
+        self._left = _MOST_BYTES
 
-    def at(self, index: int) -> str:
-        """The string at `index` of the table; empty where that lies outside."""
-        return self._elf.string(self.offset + index, min(4096, self.size - index)) if index < self.size else ""
+    def at(self, index: int, longest: int = 4096) -> str:
+        """The string at `index` of the table; empty where that lies outside, or more was read than real files have."""
+        if index >= self.size or self._left <= 0:
+            return ""
+        found = self._elf.string(self.offset + index, min(longest, self.size - index))
+        self._left -= len(found)
+        return found
 
     @cached_property
     def heads(self) -> np.ndarray:
