@@ -297,7 +297,9 @@ def _programs(tree: Tree, roots: Roots, environment: Environment) -> Iterator[St
     for path in roots.entries:
         context: Opener = "helper" if path in steered else "entry"
         reach: Reach = "path" if path in roots.perhaps else "entry"
-        yield Start(path, context if _is_program(tree, path) else "library", reach)
+        # One that is named is started, whatever soname it has.
+        started = _is_program(tree, path) or tree.linkage[path].interpreter
+        yield Start(path, context if started else "library", reach)
     in_path = {tree.canonical(directory) for directory in environment.path}
     linked = {target for directory in in_path for target in tree.table(directory).values()}
     entries = set(roots.entries)

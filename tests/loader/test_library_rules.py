@@ -72,6 +72,14 @@ def test_a_missing_library_is_told_in_the_loaders_words(root: Root) -> None:
     assert "/usr/lib" in finding.evidence[0].data["searched"]
 
 
+def test_a_program_with_a_soname_is_a_program_where_it_is_the_command(root: Root) -> None:
+    root.library("/tmp/libx.so.1")
+    root.program("/usr/bin/app", ["/tmp/libx.so.1"], ["-Wl,-soname,app.so"])
+    root.at("/tmp/libx.so.1").unlink()
+    finding = only(judged(profile_of(root.path, command=("/usr/bin/app",)), host()), "LIB001")
+    assert (finding.severity, finding.predicted_error) == ("fail", stderr_of(root, "/usr/bin/app"))
+
+
 def test_a_library_outside_the_search_is_missing_and_its_place_is_told(root: Root) -> None:
     root.library("/opt/deep/libx.so.1")
     root.program("/usr/bin/app", ["/opt/deep/libx.so.1"])
