@@ -22,7 +22,7 @@ from imgcheck.check.relocations import packed
 from imgcheck.documents.facts import Linkage
 from imgcheck.documents.image import Problem
 from imgcheck.documents.report import Evidence, Finding, Severity
-from imgcheck.loader.closure import PYTHON_DIRECTORIES
+from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
 
 _SEVERITIES: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
 
@@ -154,17 +154,24 @@ class _Libraries:
 
     def _missing_version(self, needed: str, problems: list[Problem]) -> Finding:
         severity, first, evidence = self._weighed(problems, self._version_severity)
+        foreign = first.version == PRIVATE
+        reason = (
+            f"is of another release of glibc than the loader {first.provider}, and they work only together."
+            if foreign
+            else f"was linked against a newer {needed} than {first.provider}, which the loader chooses and which ends "
+            f"at {self._newest(first)}."
+        )
         return self._context.finding(
             "LIB002",
             severity,
             needed,
             evidence,
-            variant="python" if first.context == "module" else "",
+            variant="foreign" if foreign else "python" if first.context == "module" else "",
             program=first.root,
             path=first.path,
             provider=first.provider,
             version=first.version,
-            newest=self._newest(first),
+            why=f"{first.path} {reason}",
             remedy=_version_remedy(first),
         )
 
@@ -347,6 +354,11 @@ def _note(problem: Problem) -> str:
 
 
 def _version_remedy(problem: Problem) -> str:
+    if problem.version == PRIVATE:
+        return (
+            f"Take {problem.path} out of the search (LD_LIBRARY_PATH, RUNPATH), or start {problem.root} by the loader "
+            "that came with it: ld-linux-x86-64.so.2 --library-path DIRECTORY PROGRAM."
+        )
     if problem.version.startswith("GLIBC_"):
         floor = problem.version.removeprefix("GLIBC_")
         return f"Use a base image with glibc {floor} or newer, or a build of {problem.path} for the older one."

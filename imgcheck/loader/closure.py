@@ -15,6 +15,10 @@ def in_python_packages(files: Iterable[str], package: str = "") -> bool:
     return any(f"{part}{package}" in path for path in files for part in PYTHON_DIRECTORIES)
 
 
+PRIVATE = "GLIBC_PRIVATE"
+"""The version of what glibc's loader and its C library have for each other alone."""
+
+
 class Roots(Struct, frozen=True):
     """The start of the closure."""
 

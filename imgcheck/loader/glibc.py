@@ -13,6 +13,11 @@ def glibc_version(path: str, libc: Linkage) -> str:
     minor = name.removeprefix("libc-2.").removesuffix(".so")
     if minor.isdecimal() and name == f"libc-2.{minor}.so":
         return f"2.{minor}"
+    return newest_node(libc)
+
+
+def newest_node(libc: Linkage) -> str:
+    """The newest of its symbol versions that names a release; empty where it has none."""
     names = (name.removeprefix("GLIBC_") for name in libc.verdef if name.startswith("GLIBC_"))
     numbers = [number for number in map(versions.parse, names) if number]
     return ".".join(map(str, max(numbers))) if numbers else ""

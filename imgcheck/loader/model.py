@@ -9,7 +9,7 @@ from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile, Opener, Problem, Reach
 from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.abi import Abi
-from imgcheck.loader.closure import Closure, Roots, in_python_packages
+from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
 from imgcheck.loader.injection import Injection, injection_for
 from imgcheck.loader.opened import Opened, open_libraries
@@ -60,6 +60,10 @@ class _Company:
             (item.real, *each) for item in others for each in process.absent_versions(item.linkage)
         ]
         """Symbol versions that the others miss."""
+        foreign = process.foreign_libc() if process.within is None else None
+        if foreign is not None:
+            loader = process.loaded(process.system.interpreter)
+            self.absent.append((foreign.real, posixpath.basename(loader.opened), loader, PRIVATE))
 
     def mentions(self, path: str) -> bool:
         """Whether the file at `path` has a part in it: then it means another file to each one that begins it."""

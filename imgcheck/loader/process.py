@@ -5,7 +5,8 @@ import posixpath
 from msgspec import Struct
 
 from imgcheck.documents.facts import Linkage
-from imgcheck.loader.system import Found, Plan, System
+from imgcheck.loader.glibc import newest_node
+from imgcheck.loader.system import LIBC, Found, Plan, System
 
 # ld.so knows no limit; a chain of libraries in a hostile image must not make the search quadratic.
 _CHAIN_LIMIT = 128
@@ -164,6 +165,17 @@ class Process:
         if found is not None:
             self._names[name] = found
         return found
+
+    def foreign_libc(self) -> Object | None:
+        """The C library that is loaded where it is of another release than the loader.
+
+        The two share symbols of GLIBC_PRIVATE, which hardly a release leaves as they were.
+        """
+        system, loaded = self.system, self._names.get(LIBC)
+        if system.kind == "musl" or loaded is None or not system.real or system.libc in ("", loaded.real):
+            return None
+        own, other = (newest_node(system.tree.linkage[path]) for path in (system.libc, loaded.real))
+        return loaded if own and other and own != other else None
 
     def version_misses(self) -> list[VersionMiss]:
         """Versions that are not there, as _dl_check_map_versions finds them."""

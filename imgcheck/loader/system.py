@@ -24,6 +24,7 @@ from imgcheck.loader.injection import Injection
 from imgcheck.loader.tree import Tree
 
 CACHE = "/etc/ld.so.cache"
+LIBC = "libc.so.6"
 
 _MUSL_DIRECTORIES = ("/lib", "/usr/local/lib", "/usr/lib")
 _MUSL_NAME = r"ld-musl-([\w-]+)\.so\.1"
@@ -136,11 +137,13 @@ class System:
     @cached_property
     def version(self) -> str:
         """Glibc's version by the newest version node of its libc.so.6; empty where that is not found."""
-        for directory in self.defaults:
-            path = self.tree.table(directory).get("libc.so.6", "")
-            if path and self._fits(self.tree.linkage[path]):
-                return glibc_version(path, self.tree.linkage[path])
-        return ""
+        return glibc_version(self.libc, self.tree.linkage[self.libc]) if self.libc else ""
+
+    @cached_property
+    def libc(self) -> str:
+        """The C library that came with the loader, in its default directories; empty where it is not found."""
+        found = (self.tree.table(directory).get(LIBC, "") for directory in self.defaults)
+        return next((path for path in found if path and self._fits(self.tree.linkage[path])), "")
 
     @cached_property
     def subdirectories(self) -> tuple[str, ...]:

@@ -100,6 +100,25 @@ def test_a_missing_version_is_told_in_the_loaders_words(root: Root) -> None:
     assert outcome(answers, "LIB001") == "ok"
 
 
+def test_a_c_library_of_another_release_than_the_loader_does_not_start(root: Root) -> None:
+    """The same one in another place does."""
+    root.program("/usr/bin/app")
+    root.at("/opt/same").mkdir(parents=True)
+    shutil.copy2(root.at("/lib/x86_64-linux-gnu/libc.so.6"), root.at("/opt/same"))
+    assert outcome(judged(profile_of(root.path, ("LD_LIBRARY_PATH=/opt/same",)), host()), "LIB002") == "ok"
+    newer = "/opt/newer/libc.so.6"
+    root.write("/opt/newer.map", "GLIBC_2.2.5 { f; }; GLIBC_2.34 { __libc_start_main; }; GLIBC_2.41 { h; };")
+    script = f"-Wl,--version-script={root.at('/opt/newer.map')}"
+    flags = ["-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libc.so.6", script]
+    root.program(newer, flags=flags, code="void f(void){} void __libc_start_main(void){} void h(void){}")
+    answers = judged(profile_of(root.path, ("LD_LIBRARY_PATH=/opt/newer",), ("/usr/bin/app",)), host())
+    finding = next(each for each in answers if each.subject == "ld-linux-x86-64.so.2")
+    assert (finding.rule, finding.severity, finding.evidence[0].path) == ("LIB002", "fail", newer)
+    assert "another release" in finding.why
+    real = ["chroot", str(root.path), "/usr/bin/env", "LD_LIBRARY_PATH=/opt/newer", "/usr/bin/app"]
+    assert subprocess.run(real, capture_output=True, check=False).returncode
+
+
 def test_a_missing_interpreter_is_told_as_the_kernel_tells_it(root: Root) -> None:
     root.program("/usr/bin/app", flags=["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"])
     finding = only(judged(profile_of(root.path), host()), "LIB001")
