@@ -283,6 +283,13 @@ def test_an_old_glibc_passes_over_a_library_that_asks_for_a_newer_kernel(root: R
     )
 
 
+def test_another_copy_that_asks_for_no_such_kernel_may_be_found_instead(root: Root) -> None:
+    kernel_image(root, "libc-2.31.so")
+    root.library("/opt/old/libQt5Core.so.5")
+    answers = judged(profile_of(root.path), host(kernel=known("5.14.0", "test")), check=kernel.check)
+    assert only(answers, "KRN001").severity == "risk"
+
+
 def test_a_glibc_that_checks_nothing_loads_it_all_the_same(root: Root) -> None:
     image = kernel_image(root, "libc.so.6")
     answers = judged(image, host(kernel=known("5.14.0", "test")), check=kernel.check)
