@@ -5,6 +5,7 @@ import stat
 from contextlib import suppress
 from typing import BinaryIO
 
+from imgcheck.convert.mounts import mounts_in_open
 from imgcheck.sources.model import Content
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -123,8 +124,11 @@ def set_xattrs(fd: int, xattrs: dict[str, bytes]) -> int:
 def remove_tree(parent: int, name: str | bytes) -> None:
     """Remove `name` of the directory `parent` with all below, directories without permissions included.
 
-    Links are removed, never followed. What cannot be removed stays, without an error.
+    Links are removed, never followed. What cannot be removed stays, without an error; so does all of a tree that has
+    something mounted in it, whose files would go as well.
     """
+    if mounts_in_open(parent, name):
+        return
     with suppress(OSError):
         if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=parent)

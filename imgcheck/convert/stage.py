@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 
 from imgcheck.convert.disk import OPEN_DIRECTORY, remove_tree
+from imgcheck.convert.mounts import mounts_in
 from imgcheck.errors import ConvertError
 
 _MARK = ".imgcheck-"
@@ -61,6 +62,7 @@ class Stage:
 
     def _exchange(self, name: str, target: int, destination: Path) -> None:
         """Swap new and old in one step; the old one is removed with the stage."""
+        _refuse_mounts(destination)
         if _renameat2(self.fd, name, target, destination.name, _EXCHANGE):
             return
         os.rename(destination.name, "former", src_dir_fd=target, dst_dir_fd=self.fd)
@@ -114,9 +116,10 @@ def refuse_existing(destination: Path, force: bool) -> None:
         return
     if not _may_go(destination.resolve()):
         raise ConvertError(
-            f"{destination} is a home, working or mounted directory, or holds one, and is not replaced",
+            f"{destination} is a home or working directory, or holds one, and is not replaced",
             "choose another destination",
         )
+    _refuse_mounts(destination)
     if not _looks_converted(destination):
         raise ConvertError(
             f"{destination} is a directory that does not look like a converted image, and is not replaced",
@@ -127,7 +130,17 @@ def refuse_existing(destination: Path, force: bool) -> None:
 def _may_go(real: Path) -> bool:
     home = os.path.expanduser("~")  # noqa: PTH111 (Path.home raises for a user without one)
     precious = (Path(home).resolve(), Path.cwd(), Path("/"))
-    return not any(real == path or real in path.parents for path in precious) and not os.path.ismount(real)
+    return not any(real == path or real in path.parents for path in precious)
+
+
+def _refuse_mounts(destination: Path) -> None:
+    """ConvertError where something is mounted at or in `destination`: its files would be removed with the old tree."""
+    found = mounts_in(destination.parent.resolve() / destination.name)
+    if found:
+        raise ConvertError(
+            f"{destination} is not replaced: a filesystem is mounted on {found[0]}",
+            f"unmount it first: umount {shlex.quote(str(found[0]))}",
+        )
 
 
 def _looks_converted(destination: Path) -> bool:

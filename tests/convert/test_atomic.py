@@ -6,12 +6,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from imgcheck.convert.disk import remove_tree
 from imgcheck.convert.run import ConvertOptions, convert
+from imgcheck.convert.stage import directory
 from imgcheck.convert.targets import TARGETS
 from imgcheck.errors import ConvertError, UsageError
 from imgcheck.sources.open import open_image
@@ -123,6 +125,60 @@ def test_force_never_replaces_a_home_or_working_directory(precious, small, place
     with pytest.raises(ConvertError, match="is not replaced"):
         _convert(small, "sandbox", place / precious, force=True)
     assert _names(place) == ["above", "home", "working"]
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
+    """Mounts a directory of the same filesystem at a place; returns what lies in it."""
+    if os.getuid():
+        missing("needs root to mount a directory")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/kept").write_bytes(b"x")
+    places = []
+
+    def mount(place: Path) -> Path:
+        run(need("mount"), "--bind", tmp_path / "data", place)
+        places.append(place)
+        return tmp_path / "data/kept"
+
+    yield mount
+    for place in places:
+        run(need("umount"), place)
+
+
+@pytest.mark.parametrize("target", ["rootfs", "sif"])
+@pytest.mark.parametrize("where", ["", "mnt/my data"])
+def test_force_never_removes_what_is_mounted_in_a_tree(where, target, small, place, mounted):
+    for name in ("dev", "etc", "proc", "sys", "mnt/my data"):
+        (place / "out" / name).mkdir(parents=True)
+    kept = mounted(place / "out" / where)
+    if not where:
+        for name in ("dev", "etc", "proc", "sys"):
+            (place / "out" / name).mkdir()
+    with pytest.raises(ConvertError, match="is not replaced: a filesystem is mounted on") as raised:
+        _convert(small, target, place / "out", force=True)
+    assert str(place / "out" / where) in raised.value.message
+    assert kept.read_bytes() == b"x"
+    assert _names(place) == ["out"]
+
+
+def test_what_is_mounted_in_a_tree_while_it_is_replaced_stays(small, place, mounted, monkeypatch):
+    for name in ("dev", "etc", "proc", "sys", "mnt"):
+        (place / "out" / name).mkdir(parents=True)
+    kept = []
+    monkeypatch.setattr("imgcheck.convert.run.sync_filesystem", lambda _fd: kept.append(mounted(place / "out/mnt")))
+    with pytest.raises(ConvertError, match="a filesystem is mounted on"):
+        _convert(small, "rootfs", place / "out", force=True)
+    assert kept[0].read_bytes() == b"x"
+    assert _names(place) == ["out"]
+
+
+def test_a_leftover_with_something_mounted_in_it_is_not_emptied(place, mounted):
+    (place / "tree/mnt").mkdir(parents=True)
+    kept = mounted(place / "tree/mnt")
+    with directory(place) as parent:
+        remove_tree(parent, "tree")
+    assert kept.read_bytes() == b"x"
 
 
 def test_an_existing_udocker_repository_gains_a_container(small, place):
