@@ -12,6 +12,7 @@ from typing import Any
 from imgcheck.convert.disk import create_file, open_file, raw, write_file
 from imgcheck.convert.gather import gather, refuse_unreadable
 from imgcheck.convert.model import ConvertOptions
+from imgcheck.convert.policy import lost
 from imgcheck.convert.stage import Stage
 from imgcheck.convert.tarout import TarWriter
 from imgcheck.documents.image import LayerInfo
@@ -22,8 +23,10 @@ from imgcheck.progress import Progress
 from imgcheck.sources.model import Image, Layer
 from imgcheck.sources.reference import FILE_ENDINGS, Reference, parse
 
-Write = Callable[[Image, Stage, str, ConvertOptions, Progress], int]
-"""Writes the image as a new file or directory of the stage and returns its bytes."""
+Written = tuple[int, list[str]]
+"""Bytes, and what was lost, one sentence each."""
+Write = Callable[[Image, Stage, str, ConvertOptions, Progress], Written]
+"""Writes the image as a new file or directory of the stage."""
 
 _COPY = 1 << 20
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -45,9 +48,10 @@ class _Blob:
     diff_id: str
     size: int
     media_type: str
+    lost_xattrs: int = 0
 
 
-def write_layout(image: Image, stage: Stage, name: str, options: ConvertOptions, progress: Progress) -> int:
+def write_layout(image: Image, stage: Stage, name: str, options: ConvertOptions, progress: Progress) -> Written:
     """An OCI layout (image-spec image-layout.md) with one image."""
     for directory in (name, f"{name}/blobs", f"{name}/blobs/sha256"):
         os.mkdir(directory, 0o755, dir_fd=stage.fd)
@@ -68,10 +72,10 @@ def write_layout(image: Image, stage: Stage, name: str, options: ConvertOptions,
         stage.fd, f"{name}/index.json", _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": [manifest]})
     )
     write_file(stage.fd, f"{name}/oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
-    return sum(blob.size for blob in blobs)
+    return sum(blob.size for blob in blobs), _lost(blobs)
 
 
-def write_docker_archive(image: Image, stage: Stage, name: str, options: ConvertOptions, progress: Progress) -> int:
+def write_docker_archive(image: Image, stage: Stage, name: str, options: ConvertOptions, progress: Progress) -> Written:
     """A tar with manifest.json, the config and the layers, as `docker save` of every version reads it back."""
     blobs = _copy_layers(image, stage, options, progress)
     config = _config(image, blobs)
@@ -90,7 +94,11 @@ def write_docker_archive(image: Image, stage: Stage, name: str, options: Convert
                 tar.content(content, blob.size)
             os.unlink(blob.name, dir_fd=stage.fd)
         tar.end()
-        return file.tell()
+        return file.tell(), _lost(blobs)
+
+
+def _lost(blobs: list[_Blob]) -> list[str]:
+    return lost(0, sum(blob.lost_xattrs for blob in blobs))
 
 
 def image_name(name: str, reference: str) -> str:
@@ -138,7 +146,7 @@ def _copy_blob(layer: TarLayer, stage: Stage, name: str, options: ConvertOptions
 
 
 def _pack(layer: Layer, stage: Stage, name: str, options: ConvertOptions, progress: Progress) -> _Blob:
-    """A layer that is no archive (a directory's) as an uncompressed tar, its members in the source's order."""
+    """A layer that is no archive (a directory's) as an uncompressed tar: members in the source's order, owners kept."""
     digest = hashlib.sha256()
     with create_file(stage.fd, name) as file:
 
@@ -146,7 +154,7 @@ def _pack(layer: Layer, stage: Stage, name: str, options: ConvertOptions, progre
             digest.update(data)
             file.write(data)
 
-        tar = TarWriter(write)
+        tar = TarWriter(write, as_stored=True)
         for entry, content in layer.entries(progress):
             _pack_member(tar, entry, content)
         refuse_unreadable(layer)
@@ -155,7 +163,7 @@ def _pack(layer: Layer, stage: Stage, name: str, options: ConvertOptions, progre
     found = f"sha256:{digest.hexdigest()}"
     packed = TarLayer(LayerInfo(digest=found, diff_id=found, size=size), lambda: open_file(stage.fd, name))
     gather((packed,), lambda *_entry: None, options.limits, progress)
-    return _Blob(name, found, found, size, _LAYER)
+    return _Blob(name, found, found, size, _LAYER, tar.lost_xattrs)
 
 
 def _pack_member(tar: TarWriter, entry: Entry, content: Any) -> None:

@@ -291,9 +291,9 @@ def _finish_file(stage: Stage, name: str, mode: int, around: SifPlan | None) -> 
 def _archive(job: Job, write: archives.Write, command: str) -> Converted:
     refuse_existing(job.destination, job.options.force)
     with staged(job.destination.parent) as stage:
-        size = write(job.image, stage, "archive", job.options, job.progress)
+        size, notes = write(job.image, stage, "archive", job.options, job.progress)
         _publish(job, stage, "archive")
-        return _converted(job, command, [], len(job.image.layers), size)
+        return _converted(job, command, notes, len(job.image.layers), size)
 
 
 def _oci(job: Job) -> Converted:
