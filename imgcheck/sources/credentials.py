@@ -102,15 +102,18 @@ def _longest_match(auths: Mapping[str, Any], endpoint: Endpoint) -> dict[str, An
     """The entry for HOST/PATH with the longest PATH that leads to the repository."""
     parts = endpoint.repository.split("/")
     paths = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
-    wanted = [f"{name}/{path}" for path in paths for name in endpoint.login] + list(endpoint.login)
-    normalised = {_normalise(key): value for key, value in auths.items() if isinstance(value, dict)}
-    return next((normalised[key] for name in wanted if (key := _normalise(name)) in normalised), None)
+    hosts = [_normalise(name) for name in endpoint.login]
+    wanted = [f"{host}/{path}" for path in paths for host in hosts] + hosts
+    # Plain keys last: they go before addresses of the same host.
+    keys = sorted((key for key, value in auths.items() if isinstance(value, dict)), key=lambda key: "://" not in key)
+    normalised = {_normalise(key): auths[key] for key in keys}
+    return next((normalised[name] for name in wanted if name in normalised), None)
 
 
 def _normalise(key: str) -> str:
-    """Docker's keys may be URLs: `https://HOST/v1/` means HOST."""
-    bare = key.removeprefix("https://").removeprefix("http://").rstrip("/")
-    return bare.removesuffix("/v1").removesuffix("/v2")
+    """Docker's keys may be URLs: `https://HOST/v1/` means HOST. In a plain key the path is a namespace of its own."""
+    bare = key.removeprefix("https://").removeprefix("http://")
+    return bare.rstrip("/") if bare == key else bare.partition("/")[0]
 
 
 def _decode(entry: Mapping[str, Any], origin: str) -> Credentials | None:

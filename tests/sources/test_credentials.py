@@ -51,6 +51,19 @@ def test_keys_written_as_addresses_are_understood(tmp_path: Path, key: str) -> N
     assert (found.username, found.password) == ("user", "pass:with:colons")
 
 
+def test_a_namespace_called_v1_is_no_part_of_an_address(tmp_path: Path) -> None:
+    auths = {f"{HOST}/team/v1": _auth("v1:1"), f"{HOST}/v2": _auth("v2:2")}
+    assert _find(tmp_path, {"auths": auths}, "team/app") is None
+    assert _find(tmp_path, {"auths": auths}, "team/v1/app").username == "v1"
+    assert _find(tmp_path, {"auths": auths}, "v2/app").username == "v2"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_plain_key_goes_before_an_address_of_the_same_host(tmp_path: Path, order: int) -> None:
+    keys = [(HOST, _auth("plain:1")), (f"https://{HOST}/v1/", _auth("old:2"))]
+    assert _find(tmp_path, {"auths": dict(keys[::order])}).username == "plain"
+
+
 def test_default_registry_is_known_under_the_key_that_docker_writes(tmp_path: Path) -> None:
     endpoint = endpoints(parse("debian"), {"CONTAINERS_REGISTRIES_CONF": "/dev/null"})[0][0]
     for key in (short_names().credentials_key, short_names().host):
