@@ -25,7 +25,7 @@ from imgcheck.layers.entry import Entry
 from imgcheck.layers.stream import TarLayer, decompressed
 from imgcheck.layers.tar import BLOCK, read_tar
 from imgcheck.progress import Progress
-from imgcheck.sources.blobs import CONFIG_LIMIT, MANIFEST_LIMIT, decode_json, read_limited
+from imgcheck.sources.blobs import CONFIG_LIMIT, MANIFEST_LIMIT, decode_json, read_limited, refuse_other_case
 from imgcheck.sources.config import ParsedConfig, parse_config
 from imgcheck.sources.layout import layout_image
 from imgcheck.sources.model import Image
@@ -107,6 +107,7 @@ def _pick(reference: Reference, files: "ArchiveFiles") -> dict[str, Any]:
     """The entry of manifest.json that the reference names, or the only one."""
     what = f"{files.place}: manifest.json"
     found = decode_json(read_limited(files.member("manifest.json"), MANIFEST_LIMIT, what), what)
+    refuse_other_case(found, what, ("Config", "RepoTags", "Layers"))
     entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
     names = [name for entry in entries for name in _tags(entry)]
     if reference.tag:

@@ -8,7 +8,14 @@ from typing import Any
 from imgcheck.documents.image import LayerInfo, Platform
 from imgcheck.errors import SourceError
 from imgcheck.layers.stream import TarLayer
-from imgcheck.sources.blobs import Blobs, Descriptor, MissingBlobError, parse_descriptor, parse_json
+from imgcheck.sources.blobs import (
+    MANIFEST_FIELDS,
+    Blobs,
+    Descriptor,
+    MissingBlobError,
+    parse_descriptor,
+    parse_document,
+)
 from imgcheck.sources.config import ParsedConfig, parse_config
 from imgcheck.sources.model import Image
 from imgcheck.sources.platforms import distance, fallback_order, wanted_platform
@@ -100,7 +107,7 @@ def assemble(reference: str, roots: Sequence[Descriptor], blobs: Blobs, platform
 def parse_manifest(data: bytes, descriptor: Descriptor, place: str) -> Manifest:
     """The image manifest in `data`; SourceError where it is none or is an artifact of another kind."""
     what = f"{place}: manifest {descriptor.short}"
-    document = parse_json(data, what)
+    document = parse_document(data, what, MANIFEST_FIELDS)
     _refuse_confusion(document, descriptor, what)
     if "layers" not in document or "config" not in document:
         raise SourceError(f"{what} is no image manifest: it has no `config` and `layers`")
@@ -120,7 +127,7 @@ def parse_manifest(data: bytes, descriptor: Descriptor, place: str) -> Manifest:
 def is_index(data: bytes, descriptor: Descriptor, place: str) -> bool:
     """Whether the document is an index. Raises SourceError where it is both, neither, or Docker's schema 1."""
     what = f"{place}: manifest {descriptor.short}"
-    document = parse_json(data, what)
+    document = parse_document(data, what, MANIFEST_FIELDS)
     _refuse_confusion(document, descriptor, what)
     return "manifests" in document
 
@@ -162,7 +169,7 @@ def _walk(descriptor: Descriptor, blobs: Blobs, search: _Search, depth: int) -> 
     what = f"{blobs.place}: index {descriptor.short}"
     if depth >= _DEEPEST_INDEX:
         raise SourceError(f"{what} lies deeper than {_DEEPEST_INDEX} indexes")
-    entries = parse_json(data, what)["manifests"] or []
+    entries = parse_document(data, what, MANIFEST_FIELDS)["manifests"] or []
     if not isinstance(entries, list):
         raise SourceError(f"{what}: `manifests` is not a list")
     for raw in entries:

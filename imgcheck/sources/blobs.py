@@ -1,6 +1,7 @@
 """Content-addressed blobs, wherever they lie: descriptors, digests, and what a store of them offers."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
@@ -14,6 +15,16 @@ from imgcheck.sources.reference import is_digest
 MANIFEST_LIMIT = 4 << 20
 """Bytes of a manifest or index; registries refuse larger ones (Distribution's own limit is the same)."""
 CONFIG_LIMIT = 8 << 20
+# Fields of image-spec manifest.md, image-index.md, descriptor.md and config.md, as far as they are read here.
+MANIFEST_FIELDS = (
+    *("schemaVersion", "mediaType", "artifactType", "config", "layers", "manifests", "subject"),
+    *("digest", "size", "annotations", "platform", "os", "architecture", "variant"),
+)
+CONFIG_FIELDS = (
+    *("os", "architecture", "variant", "rootfs", "diff_ids", "history", "created_by", "empty_layer"),
+    *("config", "Entrypoint", "Cmd", "Env", "WorkingDir", "User", "Labels"),
+)
+_FREE_MAPS = frozenset(("annotations", "labels", "volumes", "exposedports"))
 
 
 class MissingBlobError(SourceError):
@@ -55,11 +66,23 @@ class Blobs(Protocol):
 
 
 def decode_json(data: bytes, what: str) -> Any:
-    """The JSON value in `data`; SourceError naming `what` where it is not valid."""
+    """The JSON value in `data`; SourceError naming `what` where it is not valid, or an object has a name twice."""
     try:
-        return msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        document = msgspec.json.decode(data)
+        json.loads(data.decode(), object_pairs_hook=_refuse_twice, parse_int=str, parse_float=str)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise SourceError(f"{what} is not valid JSON ({error})") from None
+    return document
+
+
+def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
+    """Readers differ in which of two values they take; some merge them."""
+    names = {name for name, _value in pairs}
+    if len(names) < len(pairs):
+        left = [name for name, _value in pairs]
+        for name in names:
+            left.remove(name)
+        raise ValueError(f"an object has the name {left[0][:100]!r} twice")
 
 
 def parse_json(data: bytes, what: str) -> dict[str, Any]:
@@ -68,6 +91,34 @@ def parse_json(data: bytes, what: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise SourceError(f"{what} is not a JSON object")
     return document
+
+
+def parse_document(data: bytes, what: str, fields: tuple[str, ...]) -> dict[str, Any]:
+    """As `parse_json`, for a document that container engines read: see `refuse_other_case`."""
+    document = parse_json(data, what)
+    refuse_other_case(document, what, fields)
+    return document
+
+
+def refuse_other_case(document: Any, what: str, fields: tuple[str, ...]) -> None:
+    """SourceError where an object has one of `fields` in other letters.
+
+    Engines are written in Go, whose decoder takes `LAYERS` for `layers`: with both they would use another image than
+    was checked. Maps whose names are the image's own are not entered.
+    """
+    spelled = {field.casefold(): field for field in fields}
+    stack = [document]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, list):
+            stack.extend(value)
+        elif isinstance(value, dict):
+            for name, below in value.items():
+                folded = name.casefold()
+                if spelled.get(folded, name) != name:
+                    raise SourceError(f"{what} spells `{spelled[folded]}` as {name!r}, which not all tools read alike")
+                if folded not in _FREE_MAPS:
+                    stack.append(below)
 
 
 def parse_descriptor(raw: Any, what: str) -> Descriptor:

@@ -5,7 +5,7 @@ from typing import Any
 
 from imgcheck.documents.image import ImageConfig, Platform
 from imgcheck.errors import SourceError
-from imgcheck.sources.blobs import parse_json, parse_platform
+from imgcheck.sources.blobs import CONFIG_FIELDS, parse_document, parse_platform
 from imgcheck.sources.reference import is_digest
 
 
@@ -23,7 +23,7 @@ class ParsedConfig:
 
 def parse_config(data: bytes, what: str) -> ParsedConfig:
     """The config blob `data`; SourceError naming `what` where it is none."""
-    document = parse_json(data, what)
+    document = parse_document(data, what, CONFIG_FIELDS)
     diff_ids = _diff_ids(document, what)
     return ParsedConfig(
         config=image_config(document.get("config"), what),

@@ -13,11 +13,12 @@ from imgcheck.progress import Progress
 from imgcheck.sources.assemble import INDEX_TYPES, MANIFEST_TYPES, assemble
 from imgcheck.sources.blobs import (
     CONFIG_LIMIT,
+    MANIFEST_FIELDS,
     MANIFEST_LIMIT,
     Descriptor,
     MissingBlobError,
     parse_descriptor,
-    parse_json,
+    parse_document,
     read_limited,
     verify,
 )
@@ -110,7 +111,7 @@ def layout_image(reference: Reference, files: Files, options: SourceOptions) -> 
 
 def read_index(files: Files) -> list[Descriptor]:
     """The entries of index.json that are manifests or indexes."""
-    document = parse_json(_index_bytes(files), f"{files.place}: index.json")
+    document = parse_document(_index_bytes(files), f"{files.place}: index.json", MANIFEST_FIELDS)
     entries = document.get("manifests") or []
     if not isinstance(entries, list):
         raise SourceError(f"{files.place}: index.json: `manifests` is not a list")

@@ -27,10 +27,11 @@ from imgcheck.layers.tar import clean
 from imgcheck.progress import Progress
 from imgcheck.sources.blobs import (
     CONFIG_LIMIT,
+    MANIFEST_FIELDS,
     MANIFEST_LIMIT,
     decode_json,
     parse_descriptor,
-    parse_json,
+    parse_document,
     read_limited,
     verify,
 )
@@ -85,7 +86,8 @@ def open_storage(reference: Reference, options: SourceOptions, progress: Progres
     """The image of a `containers-storage:` reference, by name or by the beginning of its id."""
     store, entry = _find(reference, _stores(os.environ))
     what = f"{store.root}: image {entry['id'][:12]}"
-    manifest = parse_json(store.data(entry["id"], "manifest", MANIFEST_LIMIT), f"{what}: manifest")
+    data = store.data(entry["id"], "manifest", MANIFEST_LIMIT)
+    manifest = parse_document(data, f"{what}: manifest", MANIFEST_FIELDS)
     described = parse_descriptor(manifest.get("config"), f"{what}: manifest")
     raw = verify(store.data(entry["id"], described.digest, CONFIG_LIMIT), described, f"{what}: config")
     parsed = parse_config(raw, f"{what}: config")

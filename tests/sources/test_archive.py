@@ -81,6 +81,14 @@ def _layout_members(layout: Path) -> Members:
 # --- forms
 
 
+def test_docker_save_with_a_field_in_other_letters_is_refused(builder: ImageBuilder, tmp_path: Path) -> None:
+    members = _old_save(builder)
+    (entry,) = json.loads(members["manifest.json"])
+    members["manifest.json"] = json.dumps([entry | {"LAYERS": entry["Layers"][::-1]}]).encode()
+    with pytest.raises(SourceError, match="spells `Layers` as 'LAYERS'"):
+        read(f"docker-archive:{_write(tmp_path / 'a.tar', members)}")
+
+
 @pytest.mark.parametrize("scheme", ["docker-archive:", ""])
 def test_old_docker_save_is_read(builder: ImageBuilder, tmp_path: Path, scheme: str) -> None:
     archive = _write(tmp_path / "a.tar", _old_save(builder))

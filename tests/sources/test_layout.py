@@ -290,6 +290,52 @@ def test_manifest_that_is_none_is_refused(layout: Path, change: Callable, messag
         read(f"oci:{layout}")
 
 
+@pytest.mark.parametrize("name", ["LAYERS", "Layers", "layer\u017f"])
+@pytest.mark.parametrize("keep", [True, False])
+def test_field_in_other_letters_is_refused_as_engines_would_take_it(layout: Path, name: str, keep: bool) -> None:
+    def spell(manifest: dict[str, Any]) -> None:
+        manifest[name] = manifest["layers"][:1]
+        if not keep:
+            del manifest["layers"]
+
+    _rewrite(layout, spell)
+    with pytest.raises(SourceError, match="spells `layers` as"):
+        read(f"oci:{layout}")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda c: c["config"].update(CMD=["/bin/other"]), "Cmd"),
+        (lambda c: c["rootfs"].update(Diff_IDs=[]), "diff_ids"),
+        (lambda c: c.update(Architecture="arm64"), "architecture"),
+    ],
+)
+def test_field_of_the_config_in_other_letters_is_refused(layout: Path, change: Callable, field: str) -> None:
+    _change_config(layout, change)
+    with pytest.raises(SourceError, match=f"spells `{field}` as"):
+        read(f"oci:{layout}")
+
+
+def test_names_that_are_the_images_own_may_differ_in_case_alone(layout: Path) -> None:
+    def own(config: dict[str, Any]) -> None:
+        config["config"] |= {"Labels": {"Architecture": "a", "architecture": "b", "os": "c"}, "Volumes": {"Env": {}}}
+
+    _change_config(layout, own)
+    _rewrite(layout, lambda manifest: manifest.update(annotations={"Config": "a", "config": "b"}))
+    with open_image(f"oci:{layout}", QUICK) as image:
+        assert image.config.labels["architecture"] == "b"
+
+
+def test_field_that_stands_twice_is_refused(layout: Path) -> None:
+    data = json.dumps(_manifest(layout)).replace('"layers":', '"layers": [], "layers":').encode()
+    digest = hashlib.sha256(data).hexdigest()
+    _blob(layout, digest).write_bytes(data)
+    _set_root(layout, {"mediaType": MANIFEST, "digest": f"sha256:{digest}", "size": len(data)})
+    with pytest.raises(SourceError, match="has the name 'layers' twice"):
+        read(f"oci:{layout}")
+
+
 def test_artifacts_are_named_for_what_they_are(layout: Path) -> None:
     def chart(manifest: dict[str, Any]) -> None:
         manifest["config"]["mediaType"] = "application/vnd.example.chart"
