@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any
 
-from imgcheck.convert.launch import DEFAULT_PATH, Launch, words
+from imgcheck.convert.launch import Launch, words
 
 _NO_DEVICES = ["nosuid", "noexec", "nodev"]
 _MOUNTS: tuple[dict[str, Any], ...] = (
@@ -26,7 +26,7 @@ _NAMESPACES = ("pid", "ipc", "uts", "mount", "user")
 
 def bundle_config(launch: Launch) -> bytes:
     """config.json for whoever converts: one id of the host, which runtimes want to see as root inside."""
-    environment = {"PATH": DEFAULT_PATH, "HOME": launch.home, **launch.environment}
+    environment = {"HOME": launch.home, **launch.searchable}
     document = {
         "ociVersion": "1.0.2",
         "process": {

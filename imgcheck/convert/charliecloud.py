@@ -20,7 +20,7 @@ def add_charliecloud(additions: Additions, launch: Launch, raw_config: bytes) ->
 
 def environment(launch: Launch) -> bytes:
     """NAME='value' lines. ch-run strips one pair of single quotes, and expands nothing where it is told not to."""
-    lines = [f"{name}='{value}'\n" for name, value in launch.environment.items() if "\n" not in name + value]
+    lines = [f"{name}='{value}'\n" for name, value in launch.searchable.items() if "\n" not in name + value]
     return encode("".join(lines))
 
 

@@ -38,6 +38,11 @@ class Launch:
         """What runs where the user gives no arguments; a shell where the image names nothing."""
         return (self.entrypoint + self.command) or ("/bin/sh",)
 
+    @property
+    def searchable(self) -> dict[str, str]:
+        """The environment with Docker's own PATH where the config names none; for runtimes that add none."""
+        return {"PATH": DEFAULT_PATH, **self.environment}
+
 
 ReadText = Callable[[str], bytes | None]
 """The bytes of a small file at a path of the image, links resolved inside it; None where there is none."""

@@ -155,7 +155,7 @@ def _rootfs_command(tree: _Tree, destination: Path) -> str:
     if node is None or node.kind != "directory":
         tree.notes.append(f"WORKDIR {directory!r} is no directory of the image: Docker makes it at the start")
         directory = "/"
-    environment = (f"{name}={value}" for name, value in launch.environment.items())
+    environment = (f"{name}={value}" for name, value in launch.searchable.items())
     place = (f"--root={destination}", f"--wd={directory}")
     return words(("env", "-i", *environment, "unshare", "--map-root-user", *place, *launch.argv))
 

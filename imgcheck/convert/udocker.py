@@ -46,8 +46,9 @@ def add_udocker(additions: Additions) -> None:
 
 
 def container_json(launch: Launch, platform: Platform) -> bytes:
-    """The config that udocker reads: the image's, with USER and WORKDIR in forms that it understands."""
-    document: dict[str, Any] = {"architecture": platform.architecture, "os": platform.os, "config": _config(launch)}
+    """The config that udocker reads: the image's, with USER and WORKDIR in forms that it understands, and a PATH."""
+    config = _config(launch) | {"Env": _lines(launch.searchable)}
+    document: dict[str, Any] = {"architecture": platform.architecture, "os": platform.os, "config": config}
     if platform.variant:
         document["variant"] = platform.variant
     return json.dumps(document, indent=1).encode()
@@ -68,11 +69,15 @@ def _config(launch: Launch) -> dict[str, Any]:
     return {
         "Cmd": list(launch.command) or (None if launch.entrypoint else list(launch.argv)),
         "Entrypoint": list(launch.entrypoint) or None,
-        "Env": [f"{name}={value}" for name, value in launch.environment.items()],
+        "Env": _lines(launch.environment),
         "Labels": dict(launch.labels),
         "User": user(launch),
         "WorkingDir": launch.working_directory,
     }
+
+
+def _lines(environment: dict[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in environment.items()]
 
 
 def user(launch: Launch) -> str:

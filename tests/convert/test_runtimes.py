@@ -84,6 +84,7 @@ CASES = {
     "backtick_in_environment": Case(("/bin/probe",), environment=(_PATH, "TICK=`", "AFTER=set")),
     "last_of_two_values": Case(("/bin/probe",), environment=(_PATH, "A=first", "B=x", "A=last")),
     "no_environment": Case(("/bin/probe",), environment=()),
+    "searched_without_environment": Case(command=("searched",), environment=()),
     "library_path": Case(("/bin/probe",), environment=(_PATH, "LD_LIBRARY_PATH=/opt/lib:/x y")),
     "working_directory": Case(("/bin/probe",), working_directory="/work"),
     "working_directory_that_the_image_lacks": Case(("/bin/probe",), working_directory="/made/for it/'here'"),
@@ -112,7 +113,8 @@ def image_of(probe: Path) -> Callable[[Case], ImageBuilder]:
             labels=case.labels,
         )
         files = {"etc": Directory(), "etc/passwd": _PASSWD, "etc/group": _GROUP, "work": Directory()}
-        return image.layer({"bin": Directory(), "bin/probe": probe} | files)
+        programs = {"bin": Directory(), "bin/probe": probe, "usr/local/bin/searched": probe}
+        return image.layer(programs | files)
 
     return build
 
