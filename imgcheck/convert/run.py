@@ -197,8 +197,7 @@ def _udocker(job: Job) -> Converted:
     repository = job.destination
     existing = udocker.is_repository(repository)
     if existing:
-        if not job.options.force and os.path.lexists(repository / "containers" / name):
-            raise udocker.name_taken(repository, name)
+        udocker.refuse_taken(repository, name, job.options.force)
     else:
         refuse_existing(repository, job.options.force)
     with staged(repository if existing else repository.parent) as stage:
@@ -212,8 +211,8 @@ def _udocker(job: Job) -> Converted:
         write_file(stage.fd, f"{identifier}/imagerepo.name", udocker.image_name(job.image.reference, name))
         sync_filesystem(stage.fd)
         if existing:
-            stage.publish(identifier, repository / "containers" / identifier, False)
-            tree.notes += udocker.link_name(repository, name, identifier, job.options.force)
+            with stage.published(identifier, repository / "containers" / identifier):
+                tree.notes += udocker.link_name(repository, name, identifier, job.options.force)
         else:
             _new_repository(job, stage, identifier, name)
         return _converted(job, udocker.run_command(repository, name), tree.notes, files, tree.store.size)

@@ -60,6 +60,17 @@ class Stage:
             with suppress(OSError):
                 os.fsync(target)
 
+    @contextmanager
+    def published(self, name: str, destination: Path) -> Iterator[None]:
+        """As `publish`, at a free destination; taken back where what is done with it there fails."""
+        self.publish(name, destination, False)
+        try:
+            yield
+        except BaseException:
+            with directory(destination.parent) as target:
+                os.rename(destination.name, name, src_dir_fd=target, dst_dir_fd=self.fd)
+            raise
+
     def _exchange(self, name: str, target: int, destination: Path) -> None:
         """Swap new and old in one step; the old one is removed with the stage."""
         _refuse_mounts(destination)

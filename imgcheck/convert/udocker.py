@@ -1,6 +1,5 @@
 """An udocker repository with a container that runs at once, as udocker's `create` would leave it."""
 
-import errno
 import json
 import os
 import re
@@ -111,6 +110,19 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
+def refuse_taken(repository: Path, name: str, replace: bool) -> None:
+    """ConvertError where `name` cannot come to mean another container."""
+    place = repository / "containers" / name
+    if not os.path.lexists(place):
+        return
+    if not replace:
+        raise name_taken(repository, name)
+    if not place.is_symlink():
+        raise ConvertError(
+            f"the container {name} is a directory, not a name, and is not replaced", "choose another with --name"
+        )
+
+
 def link_name(repository: Path, name: str, identifier: str, replace: bool) -> list[str]:
     """Let `name` mean the container; a former one of that name stays under its id, which a note tells."""
     with directory(repository / "containers") as containers:
@@ -135,11 +147,9 @@ def _replace_link(containers: int, name: str, identifier: str) -> list[str]:
     os.symlink(identifier, temporary, dir_fd=containers)
     try:
         os.rename(temporary, name, src_dir_fd=containers, dst_dir_fd=containers)
-    except OSError as error:
+    except OSError:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=containers)
-        if error.errno == errno.EISDIR:
-            raise ConvertError(f"the container {name} is a directory, not a name, and is not replaced") from None
         raise
     return [f"the former container {name} is still there under its id: udocker rm {former} removes it"]
 

@@ -194,6 +194,25 @@ def test_an_existing_udocker_repository_gains_a_container(small, place):
     assert (place / "repo/containers" / links["two"] / "ROOT").is_dir()
 
 
+def test_a_container_that_is_no_name_is_not_replaced_and_nothing_is_left(small, place):
+    _convert(small, "udocker", place / "repo", name="one")
+    (place / "repo/containers/two").mkdir()
+    before = _names(place / "repo/containers")
+    with pytest.raises(ConvertError, match="the container two is a directory"):
+        _convert(small, "udocker", place / "repo", name="two", force=True)
+    assert _names(place / "repo/containers") == before
+
+
+def test_a_container_whose_name_is_taken_meanwhile_is_taken_back(small, place, monkeypatch):
+    _convert(small, "udocker", place / "repo", name="one")
+    before = _names(place / "repo/containers")
+    taken = place / "repo/containers/two"
+    monkeypatch.setattr("imgcheck.convert.run.sync_filesystem", lambda _fd: taken.mkdir())
+    with pytest.raises(ConvertError):
+        _convert(small, "udocker", place / "repo", name="two", force=True)
+    assert _names(place / "repo/containers") == sorted([*before, "two"])
+
+
 @pytest.mark.parametrize("name", ["a/b", "..", ".", "a b", "[x]", "-n", "a\n"])
 def test_names_that_udocker_refuses_are_a_usage_error(name, small, place):
     with pytest.raises(UsageError, match="--name"):
