@@ -33,6 +33,8 @@ _KINDS: dict[bytes, Kind] = {
     b"3": "character", b"4": "block", b"5": "directory", b"6": "fifo",
 }  # fmt: skip
 _EXTENSIONS = frozenset(b"xXgLK")
+_TEXTS = ("path", "linkpath", "uname", "gname")
+"""Records of pax headers whose values end at a NUL elsewhere; others may be any bytes."""
 
 Records = dict[str, str]
 Segments = list[tuple[int, int]]
@@ -218,7 +220,6 @@ class _Reader:
         self.numbers: dict[bytes, int] = {}
         self.owners: dict[bytes, tuple[int, int, int]] = {}
         self.sums: dict[bytes, int] = {}
-        self.globals: Records = {}
 
     def members(self, select: Select | None) -> Iterator[tuple[Entry | PlainFiles, Content | None]]:
         """Runs once per member of archives with 300,000 of them: plain members call nothing but the cheapest.
@@ -242,7 +243,7 @@ class _Reader:
             name, owner, size, mtime, checksum, flag = unpack_from(block)
             if adler32(block) & 0xFFFF != sums.get(checksum):
                 self._check(block, checksum)
-            if flag == b"0" and size in numbers and not self.globals:
+            if flag == b"0" and size in numbers:
                 try:
                     path = self._path(block) if block[345] else name.partition(b"\0")[0].decode()
                 except UnicodeDecodeError:
@@ -286,7 +287,7 @@ class _Reader:
         data, unpack_from = stream.data, _LONGER_HEADER.unpack_from
         interesting, wants = select.first_bytes, select.wants
         at = after = stream.at
-        last = len(data) - _LONGER_HEADER.size if not self.globals else -1
+        last = len(data) - _LONGER_HEADER.size
         long, paths, length = b"", [], 0
         while at <= last:
             name, owner, size, mtime, checksum, flag, prefix, first = unpack_from(data, at)
@@ -335,7 +336,7 @@ class _Reader:
 
         None where the archive ends behind a global header.
         """
-        records: Mapping[str, str] = self.globals
+        records: Records = {}
         if block[156] in _EXTENSIONS:
             block, records = self._extensions(block)
             if not block:
@@ -431,7 +432,9 @@ class _Reader:
     def _extensions(self, block: bytes) -> tuple[bytes, Records]:
         """Read pax headers and long names from `block` on: the header of the member they describe, their records.
 
-        The header is empty where the archive ends behind a global one.
+        As in Go a long name goes before a pax path, and a global header is a member of its own, which takes away what
+        stood before it; whoever unpacks layers ignores its records. The header is empty where the archive ends behind
+        a global one.
         """
         local: Records = {}
         longs: Records = {}
@@ -442,10 +445,11 @@ class _Reader:
             data = self.stream.take(length, "an extended header")
             self.stream.skip(-length & 511, "an extended header")
             if flag in b"LK":
-                text = data.partition(b"\0")[0].decode("utf-8", "surrogateescape")
-                longs["path" if flag == b"L" else "linkpath"] = text
+                if text := data.partition(b"\0")[0].decode("utf-8", "surrogateescape"):
+                    longs["path" if flag == b"L" else "linkpath"] = text
             elif flag == b"g":
-                self.globals |= self._pax(data)
+                self._pax(data)
+                local, longs = {}, {}
             else:
                 local = self._pax(data)
             block = self.stream.block()
@@ -454,7 +458,7 @@ class _Reader:
                     self.stream.truncated("a member, behind its extended header")
                 return b"", {}
             self._check(block, block[148:156])
-        return block, {**self.globals, **longs, **local}
+        return block, {**local, **longs}
 
     def _pax(self, data: bytes) -> Records:
         r"""Records `LENGTH KEY=VALUE\n` of a pax extended header."""
@@ -468,7 +472,7 @@ class _Reader:
             if not space + 1 < end <= len(data) or data[end - 1] != 10:
                 self.stream.fail("damaged: a record of a pax header has a wrong length")
             key, equals, value = data[space + 1 : end - 1].decode("utf-8", "surrogateescape").partition("=")
-            if not equals or not key or ("\0" in value and not key.startswith("SCHILY.xattr.")):
+            if not equals or not key or "\0" in (value if key in _TEXTS else key):
                 self.stream.fail("damaged: a record of a pax header is no KEY=VALUE")
             if key in ("GNU.sparse.offset", "GNU.sparse.numbytes"):
                 if (key == "GNU.sparse.offset") != (len(sparse) % 2 == 0):

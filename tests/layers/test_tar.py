@@ -212,9 +212,35 @@ def test_pax_attributes() -> None:
     assert (entry.mtime, entry.path) == (1500000000.25, "long/" * 60 + "p")
 
 
-def test_global_pax_records_hold_until_overridden() -> None:
-    data = extended(record("mtime", "7"), b"g") + header() + extended(record("mtime", "9")) + header() + header() + END
-    assert [entry.mtime for entry, _ in members(data)] == [7.0, 9.0, 7.0]
+def test_global_pax_records_are_ignored_as_docker_and_containerd_do() -> None:
+    records = extended(record("mtime", "7") + record("path", "other") + record("size", "512"), b"g")
+    data = records + header() + extended(record("mtime", "9")) + header() + header() + END
+    assert [(entry.path, entry.mtime) for entry, _ in members(data)] == [("f", 0.0), ("f", 9.0), ("f", 0.0)]
+
+
+def test_global_header_parts_a_member_from_what_describes_it() -> None:
+    data = extended(record("path", "other")) + extended(record("comment", "x"), b"g") + header() + END
+    assert [entry.path for entry, _ in members(data)] == ["f"]
+
+
+def _long(text: bytes, kind: bytes) -> bytes:
+    return header(type=kind, size=b"%o" % (len(text) + 1)) + (text + b"\0").ljust(512, b"\0")
+
+
+@pytest.mark.parametrize("first", ["long", "pax"])
+def test_gnu_long_names_go_before_pax_paths_as_in_go(first: str) -> None:
+    pax = extended(record("path", "pax") + record("linkpath", "pax-target"))
+    parts = [_long(b"long", b"L") + _long(b"long-target", b"K"), pax]
+    data = b"".join(parts if first == "long" else parts[::-1]) + header(type=b"2") + END
+    ((entry, _),) = members(data)
+    assert (entry.path, entry.link) == ("long", "long-target")
+    ((entry, _),) = members(_long(b"", b"L") + pax + header(type=b"2") + END)
+    assert (entry.path, entry.link) == ("pax", "pax-target")
+
+
+def test_nul_in_a_record_that_is_no_text_is_no_damage() -> None:
+    ((entry, _),) = members(extended(record("comment", "a\0b")) + header() + END)
+    assert entry.path == "f"
 
 
 def test_archive_of_a_global_header_alone_is_empty() -> None:
@@ -284,6 +310,7 @@ HOSTILE = {
     "pax record of length zero": (extended(b"0 path=x\n") + header() + END, "wrong length"),
     "pax record longer than the header": (extended(b"99 path=x\n") + header() + END, "wrong length"),
     "pax record without end": (extended(b"9 path=xx") + header() + END, "wrong length"),
+    "pax name with NUL": (extended(record("com\0ment", "a")) + header() + END, "KEY=VALUE"),
     "pax path with NUL": (extended(record("path", "a\0b")) + header() + END, "KEY=VALUE"),
     "pax size is no number": (extended(record("size", "-1")) + header() + END, "no number"),
     "pax size of Arabic digits": (extended(record("size", "٣")) + header() + END, "no number"),
