@@ -1,6 +1,7 @@
 """Our own files as one more layer: they go into the model of the tree, where a link leads nowhere but inside it."""
 
-from imgcheck.convert.launch import Launch
+from imgcheck.convert.launch import Launch, encode
+from imgcheck.convert.model import Limits
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.tree import WHITEOUT, MergedTree, Node
 
@@ -14,9 +15,10 @@ DIRECTORIES = (("etc", 0o755), ("home", 0o755), ("root", 0o700), ("tmp", 0o1777)
 class Additions:
     """Changes to a merged tree, made after its last layer."""
 
-    def __init__(self, tree: MergedTree, layer: int) -> None:
+    def __init__(self, tree: MergedTree, layer: int, limits: Limits) -> None:
         tree.begin_layer(layer)
         self.tree = tree
+        self.limits = limits
         self.notes: list[str] = []
 
     def remove(self, path: str) -> None:
@@ -27,10 +29,15 @@ class Additions:
 
     def directory(self, path: str, mode: int = 0o755, own: bool = False) -> None:
         """Make sure that `path` is a directory; with `own` it must be one itself, not a link to one."""
+        if not self._is_directory(path, own):
+            self._above(path)
+            self._make_directory(path, mode)
+
+    def _is_directory(self, path: str, own: bool) -> bool:
         node = self.tree.lookup(path, follow_last=not own)
-        if node is not None and node.kind == "directory":
-            return
-        self._above(path)
+        return node is not None and node.kind == "directory"
+
+    def _make_directory(self, path: str, mode: int) -> None:
         former = self._at(path)
         if former is not None:
             self.notes.append(f"/{path} was a {former.kind} in the image and is a directory now")
@@ -61,9 +68,12 @@ class Additions:
         return self.tree.lookup(path, follow_last=False)
 
     def _above(self, path: str) -> None:
-        above = path.rpartition("/")[0]
-        if above:
-            self.directory(above)
+        """Make sure that all directories above `path` are, the highest first."""
+        parts = path.split("/")
+        for count in range(1, len(parts)):
+            above = "/".join(parts[:count])
+            if not self._is_directory(above, own=False):
+                self._make_directory(above, 0o755)
 
 
 def add_common(additions: Additions, launch: Launch) -> None:
@@ -83,6 +93,9 @@ def add_common(additions: Additions, launch: Launch) -> None:
 def add_directory_of_config(additions: Additions, path: str) -> None:
     """Make a directory that the config names, as Docker does for WORKDIR, unless something else stands there."""
     parts = [part for part in path.split("/") if part]
+    if len(parts) > additions.limits.depth or len(encode(path)) > additions.limits.path:
+        additions.notes.append(f"the directory {path[:60]!r}... of the config was not made: it lies too deep")
+        return
     if any(part.startswith(WHITEOUT) or part == ".." or len(part) > 63 or "\0" in part for part in parts):
         additions.notes.append(f"the directory {path!r} of the config was not made: no layer could bring it")
         return

@@ -114,7 +114,7 @@ class _Tree:
 
 
 def _add(job: Job, gathered: Gathered, launch: Launch, *adders: Add) -> list[str]:
-    additions = Additions(gathered.tree, len(job.image.layers))
+    additions = Additions(gathered.tree, len(job.image.layers), job.options.limits)
     for adder in adders:
         adder(additions, launch)
     return additions.notes

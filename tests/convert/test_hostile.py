@@ -121,6 +121,7 @@ CONFIGS = {
     "working_directory_like_a_whiteout": {"working_directory": "/.wh.bin"},
     "working_directory_with_a_newline": {"working_directory": "/a\nb"},
     "working_directory_too_long": {"working_directory": "/" + "w" * 5000},
+    "working_directory_too_deep": {"working_directory": "/x" * 2000},
     "user_out_of_range": {"user": "4294967296:0"},
     "user_with_a_path": {"user": f"../..{VICTIM}:x"},
     "environment_with_a_nul": {"environment": ("A=\0", "B", "=x", "C=1")},
