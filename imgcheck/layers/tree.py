@@ -23,6 +23,12 @@ _LINKS_WHEN_OPENING = 40
 """What Linux follows before ELOOP (path_resolution(7))."""
 _LONGEST = 4096
 """Characters of a path (PATH_MAX); without an end, each file would cost as many paths as it lies deep."""
+_LONGEST_LINK = 4095
+"""Bytes of a link's target (PATH_MAX without its NUL)."""
+_LONGEST_NAME = 255
+"""Bytes of a name (NAME_MAX of Linux filesystems)."""
+_MOST_NAMES = 4096
+"""Names in the targets of all links that one path leads through: far above any real image, and a bound to the work."""
 _SHOWN = 200
 """Characters of a path in a message."""
 
@@ -83,6 +89,15 @@ class Node(Struct, gc=False, eq=False):
 _NAME = itemgetter(0)
 
 
+def _follow(link: Node, trail: list[Node], todo: list[str]) -> int:
+    """Go on at the link's target: what is passed by leaves `trail`, what is to come joins `todo`. Names to come."""
+    names = link.link.split("/")
+    if not names[0]:
+        del trail[1:]
+    todo.extend(reversed(names))
+    return len(names)
+
+
 def _directory(entry: Entry, layer: int) -> Node:
     return Node(entry, layer, None, {})
 
@@ -119,6 +134,9 @@ class MergedTree:
             return None
         if not name:
             return self._apply_root(entry)
+        # Characters are at most four bytes: the common case needs no encoding.
+        if len(name) > _LONGEST_NAME // 4 or len(entry.link) > _LONGEST_LINK // 4:
+            self._check_lengths(path, name, entry.link)
         parent = self._parents.get(parent_path)
         if parent is None:
             parent = self._parents[parent_path] = self._make_parent(path, parent_path)
@@ -158,6 +176,8 @@ class MergedTree:
                     parent = parents[parent_path] = self._make_parent(path, parent_path)
                 touched = self._begin_touched(parent) if parent.touched is None else parent.touched
                 children, last = parent.children, parent_path
+            if len(name) > _LONGEST_NAME // 4:
+                self._check_lengths(path, name)
             touched.add(name)
             old = children.get(name)
             if old is not None and (old.children is not None or old.kind == "symlink"):
@@ -192,6 +212,12 @@ class MergedTree:
                 children.sort(key=_NAME, reverse=True)
                 stack.extend((prefix + name, child) for name, child in children)
 
+    def _check_lengths(self, path: str, name: str, link: str = "") -> None:
+        if len(name.encode("utf-8", "surrogateescape")) > _LONGEST_NAME:
+            self._fail(path, f"its name is longer than the {_LONGEST_NAME} bytes that Linux takes")
+        if len(link.encode("utf-8", "surrogateescape")) > _LONGEST_LINK:
+            self._fail(path, f"its target is longer than the {_LONGEST_LINK} bytes that Linux takes")
+
     def _apply_root(self, entry: Entry) -> Node:
         if entry.kind != "directory":
             self._fail(entry.path, f"the root would become a {entry.kind}")
@@ -207,13 +233,15 @@ class MergedTree:
         """The directory `parent_path`, through links inside the root, with what is missing created and touched."""
         trail, lengths = [self.root], [0]
         todo = parent_path.split("/")[::-1] if parent_path else []
-        links = 0
+        links = names = 0
         while todo:
             name = todo.pop()
             if name in ("", "."):
                 continue
             if name == "..":
-                trail, lengths = trail[:-1] or [self.root], lengths[:-1] or [0]
+                if len(trail) > 1:
+                    trail.pop()
+                    lengths.pop()
                 continue
             directory = trail[-1]
             node = directory.children.get(name)
@@ -221,10 +249,10 @@ class MergedTree:
                 node = directory.children[name] = _directory(Entry(name, "directory", 0o755), self._layer)
             if node.kind == "symlink":
                 links += 1
-                if links > _LINKS_WHEN_BUILDING:
-                    self._fail(path, "its directory is a loop of symbolic links")
-                trail, todo = self._follow(node, trail, todo)
-                lengths = lengths[: len(trail)]
+                names += _follow(node, trail, todo)
+                del lengths[len(trail) :]
+                if links > _LINKS_WHEN_BUILDING or names > _MOST_NAMES:
+                    self._fail(path, "its directory is a loop of symbolic links, or leads through too many")
                 continue
             if node.children is None:
                 self._fail(path, f"its parent {name!r} is a {node.kind}, not a directory")
@@ -234,10 +262,6 @@ class MergedTree:
             if lengths[-1] > _LONGEST:
                 self._fail(path, f"its path is longer than the {_LONGEST} bytes that Linux takes")
         return trail[-1]
-
-    def _follow(self, link: Node, trail: list[Node], todo: list[str]) -> tuple[list[Node], list[str]]:
-        start = [self.root] if link.link.startswith("/") else trail
-        return start, todo + link.link.split("/")[::-1]
 
     def _link_target(self, entry: Entry) -> Node:
         node = self.lookup(entry.link, follow_last=False)
@@ -291,14 +315,13 @@ class MergedTree:
         trail = [self.root]
         names: list[str] = []
         todo = path.split("/")[::-1]
-        links = 0
+        links = followed = 0
         while todo:
             name = todo.pop()
             if name in ("", "."):
                 continue
             if name == "..":
-                del names[-1:]
-                trail = trail[:-1] or [self.root]
+                del names[-1:], trail[len(names) + 1 :]
                 continue
             children = trail[-1].children
             node = children.get(name) if children is not None else None
@@ -306,12 +329,10 @@ class MergedTree:
                 return None
             if node.kind == "symlink" and (follow_last or any(part not in ("", ".") for part in todo)):
                 links += 1
-                if links > _LINKS_WHEN_OPENING:
+                followed += _follow(node, trail, todo)
+                del names[len(trail) - 1 :]
+                if links > _LINKS_WHEN_OPENING or followed > _MOST_NAMES:
                     return None
-                if node.link.startswith("/"):
-                    names.clear()
-                trail, todo = self._follow(node, trail, todo)
-                trail = trail[: len(names) + 1]
                 continue
             trail.append(node)
             names.append(name)

@@ -7,6 +7,7 @@ import itertools
 import os
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,41 @@ def test_what_umoci_refuses_is_refused(name: str, tmp_path: Path) -> None:
     assert umoci_unpack(layers, tmp_path).returncode != 0
     with pytest.raises(LayerError):
         merge(layers)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([file("n" * 256)], "name is longer than the 255 bytes"),
+        ([file("é" * 128)], "name is longer than the 255 bytes"),
+        ([symlink("l", "t" * 4096)], "target is longer than the 4095 bytes"),
+        ([symlink("l", "x/.." * 1024)], "target is longer than the 4095 bytes"),
+    ],
+)
+def test_names_and_targets_that_linux_does_not_take_are_refused(members: list[Member], message: str) -> None:
+    with pytest.raises(LayerError, match=message):
+        merge([archive(members)])
+
+
+def test_longest_names_and_targets_are_taken() -> None:
+    tree = merge([archive([file("n" * 255), symlink("l", "./" * 2047 + "n")])])
+    assert tree.lookup("n" * 255) is not None
+    assert tree.lookup("l", follow_last=False).link == "./" * 2047 + "n"
+
+
+def test_links_that_lead_on_through_long_targets_cost_a_bounded_time() -> None:
+    tree = MergedTree()
+    tree.begin_layer(0)
+    tree.apply(Entry("d", "directory"))
+    for index in range(200):
+        tree.apply(Entry(f"l{index}", "symlink", link="d/../" * 800 + f"l{index + 1}"))
+    tree.apply(Entry("l200", "symlink", link="d"))
+    begun = time.process_time()
+    for index in range(200):
+        assert tree.lookup(f"l0/{index}") is None
+        with pytest.raises(LayerError, match="leads through too many"):
+            tree.apply(Entry(f"l0/{index}/x", "file"))
+    assert time.process_time() - begun < 2
 
 
 def test_whiteout_without_a_name_is_refused() -> None:
