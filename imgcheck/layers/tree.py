@@ -111,6 +111,8 @@ class MergedTree:
         """Every file that came by `apply_files`."""
         self._layer = 0
         self._touched: list[Node] = []
+        self._opaque: set[Node] = set()
+        """Directories without anything of lower layers: what is once removed of them in a layer stays so."""
         self._parents: dict[str, Node] = {}
 
     def begin_layer(self, index: int) -> None:
@@ -118,6 +120,7 @@ class MergedTree:
         for node in self._touched:
             node.touched = None
         self._touched.clear()
+        self._opaque.clear()
         self._parents.clear()
         self._layer = index
 
@@ -301,6 +304,9 @@ class MergedTree:
         stack = [directory]
         while stack:
             node = stack.pop()
+            if node in self._opaque:
+                continue
+            self._opaque.add(node)
             touched = node.touched or ()
             for name in [name for name in node.children if name not in touched]:
                 self._forget(node.children.pop(name))

@@ -218,6 +218,27 @@ def test_links_that_lead_on_through_long_targets_cost_a_bounded_time() -> None:
     assert time.process_time() - begun < 2
 
 
+def test_marks_of_an_opaque_directory_cost_the_same_however_often_they_stand() -> None:
+    tree = MergedTree()
+    tree.begin_layer(0)
+    for index in range(2000):
+        tree.apply(Entry(f"a/b/{index}/x", "file"))
+    tree.begin_layer(1)
+    for index in range(2000):
+        tree.apply(Entry(f"a/b/{index}/y", "file"))
+    begun = time.process_time()
+    for _ in range(1000):
+        for above in ("a/b/", "a/", ""):
+            tree.apply(Entry(f"{above}.wh..wh..opq", "file"))
+    assert time.process_time() - begun < 1
+    assert {path for path, node in tree.walk() if node.kind == "file"} == {f"a/b/{i}/y" for i in range(2000)}
+
+
+def test_directory_that_was_opaque_in_one_layer_can_be_in_the_next() -> None:
+    mark = [opaque("d")]
+    assert "d/new" not in described(merge([archive(layer) for layer in (LOWER, [*mark, file("d/new")], mark)]))
+
+
 def test_whiteout_without_a_name_is_refused() -> None:
     with pytest.raises(LayerError, match="names no file"):
         merge([archive(LOWER), archive([file("d/.wh.")])])
