@@ -24,6 +24,8 @@ class Gathered:
     linked: set[Node] = field(default_factory=set)
     """Nodes that may have several names."""
     entries: int = 0
+    xattrs: int = 0
+    """Bytes of extended attributes, names included."""
 
 
 def gather(layers: tuple[Layer, ...], keep: Keep, limits: Limits, progress: Progress) -> Gathered:
@@ -36,6 +38,9 @@ def gather(layers: tuple[Layer, ...], keep: Keep, limits: Limits, progress: Prog
         for ordinal, (entry, content) in enumerate(layer.entries(progress)):
             gathered.entries += 1
             bounds.check(entry, gathered.entries)
+            if entry.xattrs:
+                gathered.xattrs += sum(len(name) + len(value) for name, value in entry.xattrs.items())
+                bounds.check_xattrs(gathered.xattrs)
             payload = keep(index, ordinal, entry, content) if content is not None else None
             node = tree.apply(entry, payload)
             if entry.kind == "hardlink" and node is not None:
@@ -80,6 +85,10 @@ class _Bounds:
             self._refuse(f"{path!r} or its link target holds a NUL byte")
         if entry.kind == "symlink" and not 0 < len(raw(entry.link)) <= limits.path:
             self._refuse(f"the link {path!r} has a target of {len(raw(entry.link))} bytes")
+
+    def check_xattrs(self, total: int) -> None:
+        if total > self._limits.xattrs:
+            self._refuse(f"the image has more than {self._limits.xattrs} bytes of extended attributes")
 
     def _check_names(self, path: bytes) -> None:
         if len(path) > self._limits.path:

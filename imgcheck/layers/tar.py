@@ -47,10 +47,11 @@ def read_tar(
 
     The archive ends at two zero blocks or, as writers differ, at the end of the data where a header could begin.
     `chunks` is not drained behind the end; each chunk is used until the next is asked for. With `select`, regular
-    files that it does not want may come as PlainFiles. Raises LayerError, with `name` in front, where a header's
-    checksum is wrong, a number is negative or absurd, a member's kind is unknown or the data end inside a member.
+    files that it does not want may come as PlainFiles, and no entry has extended attributes. Raises LayerError, with
+    `name` in front, where a header's checksum is wrong, a number is negative or absurd, a member's kind is unknown or
+    the data end inside a member.
     """
-    return _Reader(_Stream(chunks, name)).members(select)
+    return _Reader(_Stream(chunks, name), with_xattrs=select is None).members(select)
 
 
 class _Stream:
@@ -214,8 +215,9 @@ def _zero(buffer: memoryview) -> None:
 
 
 class _Reader:
-    def __init__(self, stream: _Stream) -> None:
+    def __init__(self, stream: _Stream, with_xattrs: bool) -> None:
         self.stream = stream
+        self.with_xattrs = with_xattrs
         self.body = Body(stream)
         self.numbers: dict[bytes, int] = {}
         self.owners: dict[bytes, tuple[int, int, int]] = {}
@@ -496,9 +498,10 @@ class _Reader:
             entry.gid = self._decimal(records["gid"], "gid", negative=True)
         if records.get("mtime"):
             entry.mtime = self._time(records["mtime"])
-        for key, value in records.items():
-            if key.startswith("SCHILY.xattr."):
-                entry.xattrs[key[13:]] = value.encode("utf-8", "surrogateescape")
+        if self.with_xattrs:
+            for key, value in records.items():
+                if key.startswith("SCHILY.xattr."):
+                    entry.xattrs[key[13:]] = value.encode("utf-8", "surrogateescape")
         if "GNU.sparse.map" not in records and records.get("GNU.sparse.major") != "1":
             return None, length
         entry.path = records.get("GNU.sparse.name") or entry.path

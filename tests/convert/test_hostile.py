@@ -300,6 +300,7 @@ def test_a_layer_that_was_altered_is_refused(target, victim, tmp_path):
         (Limits(entries=2), "more than 2 entries"),
         (Limits(file_size=10), "claims 1000 bytes"),
         (Limits(ratio=1, ratio_floor=100), "out of all proportion"),
+        (Limits(xattrs=4), "more than 4 bytes of extended attributes"),
         (Limits(depth=3), "directories deep"),
         (Limits(name=4), "file name"),
         (Limits(path=40), "the path"),
@@ -307,7 +308,8 @@ def test_a_layer_that_was_altered_is_refused(target, victim, tmp_path):
 )
 def test_limits_name_themselves(limits, said, target, victim, tmp_path):
     members = {"a": bytes(1000), "b": b"", "d/d/d/d/d/d": b"", "/".join(["12345"] * 12): b""}
-    layout = ImageBuilder().layer(members).write(tmp_path / "layout", tag="test")
+    attributes = build([("x", Reg(b"", xattrs={"user.x": b"12345"}))])
+    layout = ImageBuilder().layer(attributes).layer(members).write(tmp_path / "layout", tag="test")
     with open_image(f"oci:{layout}:test") as image, pytest.raises(ImgcheckError, match=said):
         convert(image, target, tmp_path / "out", ConvertOptions(limits=limits))
     assert not (tmp_path / "out").exists()

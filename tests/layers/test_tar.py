@@ -212,6 +212,12 @@ def test_pax_attributes() -> None:
     assert (entry.mtime, entry.path) == (1500000000.25, "long/" * 60 + "p")
 
 
+def test_attributes_are_left_out_where_files_are_selected() -> None:
+    data = archive([member("p", pax_headers={"SCHILY.xattr.user.x": "y" * 1000}), file("q", "1")])
+    found = list(read_tar(iter([data]), "layer", Select(frozenset(b"1"), lambda _path: True)))
+    assert not any(entry.xattrs for entry, _content in found if isinstance(entry, Entry))
+
+
 def test_global_pax_records_are_ignored_as_docker_and_containerd_do() -> None:
     records = extended(record("mtime", "7") + record("path", "other") + record("size", "512"), b"g")
     data = records + header() + extended(record("mtime", "9")) + header() + header() + END
