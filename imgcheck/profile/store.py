@@ -233,7 +233,8 @@ class Store:
 
     def _believable(self, path: Path) -> bool:
         try:
-            return path.stat().st_uid in (os.geteuid(), 0, self.directory.stat().st_uid)
+            # Of a link the link's own: whoever made it chose the file.
+            return path.lstat().st_uid in (os.geteuid(), 0, self.directory.stat().st_uid)
         except OSError:
             return False
 

@@ -122,6 +122,18 @@ def test_an_entry_that_a_stranger_wrote_is_not_believed(store: Store, program: b
     assert blob.opened == 2
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
+def test_an_entry_that_a_stranger_linked_is_not_believed(store: Store, program: bytes, tmp_path: Path) -> None:
+    blob = Counting(archive([file("p", program)]))
+    build_profile(image_of(blob), SILENT, store)
+    [kept] = store.files()
+    kept.path.rename(tmp_path / "elsewhere")
+    kept.path.symlink_to(tmp_path / "elsewhere")
+    os.chown(kept.path, 12345, 12345, follow_symlinks=False)
+    build_profile(image_of(blob), SILENT, store)
+    assert blob.opened == 2
+
+
 def test_a_store_that_cannot_be_written_costs_a_note_and_not_the_answer(tmp_path: Path, program: bytes) -> None:
     (tmp_path / "file").write_text("in the way")
     store = Store(tmp_path / "file" / "store", "key")
