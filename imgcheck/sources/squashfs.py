@@ -120,6 +120,8 @@ class Squashfs:
         self._decompress = _decompressor(compression, self.fail)
         self._metadata: OrderedDict[int, tuple[bytes, int]] = OrderedDict()
         self._fragment_blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._found: dict[tuple[int, int, bytes], int | None] = {}
+        self._allowed = _OFTEN + self._used
 
     @property
     def size(self) -> int:
@@ -160,12 +162,28 @@ class Squashfs:
         for part in path.split("/"):
             if inode.kind != _DIRECTORY:
                 return None
-            wanted = part.encode()
-            reference = next((found for name, found in self._listing(inode) if name == wanted), None)
+            reference = self._reference(inode, part.encode())
             if reference is None:
                 return None
             inode = self._inode(reference)
         return FileContent(self, inode, path).read(limit) if inode.kind == _FILE else None
+
+    def _reference(self, directory: Inode, wanted: bytes) -> int | None:
+        """The inode that a directory names so. All searches together pass no more names than a walk of everything."""
+        key = (directory.start, directory.offset, wanted)
+        if key not in self._found:
+            self._found[key] = None
+            for name, reference in self._listing(directory):
+                self._allowed = self._counted(self._allowed)
+                if name == wanted:
+                    self._found[key] = reference
+                    break
+        return self._found[key]
+
+    def _counted(self, allowed: int) -> int:
+        if allowed <= 0:
+            self.fail("its directories list more files than it can hold")
+        return allowed - 1
 
     def _walk(self) -> Iterator[tuple[int, Entry, Inode, str | None]]:
         """Every inode with its entry; for a file met before, the first path it had. A directory has one name."""
@@ -183,9 +201,7 @@ class Squashfs:
             if following is None:
                 stack.pop()
                 continue
-            allowed -= 1
-            if allowed < 0:
-                self.fail("its directories list more files than it can hold")
+            allowed = self._counted(allowed)
             name, reference = following
             path = prefix + name.decode("utf-8", "surrogateescape")
             inode = self._inode(reference)

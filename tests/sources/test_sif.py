@@ -278,6 +278,18 @@ def test_a_directory_that_contains_itself_is_refused(small, tmp_path):
         _read_all(bytes(changed), tmp_path / "loop")
 
 
+def test_searches_for_files_do_not_list_directories_without_end(tree, tmp_path):
+    run(need("mksquashfs"), tree, tmp_path / "image", "-quiet", "-no-progress")
+    with (tmp_path / "image").open("rb") as file:
+        squashfs = Squashfs(file, "image")
+        for _ in range(2000):
+            assert squashfs.read_file("many/file1", 10) == b"1" * 10
+            assert squashfs.read_file("many/none", 10) is None
+        with pytest.raises(LayerError, match="list more files than it can hold"):
+            for number in range(2000):
+                squashfs.read_file(f"many/none{number}", 10)
+
+
 def _with_attributes(image: bytes, number: int) -> bytes:
     """`small` with another table of attributes, in which `number` names of its file share one value of 60000 bytes."""
     stored = struct.pack("<2H", 0, 5) + b"00000" + struct.pack("<I", 60_000) + bytes(60_000)
