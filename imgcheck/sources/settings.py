@@ -17,6 +17,8 @@ from imgcheck.sources.layout import DirectoryFiles, Files
 from imgcheck.sources.platforms import goarch
 
 _LIMIT = 1 << 20
+_LONGEST_STATEMENT = 1 << 17
+"""Characters (MAX_ARG_STRLEN, execve(2)); shlex takes a time that grows with the square of a word."""
 """Bytes of any of these files, and of all variables that they set: `A="$A$A"` doubles one with each line."""
 # Programs that nearly every root has, in both places they have lain; one that is a link is passed over.
 _PROGRAMS = tuple(
@@ -256,6 +258,9 @@ def _inner(value: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
+    """The words of a statement; none where it is no plain one, or longer than any argument of a program may be."""
+    if len(text) > _LONGEST_STATEMENT:
+        return []
     try:
         return shlex.split(text)
     except ValueError:

@@ -194,6 +194,14 @@ def test_singularity_runscript_is_read(
     assert (_config(root).entrypoint, _config(root).command) == (entrypoint, command)
 
 
+def test_statement_that_no_program_could_be_given_is_passed_over_at_once(root: Path) -> None:
+    _singularity(root, environment=f"export LONG='{'x' * 1_000_000}'\nexport A='1'\n")
+    begun = time.process_time()
+    with open_image(f"dir:{root}") as image:
+        assert image.config.environment == ("A=1",)
+    assert time.process_time() - begun < 2
+
+
 def test_charliecloud_environment_and_metadata_are_read(root: Path) -> None:
     (root / "ch").mkdir()
     (root / "ch" / "environment").write_text("A='b c'\nB=d=e\n")
