@@ -171,13 +171,15 @@ class Body:
         return data
 
 
-class _SparseBody:
+class SparseBody:
     """Content of a sparse member: its segments with zeros between them."""
 
     def __init__(self, body: Body, segments: Segments, size: int) -> None:
+        self.segments = segments
+        """(offset, bytes) of what is stored, in the order in which it is."""
         self._body = body
-        self._segments = iter([*segments, (size, 0)])
-        self._next = next(self._segments)
+        self._left = iter([*segments, (size, 0)])
+        self._next = next(self._left)
         self._at = 0
         self._size = size
 
@@ -194,7 +196,7 @@ class _SparseBody:
                 count = min(offset + length - self._at, wanted - done)
                 self._body.readinto(buffer[done : done + count])
             else:
-                self._next = next(self._segments)
+                self._next = next(self._left)
                 continue
             done += count
             self._at += count
@@ -555,7 +557,7 @@ class _Reader:
         fields = (area[at : at + 12] for at in range(0, len(area), 12) if area[at - at % 24] != 0)
         return [self._number(field, "sparse map") for field in fields]
 
-    def _sparse_body(self, entry: Entry, segments: Segments, length: int) -> _SparseBody:
+    def _sparse_body(self, entry: Entry, segments: Segments, length: int) -> SparseBody:
         """Checks the map: ascending, inside the file, and as much data as is stored."""
         end = 0
         for offset, size in segments:
@@ -564,7 +566,7 @@ class _Reader:
             end = offset + size
         if sum(size for _, size in segments) != length:
             self.stream.fail(f"damaged: the map of the sparse member {entry.path!r} does not match its data")
-        return _SparseBody(self.body, segments, entry.size)
+        return SparseBody(self.body, segments, entry.size)
 
     def _link(self, entry: Entry, records: Mapping[str, str], link: bytes) -> None:
         if entry.kind not in ("symlink", "hardlink"):

@@ -23,7 +23,7 @@ from imgcheck.documents.image import LayerInfo, Platform
 from imgcheck.errors import DigestError, LayerError, SourceError
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.stream import TarLayer, decompressed
-from imgcheck.layers.tar import BLOCK, read_tar
+from imgcheck.layers.tar import BLOCK, Segments, SparseBody, read_tar
 from imgcheck.progress import Progress
 from imgcheck.sources.blobs import CONFIG_LIMIT, MANIFEST_LIMIT, decode_json, read_limited, refuse_other_case
 from imgcheck.sources.config import ParsedConfig, parse_config
@@ -36,6 +36,8 @@ from imgcheck.sources.registries import canonical_name
 
 _MOST_MEMBERS = 100_000
 """Members of an archive of layers: a real one has some per layer."""
+_MOST_SEGMENTS = 1 << 20
+"""Pieces of all sparse members together, which are held in memory."""
 _MOST_LINKS = 8
 _PIECE = 1 << 20
 _DIGEST_NAME = re.compile(r"(?:^|/)([0-9a-f]{64})(?:\.json)?$")
@@ -165,7 +167,8 @@ class ArchiveFiles:
         """Raises SourceError where `file` is no tar archive or ends too early."""
         self.place = place
         self._file = file
-        self._members: dict[str, tuple[int, int]] = {}
+        self._members: dict[str, tuple[int, int, Segments | None]] = {}
+        """Where the bytes begin, how many the member has, and for a sparse one the pieces that are stored."""
         self._links: dict[str, str] = {}
         self._index()
 
@@ -174,10 +177,13 @@ class ArchiveFiles:
 
     def open(self, path: str) -> BinaryIO:
         """The member at `path`; FileNotFoundError where there is none, OSError where a link leads nowhere."""
-        offset, size = self._members[self._resolve(path)]
-        return Member(self._file.fileno(), offset, size)  # type: ignore[return-value]
+        offset, size, segments = self._members[self._resolve(path)]
+        if segments is None:
+            return Member(self._file.fileno(), offset, size)  # type: ignore[return-value]
+        stored = Member(self._file.fileno(), offset, _stored(segments))
+        return SparseMember(stored, segments, size)  # type: ignore[return-value]
 
-    def member(self, path: str) -> "Member":
+    def member(self, path: str) -> "Member | SparseMember":
         """As `open`, with SourceError."""
         try:
             return self.open(path)  # type: ignore[return-value]
@@ -202,15 +208,18 @@ class ArchiveFiles:
     def _index(self) -> None:
         """Note where each member lies. Every header is read by the layers' strict reader, what follows is skipped."""
         end = os.fstat(self._file.fileno()).st_size
-        position = 0
+        position = pieces = 0
         while (found := self._header(position)) is not None:
-            entry, start = found
-            stored = entry.size if entry.kind == "file" else 0
+            entry, segments, start = found
+            stored = entry.size if segments is None else _stored(segments)
+            pieces += len(segments or ())
+            if pieces > _MOST_SEGMENTS:
+                raise SourceError(f"{self.place}: its sparse members have more than {_MOST_SEGMENTS} pieces")
             position = start + -(-stored // BLOCK) * BLOCK
             if start + stored > end:
                 raise SourceError(f"{self.place}: truncated: it ends inside {entry.path[:200]}")
             if entry.kind == "file":
-                self._members[entry.path] = (start, stored)
+                self._members[entry.path] = (start, entry.size, segments)
             elif entry.kind in ("symlink", "hardlink"):
                 # Both are resolved against the link's own directory.
                 above = "../" * entry.path.count("/")
@@ -218,8 +227,11 @@ class ArchiveFiles:
             if len(self._members) + len(self._links) > _MOST_MEMBERS:
                 raise SourceError(f"{self.place}: has more than {_MOST_MEMBERS} members: not an archive of layers")
 
-    def _header(self, position: int) -> tuple[Entry, int] | None:
-        """The member whose header begins at `position` and where its data begin; None at the archive's end."""
+    def _header(self, position: int) -> tuple[Entry, Segments | None, int] | None:
+        """The member whose header begins at `position`, its map where it is sparse, and where its data begin.
+
+        None at the archive's end.
+        """
         member = Member(self._file.fileno(), position, 1 << 62)
         try:
             # One block at a time, so that nothing behind the header has been taken.
@@ -230,7 +242,14 @@ class ArchiveFiles:
                     f"{self.place}: not an image: no archive, layout, SIF file or image profile"
                 ) from None
             raise SourceError(error.message) from None
-        return None if first is None else (first[0], position + member.position)
+        if first is None:
+            return None
+        entry, content = first
+        return entry, content.segments if isinstance(content, SparseBody) else None, position + member.position
+
+
+def _stored(segments: Segments) -> int:
+    return sum(size for _offset, size in segments)
 
 
 class Member(io.RawIOBase):
@@ -250,6 +269,20 @@ class Member(io.RawIOBase):
         count = os.preadv(self._descriptor, [view[: self.size - self.position]], self._start + self.position)
         self.position += count
         return count
+
+
+class SparseMember(io.RawIOBase):
+    """A member of which the archive leaves out the holes."""
+
+    def __init__(self, stored: Member, segments: Segments, size: int) -> None:
+        self.size = size
+        self._content = SparseBody(io.BufferedReader(stored), segments, size)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._content.readinto(memoryview(buffer).cast("B"))
 
 
 def _random_access(path: str, name: str, options: SourceOptions, progress: Progress, stack: ExitStack) -> BinaryIO:

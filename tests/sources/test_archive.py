@@ -74,11 +74,35 @@ def _write(path: Path, members: Members) -> Path:
     return path
 
 
+def _dig_holes(path: Path) -> None:
+    data, block = path.read_bytes(), 4096
+    with path.open("wb") as file:
+        file.truncate(len(data))
+        for at in range(0, len(data), block):
+            if any(data[at : at + block]):
+                os.pwrite(file.fileno(), data[at : at + block], at)
+
+
 def _layout_members(layout: Path) -> Members:
     return {str(path.relative_to(layout)): path.read_bytes() for path in layout.rglob("*") if path.is_file()}
 
 
 # --- forms
+
+
+@pytest.mark.parametrize(
+    "form", ["--format=gnu", "--sparse-version=0.0", "--sparse-version=0.1", "--sparse-version=1.0"]
+)
+def test_archive_whose_members_have_holes_is_read(tmp_path: Path, form: str) -> None:
+    noise = os.urandom(10_000)
+    files = {"first": bytes(3 << 20) + noise, "second": noise + bytes(5 << 20), "third": b"end"}
+    layout = ImageBuilder().layer(files, compression="none").write(tmp_path / "layout")
+    for blob in (layout / "blobs/sha256").iterdir():
+        _dig_holes(blob)
+    options = [form] if form == "--format=gnu" else ["--format=pax", form]
+    run(need("tar"), "-C", layout, "--sparse", *options, "-cf", tmp_path / "a.tar", ".")
+    assert (tmp_path / "a.tar").stat().st_size < 1 << 20
+    assert read(f"oci-archive:{tmp_path / 'a.tar'}") == files
 
 
 def test_docker_save_with_a_field_in_other_letters_is_refused(builder: ImageBuilder, tmp_path: Path) -> None:
