@@ -17,9 +17,9 @@ from imgcheck.sources.layout import DirectoryFiles, Files
 from imgcheck.sources.platforms import goarch
 
 _LIMIT = 1 << 20
+"""Bytes of any of these files, and of all variables that they set: `A="$A$A"` doubles one with each line."""
 _LONGEST_STATEMENT = 1 << 17
 """Characters (MAX_ARG_STRLEN, execve(2)); shlex takes a time that grows with the square of a word."""
-"""Bytes of any of these files, and of all variables that they set: `A="$A$A"` doubles one with each line."""
 # Programs that nearly every root has, in both places they have lain; one that is a link is passed over.
 _PROGRAMS = tuple(
     f"{directory}/{name}"
