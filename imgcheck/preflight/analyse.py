@@ -13,11 +13,12 @@ from imgcheck.errors import SourceError
 from imgcheck.preflight.image import MAKE_ONE, SUFFIX, NoProfileError, StorePlace, as_path, is_local, local_path
 
 
-def analyse(reference: str, place: StorePlace, limit: float) -> ImageProfile:
+def analyse(reference: str, place: StorePlace, limit: float, architecture: str) -> ImageProfile:
     """The profile of a local image, made within `limit` seconds or not at all, by a process that can be killed.
 
-    Facts that the store at `place` holds are not read again. Raises NoProfileError where the time does not suffice,
-    SourceError where the image is not local or cannot be read.
+    Of an image of several platforms that for `architecture` is taken, for this machine's where it is "". Facts that the
+    store at `place` holds are not read again. Raises NoProfileError where the time does not suffice, SourceError where
+    the image is not local or cannot be read.
     """
     if not is_local(reference):
         raise SourceError(
@@ -26,12 +27,17 @@ def analyse(reference: str, place: StorePlace, limit: float) -> ImageProfile:
         )
     with tempfile.TemporaryDirectory(prefix="imgcheck-") as directory:
         target = Path(directory) / "profile.json"
-        _run(["profile", as_path(reference), "--quiet", "-o", str(target), *_store_options(place)], reference, limit)
+        options = ["--quiet", "-o", str(target), *_store_options(place), *_platform_options(architecture)]
+        _run(["profile", as_path(reference), *options], reference, limit)
         return decode(target.read_bytes(), ImageProfile, reference)
 
 
 def _store_options(place: StorePlace) -> list[str]:
     return {"default": [], "none": ["--no-store"]}[place] if isinstance(place, str) else ["--store", str(place)]
+
+
+def _platform_options(architecture: str) -> list[str]:
+    return ["--platform", architecture] if architecture else []
 
 
 def _run(arguments: list[str], reference: str, limit: float) -> None:

@@ -43,19 +43,36 @@ def belongs(profile: ImageProfile, path: str, inside: str) -> bool:
     """
     index = f"{path}/index.json"
     if os.path.isfile(index):
-        return not profile.manifest_digest or profile.manifest_digest in _digests(path, index, inside)
+        return not profile.manifest_digest or profile.manifest_digest in map(_digest, _listed(path, index, inside))
     return not profile.file_identity or profile.file_identity == file_identity(path, inside)
 
 
-def _digests(layout: str, index: str, name: str) -> set[str]:
-    """Digests of the manifests that a layout has under a name, and of those that image indexes there list."""
-    entries = [e for e in _manifests(index) if not name or _annotations(e).get(_NAME) == name]
-    found = {str(entry.get("digest", "")) for entry in entries}
-    for digest in sorted(found):
+def for_another_platform(profile: ImageProfile, path: str, inside: str, architecture: str) -> bool:
+    """Whether `profile` is not for `architecture`, and the layout at `path` has the image called `inside` for it."""
+    index = f"{path}/index.json"
+    if not architecture or not profile.manifest_digest or not os.path.isfile(index):
+        return False
+    from imgcheck.sources.platforms import goarch
+
+    wanted = goarch(architecture)
+    if profile.platform.architecture == wanted:
+        return False
+    return any(_object(entry, "platform").get("architecture") == wanted for entry in _listed(path, index, inside))
+
+
+def _listed(layout: str, index: str, name: str) -> list[dict[str, Any]]:
+    """What a layout has under a name: the entries of its index, and those that image indexes among them list."""
+    entries = [entry for entry in _manifests(index) if not name or _object(entry, "annotations").get(_NAME) == name]
+    found = list(entries)
+    for digest in sorted(set(map(_digest, entries))):
         algorithm, _, encoded = digest.partition(":")
         if algorithm.isalnum() and encoded.isalnum():
-            found |= {str(each.get("digest", "")) for each in _manifests(f"{layout}/blobs/{algorithm}/{encoded}")}
+            found += _manifests(f"{layout}/blobs/{algorithm}/{encoded}")
     return found
+
+
+def _digest(entry: dict[str, Any]) -> str:
+    return str(entry.get("digest", ""))
 
 
 def _manifests(path: str) -> list[dict[str, Any]]:
@@ -71,6 +88,6 @@ def _manifests(path: str) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
-def _annotations(entry: dict[str, Any]) -> dict[str, Any]:
-    found = entry.get("annotations")
+def _object(entry: dict[str, Any], key: str) -> dict[str, Any]:
+    found = entry.get(key)
     return found if isinstance(found, dict) else {}

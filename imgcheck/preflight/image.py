@@ -10,7 +10,7 @@ from imgcheck.documents import ImageProfile
 from imgcheck.documents.codec import open_document
 from imgcheck.errors import ImgcheckError, SourceError
 from imgcheck.preflight import kept
-from imgcheck.preflight.belonging import belongs
+from imgcheck.preflight.belonging import belongs, for_another_platform
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,11 +30,12 @@ StorePlace = Union["Path", Literal["default", "none"]]
 DEFAULT: StorePlace = "default"
 
 
-def find_profile(reference: str, inputs: dict[str, str]) -> tuple[ImageProfile | None, list[str]]:
+def find_profile(reference: str, inputs: dict[str, str], architecture: str) -> tuple[ImageProfile | None, list[str]]:
     """The profile that `reference` is, or that lies beside the image and is of it, and why one there is not believed.
 
-    The files looked at are added to `inputs`, also those that are absent: one that appears later is an answer.
-    Raises DocumentError for a damaged or newer profile.
+    `architecture` is that of the host, "" where it is not known: an image may be of several platforms. The files looked
+    at are added to `inputs`, also those that are absent: one that appears later is an answer. Raises DocumentError for
+    a damaged or newer profile.
     """
     path, inside = _located(reference)
     inputs[path] = kept.fingerprint(path)
@@ -48,6 +49,8 @@ def find_profile(reference: str, inputs: dict[str, str]) -> tuple[ImageProfile |
     watch(reference, inputs)
     if not belongs(profile, path, inside):
         return None, [f"{beside} is of another image, or of an earlier state of this one, and was not used"]
+    if for_another_platform(profile, path, inside, architecture):
+        return None, [f"{beside} is of the image for {profile.platform}, and was not used: there is one for this host"]
     return profile, []
 
 
@@ -61,33 +64,34 @@ def refuse_special(reference: str) -> None:
         raise SourceError(f"{reference}: neither a file nor a directory", "name an image that lies in files")
 
 
-def stored_profile(reference: str, place: StorePlace) -> ImageProfile | None:
+def stored_profile(reference: str, place: StorePlace, architecture: str) -> ImageProfile | None:
     """The profile of a local image that the store holds under its config digest; no layer is read for it.
 
-    Raises SourceError where there is no such image.
+    That for `architecture` where the image is of several platforms. Raises SourceError where there is no such image.
     """
     if place == "none" or not is_local(reference):
         return None
     from imgcheck.profile.build import engines
     from imgcheck.profile.store import open_store, store_key
-    from imgcheck.sources.open import open_image
+    from imgcheck.sources.open import SourceOptions, open_image
 
     store = open_store(None if place == "default" else place, store_key(engines()))
     if store is None:
         return None
-    with open_image(as_path(reference)) as image:
+    with open_image(as_path(reference), SourceOptions(platform=architecture or None)) as image:
         return store.profile(image.config_digest)
 
 
-def registry_profile(reference: str, digest: str) -> ImageProfile:
+def registry_profile(reference: str, digest: str, architecture: str) -> ImageProfile:
     """The profile attached to an image in a registry, with `digest` that artifact alone; no layer is fetched.
 
-    Raises SourceError where the registry cannot be asked or no attached profile is of this image and version.
+    That for `architecture` where the image is of several platforms. Raises SourceError where the registry cannot be
+    asked or no attached profile is of this image and version.
     """
     from imgcheck.attach.profile import attached_profile
-    from imgcheck.sources.open import open_image
+    from imgcheck.sources.open import SourceOptions, open_image
 
-    with open_image(reference) as image:
+    with open_image(reference, SourceOptions(platform=architecture or None)) as image:
         profile, said = attached_profile(image, digest)
     if profile is None:
         raise NoProfileError(f"{reference}: {said.partition('; ')[0]}", MAKE_ONE)

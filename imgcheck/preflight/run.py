@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from imgcheck.documents import ImageProfile
+from imgcheck.documents import HostProfile, ImageProfile
 from imgcheck.errors import ImgcheckError
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.schedulers import Outcome, Scheduler
@@ -92,29 +92,31 @@ def unchecked(scheduler: Scheduler, error: BaseException) -> tuple[Outcome, list
 
 
 def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str]]:
-    profile, case.notes = image.find_profile(task.reference, case.inputs)
+    # First: of an image of several platforms the host says which one is meant.
+    host = host_of(task.host, directory, case.inputs, case.rules, task.knowledge)
+    architecture = host.cpu.architecture.value or ""
+    profile, case.notes = image.find_profile(task.reference, case.inputs, architecture)
     if profile is None:
         image.refuse_special(task.reference)
         if task.attached is not None and not image.is_local(task.reference):
-            profile = image.registry_profile(task.reference, task.attached)
+            profile = image.registry_profile(task.reference, task.attached, architecture)
         elif task.on_missing == "analyse":
             from imgcheck.preflight.analyse import analyse
 
-            profile = analyse(task.reference, task.store, task.timeout)
+            profile = analyse(task.reference, task.store, task.timeout, architecture)
         else:
-            profile = image.stored_profile(task.reference, task.store)
+            profile = image.stored_profile(task.reference, task.store, architecture)
         if profile is None:
             case.only_for = kept.job() or None  # the store may have it by then
             return _missing(task)
         if not image.watch(task.reference, case.inputs):
             case.only_for = kept.job() or None
-    return _checked(task, profile, directory, case)
+    return _checked(task, profile, host)
 
 
-def _checked(task: Task, profile: ImageProfile, directory: str, case: _Case) -> tuple[Outcome, list[str]]:
+def _checked(task: Task, profile: ImageProfile, host: HostProfile) -> tuple[Outcome, list[str]]:
     from imgcheck.check.run import Request, check
 
-    host = host_of(task.host, directory, case.inputs, case.rules, task.knowledge)
     request = Request(runtimes=task.runtimes, command=task.command, require_gpu=task.require_gpu)
     # Who holds its answer wants no digest of the knowledge, for which every data file would be read, nor fingerprints.
     report = check(profile, (host,), request, task.knowledge, digests=False)

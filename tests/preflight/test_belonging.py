@@ -97,6 +97,38 @@ def test_a_damaged_layout_has_no_profile(place, layout, index):
     assert place.preflight(f"oci:{layout}:good", "--host", place.host(), "--runtime", "apptainer") == TROUBLE
 
 
+@pytest.fixture
+def multi(tmp_path: Path) -> str:
+    """An OCI layout of one image for two architectures, which runs on either."""
+    compilers = {"amd64": "gcc", "arm64": "aarch64-linux-gnu-gcc"}
+    source = "void _start(void) { for (;;); }"
+    programs = {name: compile_c(source, "-static", "-nostdlib", compiler=gcc) for name, gcc in compilers.items()}
+    builders = [
+        ImageBuilder(architecture=name, command=("/app",)).layer({"app": File(program.read_bytes(), mode=0o755)})
+        for name, program in programs.items()
+    ]
+    return f"oci:{write_layout(tmp_path / 'multi', *builders)}"
+
+
+@pytest.mark.parametrize("cpu", ["haswell", "graviton2"])
+@pytest.mark.parametrize("profile", ["amd64", "arm64", None])
+def test_of_an_image_of_several_platforms_that_of_the_host_is_meant(place, multi, capsys, cpu, profile):
+    if profile:
+        beside = f"{multi.removeprefix('oci:')}.imgcheck.json"
+        assert main(["profile", multi, "--no-store", "-q", "--platform", profile, "-o", beside]) == 0
+    assert place.preflight(multi, "--host", place.host(cpu), "--runtime", "apptainer") == FITS
+    of_another = profile == ("arm64" if cpu == "haswell" else "amd64")
+    assert (f"is of the image for linux/{profile}, and was not used" in capsys.readouterr().out) is of_another
+
+
+def test_of_kept_profiles_that_of_the_hosts_platform_is_taken(place, multi):
+    store = ("--store", str(place.directory / "store"))
+    for platform in ("amd64", "arm64"):
+        assert main(["profile", multi, *store, "-q", "--platform", platform, "-o", "/dev/null"]) == 0
+    options = ["--runtime", "apptainer", "--on-missing", "fail", f"--cache={place.cache}", *store]
+    assert main(["preflight", multi, "--host", str(place.host("graviton2")), *options]) == FITS
+
+
 def test_files_are_told_apart_by_size_and_both_ends(tmp_path):
     file = tmp_path / "f"
     seen = set()
