@@ -234,17 +234,25 @@ def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tupl
 
 def _judge(context: Context, chosen_by: str, request: Request, asked: _Asked) -> _Judged:
     host = context.host
-    answers = [arch.check(context)]
-    if not any(finding.severity == "fail" for finding in answers[0].findings):
-        answers += asked.answers(context)
-    findings = [finding for answer in answers for finding in answer.findings]
-    checks = [result for answer in answers for result in answer.checks]
-    if request.review:
-        reviewed = [request.review(finding, host) for finding in findings]
-        checks = [review_result(result, findings, reviewed) for result in checks]
-        findings = reviewed
+    findings, checks = _reviewed([arch.check(context)], host, request)
+    # Once that is accepted, say for an emulator, the other rules are all that is left to go by.
+    if not any(finding.severity == "fail" and not finding.waived for finding in findings):
+        others = _reviewed(asked.answers(context), host, request)
+        findings, checks = findings + others[0], checks + others[1]
     findings.sort(key=lambda finding: (_SEVERITY_ORDER.index(finding.severity), finding.rule))
     return _Judged(host, context.runtime, chosen_by, verdict_of(findings, checks), tuple(findings), tuple(checks))
+
+
+def _reviewed(
+    answers: Sequence[Answers], host: HostProfile, request: Request
+) -> tuple[list[Finding], list[CheckResult]]:
+    """All findings and outcomes of `answers`, as the policy has them."""
+    findings = [finding for answer in answers for finding in answer.findings]
+    checks = [result for answer in answers for result in answer.checks]
+    if not request.review:
+        return findings, checks
+    reviewed = [request.review(finding, host) for finding in findings]
+    return reviewed, [review_result(result, findings, reviewed) for result in checks]
 
 
 def review_result(result: CheckResult, before: Sequence[Finding], after: Sequence[Finding]) -> CheckResult:

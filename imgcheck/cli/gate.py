@@ -85,10 +85,12 @@ class Gate:
         `images` holds the same image for each platform. The report is then the one that a run with the new baseline
         would give.
         """
-        from imgcheck.policy.baseline import baseline_of, encode_baseline, read_baseline
+        from imgcheck.policy.baseline import baseline_of, encode_baseline, joined, read_baseline
 
         if self.new_baseline_file:
-            baseline = baseline_of(self._reviewed(images, request, knowledge, None))
+            first = baseline_of(self._reviewed(images, request, knowledge, None))
+            # Where the image is for another architecture, no other rule speaks before that is accepted.
+            baseline = joined(first, baseline_of(self._reviewed(images, request, knowledge, first)))
             write(self.new_baseline_file, encode_baseline(baseline))
         else:
             baseline = read_baseline(self.baseline_file) if self.baseline_file else None

@@ -1,5 +1,6 @@
 """A baseline: the findings that an image had on a day, which it may go on having."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -49,8 +50,16 @@ def baseline_of(report: Report) -> Baseline:
     accepted = [
         Accepted(host, each.fingerprint, each.severity, each.rule, each.title) for (host, _), each in findings.items()
     ]
-    accepted.sort(key=lambda each: (each.host, each.rule, each.fingerprint))
-    return Baseline("1.0", report.image.reference, tuple(accepted))
+    return Baseline("1.0", report.image.reference, _sorted(accepted))
+
+
+def joined(first: Baseline, second: Baseline) -> Baseline:
+    """What either of two baselines of one image has."""
+    return msgspec.structs.replace(first, findings=_sorted((*first.findings, *second.findings)))
+
+
+def _sorted(accepted: Iterable[Accepted]) -> tuple[Accepted, ...]:
+    return tuple(sorted(accepted, key=lambda each: (each.host, each.rule, each.fingerprint)))
 
 
 def encode_baseline(baseline: Baseline) -> bytes:

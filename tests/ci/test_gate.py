@@ -12,7 +12,8 @@ from imgcheck.documents.host import known
 from imgcheck.host.describe import describe_host
 from imgcheck.knowledge import Knowledge
 from tests.ci.images import layout, program
-from tests.images import ImageBuilder, write_layout
+from tests.images import File, ImageBuilder, write_layout
+from tests.tools import compile_c
 
 BOTH = """
 [[host]]
@@ -191,6 +192,41 @@ def test_each_architecture_is_held_against_the_image_of_its_platform(project):
     report = report_of(f"oci:{project / 'index'}", "--no-store", "--platform", "linux/amd64")
     verdicts = {each["host"]["name"]: each["verdict"] for each in report["requirements"]}
     assert verdicts["a"] == "incompatible"
+
+
+@pytest.fixture
+def foreign(project: Path) -> Path:
+    """A project that requires an x86-64 host of an image for arm64, whose one program has no loader."""
+    (project / "imgcheck.toml").write_text('[[host]]\nname = "x"\ncpu = "haswell"\nkernel = "4.18"\n')
+    app = compile_c("int main(void) { return 0; }", compiler="aarch64-linux-gnu-gcc").read_bytes()
+    layer = {"app": File(app, mode=0o755)}
+    write_layout(project / "build", ImageBuilder(architecture="arm64", entrypoint=("/app",)).layer(layer))
+    return project
+
+
+ACCEPTED = {
+    "waiver": '[[waiver]]\nrule = "ARCH001"\nreason = "qemu"\nexpires = 2999-01-01\n',
+    "severity": '[severity]\nARCH001 = "info"\n',
+}
+
+
+@pytest.mark.parametrize("how", ACCEPTED)
+def test_accepting_another_architecture_hides_nothing_else(foreign, how):
+    assert {each["rule"] for each in report_of("oci:build", "--no-store")["findings"]} == {"ARCH001"}
+    with (foreign / "imgcheck.toml").open("a") as policy:
+        policy.write(ACCEPTED[how])
+    report = report_of("oci:build", "--no-store")
+    assert report["verdict"] == "incompatible"
+    assert {"ARCH001", "LIB001"} <= {each["rule"] for each in report["findings"]}
+
+
+def test_a_baseline_holds_what_another_architecture_hid(foreign):
+    assert gate("oci:build", "--no-store", "--write-baseline", "b.json") == 0
+    accepted = json.loads(Path("b.json").read_text())["findings"]
+    assert [each["rule"] for each in accepted] == ["ARCH001", "LIB001"]
+    only = {"findings": [each for each in accepted if each["rule"] == "ARCH001"]}
+    Path("b.json").write_text(json.dumps(json.loads(Path("b.json").read_text()) | only))
+    assert gate("oci:build", "--no-store", "--baseline", "b.json") == 1
 
 
 def test_probe_expands_the_short_host_name(project, monkeypatch):
