@@ -149,25 +149,26 @@ def _within(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _alone(directory: str, asked: str) -> Iterator[None]:
-    """One task of a node works on a question, the others wait for its answer."""
-    if not directory:
+    """One task of a node works on a question, the others wait for its answer. Without a lock each works for itself."""
+    handle = _opened(kept.named(directory, "locks", asked)) if directory else None
+    if handle is None:
         yield
         return
-    path = kept.named(directory, "locks", asked)
-    with _opened(path) as handle:
+    try:
         while not _locked(handle):
             time.sleep(_RETRY)
         yield
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        yield handle
     finally:
         os.close(handle)
+
+
+def _opened(path: str) -> int | None:
+    """The lock at `path`; None where there can be none, as on a full disk or one that is only read."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
 
 
 def _locked(handle: int) -> bool:
@@ -175,6 +176,8 @@ def _locked(handle: int) -> bool:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError:
+        pass  # a file system that locks nothing holds nobody up
     return True
 
 

@@ -1,5 +1,6 @@
 """Answers and probes that are kept: used where nothing changed, and never where something did."""
 
+import errno
 import os
 import shutil
 
@@ -130,6 +131,22 @@ def test_a_damaged_answer_is_made_again(place, worked_out, damage):
         answer.write_bytes(data)
         assert place.preflight(*arguments) == 1
     assert len(worked_out) == 4
+
+
+@pytest.mark.parametrize("folder", ["locks", "answers", "hosts"])
+def test_where_nothing_can_be_kept_every_task_works_for_itself(place, folder):
+    place.cache.mkdir(0o700)
+    (place.cache / folder).write_text("")
+    assert place.preflight(place.image(), "--host", place.host()) == 1
+    assert place.preflight(place.image(), "--scheduler", "slurm-task", "--host", place.host()) == 42
+
+
+def test_a_file_system_without_locks_costs_no_verdict(place, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert place.preflight(place.image(), "--scheduler", "slurm-task", "--host", place.host()) == 42
 
 
 def test_an_answer_that_others_may_write_is_not_believed(place, worked_out):
