@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from imgcheck.errors import ImgcheckError
+from imgcheck.streams import put
 
 OK, FOUND, TROUBLE, UNDECIDED = 0, 1, 2, 3
 _LONGEST = 2000
@@ -82,6 +83,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {found[0]}? " if found else ""
 
 
+def note(text: str) -> None:
+    """Tell the user something besides the result, on stderr; where that cannot be written it is left out."""
+    from imgcheck.report.text import safe
+
+    put(sys.stderr, f"imgcheck: note: {safe(text)}\n")
+
+
 def _mend_streams() -> None:
     """Streams that the caller closed lead nowhere, and a sign that a locale lacks is spelt out: no verdict is lost."""
     for name in ("stdin", "stdout", "stderr"):
@@ -145,9 +153,7 @@ def _say(message: str, hint: str = "", status: int = TROUBLE) -> int:
     from imgcheck.report.text import safe
 
     # The bar of a terminal may stand on this line.
-    print(f"imgcheck: {_clipped(safe(message))}", file=sys.stderr)
-    if hint:
-        print(f"  {_clipped(safe(hint))}", file=sys.stderr)
+    put(sys.stderr, f"imgcheck: {_clipped(safe(message))}\n" + (f"  {_clipped(safe(hint))}\n" if hint else ""))
     return status
 
 

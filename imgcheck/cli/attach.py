@@ -1,9 +1,8 @@
 """`imgcheck attach`: an image's profile, or its Node Feature Discovery spec, kept beside it in the registry."""
 
-import sys
 from collections.abc import Sequence
 
-from imgcheck.cli import OK, options
+from imgcheck.cli import OK, note, options
 from imgcheck.cli.reference import profile_of
 from imgcheck.report.text import safe
 
@@ -32,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
 
         spec = spec_of(profile, Knowledge())
         for limit in spec.limits:
-            print(f"imgcheck: note: {safe(limit)}", file=sys.stderr)
+            note(limit)
         artifact = artifact_of(spec)
     else:
         from imgcheck.attach.profile import artifact_of as profile_artifact

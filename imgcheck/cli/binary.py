@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from imgcheck.cli import FOUND, OK, TROUBLE, options
-from imgcheck.cli.files import write
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.errors import SourceError, UsageError
 from imgcheck.report.text import safe
+from imgcheck.streams import put
 
 _EXAMPLES = """
 imgcheck binary ./solver
@@ -56,10 +56,10 @@ def _needs(parsed: argparse.Namespace) -> int:
         try:
             facts[file] = _facts(Path(file))
         except SourceError as error:
-            print(f"imgcheck: {safe(error.message)}", file=sys.stderr)
+            put(sys.stderr, f"imgcheck: {safe(error.message)}\n")
             status = TROUBLE
     for output in outputs if facts else ():
-        _emit(output, FORMATS[output.format](facts, output.file is None))
+        options.emit(output, FORMATS[output.format](facts, output.file is None))
     return status
 
 
@@ -83,20 +83,13 @@ def _trees(parsed: argparse.Namespace) -> int:
             raise SourceError(f"{parsed.root} holds no ELF program or library at {file}")
         trees[path] = tuple(dependencies(image, path))
     for output in outputs:
-        _emit(output, FORMATS[output.format](trees, output.file is None))
+        options.emit(output, FORMATS[output.format](trees, output.file is None))
     lacking = any(not item.path or item.missing_versions for found in trees.values() for item in found)
     return FOUND if lacking else OK
 
 
 def _is_tree(path: Path) -> bool:
     return path.is_dir() and not any((path / name).exists() for name in ("oci-layout", "index.json"))
-
-
-def _emit(output: options.Output, content: str) -> None:
-    if output.file is None:
-        sys.stdout.write(content)
-    else:
-        write(output.file, content.encode())
 
 
 def _facts(path: Path) -> CodeFacts:

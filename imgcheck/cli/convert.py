@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imgcheck.cli import OK, options
+from imgcheck.cli import OK, note, options
 from imgcheck.cli.host_files import load_hosts, split_host_probe
 from imgcheck.cli.progress import progress
 from imgcheck.knowledge import Knowledge
@@ -46,10 +46,10 @@ def run(arguments: Sequence[str]) -> int:
         open_image(parsed.reference, options.source_options(parsed, store, read_all=True), shown) as image,
     ):
         converted, profile = _work(parsed, image, store, bool(hosts), shown)
-    for note in image.notes:
-        print(f"imgcheck: note: {safe(note)}", file=sys.stderr)
-    for note in (*converted.notes, *((store.trouble,) if store and store.trouble else ())):
-        print(f"note: {safe(note)}")
+    for text in image.notes:
+        note(text)
+    for text in (*converted.notes, *((store.trouble,) if store and store.trouble else ())):
+        print(f"note: {safe(text)}")
     status = _check(parsed, profile, hosts, knowledge) if profile else OK
     print(f"run it with: {safe(converted.command)}")
     return status

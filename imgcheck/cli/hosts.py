@@ -1,16 +1,14 @@
 """`imgcheck hosts`: the profiles of a cluster's nodes, grouped into kinds."""
 
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from imgcheck.cli import OK, options
-from imgcheck.cli.files import write, write_all
+from imgcheck.cli import OK, note, options
+from imgcheck.cli.files import write_all
 from imgcheck.documents import HostProfile, decode, encode
 from imgcheck.documents.codec import kind_of, read_document, read_whole
 from imgcheck.errors import DocumentError, UsageError
-from imgcheck.report.text import safe
 
 _EXAMPLES = """
 srun --nodes=412 --ntasks-per-node=1 imgcheck probe -o hosts/%h.json
@@ -40,11 +38,7 @@ def run(arguments: Sequence[str]) -> int:
     hosts = list(_read(parsed.directory).values())
     found = kinds(hosts)
     for output in outputs:
-        text = FORMATS[output.format](found, output.file is None)
-        if output.file is None:
-            sys.stdout.write(text)
-        else:
-            write(output.file, text.encode())
+        options.emit(output, FORMATS[output.format](found, output.file is None))
     if parsed.write:
         _write(parsed.write, found)
     return OK
@@ -66,11 +60,11 @@ def _profiles(paths: Iterable[Path]) -> dict[Path, HostProfile]:
     hosts = {}
     for path in paths:
         if not path.is_file():  # reading a FIFO would wait for its writer
-            print(f"imgcheck: note: {safe(str(path))} is no regular file and is left out", file=sys.stderr)
+            note(f"{path} is no regular file and is left out")
             continue
         data = read_whole(path)
         if kind_of(data) not in ("", "host"):
-            print(f"imgcheck: note: {safe(str(path))} is no host profile and is left out", file=sys.stderr)
+            note(f"{path} is no host profile and is left out")
             continue
         hosts[path] = decode(data, HostProfile, str(path))
     return hosts
@@ -100,7 +94,7 @@ def _name_files(directory: Path, nodes: str) -> int:
             f"{directory}: no file describes {nodes}", "make them there with: imgcheck probe -o DIR/%h.json"
         )
     if missing:
-        print(f"imgcheck: note: no file in {directory} describes {fold(missing)}", file=sys.stderr)
+        note(f"no file in {directory} describes {fold(missing)}")
     for path in {offer(host): path for path, host in found.items()}.values():
         print(path)
     return OK
@@ -116,7 +110,7 @@ def _write(directory: Path, found: Sequence[HostProfile]) -> None:
     write_all(directory, {f"kind{number}.json": encode(kind) for number, kind in enumerate(found, 1)})
     for path in earlier:
         path.unlink()
-        print(f"imgcheck: note: {safe(str(path))} is of an earlier run and was removed", file=sys.stderr)
+        note(f"{path} is of an earlier run and was removed")
 
 
 def _is_kind_beyond(last: int, path: Path) -> bool:

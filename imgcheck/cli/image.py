@@ -1,20 +1,17 @@
 """`imgcheck image`: an image held against hosts, or what it needs where no host is named."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imgcheck.cli import FOUND, OK, UNDECIDED, nearest, options
-from imgcheck.cli.files import write
+from imgcheck.cli import FOUND, OK, UNDECIDED, nearest, note, options
 from imgcheck.cli.gate import FAIL_ON, Gate, add_policy_options
 from imgcheck.cli.host_files import split_host_probe
 from imgcheck.cli.reference import profile_of
 from imgcheck.documents import HostProfile, ImageProfile, Report
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
-from imgcheck.report.text import safe
 
 if TYPE_CHECKING:
     from imgcheck.report.history import Origins
@@ -67,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
         _tell_unplaced(report, located)
     for output in outputs:
         rendering = Rendering(knowledge, located, terminal=output.file is None, verbose=parsed.verbose)
-        _emit(output, FORMATS[output.format](report, rendering))
+        options.emit(output, FORMATS[output.format](report, rendering))
     return exit_status(report, gate.fail_on, gate.allow_unknown)
 
 
@@ -77,10 +74,9 @@ def _tell_unplaced(report: Report, located: "Origins") -> None:
     missing = unplaced(report, located)
     if missing:
         lines = "1 history line" if missing == 1 else f"{missing} history lines"
-        print(
-            f"imgcheck: note: {lines} with findings not found in {safe(located.path)}: of the base image, or of "
-            "another Dockerfile; these findings stand at the file in the image",
-            file=sys.stderr,
+        note(
+            f"{lines} with findings not found in {located.path}: of the base image, or of another Dockerfile; these "
+            "findings stand at the file in the image"
         )
 
 
@@ -118,15 +114,8 @@ def _describe(parsed: argparse.Namespace, knowledge: Knowledge) -> int:
     outputs = options.outputs(parsed.output, tuple(FORMATS))
     image: ImageProfile = profile_of(parsed)
     for output in outputs:
-        _emit(output, FORMATS[output.format](image, knowledge, output.file is None))
+        options.emit(output, FORMATS[output.format](image, knowledge, output.file is None))
     return OK
-
-
-def _emit(output: options.Output, text: str) -> None:
-    if output.file is None:
-        sys.stdout.write(text)
-    else:
-        write(output.file, text.encode())
 
 
 def _known(name: str, knowledge: Knowledge) -> str:

@@ -2,11 +2,9 @@
 
 import json
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from imgcheck.cli import FOUND, OK, options
-from imgcheck.cli.files import write
 from imgcheck.cli.reference import profile_of
 from imgcheck.knowledge import Knowledge
 from imgcheck.report.text import safe
@@ -45,11 +43,7 @@ def run(arguments: Sequence[str]) -> int:
             print(safe(problem))
         return FOUND if problems else OK
     for output in outputs:
-        text = _FORMATS[output.format](derived)
-        if output.file is None:
-            sys.stdout.write(text)
-        else:
-            write(output.file, text.encode())
+        options.emit(output, _FORMATS[output.format](derived))
     return OK
 
 

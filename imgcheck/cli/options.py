@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from imgcheck.cli.files import refuse_unwritable
+from imgcheck.cli.files import refuse_unwritable, write
 from imgcheck.errors import UsageError
 from imgcheck.report.width import columns
 
@@ -199,6 +199,20 @@ def outputs(values: Sequence[str], formats: Sequence[str]) -> list[Output]:
     if to_stdout > 1:
         raise UsageError("only one -o may write to standard output; give the others a file: -o FORMAT=FILE")
     return parsed if parsed and to_stdout else [Output(formats[0], None), *parsed]
+
+
+def emit(output: Output, text: str) -> None:
+    """Write `text` where `output` says. What is for programs is UTF-8 whatever the locale; people get what theirs has.
+
+    Raises OSError.
+    """
+    if output.file is not None:
+        write(output.file, text.encode())
+    elif output.format == "table":
+        sys.stdout.write(text)
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
 
 
 def _refuse_shared_files(outputs: Sequence[Output]) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from imgcheck.check.needs import with_minimum
-from imgcheck.cli import OK, options
+from imgcheck.cli import OK, note, options
 from imgcheck.cli.files import refuse_unwritable, write
 from imgcheck.cli.reference import profile_of
 from imgcheck.documents import ImageProfile, encode
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.kept import with_loads
 from imgcheck.preflight.belonging import file_identity
-from imgcheck.report.text import safe
 from imgcheck.sources.reference import parse
 
 _EXAMPLES = """
@@ -60,5 +59,5 @@ def _nfd(profile: ImageProfile, knowledge: Knowledge) -> bytes:
 
     spec = nfd.spec_of(profile, knowledge)
     for limit in spec.limits:
-        print(f"imgcheck: note: {safe(limit)}", file=sys.stderr)
+        note(limit)
     return nfd.encode(spec)

@@ -1,16 +1,15 @@
 """The ImageProfile of what the user named: a document is read, anything else is opened and analysed."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from imgcheck.cli import note
 from imgcheck.cli.options import source_options, store
 from imgcheck.cli.progress import progress
 from imgcheck.documents import HostProfile, ImageProfile, decode
 from imgcheck.documents.codec import read_document
 from imgcheck.progress import Progress
-from imgcheck.report.text import safe
 
 if TYPE_CHECKING:
     from imgcheck.profile.store import Store
@@ -34,8 +33,8 @@ def profile_of(arguments: argparse.Namespace, hosts: Sequence[HostProfile] = ())
         open_image(arguments.reference, source_options(arguments, kept), shown) as image,
     ):
         profile, said = _profile(arguments, image, shown, kept)
-    for note in (*image.notes, *said, *((kept.trouble,) if kept and kept.trouble else ())):
-        print(f"imgcheck: note: {safe(note)}", file=sys.stderr)
+    for text in (*image.notes, *said, *((kept.trouble,) if kept and kept.trouble else ())):
+        note(text)
     return profile
 
 

@@ -10,6 +10,7 @@ from imgcheck.cli import FOUND, OK, options
 from imgcheck.errors import ImgcheckError, UsageError
 from imgcheck.profile.store import DEFAULT_LIMIT, Store, StoredFile, open_store
 from imgcheck.report.text import safe
+from imgcheck.streams import put
 
 _EXAMPLES = """
 imgcheck store ls
@@ -51,7 +52,7 @@ def _verify(store: Store, _parsed: argparse.Namespace) -> int:
     damaged = list(store.damaged())
     for file in damaged:
         store.drop(file)
-        print(f"damaged, dropped: {_row(file)}", file=sys.stderr)
+        put(sys.stderr, f"damaged, dropped: {_row(file)}\n")
     print(f"{len(list(store.files()))} entries are sound" + (f", {len(damaged)} were dropped" if damaged else ""))
     return _said(store, FOUND if damaged else OK)
 

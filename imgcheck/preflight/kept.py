@@ -15,6 +15,7 @@ import time
 from imgcheck import __version__
 from imgcheck.preflight import node
 from imgcheck.preflight.place import believable
+from imgcheck.streams import put
 
 _FORMAT = "imgcheck answer 2"
 _END = "end"
@@ -48,23 +49,13 @@ class Answer:
 
 
 def emit(answer: Answer) -> int:
-    """Print the answer, write its message, and return its exit status."""
+    """Print the answer, write its message, and return its exit status: another one would drain a node."""
     if os.environ.get(answer.speaker, "0") == "0":
-        _print(sys.stdout, answer.stdout)
-        _print(sys.stderr, answer.stderr)
+        put(sys.stdout, answer.stdout)
+        put(sys.stderr, answer.stderr)
     if answer.message_file and answer.message:
         _leave_message(answer.message_file, answer.message)
     return answer.status
-
-
-def _print(stream, text: str) -> None:
-    """Where nobody reads or the disk is full, the exit status alone tells: another one would drain a node."""
-    try:
-        stream.write(text)
-        stream.flush()
-    except OSError:
-        # What is left in the buffer would be tried again at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def question(arguments: list[str]) -> str:

@@ -20,6 +20,14 @@ def _shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, env=variables, timeout=120)
 
 
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A host that the demo does not run on."""
+    file = tmp_path_factory.mktemp("hosts") / "host.json"
+    assert _shell(f"{_COMMAND} probe --cpu broadwell -o {file}").returncode == 0
+    return file
+
+
 def test_what_a_link_leads_to_is_written_and_the_link_stays(tmp_path: Path) -> None:
     link, target = tmp_path / "link", tmp_path / "target"
     link.symlink_to(target)
@@ -57,12 +65,31 @@ def test_stream_that_the_caller_closed_changes_no_verdict(closed: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_signs_that_the_locale_lacks_are_spelt_out(tmp_path: Path) -> None:
-    host = tmp_path / "host.json"
-    assert _shell(f"{_COMMAND} probe --cpu broadwell -o {host}").returncode == 0
+def test_signs_that_the_locale_lacks_are_spelt_out(host: Path) -> None:
     done = _shell(f"{_COMMAND} image oci:{LAYOUT} --host-probe {host}", PYTHONIOENCODING="latin-1")
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("\\u2717 INCOMPATIBLE")
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_full_disk_behind_stderr_changes_no_status(tmp_path: Path, host: Path, status: int) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    commands = [
+        f"hosts {host.parent} --nodes broadwell,absent",
+        f"image oci:{LAYOUT} --host-probe {host} --dockerfile {tmp_path}/Dockerfile",
+        "image no-such-file.tar",
+    ]
+    for target in ("/dev/full", ">(true)"):
+        assert _shell(f"{_COMMAND} {commands[status]} 2> {target}").returncode == status
+
+
+@pytest.mark.parametrize("name", ["json", "junit", "sarif", "markdown", "github"])
+@pytest.mark.parametrize("locale", ["latin-1", "ascii"])
+def test_what_is_for_programs_is_utf_8_whatever_the_locale(tmp_path: Path, host: Path, name: str, locale: str) -> None:
+    (tmp_path / "café").symlink_to(LAYOUT)
+    command = f"{_COMMAND} image oci:{tmp_path}/café --host-probe {host} -o {name}"
+    done = [_shell(f"{command} | base64", PYTHONIOENCODING=encoding).stdout for encoding in (locale, "utf-8")]
+    assert done[0] == done[1] != ""
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "2", "-3", "99999999999"])
