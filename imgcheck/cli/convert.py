@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from imgcheck.cli import OK, note, options
@@ -99,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("reference", metavar="REF", help="as for `imgcheck image`")
     kinds = "; ".join(f"{name}: {what}" for name, what in TARGETS.items())
     parser.add_argument("--to", choices=tuple(TARGETS), required=True, help=kinds)
-    parser.add_argument("destination", metavar="DEST", type=Path, help="what to write; must not exist")
+    parser.add_argument("destination", metavar="DEST", type=options.path, help="what to write; must not exist")
     parser.add_argument("--force", action="store_true", help="replace DEST if it exists")
     parser.add_argument("--name", default="", help=_NAME_HELP)
     parser.add_argument(

@@ -10,6 +10,7 @@ import msgspec
 
 from imgcheck.cli.files import refuse_unwritable, write
 from imgcheck.cli.host_files import load_hosts
+from imgcheck.cli.options import path
 from imgcheck.documents import HostProfile, ImageProfile, Report
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
@@ -19,10 +20,10 @@ FAIL_ON = ("never", "fail", "risk", "unknown", "degraded")
 
 def add_policy_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("policy (imgcheck.toml)")
-    group.add_argument("--policy", metavar="FILE", type=Path, help="this one, not the nearest imgcheck.toml upwards")
+    group.add_argument("--policy", metavar="FILE", type=path, help="this one, not the nearest imgcheck.toml upwards")
     group.add_argument("--no-policy", action="store_true", help="none")
-    group.add_argument("--baseline", metavar="FILE", type=Path, help="what it holds may stay; only worse things count")
-    group.add_argument("--write-baseline", metavar="FILE", type=Path, help="keep what is found now, and let it stay")
+    group.add_argument("--baseline", metavar="FILE", type=path, help="what it holds may stay; only worse things count")
+    group.add_argument("--write-baseline", metavar="FILE", type=path, help="keep what is found now, and let it stay")
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,15 @@ def split_host_probe(arguments: Sequence[str]) -> list[str]:
     """`--host-probe [HOST.json ...]` as one `--host-probe=VALUE` each, so that REF may stand before or after it.
 
     A token after it is a host file only if it ends in `.json` or is a file that holds a HostProfile; the first
-    other token ends the list. Without any file the value is THIS_HOST.
+    other token ends the list. Without any file the value is THIS_HOST. Raises UsageError for an empty one: an unset
+    shell variable must not stand for this machine.
     """
     result: list[str] = []
     rest = list(arguments)
     while rest:
         token = rest.pop(0)
+        if token == f"{_OPTION}=" or (token == _OPTION and rest[:1] == [""]):
+            raise UsageError(f"{_OPTION} is empty", "name a file, or let nothing follow for this machine")
         if token != _OPTION:
             result.append(token)
             continue

@@ -24,10 +24,14 @@ def run(arguments: Sequence[str]) -> int:
     from imgcheck.report.kinds import FORMATS
 
     parser = options.parser("hosts", "Groups the profiles of hosts that offer the same into kinds.", _EXAMPLES)
-    parser.add_argument("directory", metavar="DIR", type=Path, help="holds *.json as `imgcheck probe -o` writes them")
+    parser.add_argument(
+        "directory", metavar="DIR", type=options.path, help="holds *.json as `imgcheck probe -o` writes them"
+    )
     options.add_output_option(parser, tuple(FORMATS))
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--write", metavar="DIR", type=Path, help="write kind1.json, ... there, each with its number")
+    either.add_argument(
+        "--write", metavar="DIR", type=options.path, help="write kind1.json, ... there, each with its number"
+    )
     either.add_argument("--nodes", metavar="LIST", help="name a file of each kind among these, as in node[01-03],login")
     parsed = parser.parse_args(arguments)
     outputs = options.outputs(parsed.output, tuple(FORMATS))

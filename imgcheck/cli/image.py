@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from imgcheck.cli import FOUND, OK, UNDECIDED, nearest, note, options
@@ -154,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--entry", metavar="PATH", action="append", default=[], help="this file of the image is run")
     parser.add_argument("--require-gpu", action="store_true", help="no usable GPU is a failure")
     options.add_output_option(parser, _FORMATS)
-    parser.add_argument("--dockerfile", metavar="FILE", type=Path, help="locate findings at its lines")
+    parser.add_argument("--dockerfile", metavar="FILE", type=options.path, help="locate findings at its lines")
     parser.add_argument("--fail-on", choices=FAIL_ON, help="exit with 1 from this level on; `fail` if nothing says so")
     parser.add_argument("--allow-unknown", action="store_true", help="exit with 0, not 3, where it is undecided")
     add_policy_options(parser)

@@ -65,11 +65,13 @@ def parser(name: str, description: str, examples: str) -> argparse.ArgumentParse
 def add_source_options(parser: argparse.ArgumentParser) -> None:
     """How to reach and choose an image."""
     group = parser.add_argument_group("where the image comes from")
-    group.add_argument("--platform", metavar="OS/ARCH", help="take this platform of a multi-platform image")
+    group.add_argument(
+        "--platform", metavar="OS/ARCH", type=stated, help="take this platform of a multi-platform image"
+    )
     group.add_argument("--plain-http", action="store_true", help="speak HTTP to the registry")
     group.add_argument("--insecure", action="store_true", help="do not verify the registry's TLS certificate")
-    group.add_argument("--ca-file", metavar="FILE", type=Path, help="certificate authority of the registry")
-    group.add_argument("--authfile", metavar="FILE", type=Path, help="credentials file (docker's or Podman's form)")
+    group.add_argument("--ca-file", metavar="FILE", type=path, help="certificate authority of the registry")
+    group.add_argument("--authfile", metavar="FILE", type=path, help="credentials file (docker's or Podman's form)")
     group.add_argument("--username", metavar="NAME", help="user at the registry; needs --password-stdin")
     group.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
 
@@ -77,7 +79,7 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
 def add_store_options(parser: argparse.ArgumentParser) -> "argparse._ArgumentGroup":
     """Where facts are kept between runs."""
     group = parser.add_argument_group("where facts are kept")
-    group.add_argument("--store", metavar="DIR", type=Path, help="keep them there (default: the user's cache)")
+    group.add_argument("--store", metavar="DIR", type=path, help="keep them there (default: the user's cache)")
     group.add_argument("--no-store", action="store_true", help="keep nothing and believe nothing kept")
     return group
 
@@ -103,12 +105,14 @@ def add_attached_options(parser: argparse.ArgumentParser) -> None:
     """Whether a profile that lies beside the image in its registry is believed."""
     group = parser.add_argument_group("profiles attached to the image by `imgcheck attach`")
     group.add_argument("--trust-attached", action="store_true", help="use one, whoever could push it")
-    group.add_argument("--attached-digest", metavar="DIGEST", help="use that one alone, whose signature was verified")
+    group.add_argument(
+        "--attached-digest", metavar="DIGEST", type=stated, help="use that one alone, whose signature was verified"
+    )
 
 
 def add_rules_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--rules", metavar="DIR", type=Path, action="append", default=[], help="more or other rules data of this site"
+        "--rules", metavar="DIR", type=path, action="append", default=[], help="more or other rules data of this site"
     )
 
 
@@ -169,6 +173,18 @@ def store(arguments: argparse.Namespace):
         return None
     limit = getattr(arguments, "store_limit", None)
     return open_store(arguments.store, store_key(engines()), DEFAULT_LIMIT if limit is None else limit)
+
+
+def path(text: str) -> Path:
+    """The path that an option names."""
+    return Path(stated(text))
+
+
+def stated(text: str) -> str:
+    """The value of an option, which is not empty: an unset shell variable must not mean what leaving it away does."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; leave the option away where nothing is meant")
+    return text
 
 
 def size(text: str) -> int:

@@ -225,9 +225,16 @@ def _parser():
     )
     parser.add_argument("--on-missing", choices=_MISSING, default="analyse", help="where there is no profile")
     parser.add_argument("--timeout", metavar="SECONDS", type=float, default=_TIME_LIMIT, help="for everything; 60")
-    parser.add_argument("--host", metavar="HOST.json", help="hold it against this host instead of this node")
+    parser.add_argument(
+        "--host", metavar="HOST.json", type=options.stated, help="hold it against this host instead of this node"
+    )
     parser.add_argument("--require-gpu", action="store_true", help="no usable GPU is a failure")
-    parser.add_argument("--cache", metavar="DIR", help="keep probes and answers there (default: a private directory)")
+    parser.add_argument(
+        "--cache",
+        metavar="DIR",
+        type=options.stated,
+        help="keep probes and answers there (default: a private directory)",
+    )
     options.add_attached_options(parser)
     options.add_store_options(parser)
     options.add_rules_option(parser)

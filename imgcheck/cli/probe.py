@@ -80,7 +80,7 @@ def _parser():
         "-o",
         "--output",
         metavar="FILE",
-        type=Path,
+        type=options.path,
         help="write the document there (`-`: stdout; %%h: this machine's short name)",
     )
     options.add_rules_option(parser)

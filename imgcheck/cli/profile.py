@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -26,7 +25,9 @@ imgcheck profile qnib/cv-nccl92-tf-dev --export nfd -o spec.yaml
 def run(arguments: Sequence[str]) -> int:
     parser = options.parser("profile", "Writes an image's profile: every later check reads it at once.", _EXAMPLES)
     parser.add_argument("reference", metavar="REF", help="as for `imgcheck image`")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it there instead of standard output")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=options.path, help="write it there instead of standard output"
+    )
     parser.add_argument("--export", choices=("nfd",), help="write a spec for `nfd compat validate-node` instead")
     options.add_source_options(parser)
     options.add_cache_options(parser)

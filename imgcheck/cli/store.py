@@ -4,7 +4,6 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from imgcheck.cli import FOUND, OK, options
 from imgcheck.errors import ImgcheckError, UsageError
@@ -22,7 +21,7 @@ imgcheck store verify --store /shared/imgcheck
 def run(arguments: Sequence[str]) -> int:
     parser = options.parser("store", "Lists, shrinks or verifies the facts kept between runs.", _EXAMPLES)
     parser.add_argument("action", metavar="ls|prune|verify", choices=("ls", "prune", "verify"), help="what to do")
-    parser.add_argument("--store", metavar="DIR", type=Path, help="the store (default: the user's cache)")
+    parser.add_argument("--store", metavar="DIR", type=options.path, help="the store (default: the user's cache)")
     limit = {"type": options.size, "default": DEFAULT_LIMIT}
     parser.add_argument("--limit", metavar="SIZE", **limit, help="prune: keep at most this (default: 4G)")
     parsed = parser.parse_args(arguments)

@@ -38,6 +38,32 @@ def test_options_after_host_probe_are_not_taken_for_files():
     assert split_host_probe(["--host-probe", "-o", "x.json"]) == ["--host-probe=", "-o", "x.json"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["image", "x.tar", "--host-probe="],
+        ["image", "x.tar", "--host-probe", ""],
+        ["image", "--host-probe", "", "x.tar"],
+        ["image", "x.tar", "--host-probe", "--store", ""],
+        ["image", "x.tar", "--host-probe", "--rules="],
+        ["image", "x.tar", "--host-probe", "--policy="],
+        ["image", "x.tar", "--host-probe", "--baseline="],
+        ["image", "x.tar", "--host-probe", "--platform="],
+        ["image", "x.tar", "--host-probe", "--trust-attached", "--attached-digest="],
+        ["preflight", "x.tar", "--host", ""],
+        ["preflight", "x.tar", "--host="],
+        ["preflight", "x.tar", "--store", ""],
+        ["preflight", "x.tar", "--cache", ""],
+        ["profile", "x.tar", "-o", ""],
+        ["store", "ls", "--store", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_value_is_refused_as_it_may_be_an_unset_variable(arguments, capsys):
+    assert main(arguments) == 2
+    assert " is empty" in capsys.readouterr().err
+
+
 def test_a_missing_host_file_is_exit_2(tmp_path, capsys):
     assert main(["image", str(tmp_path), "--host-probe", str(tmp_path / "no.json")]) == 2
     assert "no.json: No such file or directory" in capsys.readouterr().err
