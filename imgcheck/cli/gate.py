@@ -12,6 +12,7 @@ from imgcheck.cli.files import refuse_unwritable, write
 from imgcheck.cli.host_files import load_hosts
 from imgcheck.cli.options import path
 from imgcheck.documents import HostProfile, ImageProfile, Report
+from imgcheck.documents.codec import as_text
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
 
@@ -105,7 +106,7 @@ class Gate:
         reviewer = Reviewer(self.policy, baseline, names, datetime.datetime.now(datetime.UTC).date())
         request = msgspec.structs.replace(request, required_runtimes=self.required_runtimes, review=reviewer)
         report = combine([check(image, hosts, request, knowledge) for image, hosts in images])
-        tool = report.tool | ({"policy": str(self.policy_file)} if self.policy_file else {})
+        tool = report.tool | ({"policy": as_text(str(self.policy_file))} if self.policy_file else {})
         return msgspec.structs.replace(report, notes=reviewer.notes(), tool=tool)
 
 

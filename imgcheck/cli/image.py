@@ -9,6 +9,7 @@ from imgcheck.cli.gate import FAIL_ON, Gate, add_policy_options
 from imgcheck.cli.host_files import split_host_probe
 from imgcheck.cli.reference import profile_of
 from imgcheck.documents import HostProfile, ImageProfile, Report
+from imgcheck.documents.codec import as_text
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
 
@@ -52,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     request = Request(
         runtimes=tuple(_known(name, knowledge) for name in parsed.runtime),
         command=command,
-        entries=tuple(parsed.entry),
+        entries=tuple(map(as_text, parsed.entry)),
         require_gpu=parsed.require_gpu,
     )
     dockerfile = read_dockerfile(parsed.dockerfile) if parsed.dockerfile else None
@@ -128,7 +129,7 @@ def _split_command(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]
     if "--" not in arguments:
         return list(arguments), None
     at = list(arguments).index("--")
-    command = tuple(arguments[at + 1 :])
+    command = tuple(map(as_text, arguments[at + 1 :]))
     if not command:
         raise UsageError("nothing follows `--`", "put the command that will run in the container there")
     return list(arguments[:at]), command

@@ -197,12 +197,13 @@ def _among(option, names, known):
 
 
 def _split_command(arguments):
+    from imgcheck.documents.codec import as_text
     from imgcheck.errors import UsageError
 
     if "--" not in arguments:
         return arguments, None
     at = arguments.index("--")
-    command = tuple(arguments[at + 1 :])
+    command = tuple(map(as_text, arguments[at + 1 :]))
     if not command:
         raise UsageError("nothing follows `--`", "put the command that will run in the container there")
     return arguments[:at], command

@@ -31,6 +31,11 @@ class _Head(Document, frozen=True):
     schema_version: str = ""
 
 
+def as_text(name: str) -> str:
+    r"""A name from a file system or command line as documents have it: bytes that are no UTF-8 as `\xNN`."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def kind_of(data: bytes) -> str:
     """`image`, `host` or `report` where `data` is one of our documents, else ""."""
     try:

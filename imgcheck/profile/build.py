@@ -7,13 +7,14 @@ from pathlib import Path
 import msgspec
 
 from imgcheck.binaries.analyse import engine_versions, require_engines
+from imgcheck.documents.codec import as_text
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import SCHEMA_VERSION, FileRecord, ImageProfile
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.profile.components import TEXTS, detect
 from imgcheck.profile.scan import Code, Scan, scan
 from imgcheck.profile.store import Store
-from imgcheck.profile.tree_index import absolute, index_tree, text
+from imgcheck.profile.tree_index import absolute, index_tree
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image
 
@@ -66,7 +67,7 @@ def named_as(image: Image, kept: ImageProfile) -> ImageProfile:
     """A kept profile under the name by which the image was found now; its content is the same, its blobs may not."""
     return msgspec.structs.replace(
         kept,
-        reference=text(image.reference),
+        reference=as_text(image.reference),
         platform=image.platform,
         config=image.config,
         layers=tuple(layer.info for layer in image.layers),
@@ -84,7 +85,7 @@ def _read(image: Image, progress: Progress, store: Store | None) -> ImageProfile
     files = tuple(record for _, record in records)
     return ImageProfile(
         schema_version=SCHEMA_VERSION,
-        reference=text(image.reference),
+        reference=as_text(image.reference),
         platform=image.platform,
         config=image.config,
         layers=tuple(layer.info for layer in image.layers),

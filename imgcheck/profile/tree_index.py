@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from imgcheck.documents.codec import as_text
 from imgcheck.documents.image import ImageConfig, Script, TreeIndex
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.loader.cache import read_cache
@@ -34,14 +35,9 @@ _WORDS = 16
 """Words of the command that are looked up."""
 
 
-def text(path: str) -> str:
-    r"""A tree's string as a profile writes it: bytes that are no UTF-8 as `\xNN`."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
 def absolute(path: str) -> str:
     """A path of the tree as a profile writes it."""
-    return text("/" + path)
+    return as_text("/" + path)
 
 
 def index_tree(
@@ -123,7 +119,7 @@ def _symlinks(tree: MergedTree, links: Iterable[tuple[str, Node]], goals: set[st
     for path, node in links:
         name = absolute(path)
         if name in places or tree.resolve(path) in goals:
-            found[name] = text(node.link)
+            found[name] = as_text(node.link)
     return found
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import chain, takewhile
 from pathlib import Path
 
+from imgcheck.documents.codec import as_text
+
 BRINGING = ("RUN", "COPY", "ADD")
 """Others make no layer, or one of directories alone (WORKDIR)."""
 _LONGEST = 512
@@ -64,7 +66,8 @@ def read_dockerfile(path: Path) -> Dockerfile:
         reader.take(line, words, documents)
     # Annotations want the path within the repository, where the tool is run.
     absolute, here = path.absolute(), Path.cwd()
-    return Dockerfile(str(absolute.relative_to(here) if absolute.is_relative_to(here) else path), reader.stages())
+    shown = absolute.relative_to(here) if absolute.is_relative_to(here) else path
+    return Dockerfile(as_text(str(shown)), reader.stages())
 
 
 def command_text(text: str) -> str:

@@ -1,6 +1,9 @@
 """The gate as a CI job meets it: `imgcheck image REF` under a policy, its exit status and its output."""
 
+import io
 import json
+import os
+import tarfile
 from pathlib import Path
 
 import msgspec
@@ -192,6 +195,35 @@ def test_each_architecture_is_held_against_the_image_of_its_platform(project):
     report = report_of(f"oci:{project / 'index'}", "--no-store", "--platform", "linux/amd64")
     verdicts = {each["host"]["name"]: each["verdict"] for each in report["requirements"]}
     assert verdicts["a"] == "incompatible"
+
+
+def test_names_that_are_no_utf_8_are_spelt_out_in_every_format(images, project):
+    strange = os.fsdecode(b"caf\xe9")
+    (project / strange).mkdir()
+    (project / "imgcheck.toml").rename(project / strange / "imgcheck.toml")
+    (project / strange / "Dockerfile").write_text("FROM scratch\nCOPY solver /opt/app/solver\n")
+    options = ["--policy", f"{strange}/imgcheck.toml", "--dockerfile", f"{strange}/Dockerfile"]
+    formats = ("json", "sarif", "junit", "markdown", "github", "gitlab", "table")
+    outputs = [f"-o{name}=report.{name}" for name in formats]
+    assert gate(images["skylake-avx512"], *options, *outputs, "--", "/opt/app/solver", strange) == 1
+    for name in ("json", "sarif", "github"):
+        assert "caf\\xe9" in Path(f"report.{name}").read_text().replace("\\\\", "\\").replace("%5C", "\\")
+    report = report_of(images["broadwell"], *options, "--", f"/bin/{strange}")
+    assert report["image"]["command"] == ["/bin/caf\\xe9"]
+
+
+@pytest.mark.parametrize("how", ["--entry", "--"])
+def test_a_program_whose_name_is_no_utf_8_is_found(project, how):
+    name = b"/bin/caf\xe9"
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w", format=tarfile.GNU_FORMAT, errors="surrogateescape") as archive:
+        member = archive.gettarinfo(program("skylake-avx512"), os.fsdecode(name[1:]))
+        with program("skylake-avx512").open("rb") as file:
+            archive.addfile(member, file)
+    write_layout(project / "build", ImageBuilder(command=("/none",)).layer(layer.getvalue()))
+    report = report_of("oci:build", "--no-store", how, os.fsdecode(name))
+    found = {place["path"]: place["reach"] for each in report["findings"] for place in each["evidence"]}
+    assert found["/bin/caf\\xe9"] == "entry"
 
 
 @pytest.fixture
