@@ -26,6 +26,9 @@ _AT_OR_ABOVE = {
 
 _FORMATS = ("table", "json", "sarif", "junit", "markdown", "github", "gitlab")
 
+_OF_A_HOST = ("runtime", "entry", "require_gpu", "dockerfile")
+"""Options that ask for nothing where what the image needs is shown: that is of its own command under any runtime."""
+
 _EXAMPLES = """
 imgcheck image qnib/cv-nccl92-tf-dev --host-probe
 imgcheck image oci:build:latest --host-probe node1.json node2.json
@@ -41,9 +44,10 @@ def run(arguments: Sequence[str]) -> int:
     own, command = _split_command(arguments)
     parsed = _parser().parse_args(split_host_probe(own))
     knowledge = Knowledge(tuple(parsed.rules))
+    runtimes = tuple(_known(name, knowledge) for name in parsed.runtime)
     gate = Gate.of(parsed, knowledge)
     if not gate.hosts:
-        return _describe(parsed, knowledge)
+        return _describe(parsed, command, knowledge)
     from imgcheck.check.run import Request
     from imgcheck.report.dockerfile import read_dockerfile
     from imgcheck.report.formats import FORMATS, Rendering
@@ -51,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
 
     outputs = options.outputs(parsed.output, tuple(FORMATS))
     request = Request(
-        runtimes=tuple(_known(name, knowledge) for name in parsed.runtime),
+        runtimes=runtimes,
         command=command,
         entries=tuple(map(as_text, parsed.entry)),
         require_gpu=parsed.require_gpu,
@@ -102,15 +106,17 @@ def exit_status(report: Report, fail_on: str, allow_unknown: bool) -> int:
     return UNDECIDED if report.verdict == "unknown" and not allow_unknown else OK
 
 
-def _describe(parsed: argparse.Namespace, knowledge: Knowledge) -> int:
+def _describe(parsed: argparse.Namespace, command: tuple[str, ...] | None, knowledge: Knowledge) -> int:
     from imgcheck.report.needs import FORMATS
 
-    for value in parsed.output:
-        if value.partition("=")[0] in set(_FORMATS) - set(FORMATS):
-            raise UsageError(
-                f"-o {value}: this format is of an image held against a host, and none is named",
-                "--host-probe: this machine; --host-probe HOST.json: that one; or [[host]] in imgcheck.toml",
-            )
+    unmet = [f"-o {value}" for value in parsed.output if value.partition("=")[0] in set(_FORMATS) - set(FORMATS)]
+    unmet += [f"--{name.replace('_', '-')}" for name in _OF_A_HOST if getattr(parsed, name)]
+    unmet += ["a command behind `--`"] if command else []
+    if unmet:
+        raise UsageError(
+            f"{unmet[0]}: this is for an image held against a host, and none is named",
+            "--host-probe: this machine; --host-probe HOST.json: that one; or [[host]] in imgcheck.toml",
+        )
     outputs = options.outputs(parsed.output, tuple(FORMATS))
     image: ImageProfile = profile_of(parsed)
     for output in outputs:

@@ -132,8 +132,21 @@ def test_a_file_is_refused_where_its_directory_lets_nobody_write():
 def test_a_format_of_a_report_without_a_host_says_how_to_name_one(name, capsys):
     assert main(["image", "x.tar", "--no-policy", "-o", name]) == 2
     error = capsys.readouterr().err
-    assert f"-o {name}: this format is of an image held against a host" in error
+    assert f"-o {name}: this is for an image held against a host" in error
     assert "--host-probe HOST.json" in error and "imgcheck.toml" in error
+
+
+@pytest.mark.parametrize(
+    "options", [["--runtime", "docker"], ["--entry", "/app"], ["--require-gpu"], ["--dockerfile", "x"], ["--", "/app"]]
+)
+def test_what_only_a_host_gives_a_meaning_is_refused_without_one(options, capsys):
+    assert main(["image", "x.tar", "--no-policy", *options]) == 2
+    assert "held against a host, and none is named" in capsys.readouterr().err
+
+
+def test_an_unknown_runtime_is_named_before_anything_else(capsys):
+    assert main(["image", "x.tar", "--no-policy", "--runtime", "dokcer"]) == 2
+    assert "did you mean docker?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("values", [["xml"], ["json="], ["json", "table"], ["json=-", "table"], ["json=x", "json=x"]])
