@@ -10,7 +10,7 @@ from pathlib import Path
 
 from imgcheck.documents import ImageProfile, decode
 from imgcheck.errors import SourceError
-from imgcheck.preflight.image import MAKE_ONE, SUFFIX, NoProfileError, StorePlace, as_path, is_local, local_path
+from imgcheck.preflight.image import MAKE_ONE, NoProfileError, StorePlace, as_path, is_local, recipe
 
 
 def analyse(reference: str, place: StorePlace, limit: float, architecture: str) -> ImageProfile:
@@ -57,7 +57,7 @@ def _run(arguments: list[str], reference: str, limit: float) -> None:
     except subprocess.TimeoutExpired:
         raise NoProfileError(
             f"{reference}: reading the image takes longer than {limit:.0f} s",
-            f"make its profile once: imgcheck profile {reference} -o {os.path.basename(local_path(reference))}{SUFFIX}",
+            recipe(reference),
         ) from None
     finally:
         _end(child)

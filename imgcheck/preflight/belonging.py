@@ -15,8 +15,8 @@ from imgcheck.documents import ImageProfile
 _ENDS = 1 << 16
 """Bytes at the beginning and at the end."""
 _LARGEST_INDEX = 4 << 20
-_NAME = "org.opencontainers.image.ref.name"
-"""The annotation that tags an image of a layout (OCI image-spec, annotations.md)."""
+_NAMES = ("org.opencontainers.image.ref.name", "io.containerd.image.name")
+"""The annotations that tag an image of a layout (OCI image-spec, annotations.md; containerd's have the full name)."""
 
 
 def file_identity(path: str, inside: str) -> str:
@@ -36,36 +36,41 @@ def file_identity(path: str, inside: str) -> str:
         return ""
 
 
-def belongs(profile: ImageProfile, path: str, inside: str) -> bool:
+def belongs(profile: ImageProfile, path: str, inside: str, digest: str) -> bool:
     """Whether `profile` is of the image called `inside` in the file or layout at `path`, as far as can be told.
+
+    Of a layout `digest` names it before `inside` does; "" names none.
 
     A profile made elsewhere, say of an image in a registry, says nothing of a file; nothing tells unpacked roots apart.
     """
-    index = f"{path}/index.json"
-    if os.path.isfile(index):
-        return not profile.manifest_digest or profile.manifest_digest in map(_digest, _listed(path, index, inside))
+    if os.path.isfile(f"{path}/index.json"):
+        return not profile.manifest_digest or profile.manifest_digest in map(_digest, _listed(path, inside, digest))
     return not profile.file_identity or profile.file_identity == file_identity(path, inside)
 
 
-def for_another_platform(profile: ImageProfile, path: str, inside: str, architecture: str) -> bool:
+def for_another_platform(profile: ImageProfile, path: str, inside: str, digest: str, architecture: str) -> bool:
     """Whether `profile` is not for `architecture`, and the layout at `path` has the image called `inside` for it."""
-    index = f"{path}/index.json"
-    if not architecture or not profile.manifest_digest or not os.path.isfile(index):
+    if not architecture or not profile.manifest_digest or not os.path.isfile(f"{path}/index.json"):
         return False
     from imgcheck.sources.platforms import goarch
 
     wanted = goarch(architecture)
     if profile.platform.architecture == wanted:
         return False
-    return any(_object(entry, "platform").get("architecture") == wanted for entry in _listed(path, index, inside))
+    return any(_object(entry, "platform").get("architecture") == wanted for entry in _listed(path, inside, digest))
 
 
-def _listed(layout: str, index: str, name: str) -> list[dict[str, Any]]:
-    """What a layout has under a name: the entries of its index, and those that image indexes among them list."""
-    entries = [entry for entry in _manifests(index) if not name or _object(entry, "annotations").get(_NAME) == name]
+def _listed(layout: str, name: str, digest: str) -> list[dict[str, Any]]:
+    """What a layout has under a name or digest: entries of its index, and those that image indexes among them list."""
+    entries = _manifests(f"{layout}/index.json")
+    if digest:
+        # It may stand below an index; its blob is named by the digest all the same.
+        entries = [entry for entry in entries if _digest(entry) == digest] or [{"digest": digest}]
+    elif name:
+        entries = [entry for entry in entries if name in map(_object(entry, "annotations").get, _NAMES)]
     found = list(entries)
-    for digest in sorted(set(map(_digest, entries))):
-        algorithm, _, encoded = digest.partition(":")
+    for each in sorted(set(map(_digest, entries))):
+        algorithm, _, encoded = each.partition(":")
         if algorithm.isalnum() and encoded.isalnum():
             found += _manifests(f"{layout}/blobs/{algorithm}/{encoded}")
     return found

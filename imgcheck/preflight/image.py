@@ -11,6 +11,7 @@ from imgcheck.documents.codec import open_document
 from imgcheck.errors import ImgcheckError, SourceError
 from imgcheck.preflight import kept
 from imgcheck.preflight.belonging import belongs, for_another_platform
+from imgcheck.sources.splitting import split_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 SUFFIX = ".imgcheck.json"
 """What is appended to an image's path for its profile: x.sif has x.sif.imgcheck.json beside it."""
 MAKE_ONE = "give a profile: imgcheck profile IMAGE -o FILE.json; or attach one (imgcheck attach) and trust it here"
-_LOCAL = ("oci:", "oci-archive:", "docker-archive:", "dir:", "sif:")
+_HOLDING = ("oci:", "oci-archive:", "docker-archive:")
+"""Transports of what may hold several images."""
+_LOCAL = (*_HOLDING, "dir:", "sif:")
 
 
 class NoProfileError(ImgcheckError):
@@ -37,7 +40,7 @@ def find_profile(reference: str, inputs: dict[str, str], architecture: str) -> t
     at are added to `inputs`, also those that are absent: one that appears later is an answer. Raises DocumentError for
     a damaged or newer profile.
     """
-    path, inside = _located(reference)
+    path, inside, digest = _located(reference)
     inputs[path] = kept.fingerprint(path)
     if (profile := open_document(path, ImageProfile, reference)) is not None:
         return profile, []
@@ -47,9 +50,9 @@ def find_profile(reference: str, inputs: dict[str, str], architecture: str) -> t
     if profile is None:
         return None, [f"{beside} is no profile and was not used"] if os.path.lexists(beside) else []
     watch(reference, inputs)
-    if not belongs(profile, path, inside):
+    if not belongs(profile, path, inside, digest):
         return None, [f"{beside} is of another image, or of an earlier state of this one, and was not used"]
-    if for_another_platform(profile, path, inside, architecture):
+    if for_another_platform(profile, path, inside, digest, architecture):
         return None, [f"{beside} is of the image for {profile.platform}, and was not used: there is one for this host"]
     return profile, []
 
@@ -123,13 +126,18 @@ def as_path(reference: str) -> str:
     return f"./{reference}" if "/" not in reference and os.path.exists(reference) else reference
 
 
-def _located(reference: str) -> tuple[str, str]:
-    """Where the image lies, and its name in there."""
+def recipe(reference: str) -> str:
+    """How to make the profile of a local image where it is looked for."""
+    import shlex
+
+    command = ["imgcheck", "profile", as_path(reference), "-o", local_path(reference) + SUFFIX]
+    return f"make its profile once: {shlex.join(command)}"
+
+
+def _located(reference: str) -> tuple[str, str, str]:
+    """Where the image lies, its name in there, and its digest."""
     scheme = next((scheme for scheme in _LOCAL if reference.startswith(scheme)), "")
+    rest = reference.removeprefix(scheme)
+    path, inside, digest = split_path(rest) if scheme in _HOLDING else (rest, "", "")
     # Not normalised: `..` behind a link leads elsewhere.
-    path = os.path.join(os.getcwd(), reference.removeprefix(scheme)).rstrip("/") or "/"
-    directory, _, name = path.rpartition("/")
-    if scheme and ":" in name and not os.path.exists(path):
-        before, _, inside = name.rpartition(":")
-        return f"{directory}/{before}", inside
-    return path, ""
+    return os.path.join(os.getcwd(), path).rstrip("/") or "/", inside, digest

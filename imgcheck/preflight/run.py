@@ -124,9 +124,9 @@ def _checked(task: Task, profile: ImageProfile, host: HostProfile) -> tuple[Outc
 
 
 def _missing(task: Task) -> tuple[Outcome, list[str]]:
-    way_out = f"imgcheck profile {task.reference} -o {task.reference}{image.SUFFIX}"
+    way_out = image.recipe(task.reference) if image.is_local(task.reference) else image.MAKE_ONE
     if task.on_missing == "pass":
-        return "compatible", [f"imgcheck: not checked: {task.reference} has no profile; {way_out} makes it"]
+        return "compatible", [f"imgcheck: not checked: {task.reference} has no profile", way_out]
     outcome: Outcome = "elsewhere" if task.requeue else "incompatible"
     return outcome, [f"imgcheck: refused: {task.reference} has no profile, and this site asks for one", way_out]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from imgcheck.errors import SourceError
+from imgcheck.sources.splitting import split_path
 
 Kind = Literal[
     "registry",
@@ -146,23 +147,10 @@ def _schemed(kind: Kind, rest: str, text: str) -> Reference:
         return parse_name(rest, text, kind)
     if kind in ("dir", "sif"):
         return Reference(kind, text, path=rest)
-    path, inside = _split_path(rest)
-    inside, _, digest = inside.partition("@")
+    path, inside, digest = split_path(rest)
     if digest and not is_digest(digest):
         raise SourceError(f"{text}: {digest!r} is not a digest")
     return Reference(kind, text, path=path, tag=inside, digest=digest)
-
-
-def _split_path(rest: str) -> tuple[str, str]:
-    """PATH[:NAME] or PATH@DIGEST at the last separator after which the part before exists: both may hold colons."""
-    if rest == "-" or Path(rest).exists():
-        return rest, ""
-    for position in range(len(rest) - 1, 0, -1):
-        if rest[position] == ":" and (rest[:position] == "-" or Path(rest[:position]).exists()):
-            return rest[:position], rest[position + 1 :]
-        if rest[position] == "@" and Path(rest[:position]).exists():
-            return rest[:position], rest[position:]
-    return rest, ""
 
 
 def _means_path(text: str) -> bool:

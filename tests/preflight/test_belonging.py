@@ -69,6 +69,27 @@ def test_a_profile_of_the_file_that_lay_there_before_is_not_believed(place, layo
     assert "of an earlier state of this one, and was not used" in capsys.readouterr().out
 
 
+def test_an_image_of_an_archive_may_have_a_name_with_slash_and_tag(place, layout):
+    image = place.directory / "app.tar"
+    _archive(layout, "good", image)
+    _profile(f"oci-archive:{image}:good", image.with_name("app.tar.imgcheck.json"))
+    arguments = ("--host", place.host(), "--runtime", "apptainer", "--on-missing", "fail")
+    assert place.preflight(f"oci-archive:{image}:good", *arguments) == FITS
+    profile = json.loads(image.with_name("app.tar.imgcheck.json").read_bytes())
+    profile["file_identity"] = file_identity(str(image), "repo/app:v1")
+    image.with_name("app.tar.imgcheck.json").write_text(json.dumps(profile))
+    assert place.preflight(f"docker-archive:{image}:repo/app:v1", *arguments) == FITS
+
+
+def test_a_profile_is_of_the_digest_that_names_an_image_of_a_layout(place, layout):
+    index = json.loads((layout / "index.json").read_bytes())
+    digests = {entry["annotations"][NAME]: entry["digest"] for entry in index["manifests"]}
+    _profile(f"oci:{layout}:good", layout.with_name("img.imgcheck.json"))
+    arguments = ("--host", place.host(), "--runtime", "apptainer", "--on-missing", "fail")
+    assert place.preflight(f"oci:{layout}@{digests['good']}", *arguments) == FITS
+    assert place.preflight(f"oci:{layout}@{digests['bad']}", *arguments) == DOES_NOT
+
+
 def test_a_profile_that_says_nothing_of_a_file_is_believed(place):
     image = place.image("app.sif", answer="dispatched")
     assert place.preflight(image, "--host", place.host(), "--runtime", "apptainer", "--on-missing", "fail") == FITS

@@ -1,6 +1,8 @@
 """Images without a profile: read within a time limit, let pass or refused, and never a hang."""
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +23,25 @@ def test_a_local_image_is_read(place):
 def test_pass_lets_the_job_run_and_says_so(place, capsys):
     assert place.preflight(DEMO, "--host", place.host(), "--on-missing", "pass") == 0
     assert f"not checked: {DEMO} has no profile" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("missing", ["pass", "fail", "analyse"])
+@pytest.mark.parametrize("name", ["img", "im g", "a:b"])
+def test_the_way_out_that_is_told_makes_the_profile_that_is_looked_for(place, capsys, monkeypatch, missing, name):
+    from imgcheck.cli import main
+
+    monkeypatch.chdir(place.directory)
+    shutil.copytree(CHECKOUT / "demo/skylake512", name)
+    reference = f"oci:{name}:skylake512"
+    arguments = (reference, "--host", place.host("skylake_avx512"), "--runtime", "apptainer")
+    place.preflight(*arguments, "--on-missing", missing, "--timeout", "0.01" if missing == "analyse" else "60")
+    said = "".join(capsys.readouterr())
+    assert f"{reference}: reading the image takes longer" in said or f"{reference} has no profile" in said
+    told = next(line for line in said.splitlines() if "make its profile once: " in line)
+    command = shlex.split(told.partition("once: ")[2])
+    assert command.pop(0) == "imgcheck"
+    assert main([*command, "--no-store", "-q"]) == 0
+    assert place.preflight(*arguments, "--on-missing", "fail") == 0
 
 
 @pytest.mark.parametrize(("scheduler", "status"), [("none", 1), ("lsf", 99), ("sge", 100), ("slurm-prolog", 0)])
