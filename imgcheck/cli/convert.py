@@ -30,11 +30,12 @@ _NAME_HELP = "udocker: name of the container; oci, docker-archive: name:tag of t
 
 def run(arguments: Sequence[str]) -> int:
     """Convert one image, and hold it against hosts where any are named; returns the exit status."""
+    from imgcheck.host.kinds import named_apart
     from imgcheck.sources.open import open_image
 
     parsed = _parser().parse_args(split_host_probe(arguments))
     knowledge = Knowledge(tuple(parsed.rules))
-    hosts = load_hosts(parsed.host_probe, knowledge)
+    hosts = named_apart(load_hosts(parsed.host_probe, knowledge))
     if hosts:
         from imgcheck.cli.reference import platform_of
 

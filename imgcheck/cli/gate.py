@@ -45,7 +45,7 @@ class Gate:
     @classmethod
     def of(cls, parsed: argparse.Namespace, knowledge: Knowledge) -> "Gate":
         """What options and policy ask for; options win. Raises ImgcheckError."""
-        from imgcheck.host.kinds import kinds
+        from imgcheck.host.kinds import kinds, named_apart
         from imgcheck.policy.document import Policy, read_policy
         from imgcheck.policy.hosts import required_hosts
 
@@ -53,7 +53,7 @@ class Gate:
             raise UsageError("--policy and --no-policy exclude each other")
         file = _policy_file(parsed)
         policy = read_policy(file, knowledge) if file else Policy()
-        hosts = kinds(load_hosts(parsed.host_probe, knowledge))
+        hosts = named_apart(kinds(load_hosts(parsed.host_probe, knowledge)))
         runtimes: dict[str, tuple[str, ...]] = {}
         if file and not hosts:
             required = required_hosts(policy, file, knowledge)

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -20,6 +21,17 @@ def kinds(hosts: Sequence[HostProfile]) -> list[HostProfile]:
         groups.setdefault(offer(host), []).append(host)
     merged = [_merged(group) for group in groups.values()]
     return sorted(merged, key=lambda host: (-host.count, host.name))
+
+
+def named_apart(hosts: Iterable[HostProfile]) -> list[HostProfile]:
+    """`hosts` with a number behind a name that an earlier one has: reports and baselines tell hosts by their names."""
+    seen: Counter[str] = Counter()
+    found = []
+    for host in hosts:
+        seen[host.name] += 1
+        number = f" ({seen[host.name]})" if seen[host.name] > 1 else ""
+        found.append(msgspec.structs.replace(host, name=host.name + number))
+    return found
 
 
 def _merged(group: list[HostProfile]) -> HostProfile:

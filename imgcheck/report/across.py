@@ -9,9 +9,11 @@ _WORST_FIRST = ("fail", "risk", "degraded", "info")
 
 @dataclass(frozen=True)
 class Across:
-    """A finding with its fingerprint's hosts; its words are those for the host where it weighs most."""
+    """A finding with the hosts where it counts, or where it is waived; its words are those of where it weighs most."""
 
     finding: Finding
+    fingerprint: str
+    """The finding's; another one where it is waived on these hosts and counts on others."""
     hosts: tuple[str, ...] = ()
     """Labels of the hosts that it concerns; empty where the report knows one alone."""
     every: bool = False
@@ -44,11 +46,16 @@ def label(requirement: Requirement, report: Report) -> str:
 
 def findings(report: Report) -> list[Across]:
     """Every finding of any host, by fingerprint: what counts before what is waived, worst first."""
-    grouped: dict[str, list[tuple[Finding, str]]] = {}
+    counting: dict[str, list[tuple[Finding, str]]] = {}
+    waived: dict[str, list[tuple[Finding, str]]] = {}
     for requirement in report.required:
         for finding in requirement.findings:
+            grouped = waived if finding.waived else counting
             grouped.setdefault(finding.fingerprint, []).append((finding, label(requirement, report)))
-    merged = [_merged(found, len(report.requirements)) for found in grouped.values()]
+    required = len(report.requirements)
+    merged = [_merged(found, name, required) for name, found in counting.items()]
+    for name, found in waived.items():
+        merged.append(_merged(found, f"{name}-waived" if name in counting else name, required))
     return sorted(merged, key=lambda each: (*_weight(each.finding), each.finding.rule))
 
 
@@ -67,12 +74,12 @@ def broken(report: Report) -> list[Requirement]:
     return [requirement for requirement in report.requirements if requirement.verdict == "incompatible"]
 
 
-def _merged(found: list[tuple[Finding, str]], required: int) -> Across:
+def _merged(found: list[tuple[Finding, str]], fingerprint: str, required: int) -> Across:
     worst = min((finding for finding, _ in found), key=_weight)
     if not required:
-        return Across(worst)
+        return Across(worst, fingerprint)
     hosts = tuple(dict.fromkeys(host for _, host in found))
-    return Across(worst, hosts, every=len(hosts) == required)
+    return Across(worst, fingerprint, hosts, every=len(hosts) == required)
 
 
 def _weight(finding: Finding) -> tuple[bool, int]:

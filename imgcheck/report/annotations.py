@@ -42,7 +42,7 @@ def gitlab(report: Report, rendering: Rendering) -> str:
         finding = each.finding
         place = location(finding, rendering)
         level = "info" if finding.waived else _GITLAB[finding.severity]
-        issues.append(_issue(finding.rule, message(each), finding.fingerprint, level, place))
+        issues.append(_issue(finding.rule, message(each), each.fingerprint, level, place))
     for question in across.undecided(report):
         rule, reason = question.check.rule, safe(question.reason)
         fingerprint = hashlib.sha256(f"{rule}\0undecided\0{reason}".encode()).hexdigest()[:16]

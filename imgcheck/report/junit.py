@@ -53,4 +53,4 @@ def _case(check: CheckResult, findings: list[Finding], classname: str) -> ET.Ele
 
 
 def _words(findings: list[Finding]) -> str:
-    return "\n\n".join(message(Across(finding)) for finding in findings)
+    return "\n\n".join(message(Across(finding, finding.fingerprint)) for finding in findings)

@@ -64,7 +64,7 @@ def _result(each: across.Across, index: dict[str, int], rendering: Rendering) ->
         "ruleIndex": index[finding.rule],
         "level": _LEVELS[finding.severity],
         "message": {"text": message(each)},
-        "partialFingerprints": {"imgcheck/v1": finding.fingerprint},
+        "partialFingerprints": {"imgcheck/v1": each.fingerprint},
         "locations": [_place(location(finding, rendering)) | _files(finding)],
     }
     if each.hosts:

@@ -177,6 +177,18 @@ def test_equal_hosts_are_spoken_of_as_a_kind(images, project, capsys):
     assert json.loads((project / "kinds" / "kind1.json").read_text())["count"] == 3
 
 
+def test_different_hosts_of_one_name_are_told_apart(images, project):
+    for number, cpu in enumerate(("skylake-avx512", "broadwell"), 1):
+        node = msgspec.structs.replace(describe_host(Knowledge(), cpu=cpu, kernel="4.18"), name="node")
+        (project / f"n{number}.json").write_bytes(encode(node))
+    report = report_of(images["skylake-avx512"], "--host-probe", "n1.json", "n2.json")
+    verdicts = {each["host"]["name"]: each["verdict"] for each in report["requirements"]}
+    assert verdicts == {"node": "compatible", "node (2)": "incompatible"}
+    assert gate(images["skylake-avx512"], "--write-baseline", "b.json", "--host-probe", "n2.json") == 0
+    assert gate(images["skylake-avx512"], "--baseline", "b.json", "--host-probe", "n2.json") == 0
+    assert gate(images["skylake-avx512"], "--baseline", "b.json", "--host-probe", "n1.json", "n2.json") == 1
+
+
 def test_a_directory_without_hosts_is_exit_2(project, capsys):
     assert main(["hosts", "."]) == 2
     assert "probe -o DIR/%h.json" in capsys.readouterr().err

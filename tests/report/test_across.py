@@ -57,6 +57,31 @@ def test_a_finding_of_two_hosts_is_one_with_its_worst_severity_and_both_names(se
     assert merged["KRN001"].on == "login (412 nodes)"
 
 
+def _accepted_on_login(several: Report) -> Report:
+    node, login = several.requirements
+    first, *others = login.findings
+    accepted = msgspec.structs.replace(first, waived="in the baseline")
+    checks = (*login.checks, CheckResult("CPU001", "ok", "AVX-512F is missing (1 of 1 findings waived)"))
+    login = msgspec.structs.replace(login, findings=(accepted, *others), checks=checks)
+    return msgspec.structs.replace(several, requirements=(node, login))
+
+
+def test_a_finding_accepted_on_one_host_counts_on_the_other_alone(several):
+    report = _accepted_on_login(several)
+    same = [each for each in across.findings(report) if each.finding.rule == "CPU001"]
+    assert [(each.on, each.finding.waived) for each in same] == [
+        ("node1", ""),
+        ("login (412 nodes)", "in the baseline"),
+    ]
+    issues = json.loads(FORMATS["gitlab"](report, RENDERING))
+    assert len({issue["fingerprint"] for issue in issues}) == len(issues) == 5
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_shows_what_is_accepted_on_one_host_alone(name, several):
+    assert "in the baseline" in FORMATS[name](_accepted_on_login(several), RENDERING)
+
+
 def test_fingerprints_are_unique_in_the_files_that_demand_it(several):
     issues = json.loads(FORMATS["gitlab"](several, RENDERING))
     assert len({issue["fingerprint"] for issue in issues}) == len(issues) == 4
