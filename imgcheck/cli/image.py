@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from imgcheck.cli import FOUND, OK, UNDECIDED, nearest, note, options
@@ -12,6 +13,7 @@ from imgcheck.documents import HostProfile, ImageProfile, Report
 from imgcheck.documents.codec import as_text
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
+from imgcheck.sources.reference import parse
 
 if TYPE_CHECKING:
     from imgcheck.report.history import Origins
@@ -89,14 +91,25 @@ def _images(parsed: argparse.Namespace, hosts: Sequence[HostProfile]) -> list[tu
     groups: dict[str | None, list[HostProfile]] = {}
     for host in hosts:
         groups.setdefault(host.cpu.architecture.value, []).append(host)
-    if parsed.platform or parsed.reference == "-":
-        # One platform was named, or the image can be read but once.
+    if parsed.platform:
         return [(profile_of(parsed, hosts), list(hosts))]
+    if len(groups) > 1:
+        _refuse_stream(parsed.reference)
     images = []
     for group in groups.values():
         images.append((profile_of(parsed, group), group))
         parsed.platform = None  # that of this group must not decide for the next
     return images
+
+
+def _refuse_stream(reference: str) -> None:
+    """UsageError where the image can be read but once: its platform for the first host would be that for all."""
+    path = parse(reference).path
+    if path == "-" or Path(path).is_fifo():
+        raise UsageError(
+            f"{reference}: a stream is read once, for one platform, and the hosts have several architectures",
+            "save it to a file first, check each architecture by itself, or say which it is: --platform OS/ARCH",
+        )
 
 
 def exit_status(report: Report, fail_on: str, allow_unknown: bool) -> int:

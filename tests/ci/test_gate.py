@@ -209,6 +209,14 @@ def test_each_architecture_is_held_against_the_image_of_its_platform(project):
     assert verdicts["a"] == "incompatible"
 
 
+@pytest.mark.parametrize("reference", ["-", "docker-archive:-", "oci-archive:-:app", "./fifo"])
+def test_a_stream_is_not_held_against_hosts_of_several_architectures(project, reference, capsys):
+    os.mkfifo("fifo")
+    (project / "imgcheck.toml").write_text(BOTH + '[[host]]\nname = "arm"\ncpu = "graviton2"\n')
+    assert gate(reference, "--no-store") == 2
+    assert "--platform OS/ARCH" in capsys.readouterr().err
+
+
 def test_names_that_are_no_utf_8_are_spelt_out_in_every_format(images, project):
     strange = os.fsdecode(b"caf\xe9")
     (project / strange).mkdir()
