@@ -38,14 +38,20 @@ def _nowhere(error):
 
 
 def _value(arguments, option):
-    """The value of `option` among the arguments before `--`, "" without it; the parser has not been imported yet."""
+    """The value of `option`, of several the last, as the parser has it; "" without one."""
+    return ["", *_values(arguments, option)][-1]
+
+
+def _values(arguments, option):
+    """The values of `option` among the arguments before `--`; the parser has not been imported yet."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    found = []
     for index, argument in enumerate(own):
         if argument.startswith(f"{option}="):
-            return argument[len(option) + 1 :]
-        if argument == option and index + 1 < len(own):
-            return own[index + 1]
-    return ""
+            found.append(argument[len(option) + 1 :])
+        elif argument == option and index + 1 < len(own):
+            found.append(own[index + 1])
+    return found
 
 
 def _answer(arguments, directory, asked):
@@ -79,8 +85,8 @@ def _in_trouble(arguments, error):
         from imgcheck.preflight.run import unchecked
         from imgcheck.preflight.words import answer_for
 
-        site = _value(arguments, "--rules")
-        scheduler = schedulers(Knowledge((Path(site),) if site else ()))[name]
+        sites = tuple(Path(site) for site in _values(arguments, "--rules") if site)
+        scheduler = schedulers(Knowledge(sites))[name]
         return answer_for(scheduler, *unchecked(scheduler, error))
     except Exception:
         # Not even the preset can be read: every scheduler takes 0 for "go on".

@@ -100,6 +100,18 @@ def test_a_site_may_let_unchecked_jobs_fail(place, capsys):
     assert "goes on" not in capsys.readouterr().out
 
 
+def test_of_several_presets_and_sites_those_that_the_parser_takes_answer_for_trouble(place, capsys):
+    strict, other = place.directory / "strict", place.directory / "other"
+    for site, status in ((strict, 7), (other, 9)):
+        (site / "schedulers").mkdir(parents=True)
+        preset = "sge" if site is strict else "lsf"
+        text = (CHECKOUT / f"rules/schedulers/{preset}.toml").read_text()
+        (site / f"schedulers/{preset}.toml").write_text(re.sub(r"(unchecked\]\nexit = )0", rf"\g<1>{status}", text))
+    rules = ("--rules", other, "--rules", strict)
+    assert place.preflight(place.image(), "--scheduler", "lsf", "--scheduler", "sge", *rules, "--no-such-option") == 7
+    assert place.preflight(place.image(), "--scheduler", "sge", "--scheduler", "lsf", *rules, "--no-such-option") == 9
+
+
 def _site(place, line: str):
     site = place.directory / "site"
     (site / "schedulers").mkdir(parents=True)
