@@ -55,6 +55,17 @@ def test_scripts_pass_on_what_their_scheduler_understands_and_nothing_else(stand
     assert _call(script, Path("/no/such/imgcheck"), **names).returncode == 0
 
 
+def test_the_batch_script_asks_for_another_node_as_the_task_prolog_does(stand_in, tmp_path):
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"\n')
+    srun.chmod(0o755)
+    names = {"IMGCHECK_IMAGE": "/shared/app.sif", "SLURM_JOB_NUM_NODES": "1", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert _call("slurm/batch.sh", stand_in(43), IMGCHECK_INCOMPATIBLE="requeue", **names).returncode == 43
+    assert (tmp_path / "arguments").read_text().splitlines()[-2:] == ["--incompatible", "requeue"]
+    assert _call("slurm/batch.sh", stand_in(42), **names).returncode == 42
+    assert "--incompatible" not in (tmp_path / "arguments").read_text()
+
+
 @pytest.mark.parametrize("script", PASSED_ON)
 def test_scripts_leave_jobs_without_an_image_alone(stand_in, tmp_path, script):
     assert _call(script, stand_in(42)).returncode == 0
