@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     from imgcheck.report.formats import FORMATS, Rendering
     from imgcheck.report.history import origins
 
-    outputs = options.outputs(parsed.output, tuple(FORMATS))
+    outputs = options.outputs(parsed.output, tuple(FORMATS), parsed.write_baseline)
     request = Request(
         runtimes=runtimes,
         command=command,

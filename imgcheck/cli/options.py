@@ -195,11 +195,11 @@ def size(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def outputs(values: Sequence[str], formats: Sequence[str]) -> list[Output]:
+def outputs(values: Sequence[str], formats: Sequence[str], baseline: Path | None = None) -> list[Output]:
     """`-o` values parsed; standard output, also as `-`, gets a table where none of them claims it.
 
-    Raises UsageError for an unknown format, where two of them want standard output or the same file, and where a file
-    cannot be written.
+    Raises UsageError for an unknown format, where two of them want standard output or the same file, also that of
+    --write-baseline (`baseline`), and where a file cannot be written.
     """
     parsed = []
     for value in values:
@@ -207,7 +207,7 @@ def outputs(values: Sequence[str], formats: Sequence[str]) -> list[Output]:
         if name not in formats or (equals and not file):
             raise UsageError(f"-o {value}: a FORMAT or FORMAT=FILE, where FORMAT is one of {', '.join(formats)}")
         parsed.append(Output(name, Path(file) if file not in ("", "-") else None))
-    _refuse_shared_files(parsed)
+    _refuse_shared_files(parsed, baseline)
     for output in parsed:
         if output.file is not None:
             refuse_unwritable(f"-o {output.format}={output.file}", output.file)
@@ -231,12 +231,12 @@ def emit(output: Output, text: str) -> None:
         sys.stdout.buffer.write(text.encode())
 
 
-def _refuse_shared_files(outputs: Sequence[Output]) -> None:
-    writers: dict[Path, str] = {}
+def _refuse_shared_files(outputs: Sequence[Output], baseline: Path | None) -> None:
+    writers = {baseline.resolve(): f"--write-baseline {baseline}"} if baseline else {}
     for output in outputs:
         if output.file is None:
             continue
         option = f"-o {output.format}={output.file}"
         earlier = writers.setdefault(output.file.resolve(), option)
         if earlier is not option:
-            raise UsageError(f"{earlier} and {option} write to the same file", "give each format a file of its own")
+            raise UsageError(f"{earlier} and {option} write to the same file", "give each a file of its own")

@@ -101,6 +101,12 @@ def test_two_formats_for_one_file_are_refused_with_both_names(tmp_path, monkeypa
     assert "-o json=out and -o table=a/../out write to the same file" in capsys.readouterr().err
 
 
+def test_a_report_and_a_baseline_do_not_write_to_the_same_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["image", "x.tar", "--host-probe", "-o", "json=x", "--write-baseline", "./x"]) == 2
+    assert "--write-baseline x and -o json=x write to the same file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "options",
     [["image", "-o", "json={}"], ["profile", "-o", "{}"], ["image", "--host-probe", "--write-baseline", "{}"]],
