@@ -23,6 +23,9 @@ def check(context: Context) -> Answers:
         return answers
     runs = {host.value, *_ALSO_RUNS.get(host.value, ())}
     mixed, certain = bool(machines & runs), True
+    if mixed and not programs:
+        answers.answer("ARCH001", "not-applicable", f"the image is for {named}, and no program is known to start")
+        return answers
     if mixed:
         programs, certain = _foreign(context, programs, runs)
         machines = {_machine(context, record) for record in programs}

@@ -29,7 +29,7 @@ _REFUSERS = {
     "itself": ("The program itself", "its start code", "its start code tests for it before it does anything else"),
 }
 """Who refuses a CPU, the worst first: by the variant of the predicted error, the name, what asks, and how."""
-_BASELINE = "nothing beyond the baseline is used"
+_BASELINE = "nothing beyond the baseline is required"
 
 
 class _Need(Struct, frozen=True):
@@ -220,7 +220,8 @@ def _undecided(context: Context, host: _Host, code: list, unread: str, answers: 
         findings += _grouped(context, host, "CPU002", "risk", list(_needs(host, code, "required", None)))
     findings += _wrong_results(context, host, code)
     merged = list({finding.subject: finding for finding in reversed(findings)}.values())[::-1]
-    fine = "no undecided use of an extension that this CPU lacks" if host.features is not None else _BASELINE
+    beyond = "that this CPU lacks" if host.features is not None else "beyond the baseline"
+    fine = f"no undecided use of an extension {beyond}"
     unknown = unread or _open(context, host, _needs(host, code, "unknown", None))
     answers.conclude("CPU002", merged, fine, unknown)
 

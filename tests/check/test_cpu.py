@@ -112,6 +112,8 @@ def test_unknown_cpu_is_unknown_only_where_more_than_the_baseline_is_needed() ->
     host = describe_host(KNOWLEDGE, arch="x86_64")
     assert outcome(check(context({"/x": code(use("avx"))}, host)), "CPU001") == "unknown"
     assert outcome(check(context({"/x": code(use("avx", "unknown"))}, host)), "CPU002") == "unknown"
+    reasons = {each.rule: each.reason for each in check(context({"/x": code(use("avx"))}, host)).checks}
+    assert reasons["CPU002"] == "no undecided use of an extension beyond the baseline"
     assert outcome(check(context({"/x": code(use("sse2"))}, host)), "CPU001") == "ok"
     assert outcome(check(context({"/x": code(use("avx", "dispatched"))}, host)), "CPU001") == "ok"
 
