@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imgcheck.binaries.elf import Elf
-from imgcheck.binaries.isa.conditions import implied
+from imgcheck.binaries.isa.conditions import having, implied, opposite
 from imgcheck.binaries.isa.engine import analyse_isa
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.names import analysis
-from imgcheck.binaries.isa.values import Word, constant
+from imgcheck.binaries.isa.values import Word, constant, truth
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk, _bitmask
 from imgcheck.binaries.isa.words.code import Convention
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk, _mask32, _mask64
-from imgcheck.binaries.isa.words.walk import GOES_ON, PARAMETER, Flags, Given, Surroundings, Told, Walk
+from imgcheck.binaries.isa.words.walk import GOES_ON, PARAMETER, Flags, Given, Known, Surroundings, Told, Walk
 from tests.isa.test_words import ARM, POWER
 from tests.tools import compile_c, need, run
 
@@ -39,6 +39,8 @@ NOWHERE = Surroundings(
     keeps_registers=lambda address: False,
     changed=lambda address: None,
 )
+DOT = having("asimddp")
+NO_DOT = opposite(DOT)
 WALKS = {"aarch64": AArch64Walk, "ppc64le": Ppc64leWalk}
 
 
@@ -176,6 +178,40 @@ def test_no_code_stops_the_walk(machine: str, words: list[int]) -> None:
     walk: type[Walk] = WALKS[machine]
     flow = walk(0x1000, words, NOWHERE, Given(), frozenset()).run()
     assert all(0x1000 <= first < end <= 0x1000 + 4 * len(words) for first, end, _ in flow.guarded)
+
+
+@pytest.mark.parametrize("machine", WALKS)
+@pytest.mark.parametrize(
+    "known", [(True, Word(((5, DOT, NO_DOT),), 0xFF)), (True, truth(DOT, NO_DOT)), (False, constant(7))]
+)
+def test_no_word_stops_the_walk_whatever_is_known(machine: str, known: Known) -> None:
+    """Whatever the upper bits say, with all, none and some of the others; reserved encodings are among these."""
+    chance = random.Random(3)
+    lower = [[0, (1 << 21) - 1, chance.getrandbits(21), chance.getrandbits(21) | 0xFC00] for _ in range(1 << 11)]
+    handed = Given(dict.fromkeys(range(8), known), {1: {0: known, 8: known}})
+    walk = WALKS[machine](0x1000, [0x60000000] * 2, NOWHERE, handed, frozenset())
+    first = walk.state.copy()
+    for number, rest in enumerate(lower):
+        for word in (number << 21 | each for each in rest):
+            walk.state = first.copy()
+            walk.step(word)
+            walk.test(word)
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        pytest.param(0x1200FC00, 0, id="and w0, w0, ones of no size"),
+        pytest.param(0x12407C01, 1, id="and w1, w0, 0xffffffff with N"),
+        pytest.param(0x133F0001, 1, id="sbfm w1, w0, 63, 0"),
+        pytest.param(0x53007C01 | 1 << 22, 1, id="ubfm w1, w0, 0, 31 with N"),
+    ],
+)
+def test_what_a_reserved_word_would_write_to_is_not_known(word: int, written: int) -> None:
+    known = True, Word(((4, DOT, NO_DOT),), 0)
+    walk = AArch64Walk(0x1000, [word], NOWHERE, Given({0: known, 1: known}), frozenset())
+    walk.step(word)
+    assert walk.known(written) == (False, None)
 
 
 @pytest.mark.parametrize("compiler", [ARM, POWER])

@@ -176,8 +176,7 @@ class AArch64Walk(Walk):
         elif kind == 2:
             number = (word >> 10 & 0xFFF) << (12 if word >> 22 & 1 else 0)
             self._add(word, (False, constant(number)), number, bits)
-        elif kind == 4:
-            number = _bitmask(word, bits)
+        elif kind == 4 and (number := _bitmask(word, bits)):
             self._logical(word, self._read(source), constant(number), bits)
         elif kind == 5:
             self._move_wide(word, bits)
@@ -235,6 +234,9 @@ class AArch64Walk(Walk):
         register, source = word & 31, word >> 5 & 31
         rotate, last, operation = word >> 16 & 63, word >> 10 & 63, word >> 29 & 3
         told, value = self._read(source)
+        if word >> 22 & 1 != word >> 31 or max(rotate, last) >= bits:  # reserved
+            self._write(register, NOTHING)
+            return
         if operation == 1:  # BFM keeps the rest of its target
             self._write(register, (told or self._read(register)[0], None))
             return
@@ -515,11 +517,13 @@ def _extended(value: Value, option: int, distance: int, bits: int) -> Value:
     return shifted(extended(value, source, bits) if option & 4 else low(value, source), distance, bits)
 
 
-def _bitmask(word: int, bits: int) -> int:
-    """The number of a logical instruction (DecodeBitMasks, J1.1.3)."""
+def _bitmask(word: int, bits: int) -> int | None:
+    """The number of a logical instruction (DecodeBitMasks, J1.1.3); None where the encoding is reserved."""
     n, rotate, ones = word >> 22 & 1, word >> 16 & 63, word >> 10 & 63
-    size = 1 << ((n << 6 | ~ones & 63).bit_length() - 1)
+    size = 1 << (n << 6 | ~ones & 63).bit_length() >> 1
     count, by = (ones & size - 1) + 1, rotate & size - 1
+    if not 2 <= size <= bits or count == size:
+        return None
     element = (1 << count) - 1
     element = (element >> by | element << size - by) & (1 << size) - 1
     number = 0

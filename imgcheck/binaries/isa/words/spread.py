@@ -213,7 +213,7 @@ class Spread:
                 self.guards.skipped.add(index)
                 continue
             self._budget -= end - start
-            words = np.frombuffer(self.layout.bytes_at(start, end)[: (end - start) & ~3], "<u4").tolist()
+            words = self.code.word_at(np.arange(start, end - 3, 4)).tolist()
             if not words:
                 continue
             flow = self.guards.flows[index] = self._follow(index, start, words)
@@ -242,14 +242,14 @@ class Spread:
         return flow
 
     def _walked(self, index: int, start: int, words: list[int], given: Given) -> tuple[Flow, list[int]]:
-        """What is known of one part of it, and the blocks that are not reached."""
+        """What is known of one part of it, and the blocks of code that are not reached."""
         for _ in range(2):  # the first time it is not known yet which variables it writes to
             walk = self._walk(start, words, self._surroundings(index), given, self._owned[index])
             flow = walk.run()
             if flow.assigned.keys() <= self._owned[index]:
                 break
             self._owned[index] |= flow.assigned.keys()
-        return flow, walk.blocks.unreached
+        return flow, [address for address in walk.blocks.unreached if words[(address - start) // 4]]
 
     def _tells(self, told: Told) -> bool:
         """Whether a function hands back what the CPU told, or the address of an object with it."""
@@ -346,8 +346,8 @@ class Spread:
 
     def _distances(self, index: int) -> np.ndarray:
         if index not in self._distances_in:
-            data = self.layout.bytes_at(int(self.functions.start[index]), int(self.functions.end[index]))
-            words = np.frombuffer(data[: min(len(data), _LONGEST) & ~3], "<u4")
+            start, end = int(self.functions.start[index]), int(self.functions.end[index])
+            words = self.code.word_at(np.arange(start, min(end - 3, start + _LONGEST), 4))
             self._distances_in[index] = distinct(self.code.distances(words))
         return self._distances_in[index]
 
