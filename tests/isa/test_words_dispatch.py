@@ -166,6 +166,16 @@ int main(int n, char **v, char **environment) {
     return look_up(AT_PAGESZ) == 0;
 }
 """,
+    "two bits at once and a wish of the user": """
+static unsigned long caps;
+__attribute__((noinline)) static int has(void) { return (caps & (BIT | ALWAYS)) == (BIT | ALWAYS); }
+__attribute__((noinline)) static int usable(void) { return has() && !getenv("SLOW"); }
+int main(int n, char **v) {
+    caps = getauxval(WORD);
+    printf("%ld\\n", usable() ? fast(n) : slow(n));
+    return 0;
+}
+""",
     "members that functions of a table set": """
 struct features { int wanted, any, other, more[4]; };
 static void set_any(struct features *f, int value) { f->any = value; }
@@ -234,7 +244,12 @@ CASES = [
 def built(machine: Machine, shape: str, style: str, bit: str) -> Path:
     flags = STYLES[style] if "lld" not in style else (*STYLES[style], f"-B{_directory_of_lld()}")
     source = HEAD + SHAPES[shape]
-    for name, text in (("KERNEL", machine.kernel), ("WORD", machine.word), ("BIT", f"({bit})")):
+    for name, text in (
+        ("KERNEL", machine.kernel),
+        ("WORD", machine.word),
+        ("BIT", f"({bit})"),
+        ("ALWAYS", f"({machine.always})"),
+    ):
         source = source.replace(name, text)
     return compile_c(source, *flags, compiler=machine.compiler)
 

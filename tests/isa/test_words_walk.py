@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imgcheck.binaries.elf import Elf
-from imgcheck.binaries.isa.conditions import having, implied, opposite
+from imgcheck.binaries.isa.conditions import ALWAYS, having, implied, opposite
 from imgcheck.binaries.isa.engine import analyse_isa
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.names import analysis
-from imgcheck.binaries.isa.values import Word, constant, truth
+from imgcheck.binaries.isa.values import Value, Word, alike, constant, truth
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk, _bitmask
 from imgcheck.binaries.isa.words.code import Convention
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk, _mask32, _mask64
@@ -169,6 +169,26 @@ def test_masks_of_rotations() -> None:
     assert _mask32(31, 0) == 0x80000001
     assert _mask64(44, 63) == (1 << 20) - 1
     assert _mask64(0, 3) == 0xF << 60
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param(Word(((23, DOT, NO_DOT),), 0), truth(NO_DOT, DOT), id="a bit"),
+        pytest.param(truth(DOT, NO_DOT), truth(NO_DOT, DOT), id="a number"),
+        pytest.param(None, truth(ALWAYS, ALWAYS), id="anything"),
+    ],
+)
+@pytest.mark.parametrize("words", [(0x7C630034, 0x5463D97E), (0x7C630074, 0x7863D182)], ids=["cntlzw", "cntlzd"])
+def test_a_count_of_leading_zeros_tells_whether_there_is_anything_else(
+    words: tuple[int, int], value: Value, expected: Value
+) -> None:
+    """Shifted by all but its highest bit: so compilers write `!x` and `x == y`."""
+    walk = Ppc64leWalk(0x1000, list(words), NOWHERE, Given({0: (value is not None, value)}), frozenset())
+    for word in words:
+        walk.step(word)
+    found = walk.state.values[3]
+    assert alike(found, expected)
 
 
 @pytest.mark.parametrize("machine", WALKS)

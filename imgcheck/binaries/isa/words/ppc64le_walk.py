@@ -94,6 +94,8 @@ _FLOAT_COMPARISONS = {0, 32, 128, 130, 160, 642}
 _VECTOR_COMPARISONS = {35, 43}
 """Of primary opcode 60: XSCMPUDP and XSCMPODP."""
 _EXTENDED = {954: 8, 922: 16, 986: 32}
+_COUNTS = {26: 32, 58: 64}
+"""Extended opcodes of CNTLZW and CNTLZD, and the bits whose leading zeros they count."""
 _NO_REGISTERS = -1, -1
 _CARRY, _SUBFE = 8, 136
 """Behind the fields of the condition register; and what makes 1 of the carry after ADDIC with -1, and 0 without."""
@@ -286,6 +288,12 @@ class Ppc64leWalk(Walk):
             self._write(second, (told, made))
             if records:
                 self._record(told, made, origin)
+        elif operation in _COUNTS:
+            told, value = self.known(first)
+            made = _leading_zeros(value, _COUNTS[operation])
+            self._write(second, (told, made))
+            if records:
+                self._record(told, made, -1)
         elif operation == 104:
             told, value = self.known(second)
             self._write(first, (told, lowered(constant(0), value, 64)))
@@ -433,6 +441,15 @@ def _mask32(first: int, last: int) -> int:
 
 def _mask64(first: int, last: int) -> int:
     return (1 << 64 - first) - 1 & ~((1 << 63 - last) - 1)
+
+
+def _leading_zeros(value: Value, bits: int) -> Value:
+    """How many there are. Compilers test for zero so: only then the count has the bit that `bits` is."""
+    if isinstance(value, Options):
+        return mapped(value, lambda number: bits - (number & (1 << bits) - 1).bit_length())
+    zero = outcome(Comparison(value, 0, bits, BORROW), EQUAL) if isinstance(value, Word) else None
+    highest = shifted(truth(*zero), bits.bit_length() - 1, 64) if zero else Word((), bits)
+    return combined(or_, highest, Word((), bits - 1), 64)
 
 
 def _rotated(value: Value, distance: int, bits: int, mask: int) -> Value:

@@ -39,6 +39,7 @@ from imgcheck.binaries.isa.values import (
     shifted,
     summed,
     tells,
+    truth,
     under,
 )
 from imgcheck.binaries.isa.words.code import Convention
@@ -68,6 +69,8 @@ Known = tuple[bool, Value]
 NOTHING: Known = False, None
 Part = tuple[int, int, Known]
 """Something that the CPU told and that lies in an object: its distance from there, its bytes, and what is known."""
+_BIT, _EITHER = Word((), 1), truth(ALWAYS, ALWAYS)
+"""A bit that has nothing to do with the CPU: as one of two numbers it can be told from others on another way."""
 GOES_ON, TESTS, JUMPS, LEAVES, JUMPS_ANYWHERE = range(5)
 """What the end of a block does; leaving may be by a jump to another function."""
 
@@ -555,6 +558,8 @@ class Walk:
             return
         if told:
             self.state.told.add(place)
+        elif value == _BIT:
+            value = _EITHER
         if value is not None or _is_variable(place):
             self.state.values[place] = value
 
