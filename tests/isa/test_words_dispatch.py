@@ -243,7 +243,11 @@ CASES = [
 
 def built(machine: Machine, shape: str, style: str, bit: str) -> Path:
     flags = STYLES[style] if "lld" not in style else (*STYLES[style], f"-B{_directory_of_lld()}")
-    source = HEAD + SHAPES[shape]
+    return compiled(machine, SHAPES[shape], bit, *flags)
+
+
+def compiled(machine: Machine, source: str, bit: str, *flags: str) -> Path:
+    source = HEAD + source
     for name, text in (
         ("KERNEL", machine.kernel),
         ("WORD", machine.word),
@@ -293,6 +297,29 @@ def test_code_behind_a_test_for_less_runs_where_that_is_not_met(flags: tuple[str
     assert (use.answer, use.given) == ("required", (("arch_3_00",),))
     assert [observed(path, of.emulator, model) for model in of.models] == ["runs", "dies", "runs"]
     assert [predicted(analyse(path), features) for features in of.models.values()] == ["runs", "dies", "runs"]
+
+
+STARTED_IN_C = """
+int main(int n, char **v) { printf("%ld\\n", getauxval(WORD) & BIT ? fast(n) : slow(n)); return 0; }
+__attribute__((noipa)) void begin(int (*main)(int, char **), long *stack) {
+    exit(main(stack[0], (char **)(stack + 1)));
+}
+void start(long *stack) { begin(main, stack); }
+__asm__(".text\\n.globl _start\\n.type _start,%function\\n_start: GO\\n.skip 128\\n.size _start,.-_start");
+"""
+GOES = {
+    "aarch64": "mov x0, sp; mov x29, 0; b start",
+    "ppc64le": "addis 2, 12, .TOC.-_start@ha; addi 2, 2, .TOC.-_start@l; mr 3, 1; stdu 0, -112(1); bl start; nop",
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_main_of_a_stripped_program_is_found_where_its_start_goes_to_code_in_c(machine: str) -> None:
+    """So musl starts programs; what stands around main asks the CPU, but not for this."""
+    of = MACHINES[machine]
+    path = compiled(of, STARTED_IN_C.replace("GO", GOES[machine]), of.always, "-O2", "-s", "-nostartfiles")
+    said = {model: predicted(analyse(path), features) for model, features in of.models.items()}
+    assert said == {model: observed(path, of.emulator, model) for model in of.models}
 
 
 OBJECT_WITH_A_FLAG = """

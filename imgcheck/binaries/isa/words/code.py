@@ -280,10 +280,18 @@ class Code:
 
     @cached_property
     def main(self) -> np.ndarray:
-        """What the start code hands to the C library: addresses that its first words build or load."""
+        """What the start code hands to the C library: addresses that its first words build or load, or those of what it
+        goes to first, as musl's does.
+        """
         entry = self.layout.elf.entry
+        sites, targets = self.branches
+        first = targets[(sites >= entry) & (sites < entry + _START_BYTES)][:1]
+        return np.concatenate([self._referred_to(start) for start in (entry, *first.tolist())])
+
+    def _referred_to(self, start: int) -> np.ndarray:
+        """Addresses that the first words from an address on build or load, as the start code has them."""
         sites, targets = self.addresses
-        near = self.handed_over(targets[(sites >= entry) & (sites < entry + _START_BYTES)])
+        near = self.handed_over(targets[(sites >= start) & (sites < start + _START_BYTES)])
         pointed = self.layout.pointed(near)
         return np.concatenate([near, pointed[pointed > 0]])
 
