@@ -176,6 +176,20 @@ int main(int n, char **v) {
     return 0;
 }
 """,
+    "a member of an object that a function tests for others": """
+static struct { int enabled, level; unsigned long caps; } cpu;
+__attribute__((noinline)) static void find(void) {
+    cpu.caps = getauxval(WORD);
+    cpu.enabled = !getenv("SLOW");
+    cpu.level = 3;
+}
+__attribute__((noinline)) static int has(void) { return cpu.enabled && cpu.level > 2 && (cpu.caps & BIT); }
+int main(int n, char **v) {
+    find();
+    printf("%ld\\n", has() ? fast(n) : slow(n));
+    return 0;
+}
+""",
     "members that functions of a table set": """
 struct features { int wanted, any, other, more[4]; };
 static void set_any(struct features *f, int value) { f->any = value; }

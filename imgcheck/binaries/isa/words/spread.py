@@ -314,7 +314,8 @@ class Spread:
     def _readers(self, variables: set[int]) -> set[int]:
         """Functions that refer to one of these variables, directly or through a pointer to it.
 
-        Those that use or choose something may refer to the beginning of an object that has it as a member.
+        Those that use or choose something, and small ones that may hand it on, may refer to the beginning of an object
+        that has it as a member.
         """
         if not variables:
             return set()
@@ -326,20 +327,32 @@ class Spread:
         pointers = self.layout.pointers
         near = within(targets, held) | within(targets, pointers.slot[within(pointers.target, held)])
         holder = self.functions.holding(sites)
-        deciding = self._deciding[holder]
-        near |= deciding & within(targets, before)
-        near |= deciding & self._by_anchor(holder, targets, np.array(sorted(told), np.int64))
-        readers = set(numbers(holder[near], len(self.functions)).tolist())
-        return readers if len(readers) <= _READERS else set()
+        for followed in (self._deciding | self._is_small)[holder], self._deciding[holder]:
+            further = followed & within(targets, before)
+            further |= self._by_anchor(holder, targets, followed, np.array(sorted(told), np.int64))
+            readers = numbers(holder[near | further], len(self.functions))
+            if len(readers) <= _READERS:
+                return set(readers.tolist())
+        return set()
 
-    def _by_anchor(self, holder: np.ndarray, targets: np.ndarray, variables: np.ndarray) -> np.ndarray:
-        """Which references are to an address from which their function may go on to one of the variables.
+    @cached_property
+    def _is_small(self) -> np.ndarray:
+        """Functions as small as what hands on what it reads."""
+        return self.functions.end - self.functions.start <= _ACCESSOR
+
+    def _by_anchor(
+        self, holder: np.ndarray, targets: np.ndarray, followed: np.ndarray, variables: np.ndarray
+    ) -> np.ndarray:
+        """Which of the references that `followed` marks are to an address from which their function may go on to one of
+        the variables.
 
         GCC refers to several variables by one address that it keeps (-fsection-anchors).
         """
         found = np.zeros(len(targets), bool)
         first, until = np.searchsorted(variables, targets), np.searchsorted(variables, targets + _ANCHORED)
-        for i in np.flatnonzero((until > first) & self._deciding[holder])[:_READERS].tolist():
+        at = np.flatnonzero((until > first) & followed)
+        at = at[np.argsort(~self._deciding[holder[at]], kind="stable")]
+        for i in at[:_READERS].tolist():
             distances = variables[first[i] : until[i]] - targets[i]
             found[i] = np.isin(distances, self._distances(int(holder[i]))).any()
         return found
@@ -385,9 +398,8 @@ class Spread:
         """
         compared = [self.code.comparing(word, first=True) for word in self._words]
         known = np.logical_and.reduce(compared)
-        small = self.functions.end - self.functions.start <= _ACCESSOR
         for type_ in analysis()["queries"]["others"]["own"]:
-            known |= self.code.comparing(type_, first=True) & small & self._handed_types
+            known |= self.code.comparing(type_, first=True) & self._is_small & self._handed_types
         return set(np.flatnonzero(known).tolist())
 
     @cached_property
