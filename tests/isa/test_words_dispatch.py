@@ -190,6 +190,44 @@ int main(int n, char **v) {
     return 0;
 }
 """,
+    "members of one bit each": """
+static struct { unsigned found : 1, other : 1, wanted : 1, more : 1; } cpu;
+__attribute__((noinline)) static void find(void) {
+    unsigned long caps = getauxval(WORD);
+    cpu.other = (caps & 1ul << 3) != 0;
+    cpu.wanted = (caps & BIT) != 0;
+    cpu.found = 1;
+}
+__attribute__((noinline)) static int has(void) {
+    if (!cpu.found) find();
+    return cpu.wanted;
+}
+int main(int n, char **v) { printf("%ld\\n", has() ? fast(n) : slow(n)); return 0; }
+""",
+    "members of one byte each that are handed back": """
+struct features { unsigned char other, wanted; };
+static struct features cpu;
+__attribute__((noinline)) static struct features find(void) {
+    unsigned long caps = getauxval(WORD);
+    struct features f;
+    f.other = (caps & 1ul << 3) != 0;
+    f.wanted = (caps & BIT) != 0;
+    return f;
+}
+int main(int n, char **v) { cpu = find(); printf("%ld\\n", cpu.wanted ? fast(n) : slow(n)); return 0; }
+""",
+    "an atomic variable with a mark of its own": """
+static _Atomic unsigned long caps;
+__attribute__((noinline)) static unsigned long get(void) {
+    unsigned long found = __atomic_load_n(&caps, __ATOMIC_ACQUIRE);
+    if (!found) {
+        found = getauxval(WORD) | 1ul << 63;
+        __atomic_store_n(&caps, found, __ATOMIC_RELEASE);
+    }
+    return found;
+}
+int main(int n, char **v) { printf("%ld\\n", get() & BIT ? fast(n) : slow(n)); return 0; }
+""",
     "members that functions of a table set": """
 struct features { int wanted, any, other, more[4]; };
 static void set_any(struct features *f, int value) { f->any = value; }

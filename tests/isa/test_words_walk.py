@@ -10,15 +10,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imgcheck.binaries.elf import Elf
-from imgcheck.binaries.isa.conditions import ALWAYS, having, implied, opposite
+from imgcheck.binaries.isa.conditions import ALWAYS, NEVER, either, having, implied, opposite
 from imgcheck.binaries.isa.engine import analyse_isa
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.names import analysis
-from imgcheck.binaries.isa.values import Value, Word, alike, constant, truth
+from imgcheck.binaries.isa.values import (
+    CLEAR,
+    EQUAL,
+    Comparison,
+    Options,
+    Value,
+    Word,
+    alike,
+    constant,
+    outcome,
+    shifted,
+    truth,
+)
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk, _bitmask
 from imgcheck.binaries.isa.words.code import Convention
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk, _mask32, _mask64
-from imgcheck.binaries.isa.words.walk import GOES_ON, PARAMETER, Flags, Given, Known, Surroundings, Told, Walk
+from imgcheck.binaries.isa.words.walk import GOES_ON, NOTHING, PARAMETER, Flags, Given, Known, Surroundings, Told, Walk
 from tests.isa.test_words import ARM, POWER
 from tests.tools import compile_c, need, run
 
@@ -189,6 +201,82 @@ def test_a_count_of_leading_zeros_tells_whether_there_is_anything_else(
         walk.step(word)
     found = walk.state.values[3]
     assert alike(found, expected)
+
+
+_FIRST, _SECOND = 0x0123456789ABCDEF, 0xFEDCBA9876543210
+
+
+@pytest.mark.parametrize(
+    ("machine", "word", "expected"),
+    [
+        pytest.param("aarch64", 0x93C03020, 0x2100123456789ABC, id="extr x0, x1, x0, 12"),
+        pytest.param("aarch64", 0x13811020, 0x07654321, id="ror w0, w1, 4"),
+        pytest.param("aarch64", 0xB3780C20, 0x0123456789ABC0EF, id="bfi x0, x1, 8, 4"),
+        pytest.param("aarch64", 0xB3482C20, 0x0123456789ABCDE2, id="bfxil x0, x1, 8, 4"),
+        pytest.param("aarch64", 0x33040C20, 0x09ABCDEF, id="bfi w0, w1, 28, 4"),
+        pytest.param("aarch64", 0xB37C1FE0, 0x0123456789ABC00F, id="bfc x0, 4, 8"),
+        pytest.param("ppc64le", 0x5083442E, 0x0123456789AB10EF, id="rlwimi r3, r4, 8, 16, 23"),
+        pytest.param("ppc64le", 0x50830706, None, id="rlwimi r3, r4, 0, 28, 3"),
+        pytest.param("ppc64le", 0x7883000E, 0x7654321089ABCDEF, id="rldimi r3, r4, 32, 0"),
+        pytest.param("ppc64le", 0x7883262C, 0x0123456789ABCD0F, id="rldimi r3, r4, 4, 56"),
+    ],
+)
+def test_what_is_put_into_a_register_beside_what_is_there(machine: str, word: int, expected: int | None) -> None:
+    handed = Given({0: (False, constant(_FIRST)), 1: (True, constant(_SECOND))})
+    walk = WALKS[machine](0x1000, [word], NOWHERE, handed, frozenset())
+    walk.step(word)
+    told, value = walk.known(walk.first)
+    assert (told, value and value.constant) == (word != 0xB37C1FE0, expected)
+
+
+@pytest.mark.parametrize("bits", ["cmp x1, x0", "cmpld r4, r3"])
+def test_a_number_is_compared_with_what_the_cpu_told(bits: str) -> None:
+    """As well as the other way around: a level of 2 is above, at or below a number in the first of two registers."""
+    machine, word = ("aarch64", 0xEB00003F) if "x" in bits else ("ppc64le", 0x7C241840)
+    for number, (below, equal, above) in {
+        1: (DOT, NEVER, NO_DOT),
+        2: (NEVER, DOT, NO_DOT),
+        0: (DOT, NO_DOT, NEVER),
+    }.items():
+        level = True, Options(((0, NO_DOT), (2, DOT)))
+        walk = WALKS[machine](0x1000, [word], NOWHERE, Given({0: level, 1: (False, constant(number))}), frozenset())
+        walk.step(word)
+        labels = walk.state.flags[0].labels
+        lower, same, higher = (3, 0, 8) if machine == "aarch64" else (0, 2, 1)
+        assert [labels(lower), labels(same), labels(higher)] == [
+            (below, either(equal, above)),
+            (equal, either(below, above)),
+            (above, either(below, equal)),
+        ]
+
+
+def test_an_ordered_load_is_no_exchange() -> None:
+    word = 0xF8BFC020  # ldapr x0, [x1]
+    known = True, Word(((4, DOT, NO_DOT),), 0)
+    walk = AArch64Walk(0x1000, [word], NOWHERE, Given(objects={1: {0: known}}), frozenset())
+    walk.step(word)
+    assert (walk.known(0), walk.known((PARAMETER + 1, 0))) == (known, known)
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        ("aarch64", (0x39000041, 0x39000443, 0x79400040)),  # strb w1, [x2]; strb w3, [x2, 1]; ldrh w0, [x2]
+        ("ppc64le", (0x98850000, 0x98C50001, 0xA0650000)),  # stb r4, 0(r5); stb r6, 1(r5); lhz r3, 0(r5)
+    ],
+)
+@pytest.mark.parametrize("first", [(True, truth(NO_DOT, DOT)), (False, constant(0)), NOTHING])
+def test_what_was_stored_in_parts_is_loaded_as_a_whole(machine: str, words: tuple[int, ...], first: Known) -> None:
+    second = True, truth(DOT, NO_DOT)
+    walk = WALKS[machine](0x1000, list(words), NOWHERE, Given({1: first, 3: second}), frozenset())
+    for word in words:
+        walk.step(word)
+    told, value = walk.known(walk.first)
+    assert told
+    assert alike(shifted(value, -8, 64), second[1])
+    assert outcome(Comparison(value, 0, 8, CLEAR), EQUAL) == (
+        first[1] and outcome(Comparison(first[1], 0, 8, CLEAR), EQUAL)
+    )
 
 
 @pytest.mark.parametrize("machine", WALKS)

@@ -11,7 +11,6 @@ from imgcheck.binaries.isa.conditions import ALWAYS, Labels, both, either
 from imgcheck.binaries.isa.values import (
     BELOW,
     BELOW_OR_EQUAL,
-    BORROW,
     CLEAR,
     EQUAL,
     LESS,
@@ -48,7 +47,10 @@ from imgcheck.binaries.isa.words.walk import (
     Flags,
     Known,
     Test,
+    Tested,
     Walk,
+    compared,
+    inserted,
     moved,
 )
 
@@ -64,6 +66,8 @@ _TO_FLAGS = (0xFF20FC07, 0x1E202000), (0xFF200C00, 0x1E200400)
 """FCMP and FCCMP; of SVE's instructions many write to the flags."""
 _ORDERED = 0x3F200C00, 0x19000000
 """LDAPUR, STLUR and their like."""
+_LDAPR = 0x3FFFFC00, 0x38BFC000
+"""Among the atomic operations, which leave something in memory."""
 _COMPARES_AND_SWAPS = (0x3FA07C00, 0x08A07C00), (0xBFA07C00, 0x08207C00)
 """CAS and CASP."""
 
@@ -182,6 +186,8 @@ class AArch64Walk(Walk):
             self._move_wide(word, bits)
         elif kind == 6:
             self._bitfield(word, bits)
+        elif kind == 7:
+            self._extract(word, bits)
         else:
             self._write(register, NOTHING)
 
@@ -190,7 +196,6 @@ class AArch64Walk(Walk):
         register, source = word & 31, word >> 5 & 31
         subtracts, sets_flags = word >> 30 & 1, word >> 29 & 1
         told, value = self.known(source) if number is not None else self._read(source)
-        compared = other[1].constant if isinstance(other[1], Options) else None
         if subtracts:
             made = lowered(value, other[1], bits)
         else:
@@ -199,9 +204,12 @@ class AArch64Walk(Walk):
         if made is None and not subtracts:  # the address of an element, nobody knows which
             told |= self.is_object(value) or self.is_object(other[1])
         if sets_flags:
-            against = Comparison(value, compared, bits, BORROW) if compared is not None else None
-            self._set_flags(told, against if subtracts else Comparison(made, 0, bits, None), source)
-            self.note_type(0, (told, value), compared if subtracts else None, bits)
+            if subtracts:
+                self._set_flags(told, *compared(value, other[1], bits), source)
+            else:
+                self._set_flags(told, Comparison(made, 0, bits, None), outcome, source)
+            against = other[1].constant if subtracts and isinstance(other[1], Options) else None
+            self.note_type(0, (told, value), against, bits)
             self._write(register, (told, made), bits)
         elif number is not None:
             self.put(register, (told, made if isinstance(made, Frame) or bits == 64 else low(made, 32)))
@@ -215,7 +223,7 @@ class AArch64Walk(Walk):
         other = other if not isinstance(other, Frame) else None
         made = combined(_BITWISE[operation], value, other, bits)
         if operation == 3:
-            self._set_flags(told, Comparison(made, 0, bits, CLEAR), source)
+            self._set_flags(told, Comparison(made, 0, bits, CLEAR), outcome, source)
         self._write(register, (told, made), bits)
 
     def _move_wide(self, word: int, bits: int) -> None:
@@ -238,7 +246,12 @@ class AArch64Walk(Walk):
             self._write(register, NOTHING)
             return
         if operation == 1:  # BFM keeps the rest of its target
-            self._write(register, (told or self._read(register)[0], None))
+            before_told, before = self._read(register)
+            if last >= rotate:
+                made = inserted(before, shifted(value, -rotate, bits), 0, last - rotate + 1)
+            else:
+                made = inserted(before, value, bits - rotate, last + 1)
+            self._write(register, (told or before_told, made), bits)
             return
         value = None if isinstance(value, Frame) else low(value, last + 1)
         if last >= rotate:
@@ -248,6 +261,18 @@ class AArch64Walk(Walk):
         if operation == 0:  # SBFM repeats the sign
             made = extended(made, last - rotate + 1 if last >= rotate else bits - rotate + last + 1, bits)
         self._write(register, (told, made), bits)
+
+    def _extract(self, word: int, bits: int) -> None:
+        """EXTR, and ROR by a number, which is the same with one register twice."""
+        register, distance = word & 31, word >> 10 & 63
+        (above_told, above), (told, value) = self._read(word >> 5 & 31), self._read(word >> 16 & 31)
+        if word >> 22 & 1 != word >> 31 or distance >= bits:  # reserved
+            self._write(register, NOTHING)
+        elif distance:
+            made = combined(or_, shifted(value, -distance, bits), shifted(above, bits - distance, bits), bits)
+            self._write(register, (told or above_told, made), bits)
+        else:
+            self._write(register, (told, value), bits)
 
     def _registers(self, word: int) -> None:
         register, source, other = word & 31, word >> 5 & 31, word >> 16 & 31
@@ -294,36 +319,32 @@ class AArch64Walk(Walk):
         first = self._read(source)
         if source == other and operation == 3 and not distance:  # TST of a register with itself
             second = None if isinstance(first[1], Frame) else first[1]
-            self._set_flags(first[0], Comparison(second, 0, bits, CLEAR), source)
+            self._set_flags(first[0], Comparison(second, 0, bits, CLEAR), outcome, source)
             self._write(register, (first[0], second), bits)
             return
         self._logical(word, first, second, bits, second_told)
 
     # Flags
 
-    def _set_flags(self, told: bool, compared: Comparison | None, source: int) -> None:
+    def _set_flags(self, told: bool, comparison: Comparison | None, tested: Tested, source: int) -> None:
         def labels(condition: int) -> Labels | None:
-            return _labels(compared, condition)
+            return _labels(comparison, tested, condition)
 
         self.state.flags[0] = Flags(told, labels, self.state.origins.get(source, -1), site=self.site)
 
     def _compare_on_condition(self, word: int, bits: int) -> None:
         """CCMP and CCMN: a comparison where a condition holds, else flags that the instruction names."""
         told, value = self._read(word >> 5 & 31)
-        if word >> 11 & 1:
-            number: int | None = word >> 16 & 31
-        else:
-            other_told, other = self._read(word >> 16 & 31)
-            told |= other_told
-            number = other.constant if isinstance(other, Options) else None
-        compared = Comparison(value, number, bits, BORROW) if number is not None and word >> 30 & 1 else None
+        other_told, other = (False, constant(word >> 16 & 31)) if word >> 11 & 1 else self._read(word >> 16 & 31)
+        told |= other_told
+        comparison, tested = compared(value, other, bits) if word >> 30 & 1 else (None, outcome)
         before, first, named = self.state.flags.get(0), word >> 12 & 15, word & 15
         first_told = bool(before and before.told)
         prior = before.labels(first) if before and before.told else (ALWAYS, ALWAYS)
         compares = told
 
         def labels(condition: int) -> Labels | None:
-            then = _labels(compared, condition) if compares else (ALWAYS, ALWAYS)
+            then = _labels(comparison, tested, condition) if compares else (ALWAYS, ALWAYS)
             if prior is None or then is None:
                 return None
             holds, fails = both(prior[0], then[0]), both(prior[0], then[1])
@@ -404,6 +425,9 @@ class AArch64Walk(Walk):
         if word >> 24 & 1:
             where = moved(where, (word >> 10 & 0xFFF) * (size << (4 if vector and operation > 1 else 0)))
         elif word >> 21 & 1:
+            if word & _LDAPR[0] == _LDAPR[1]:
+                self._load(register, where, size)
+                return
             if word >> 10 & 3 == 0 and not vector:
                 self._exchange(where, register, other, size)
                 return
@@ -488,14 +512,14 @@ class AArch64Walk(Walk):
             self.copy_out(register, where, size)
 
 
-def _labels(compared: Comparison | None, condition: int) -> Labels | None:
+def _labels(comparison: Comparison | None, tested: Tested, condition: int) -> Labels | None:
     """What holds where one of AArch64's conditions is met, and where not."""
     if condition >= 14:
         return None
     test = _TESTS[condition >> 1]
-    if compared is None or test is None or isinstance(compared.value, Frame):
+    if comparison is None or test is None or isinstance(comparison.value, Frame):
         return None
-    found = outcome(compared, test)
+    found = tested(comparison, test)
     return found[::-1] if found and _REVERSED[condition >> 1] != bool(condition & 1) else found
 
 

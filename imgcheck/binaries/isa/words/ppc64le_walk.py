@@ -45,7 +45,9 @@ from imgcheck.binaries.isa.words.walk import (
     Flags,
     Known,
     Test,
+    Tested,
     Walk,
+    compared,
     moved,
 )
 
@@ -96,6 +98,7 @@ _VECTOR_COMPARISONS = {35, 43}
 _EXTENDED = {954: 8, 922: 16, 986: 32}
 _COUNTS = {26: 32, 58: 64}
 """Extended opcodes of CNTLZW and CNTLZD, and the bits whose leading zeros they count."""
+_ALL = (1 << 64) - 1
 _NO_REGISTERS = -1, -1
 _CARRY, _SUBFE = 8, 136
 """Behind the fields of the condition register; and what makes 1 of the carry after ADDIC with -1, and 0 without."""
@@ -167,7 +170,7 @@ class Ppc64leWalk(Walk):
             self._rotate(word, opcode)
         elif opcode in (10, 11):
             number = signed(word, 16) if opcode == 11 else word & 0xFFFF
-            self._compare(word, self.known(word >> 16 & 31), number, signed=opcode == 11)
+            self._compare(word, (False, constant(number & _ALL)), signed=opcode == 11)
         elif opcode == 31:
             self._extended(word)
         elif opcode in _LOADS or opcode in _STORES or opcode in (58, 62):
@@ -183,7 +186,7 @@ class Ppc64leWalk(Walk):
             self._write(word >> 21 & 31, (told, None))
             self.state.flags.pop(_CARRY, None)
             if opcode == 12 and signed(word, 16) == -1:  # the carry tells then whether it was not zero
-                self._set_flags(_CARRY, told, Comparison(value, 0, 64, BORROW), False, -1)
+                self._set_flags(_CARRY, told, Comparison(value, 0, 64, BORROW), outcome, False, -1)
                 self._lowered = word >> 21 & 31, word >> 16 & 31
             elif opcode == 13:
                 self._record(told, None, -1)
@@ -223,42 +226,41 @@ class Ppc64leWalk(Walk):
 
     def _record(self, told: bool, made: Value, origin: int) -> None:
         """The first field of the condition register tells how a result stands to zero."""
-        self._set_flags(0, told, Comparison(made, 0, 64, BORROW), True, origin)
+        self._set_flags(0, told, Comparison(made, 0, 64, BORROW), outcome, True, origin)
 
-    def _set_flags(self, at: int, told: bool, compared: Comparison | None, signed: bool, origin: int) -> None:
+    def _set_flags(
+        self, at: int, told: bool, comparison: Comparison | None, tested: Tested, signed: bool, origin: int
+    ) -> None:
         tests = (LESS, LESS_OR_EQUAL, EQUAL) if signed else (BELOW, BELOW_OR_EQUAL, EQUAL)
 
         def labels(bit: int) -> Labels | None:
-            if compared is None or bit == 3 or not isinstance(compared.value, Options | Word):
+            if comparison is None or bit == 3 or not isinstance(comparison.value, Options | Word):
                 return None
-            found = outcome(compared, tests[bit])
+            found = tested(comparison, tests[bit])
             return found[::-1] if found and bit == 1 else found
 
         self.state.flags[at] = Flags(told, labels, origin, site=self.site)
 
-    def _compare(self, word: int, known: Known, number: int | None, signed: bool) -> None:
-        bits = 64 if word >> 21 & 1 else 32
-        compared = Comparison(known[1], number, bits, BORROW) if number is not None else None
+    def _compare(self, word: int, other: Known, signed: bool) -> None:
+        field, bits = word >> 23 & 7, 64 if word >> 21 & 1 else 32
+        told, value = self.known(word >> 16 & 31)
+        told |= other[0]
         origin = self.state.origins.get(word >> 16 & 31, -1)
-        self._set_flags(word >> 23 & 7, known[0], compared, signed, origin)
-        self.note_type(word >> 23 & 7, known, number, bits)
+        self._set_flags(field, told, *compared(value, other[1], bits), signed, origin)
+        number = other[1].constant if isinstance(other[1], Options) else None
+        self.note_type(field, (told, value), number, bits)
 
     def _rotate(self, word: int, opcode: int) -> None:
-        """Rotations that keep a part of the result: RLWINM, RLDICL, RLDICR and RLDIC are followed."""
+        """Rotations that keep a part of the result, or put it into the target: RLWIMI and RLDIMI."""
         source, target = word >> 21 & 31, word >> 16 & 31
         told, value = self.known(source)
-        value = None if isinstance(value, Frame) else value
-        made = None
-        if opcode == 21:
-            made = _rotated(low(value, 32), word >> 11 & 31, 32, _mask32(word >> 6 & 31, word >> 1 & 31))
-        elif opcode == 30 and word >> 4 & 1 == 0 and word >> 2 & 3 < 3:
-            distance = word >> 11 & 31 | word >> 1 << 5 & 32
-            edge = word >> 6 & 31 | word & 32
-            kind = word >> 2 & 3
-            first, last = ((edge, 63), (0, edge), (edge, 63 - distance))[kind]
-            made = _rotated(value, distance, 64, _mask64(first, last)) if first <= last else None
-        elif opcode in (20, 30):  # RLWIMI and RLDIMI keep the rest of the target
-            told |= self.known(target)[0]
+        distance, bits, mask = _rotation(word, opcode)
+        value = None if isinstance(value, Frame) else low(value, bits)
+        made = _rotated(value, distance, bits, mask) if mask else None
+        if opcode == 20 or (opcode == 30 and word >> 2 & 7 == 3):
+            before_told, before = self.known(target)
+            around = combined(and_, before, constant(~mask & _ALL), 64)
+            told, made = told or before_told, combined(or_, around, made, 64) if mask else None
         origin = self.state.origins.get(source, -1)
         self._write(target, (told, made))
         if word & 1:
@@ -268,10 +270,7 @@ class Ppc64leWalk(Walk):
         operation, records = word >> 1 & 0x3FF, bool(word & 1)
         first, second, third = word >> 21 & 31, word >> 16 & 31, word >> 11 & 31
         if operation in (0, 32):
-            other_told, other = self.known(third)
-            number = other.constant if isinstance(other, Options) else None
-            told, value = self.known(second)
-            self._compare(word, (told or other_told, value), number, signed=operation == 0)
+            self._compare(word, self.known(third), signed=operation == 0)
         elif operation in _BITWISE:
             told, value = self.known(third)
             value = inverted(value, 64) if operation in _COMPLEMENTED and not isinstance(value, Frame) else value
@@ -450,6 +449,23 @@ def _leading_zeros(value: Value, bits: int) -> Value:
     zero = outcome(Comparison(value, 0, bits, BORROW), EQUAL) if isinstance(value, Word) else None
     highest = shifted(truth(*zero), bits.bit_length() - 1, 64) if zero else Word((), bits)
     return combined(or_, highest, Word((), bits - 1), 64)
+
+
+def _rotation(word: int, opcode: int) -> tuple[int, int, int]:
+    """How far an instruction rotates how many bits, and the mask of those that it keeps; 0 where it is not followed."""
+    distance, mask = word >> 11 & 31, 0
+    if opcode in (20, 21):
+        first, last = word >> 6 & 31, word >> 1 & 31
+        if first <= last or opcode == 21:
+            mask = _mask32(first, last)
+        return distance, 32, mask
+    if opcode == 30 and not word >> 4 & 1:
+        distance |= word >> 1 << 5 & 32
+        edge = word >> 6 & 31 | word & 32
+        first, last = ((edge, 63), (0, edge), (edge, 63 - distance), (edge, 63 - distance))[word >> 2 & 3]
+        if first <= last:
+            mask = _mask64(first, last)
+    return distance, 64, mask
 
 
 def _rotated(value: Value, distance: int, bits: int, mask: int) -> Value:

@@ -25,7 +25,14 @@ from imgcheck.binaries.isa.conditions import (
 from imgcheck.binaries.isa.dominators import Tree, met, postdominators, tree
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.values import (
+    BELOW,
+    BELOW_OR_EQUAL,
+    BORROW,
+    EQUAL,
+    LESS,
+    LESS_OR_EQUAL,
     SETTLED,
+    Comparison,
     Frame,
     Options,
     Value,
@@ -36,6 +43,8 @@ from imgcheck.binaries.isa.values import (
     low,
     mapped,
     numbered,
+    outcome,
+    replaced,
     shifted,
     summed,
     tells,
@@ -67,8 +76,12 @@ Place = int | tuple[int, int]
 Known = tuple[bool, Value]
 """Whether it rests on what the CPU told, and what is known of it."""
 NOTHING: Known = False, None
+Tested = Callable[[Comparison, int], Labels | None]
+"""What holds where a test of a comparison is met, and where not: `outcome` or `mirrored`."""
 Part = tuple[int, int, Known]
 """Something that the CPU told and that lies in an object: its distance from there, its bytes, and what is known."""
+_MIRRORED = {BELOW: BELOW_OR_EQUAL, BELOW_OR_EQUAL: BELOW, LESS: LESS_OR_EQUAL, LESS_OR_EQUAL: LESS}
+"""Of a test of how a number stands to a value the one of how the value stands to it where that is not so."""
 _BIT, _EITHER = Word((), 1), truth(ALWAYS, ALWAYS)
 """A bit that has nothing to do with the CPU: as one of two numbers it can be told from others on another way."""
 GOES_ON, TESTS, JUMPS, LEAVES, JUMPS_ANYWHERE = range(5)
@@ -330,6 +343,28 @@ def moved(address: Value, distance: int) -> Value:
     return added(address, distance, 64) if isinstance(address, Frame | Options) else None
 
 
+def inserted(value: Value, part: Value, at: int, bits: int) -> Value:
+    """A value of 64 bits with a part in place of the bits from `at` on; of either nothing may be known."""
+    value, part = (each if isinstance(each, Options | Word) else None for each in (value, part))
+    return replaced(value, Word((), (1 << bits) - 1) if part is None else part, at, bits)
+
+
+def mirrored(compared: Comparison, test: int) -> Labels | None:
+    """What holds where the number stands so to the value that it is compared with, and where not."""
+    if test == EQUAL:
+        return outcome(compared, EQUAL)
+    found = outcome(compared, _MIRRORED[test]) if test in _MIRRORED else None
+    return found[::-1] if found else None
+
+
+def compared(value: Value, other: Value, bits: int) -> tuple[Comparison | None, Tested]:
+    """How one value stands to another of which either is a number, and how to test that."""
+    for one, number, tested in ((value, other, outcome), (other, value, mirrored)):
+        if isinstance(number, Options) and number.constant is not None:
+            return Comparison(one, number.constant, bits, BORROW), tested
+    return None, outcome
+
+
 class Walk:
     """One pass over a function. A subclass tells what single words do, by `ending` and `step`."""
 
@@ -574,15 +609,10 @@ class Walk:
         if address.constant is None:
             return self._load_entry(address, size) if tells(address) else self.state.word
         where = address.constant
-        if self._covering(VARIABLE, where) is not None:
-            return self._load_place((VARIABLE, where), size)
-        written = self.state.values.get((VARIABLE, where))
-        apart = -1 if written is SETTLED else self.start
-        for distance in range(_WIDEST):
-            known = self.surroundings.variable(where - distance, distance, apart)
-            if known:
-                return True, low(shifted(known[1], -8 * distance, 64), 8 * size)
-        if written is None and where in self.owned:
+        found = self._assembled((VARIABLE, where), size)
+        if found:
+            return found
+        if (VARIABLE, where) not in self.state.values and where in self.owned:
             return False, self.surroundings.initial(where, size)
         return False, self.surroundings.pointer(where) if size == _WIDEST else None
 
@@ -647,15 +677,50 @@ class Walk:
         return None
 
     def _load_place(self, place: tuple[int, int], size: int) -> Known:
+        return self._assembled(place, size) or (self.state.word if PARAMETER <= place[0] < VARIABLE else NOTHING)
+
+    def _assembled(self, place: tuple[int, int], size: int) -> Known | None:
+        """What lies at a place; where it was written in parts, what these make together."""
+        width, known = self._piece(place, size)
+        if width == size:
+            return known
+        base, at = place
+        if known is None and not any((base, at + i) in self.state.told for i in range(1, size)):
+            return None
+        told, value, done = False, None, 0
+        while done < size:
+            width, known = self._piece((base, at + done), size - done)
+            part_told, part = known or NOTHING
+            told, value = told or part_told, inserted(value, part, 8 * done, 8 * width)
+            done += width
+        return told, low(value, 8 * size)
+
+    def _piece(self, place: tuple[int, int], size: int) -> tuple[int, Known | None]:
+        """What is known of what lies at a place, and of how many bytes; None where nothing is."""
         base, at = place
         distance = self._covering(base, at)
         if distance is None:
-            return self.state.word if PARAMETER <= base < VARIABLE else NOTHING
+            return self._left_by_others(at, size) if base == VARIABLE else (1, None)
         held = base, at - distance
-        value = self.state.values.get(held)
-        if isinstance(value, Frame):
-            return held in self.state.told, value if not distance and size == _WIDEST else None
-        return held in self.state.told, low(shifted(value, -8 * distance, 64), 8 * size)
+        value, width = self.state.values.get(held), min(size, self._widths.get(held, _WIDEST) - distance)
+        if not isinstance(value, Frame):
+            value = low(shifted(value, -8 * distance, 64), 8 * width)
+        elif distance or width < _WIDEST:
+            value = None
+        return width, (held in self.state.told, value)
+
+    def _left_by_others(self, where: int, size: int) -> tuple[int, Known | None]:
+        """The same of what other functions leave in a variable."""
+        variable = self.surroundings.variable
+        apart = -1 if self.state.values.get((VARIABLE, where)) is SETTLED else self.start
+        for distance in range(_WIDEST):
+            known = variable(where - distance, distance, apart)
+            if known:
+                width = size
+                while not variable(where - distance, distance + width - 1, apart):
+                    width -= 1
+                return width, (True, low(shifted(known[1], -8 * distance, 64), 8 * width))
+        return 1, None
 
     def store(self, address: Value, known: Known, size: int) -> None:
         """A value is stored at an address."""
