@@ -244,6 +244,43 @@ def test_who_reads_the_auxiliary_vector_from_its_file_asks() -> None:
     assert answers(compile_c(other, *flags, out="lib.so", compiler=ARM))["asimddp"] == "required"
 
 
+ASKS_OTHERWISE = """
+#include <string.h>
+#include <sys/auxv.h>
+int elf_aux_info(int type, void *to, int bytes);
+static int version(void) { unsigned found; __asm__ volatile("mfpvr %0" : "=r"(found)); return found >> 16; }
+__attribute__((always_inline)) static inline unsigned long filled(int type) {
+    unsigned long found = 0;
+    elf_aux_info(type, &found, 8);
+    return found;
+}
+__attribute__((noinline)) static long fast(long x) { __asm__ volatile("maddld %0,%0,%0,%0" : "+r"(x)); return x + 1; }
+long work(long x) { return TEST ? fast(x) : x * 3; }
+"""
+
+
+@pytest.mark.parametrize("optimisation", ["-O0", "-O2"])
+@pytest.mark.parametrize(
+    ("test", "answer"),
+    [
+        ("version() == 0x4e", "dispatched"),
+        ('strcmp((char *)getauxval(AT_PLATFORM), "power9") == 0', "dispatched"),
+        ('strncmp((char *)getauxval(AT_BASE_PLATFORM), "power1", 6) == 0', "dispatched"),
+        ("(filled(AT_HWCAP2) & 1ul << 23) != 0", "dispatched"),
+        ("(filled(AT_HWCAP2) & 1ul << 31) != 0", "unknown"),
+        ("getauxval(AT_PAGESZ) == 65536", "unknown"),
+        ('strcmp((char *)getauxval(AT_EXECFN), "power9") == 0', "unknown"),
+    ],
+)
+def test_programs_ask_in_other_ways_too(test: str, answer: str, optimisation: str) -> None:
+    """The version of the processor, its name, and BSD's function that fills a variable; a library's exports may go to
+    what is used.
+    """
+    flags = "-fPIC", "-shared", "-s"
+    library = compile_c(ASKS_OTHERWISE.replace("TEST", test), optimisation, *flags, out="lib.so", compiler=POWER)
+    assert answers(library) == {"arch_3_00": answer}
+
+
 POOL = """
 .globl f
 .type f,@function

@@ -50,6 +50,7 @@ NOWHERE = Surroundings(
     is_sign=None,
     keeps_registers=lambda address: False,
     changed=lambda address: None,
+    compares=lambda address: False,
 )
 DOT = having("asimddp")
 NO_DOT = opposite(DOT)

@@ -47,7 +47,6 @@ class AArch64(Code):
     irelative = 1032
     opcode = 0x1F000000
     links = 0x80000000
-    query = "mrs"
     made, base = 0, 5
     padding = _NOP, 0
     go = Convention(handing=tuple(range(8, 16)))

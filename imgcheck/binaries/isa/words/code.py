@@ -50,8 +50,6 @@ class Code:
     """Bits that say which kind of instruction a word is; most patterns have all of them."""
     links: int
     """The bit of a branch that makes it a call."""
-    query: str
-    """What an instruction that asks the CPU is called."""
     made: int
     """The lowest bit of the register that gets an address, where `makes` holds."""
     base: int

@@ -86,16 +86,17 @@ class _Judge:
         return foreign(self.layout, rules["functions"] + rules["data"])
 
     @cached_property
-    def _query_instructions(self) -> np.ndarray:
-        found = [self.code.matching(query["mask"], query["value"]) for query in self.rules["queries"]]
-        return np.concatenate(found)
+    def _query_instructions(self) -> list[tuple[str, np.ndarray]]:
+        """The names of instructions that tell what the CPU is or has, with the addresses of some."""
+        return [(q["name"], self.code.matching(q["mask"], q["value"])) for q in self.rules["queries"]]
 
     @cached_property
     def askers(self) -> np.ndarray:
         """Marks functions that ask the CPU, the kernel or the C library by themselves."""
         slots = np.concatenate([np.empty(0, np.int64), *self.query_names.values()])
         sites, targets = self.code.addresses
-        marks = self.code.holding(self._query_instructions) | self.code.calling(sites[np.isin(targets, slots)])
+        asking = np.concatenate([at for _, at in self._query_instructions])
+        marks = self.code.holding(asking) | self.code.calling(sites[np.isin(targets, slots)])
         if self.hint:
             marks[list(self.hint.functions)] = True
         return marks | self._spread.askers
@@ -140,8 +141,7 @@ class _Judge:
             found.append("getauxval")
         elif self.found and self.guards.finds_words:  # else nothing needs the guards
             found.append("AT_HWCAP")
-        if len(self._query_instructions):
-            found.append(self.code.query)
+        found += [name for name, at in self._query_instructions if len(at)]
         if self.code.choosers[self.used].any():
             found.append("__aarch64_have_lse_atomics")
         if self.hint:

@@ -59,7 +59,6 @@ class Ppc64le(Code):
     irelative = 248
     opcode = 0xFC000000
     links = 1
-    query = "hwcap"
     made, base = 21, 16
     padding = _NOPS
     go = Convention(zero=(0,), handing=(14, 15, 16, 17))

@@ -98,6 +98,8 @@ _VECTOR_COMPARISONS = {35, 43}
 _EXTENDED = {954: 8, 922: 16, 986: 32}
 _COUNTS = {26: 32, 58: 64}
 """Extended opcodes of CNTLZW and CNTLZD, and the bits whose leading zeros they count."""
+_PVR = 287
+"""The register with the processor's version."""
 _ALL = (1 << 64) - 1
 _NO_REGISTERS = -1, -1
 _CARRY, _SUBFE = 8, 136
@@ -276,6 +278,8 @@ class Ppc64leWalk(Walk):
             value = inverted(value, 64) if operation in _COMPLEMENTED and not isinstance(value, Frame) else value
             if operation == 444 and first == third:
                 self._copy(second, third)
+                if records:
+                    self._record(*self.known(second), self.state.origins.get(second, -1))
             else:
                 self._logical(word, records, _BITWISE[operation], (told, value))
         elif operation & 31 == 15:
@@ -340,7 +344,7 @@ class Ppc64leWalk(Walk):
     def _special(self, word: int, writes: bool) -> None:
         register, special = word >> 21 & 31, word >> 16 & 31 | word >> 6 & 0x3E0
         if not writes:
-            self._write(register, NOTHING)
+            self._write(register, (special == _PVR, None))
         elif special == 9:
             self.put(_CTR, self.known(register))
 

@@ -27,6 +27,7 @@ from imgcheck.binaries.isa.guarded import Pieces
 from imgcheck.binaries.isa.kernels.arrays import holding
 from imgcheck.binaries.isa.names import analysis, matches, queries
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
+from imgcheck.binaries.isa.queries import foreign
 from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.values import Frame, Options, Value, Word, constant, joined, tells
@@ -387,6 +388,7 @@ class Spread:
             partial(self._is_sign, self._hint) if self._hint else None,
             self._keeps_registers,
             self._changed,
+            self._compares,
             near and self._round < _NEAR,
         )
 
@@ -433,6 +435,15 @@ class Spread:
             self._keeping[target] = self.code.keeps_registers(target)
         return self._keeping[target]
 
+    def _compares(self, target: int) -> bool:
+        return self.code.stubs.get(target) in self._comparing
+
+    @cached_property
+    def _comparing(self) -> frozenset[int]:
+        """Slots of functions of other files that compare texts, as the name of the CPU with others."""
+        slots = foreign(self.layout, analysis()["texts"]["functions"]).values()
+        return frozenset(slot for each in slots for slot in each.tolist())
+
     def _changed(self, target: int) -> frozenset[int] | None:
         """What a function without calls names; compilers keep other registers over its calls (-fipa-ra)."""
         index = self._function(target)
@@ -471,12 +482,17 @@ class Spread:
         return int(self.code.called(np.array([target]))[0]) if 0 <= target < _END else -1
 
     def _asked(self, number: int, first: Value) -> Told:
-        return self._word_of(first) if "auxv" in self._names[number] else Told((True, None))
+        name = self._names[number]
+        if matches(name, queries(self.machine)["filling"]):
+            return Told(filled={1: {0: self._word_of(first).result}})
+        return self._word_of(first) if "auxv" in name else Told((True, None))
 
     def _word_of(self, type_: Value) -> Told:
         """What getauxval returns, by the type of the word that it is asked for."""
         number = type_.constant if isinstance(type_, Options) else None
-        return Told((True, None)) if number is None else self._words.get(number, Told())
+        if number is None or number in queries(self.machine)["named"]:
+            return Told((True, None))
+        return self._words.get(number, Told())
 
     @cached_property
     def _words(self) -> dict[int, Told]:

@@ -149,6 +149,8 @@ class Surroundings:
     """Whether what begins at an address only saves or restores registers for the function that goes there."""
     changed: Callable[[int], frozenset[int] | None]
     """General registers that a call of an address may change at most; None where that is open."""
+    compares: Callable[[int], bool]
+    """Whether a call of an address compares texts that it gets."""
     by_tests: bool = False
     """Whether what a function does behind a test of what the CPU told counts as told, too."""
 
@@ -801,6 +803,8 @@ class Walk:
             told = self.surroundings.asked(register.place[1], arguments[0])
         else:
             told = self.surroundings.called(target, arguments[0])
+        if told is None and self._gets_told() and self.surroundings.compares(target):
+            told = Told((True, None))
         is_sign = self.surroundings.is_sign
         if is_sign and is_sign(self.site, target, [self.known(self.first + i) for i in range(PARAMETERS)]):
             told = replace(told or Told(), result=(True, None))
@@ -824,6 +828,9 @@ class Walk:
         for number, filled in told.filled.items():
             for at, known in filled.items():
                 self._fill(arguments[number], at, known)
+
+    def _gets_told(self) -> bool:
+        return any(self.known(self.first + number)[0] for number in range(PARAMETERS))
 
     def _clear(self) -> None:
         for register in self.surroundings.convention.zero:
