@@ -281,6 +281,40 @@ def test_programs_ask_in_other_ways_too(test: str, answer: str, optimisation: st
     assert answers(library) == {"arch_3_00": answer}
 
 
+FAR = r"""
+#include <stdio.h>
+#include <sys/auxv.h>
+__attribute__((noinline, section(".far"))) long fast(long x) {
+    __asm__ volatile(".inst 0x4e829420" ::: "v0");
+    return x;
+}
+int main(int n, char **v) { printf("%ld\n", fast(n) + (getauxval(AT_HWCAP) & 1)); return 0; }
+"""
+LOADED = """
+.globl _start, fast
+.type _start,@function
+_start: mrs x1, midr_el1
+ bl 1f
+ b .
+.size _start,.-_start
+1: ldr x16, .+8
+ br x16
+ .quad fast
+.section .other,"ax"
+.type fast,@function
+fast: .inst 0x4e829420
+ ret
+.size fast,.-fast
+"""
+
+
+@pytest.mark.parametrize(("code", "language"), [(FAR, "c"), (LOADED, "assembler")])
+def test_code_is_reached_through_what_linkers_put_where_a_branch_does_not_reach(code: str, language: str) -> None:
+    """The program asks the CPU, so that what nothing reaches would count as dispatched."""
+    flags = ("-no-pie", "-Wl,--section-start=.far=0x20000000") if language == "c" else ("-static", "-nostdlib")
+    assert answers(compile_c(code, *flags, compiler=ARM, language=language))["asimddp"] == "required"
+
+
 POOL = """
 .globl f
 .type f,@function
@@ -299,6 +333,39 @@ def test_a_pool_of_literals_is_no_code_on_aarch64() -> None:
     assert answers(pool) == {}
     entered = POOL.format(entry="2: cbnz x1, 2b\n .inst 0x04a00001, 0x04a00002\n")
     assert answers(compile_c(entered, *flags, out="lib.so", compiler=ARM, language="assembler")) == {"sve": "required"}
+
+
+SWITCHED = """
+.globl f, g
+.type f,@function
+f: adrp x1, table
+ ldrsw x2, [x1, x0]
+ adr x1, 1f
+ add x1, x1, x2
+ br x1
+1: mov x0, 1
+ ret
+ .inst 0x4e829420
+ ret
+{filling}
+.size f,.-f
+.type g,@function
+g: ret
+.size g,.-g
+.section .rodata
+table: .word 0, 8
+"""
+
+
+@pytest.mark.parametrize(
+    ("filling", "expected"),
+    [("", {"asimddp": "required"}), (".zero 12", {"asimddp": "required"}), (".long 5, 6, 7", {})],
+    ids=["nothing", "zeros", "numbers"],
+)
+def test_code_that_a_table_of_jumps_leads_to_is_no_data_for_zeros_that_fill_up(filling: str, expected: dict) -> None:
+    flags = "-shared", "-nostdlib", "-s"
+    library = compile_c(SWITCHED.format(filling=filling), *flags, out="lib.so", compiler=ARM, language="assembler")
+    assert answers(library) == expected
 
 
 def test_scalar_code_of_half_precision_is_told() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from imgcheck.binaries.isa.kernels.arrays import holding
 from imgcheck.binaries.isa.ordered import distinct
 from imgcheck.binaries.isa.words.code import Code, Convention, Places, of_kinds, signed
 
@@ -37,6 +38,8 @@ _VECTORS = 0x0E000000, 0x0E000000
 """What works on vector registers alone, but for some of the above."""
 _BRANCHES, _SYSTEM, _HINT = ((0x1C000000, 0x14000000),), (0xFF000000, 0xD5000000), (0xFFFFF01F, 0xD503201F)
 _NOP, _BTI_C = 0xD503201F, 0xD503245F
+_ADRP_X16, _ADDS_TO_X16, _LDR_X16, _BR_X16 = 0x90000010, 0x91000210, 0x58000050, 0xD61F0200
+"""ADRP of x16, ADD of a number to it, the load of the eight bytes behind the next word, and the branch to it."""
 _UNALLOCATED = (0x9E000000, 0x00000000), (0x1E000000, 0x02000000), (0x1E000000, 0x06000000)
 """Bits 28 to 25 are 0000, 0001 or 0011 (C4.1, "A64 instruction set encoding"); 0000 with the highest bit set is SME."""
 
@@ -136,6 +139,18 @@ class AArch64(Code):
         found = zip(sites[loads].tolist(), targets[loads].tolist(), strict=True)
         return {site - before: slot for site, slot in found for before in (4, 8)}
 
+    @cached_property
+    def jumping_stubs(self) -> Places:
+        """Linkers put them where a branch does not reach: they make the address in x16, or load it from behind them."""
+        sites, targets = self.addresses
+        made = self.word_at(sites) & 0xFFC003FF == _ADDS_TO_X16
+        made &= (self.word_at(sites - 4) & 0x9F00001F == _ADRP_X16) & (self.word_at(sites + 4) == _BR_X16)
+        loading = self.matching(0xFFFFFFFF, _LDR_X16)
+        loading = loading[self.word_at(loading + 4) == _BR_X16]
+        held = [self.layout.number_at(site + 8, 8) or 0 for site in loading.tolist()]
+        loaded = np.array(held, np.uint64).astype(np.int64)
+        return np.append(sites[made] - 4, loading), np.append(targets[made], loaded)
+
     def comparing(self, number: int, first: bool) -> np.ndarray:
         mask, value = (0x7FFFFFFF, 0x7100001F) if first else (0xFFFFFC1F, 0xF100001F)
         return self.holding(self.matching(mask, value | number << 10))
@@ -144,12 +159,33 @@ class AArch64(Code):
         return self.matching(0x7FFFFFFF, 0x52800000 | number << 5)
 
     def is_data(self, at: np.ndarray) -> np.ndarray:
-        """Literals: where no branch leads, behind one that goes elsewhere, together with what is no instruction."""
+        """Literals: where no branch leads, behind one that goes elsewhere, together with what is no instruction.
+
+        A table may lead there too, in a function that jumps by one: zeros that only fill it up tell nothing of that.
+        """
         targets, ends, others = self._flow
         place = np.searchsorted(targets, at, side="right")
         entered, until = np.append(-1, targets)[place], np.append(targets, np.iinfo(np.int64).max)[place]
         before = np.append(-1, ends)[np.searchsorted(ends, at)]
-        return (before > entered) & (np.searchsorted(others, until) > np.searchsorted(others, before))
+        found = np.zeros(len(at), bool)
+        jumping = np.append(self._jumping, False)[self.functions.holding(at)]
+        for among, strange in ((~jumping, others), (jumping, others[~np.isin(others, self._filling)])):
+            found |= among & (np.searchsorted(strange, until) > np.searchsorted(strange, before))
+        return found & (before > entered)
+
+    @cached_property
+    def _jumping(self) -> np.ndarray:
+        """Marks functions that jump by a register."""
+        return self.holding(self.matching(*_ENDS[2]))
+
+    @cached_property
+    def _filling(self) -> np.ndarray:
+        """Addresses of zeros up to where a function begins, or the code ends."""
+        zeros = self.matching(0xFFFFFFFF, 0)
+        behind = np.append(zeros[1:] != zeros[:-1] + 4, True)[: len(zeros)]  # marks the last ones of each stretch
+        last = zeros[behind][np.searchsorted(np.flatnonzero(behind), np.arange(len(zeros)))]
+        fills = np.isin(last + 4, self.functions.start) | (holding(self._address, self._end, last + 4) < 0)
+        return zeros[fills]
 
     @cached_property
     def _flow(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
