@@ -176,6 +176,14 @@ def test_a_vector_register_copies_what_it_was_loaded_with_alone(between: int, co
     assert walk.known((PARAMETER + 2, 8)) == ((True, Word((), 5)) if copied else (False, None))
 
 
+@pytest.mark.parametrize("operation", [122, 252, 378, 506, 538, 570, 187, 476, 539, 890])
+def test_counts_shifts_and_permutations_write_to_the_second_register_named(operation: int) -> None:
+    word = 31 << 26 | 3 << 21 | 4 << 16 | operation << 1  # popcntd r4, r3 and its like
+    walk = Ppc64leWalk(0x1000, [word], NOWHERE, Given({0: (True, None), 1: (False, constant(7))}), frozenset())
+    walk.step(word)
+    assert (walk.known(3), walk.known(4)) == ((True, None), (True, None))
+
+
 def test_masks_of_rotations() -> None:
     assert _mask32(8, 8) == 1 << 23
     assert _mask32(24, 31) == 0xFF

@@ -79,7 +79,8 @@ _BITWISE = {28: and_, 444: or_, 316: xor, 60: and_, 412: or_}
 _COMPLEMENTED = {60, 412}
 """ANDC and ORC."""
 _IMMEDIATE = {24: or_, 25: or_, 26: xor, 27: xor, 28: and_, 29: and_}
-_TO_SECOND = {24, 26, 27, 51, 58, 115, 124, 284, 307, 476, 508, 536, 539, 792, 794, 824, 826, 827}
+_TO_SECOND = {24, 27, 51, 59, 115, 122, 124, 154, 155, 156, 186, 187, 188, 219, 220, 252, 282, 284, 307, 314, 378}
+_TO_SECOND |= {476, 506, 508, 536, 538, 539, 570, 571, 792, 794, 824, 826, 827, 890, 891}
 """Shifts, counts, the other bitwise operations and moves from vector registers write to the second register named."""
 _TO_NONE = {
     *(4, 54, 68, 86, 144, 181, 183, 246, 247, 278, 439, 598, 660, 662, 918, 982, 1014),  # traps, caches, CR, stores
