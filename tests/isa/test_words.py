@@ -315,6 +315,29 @@ def test_code_is_reached_through_what_linkers_put_where_a_branch_does_not_reach(
     assert answers(compile_c(code, *flags, compiler=ARM, language=language))["asimddp"] == "required"
 
 
+HANDED_ON = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+__attribute__((noinline)) static long fast(long x) { __asm__ volatile("maddld %0,%0,%0,%0" : "+r"(x)); return x + 1; }
+static unsigned kinds;
+__attribute__((constructor)) static void count(void) { kinds = __builtin_popcountl(getauxval(AT_HWCAP2) & 0x80800000); }
+__attribute__((noinline)) static int level(void) { return kinds; }
+__attribute__((noinline)) static int has(void) { return level() >= 2; }
+__attribute__((noinline)) static int usable(void) { return has() && !getenv("SLOW"); }
+int main(int n, char **v) { printf("%ld\\n", TEST ? fast(n) : n * 3l); return usable(); }
+"""
+
+
+@pytest.mark.parametrize("optimisation", ["-O1", "-O2"])
+@pytest.mark.parametrize(("test", "answer"), [("usable()", "unknown"), ("n", "required")])
+def test_what_is_not_understood_may_be_a_test_wherever_it_is_handed_on_to(
+    test: str, answer: str, optimisation: str
+) -> None:
+    program = compile_c(HANDED_ON.replace("TEST", test), optimisation, compiler=POWER)
+    assert answers(program) == {"arch_3_00": answer}
+
+
 POOL = """
 .globl f
 .type f,@function

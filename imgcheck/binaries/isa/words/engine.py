@@ -44,6 +44,7 @@ from imgcheck.knowledge.store import rules_directory
 _MACHINES: dict[str, type[Code]] = {"aarch64": AArch64, "ppc64le": Ppc64le}
 _WALKS: dict[str, type[Walk]] = {"aarch64": AArch64Walk, "ppc64le": Ppc64leWalk}
 _NOTHING_ASKS = "Nothing in the file asks the CPU what it has before it uses this."
+_PERHAPS_TESTED = "Reached only behind tests of what may rest on what the CPU told."
 _EXPORTED = "Exported functions reach it without a test of the CPU."
 Uses = tuple[np.ndarray, np.ndarray]
 """For each instruction its function, and the number of the condition under which that arrives there."""
@@ -64,9 +65,9 @@ def analyse(elf: Elf) -> Isa | None:
 class _Judge:
     """The verdict on one file."""
 
-    def __init__(self, code: Code, hint: Hint | None = None) -> None:
-        """`hint`: signs that count as what the CPU told besides."""
-        self.hint = hint
+    def __init__(self, code: Code, hint: Hint | None = None, far: bool = False) -> None:
+        """`hint`: signs that count as what the CPU told besides; `far`: whether what may rest on it counts."""
+        self.hint, self._far = hint, far
         self.code, self.layout, self.functions = code, code.layout, code.functions
         self.machine = code.layout.elf.machine
         self.rules = _patterns(self.machine)
@@ -106,7 +107,7 @@ class _Judge:
         by_file = np.zeros(len(self.functions), bool)
         for named in self._told_by_files.values():
             by_file |= named
-        return Spread(self.code, _WALKS[self.machine], self.query_names, by_file, self.used, self.hint)
+        return Spread(self.code, _WALKS[self.machine], self.query_names, by_file, self.used, self.hint, self._far)
 
     @cached_property
     def guards(self) -> Guards:
@@ -276,14 +277,19 @@ class _Judge:
     def _weighed(self, feature: str, verdict: Verdict) -> Verdict:
         """The verdict; in doubt where other signs of what the CPU has stand before all that would be required."""
         for judge in self._doubting if verdict.answer == "required" else ():
-            if judge.hint and not judge._requires(feature):
-                return Verdict("unknown", judge.hint.reason, verdict.function, verdict.path)
+            if not judge._requires(feature):
+                reason = judge.hint.reason if judge.hint else _PERHAPS_TESTED
+                return Verdict("unknown", reason, verdict.function, verdict.path)
         return verdict
 
     @cached_property
     def _doubting(self) -> list["_Judge"]:
-        """Judges of the same file who also count what is no question to the CPU, but tells of it."""
+        """Judges of the same file who also count what is no question to the CPU, but tells of it; and one who follows
+        what is not understood to more callers.
+        """
         judges = [_Judge(self.code, hint) for hint in hints(self.code, self.found)]
+        if self.asks_cpu:
+            judges.append(_Judge(self.code, far=True))
         for judge in judges:
             judge.found = self.found
         return judges

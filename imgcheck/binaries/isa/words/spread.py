@@ -45,8 +45,10 @@ from imgcheck.binaries.isa.words.walk import (
     Walk,
 )
 
-_ROUNDS, _NEAR = 8, 2
-"""Rounds in all, and those in which what is not understood is passed on as well."""
+_ROUNDS, _NEAR, _FAR = 8, 2, 4
+"""Rounds in all, and those in which what is not understood is passed on as well; in doubt it is handed back in a few
+more, not in all: in a static program, anything may come of what the C library asks.
+"""
 _LONGEST = 1 << 15
 _TOTAL = 200_000
 """Bytes of a function, and of all functions, that are followed."""
@@ -121,15 +123,18 @@ class Spread:
         by_file: np.ndarray,
         users: np.ndarray,
         hint: Hint | None = None,
+        far: bool = False,
     ) -> None:
         """`imported`: names of functions and data of other files that report features, with their slots; `by_file`
         marks functions that read them from a file, which are not followed, as those are not that choose by themselves;
-        `users` marks those that use a feature; `hint`: what else to take for something that the CPU told.
+        `users` marks those that use a feature; `hint`: what else to take for something that the CPU told; `far`:
+        whether what is not understood is handed back to more callers.
         """
         self.code, self.layout, self.functions, self._walk = code, code.layout, code.functions, walk
         self.machine = code.layout.elf.machine
         self.guards = Guards(skipped=set(np.flatnonzero(by_file | code.choosers).tolist()))
         self._users, self._hint = users, hint
+        self._near = _FAR if far else _NEAR
         self._names = list(imported)
         self._slots = {int(slot): i for i, slots in enumerate(imported.values()) for slot in slots.tolist()}
         self._variables: dict[int, dict[int, Known]] = defaultdict(dict)
@@ -256,16 +261,17 @@ class Spread:
         """Whether a function hands back what the CPU told, or the address of an object with it."""
         is_told, value = told.result
         filled = [known for places in told.filled.values() for _, known in places.values()]
-        if any(map(self._is_knowledge, [*filled, *([value] if is_told else [])])):
+        results = [*filled, *([value] if is_told else [])]
+        if any(self._is_knowledge(result, self._near) for result in results):
             return True
         return isinstance(value, Options) and self._holds(value.constant)
 
-    def _is_knowledge(self, value: Value) -> bool:
+    def _is_knowledge(self, value: Value, near: int = _NEAR) -> bool:
         """Whether something that rests on what the CPU told is passed on: far from the query only what is understood.
 
         What is not may be any result at all there.
         """
-        if self._round < _NEAR:
+        if self._round < near:
             return not isinstance(value, Options) or tells(value)
         if isinstance(value, Options):
             return any(understood(condition) for _, condition in value.numbers)
