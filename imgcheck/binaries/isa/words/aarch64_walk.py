@@ -103,17 +103,18 @@ class AArch64Walk(Walk):
             if not flags:
                 return None
             equal = not word & 1 if word & 15 < 2 else None
-            return Test(flags.told, flags.labels(word & 15), flags.origin, flags.type, equal)
-        told, value = self._read(word & 31)
+            return Test(flags.told, flags.labels(word & 15), flags.origin, flags.type, equal, self.held_pair(flags))
+        register, pair = word & 31, None
+        told, value = self._read(register)
         if word & 0x7E000000 == 0x36000000:
             place = word >> 31 << 5 | word >> 19 & 31
             value, bits = combined(and_, shifted(value, -place, 64), constant(1), 64), 1
         else:
-            bits = 64 if word >> 31 else 32
+            bits, pair = 64 if word >> 31 else 32, (register, 0) if register != _ZERO else None
         zero = outcome(Comparison(value, 0, bits, CLEAR), EQUAL) if isinstance(value, Options | Word) else None
         if zero and word >> 24 & 1:
             zero = zero[::-1]
-        return Test(told, zero, self.state.origins.get(word & 31, -1))
+        return Test(told, zero, self.state.origins.get(register, -1), equal=not word >> 24 & 1, pair=pair)
 
     def jumped_to(self, word: int) -> Value:
         return self.state.values.get(word >> 5 & 31)
@@ -209,7 +210,7 @@ class AArch64Walk(Walk):
             else:
                 self._set_flags(told, Comparison(made, 0, bits, None), outcome, source)
             against = other[1].constant if subtracts and isinstance(other[1], Options) else None
-            self.note_type(0, (told, value), against, bits)
+            self.note_comparison(0, source, (told, value), against, bits)
             self._write(register, (told, made), bits)
         elif number is not None:
             self.put(register, (told, made if isinstance(made, Frame) or bits == 64 else low(made, 32)))

@@ -147,7 +147,8 @@ class Ppc64leWalk(Walk):
             return None
         labels = flags.labels(bit & 3)
         equal = bool(options & 8) if bit & 3 == 2 else None
-        return Test(flags.told, labels if options & 8 or not labels else labels[::-1], flags.origin, flags.type, equal)
+        labels = labels if options & 8 or not labels else labels[::-1]
+        return Test(flags.told, labels, flags.origin, flags.type, equal, self.held_pair(flags))
 
     def jumped_to(self, word: int) -> Value:
         return self.state.values.get(_CTR)
@@ -251,7 +252,7 @@ class Ppc64leWalk(Walk):
         origin = self.state.origins.get(word >> 16 & 31, -1)
         self._set_flags(field, told, *compared(value, other[1], bits), signed, origin)
         number = other[1].constant if isinstance(other[1], Options) else None
-        self.note_type(field, (told, value), number, bits)
+        self.note_comparison(field, word >> 16 & 31, (told, value), number, bits)
 
     def _rotate(self, word: int, opcode: int) -> None:
         """Rotations that keep a part of the result, or put it into the target: RLWIMI and RLDIMI."""

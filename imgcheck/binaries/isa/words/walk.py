@@ -69,6 +69,8 @@ _MOST_PLACES = 400
 _MOST_LEFT = 2000
 """Places, over all returns, of which is noted what is left there; at further ones only whether the CPU told it."""
 _WIDEST = 8
+_SIGN = 1 << 31
+"""Below it a number is the same in 32 bits and in 64, with and without a sign."""
 _GENERAL = 32
 """Numbers below are those of general registers."""
 Place = int | tuple[int, int]
@@ -197,6 +199,8 @@ class Flags:
     """The number that something unknown is compared with: it may be the type of a word of the auxiliary vector."""
     site: int = -1
     """The address of the instruction that set them."""
+    pair: tuple[int, int] | None = None
+    """The register and the number that it compares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +215,8 @@ class Test:
     """As of the flags."""
     equal: bool | None = None
     """Whether it is met where what is compared is equal, if it asks for that."""
+    pair: tuple[int, int] | None = None
+    """A register that is the number then."""
 
 
 @dataclass
@@ -405,6 +411,8 @@ class Walk:
         """How many places all of these have."""
         self._stored: dict[int, list[Known]] = {}
         """What is stored to each variable, wherever that happens."""
+        self._compared: dict[int, int] = {}
+        """Registers whose value was compared in this block, and has not changed since, by the address of that."""
         self._cases: dict[int, Condition] = {}
         """Where jumps over a table lead to that the CPU has a part in, and what is necessary for each."""
 
@@ -470,6 +478,7 @@ class Walk:
     def _pass_through(self, number: int, arriving: dict[int, State]) -> None:
         first, end = self.blocks.ranges[number]
         at = self.blocks.tree.place
+        self._compared.clear()
         for address in range(first, end - 4, 4):
             self.site = address
             self.step(self.words[(address - self.start) // 4])
@@ -500,6 +509,8 @@ class Walk:
                     leaving.path = both(leaving.path, labels[0 if taken else 1])
                 elif test.origin >= 0 and test.labels and test.labels[0 if taken else 1] == NEVER:
                     leaving.settle(test.origin)
+                if test.pair and test.equal is taken and test.pair[0] not in leaving.told:
+                    leaving.values[test.pair[0]] = constant(test.pair[1])
                 if test.type is not None and test.equal is taken and self._ways[successor] == 1:
                     leaving.word = self.surroundings.words(test.type)
             if successor in arriving:
@@ -586,7 +597,12 @@ class Walk:
         if isinstance(place, int):
             self.state.origins.pop(place, None)
             self.state.copied.pop(place, None)
+            self._compared.pop(place, None)
         self._keep(place, known)
+
+    def held_pair(self, flags: Flags) -> tuple[int, int] | None:
+        """The register that was compared, where it still has the value, and the number."""
+        return flags.pair if flags.pair and self._compared.get(flags.pair[0]) == flags.site else None
 
     def _keep(self, place: Place, known: Known) -> None:
         told, value = known
@@ -631,11 +647,14 @@ class Walk:
         """Whether an address can be but one."""
         return isinstance(address, Frame) or (isinstance(address, Options) and address.constant is not None)
 
-    def note_type(self, field: int, known: Known, number: int | None, bits: int) -> None:
-        """Something was compared with a number, and the flags set."""
+    def note_comparison(self, field: int, register: int, known: Known, number: int | None, bits: int) -> None:
+        """A register was compared with a number, and the flags set."""
         unknown = not known[0] and not isinstance(known[1], Options | Word)
         if unknown and bits == 64 and number is not None and self.surroundings.words(number)[0]:
             self.state.flags[field] = replace(self.state.flags[field], type=number)
+        if unknown and number is not None and 0 <= number < _SIGN:
+            self._compared[register] = self.site
+            self.state.flags[field] = replace(self.state.flags[field], pair=(register, number))
 
     def as_selected(self, flags: Flags, value: Known, otherwise: Known) -> Known:
         """What is known where one of two values is taken, this one if something is equal to the type of a word."""
@@ -793,6 +812,7 @@ class Walk:
 
     def call(self, target: int, register: Value = None) -> None:
         """A call of an address, or of what a register holds; afterwards nothing is known of what callees may change."""
+        self._compared.clear()
         arguments = [self.state.values.get(self.first + number) for number in range(self.parameters)]
         for value in arguments[:PARAMETERS]:
             self._hand_out(value, self.state.path)
