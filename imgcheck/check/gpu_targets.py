@@ -133,8 +133,9 @@ def _weigh(
     information.
     """
     reached = [each for each in judged if case.context.closure.reach(each.record.path) in _REACHED]
-    pool = reached if not _paths(reached).isdisjoint(_paths(bad)) else judged
-    bad = [each for each in bad if each.record.path in _paths(pool)] if pool is reached else bad
+    paths, pool = _paths(reached), judged
+    if not paths.isdisjoint(_paths(bad)):
+        pool, bad = reached, [each for each in bad if each.record.path in paths]
     own = [each for each in pool if each.role == "own"] or [each for each in pool if each.role == "vendor"] or pool
     certain = not any(each.runs for each in own)
     if certain and not _paths(own).isdisjoint(_paths(bad)):

@@ -108,7 +108,7 @@ class System:
         """Names that are loaded before all others."""
         self.real = tree.file(interpreter) if interpreter else ""
         # Alpine lets glibc's name lead to musl, which then takes the C library's names for itself.
-        self._musl_architecture = _musl_architecture(self.real or interpreter)
+        self._musl_architecture = _musl_architecture(interpreter) or _musl_architecture(self.real)
         self.kind: Literal["glibc", "musl"] = "musl" if self._musl_architecture else "glibc"
         self._plans: dict[PlanKey, Plan] = {}
         self._places: dict[tuple[str, ...], list[Place]] = {}

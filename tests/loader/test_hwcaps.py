@@ -43,9 +43,15 @@ def test_loaders_before_2_33_know_no_directories_of_levels(glibc: str, expected:
     assert tuple(name for name in system.subdirectories if "hwcaps" in name) == expected
 
 
-def test_glibcs_name_of_the_loader_may_lead_to_musl() -> None:
-    """So Alpine runs programs that were linked for glibc; musl takes libm.so.6 and others for itself."""
-    musl, named = "/lib/ld-musl-x86_64.so.1", "/lib64/ld-linux-x86-64.so.2"
+@pytest.mark.parametrize(
+    ("named", "musl"),
+    [
+        ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"),
+        ("/lib/ld-musl-x86_64.so.1", "/usr/lib/x86_64-linux-musl/libc.so"),
+    ],
+)
+def test_the_loader_is_musl_by_its_own_name_or_by_that_which_leads_to_it(named: str, musl: str) -> None:
+    """So Alpine runs programs of glibc, and so Debian has it: musl takes libm.so.6 and others for itself."""
     files, objects = (FileRecord(musl, "k", 0, True),), {"k": CodeFacts(1, Linkage(64, "x86_64"))}
     tree = TreeIndex(symlinks={named: musl})
     image = ImageProfile("1.0", "test", Platform(), ImageConfig(), (LayerInfo(),), files, objects, tree)

@@ -27,8 +27,8 @@ _EXACT_FLAG, _FAMILY_FLAG = 0x100000, 0x200000
 CONTAINER = struct.Struct("<IHHQ")
 ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 HEADER_LIMIT = 1 << 20
-_ABSURD = "absurd fatbin: more than a million headers"
 """Of a file, of containers and entries together: no real one has as many."""
+_ABSURD = "absurd fatbin: more than a million headers"
 _CHUNK = 1 << 22
 _HELD = 256
 """Headers read between two releases of pages: some 16 MB."""
