@@ -155,23 +155,8 @@ def _finding(context: Context, subject: str, group: list[_Floor], rules: LoaderR
     )
 
 
-def _has_another(context: Context, floor: _Floor) -> bool:
-    """Whether the image has a library of the same name that asks for no such kernel."""
-    own = context.image.facts(floor.record).linkage
-    high = {each.record.path for each in _above(_floors(context), context.host.kernel.value or "")}
-    name = _subject(context, floor)
-    return any(
-        record.path not in high
-        and linkage.machine == (own.machine if own else "")
-        and name in (linkage.soname, posixpath.basename(record.path))
-        for record, linkage in context.linked
-    )
-
-
 def _judge(context: Context, floor: _Floor, rules: LoaderRules) -> tuple[Severity, str, str]:
     if not _unchecked(context, floor, rules):
-        if floor.role == "library" and _has_another(context, floor):
-            return "risk", "skipped", "The loader passes over such a file in silence, and may find another of its name."
         if floor.role == "library":
             return "fail", "skipped", "The loader passes over such a file in silence, so it seems missing."
         return "fail", "", "It compares both when it starts, and stops."

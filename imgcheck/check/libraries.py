@@ -357,7 +357,7 @@ def _version_remedy(problem: Problem) -> str:
     if problem.version == PRIVATE:
         return (
             f"Take {problem.path} out of the search (LD_LIBRARY_PATH, RUNPATH), or start {problem.root} by the loader "
-            "that came with it: ld-linux-x86-64.so.2 --library-path DIRECTORY PROGRAM."
+            f"that came with it: {problem.needed} --library-path DIRECTORY PROGRAM."
         )
     if problem.version.startswith("GLIBC_"):
         floor = problem.version.removeprefix("GLIBC_")

@@ -98,7 +98,7 @@ def write_docker_archive(image: Image, stage: Stage, name: str, options: Convert
 
 
 def _lost(blobs: list[_Blob]) -> list[str]:
-    return lost(0, sum(blob.lost_xattrs for blob in blobs))
+    return lost(0, sum(blob.lost_xattrs for blob in blobs), such_as="labels of SELinux and the like")
 
 
 def image_name(name: str, reference: str) -> str:

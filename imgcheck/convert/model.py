@@ -16,7 +16,7 @@ class Limits:
     """Bytes of files per byte of the blob that brings them. DEFLATE ends near 1030; real layers stay below 100."""
     ratio_floor: int = 4 << 30
     """Bytes of files that one layer may hold before its ratio is looked at."""
-    xattrs: int = 64 << 20
+    xattrs: int = 1 << 29
     """Bytes of all extended attributes together, which are held in memory."""
     depth: int = 400
     """Components of a path. One directory is held open per level."""

@@ -59,11 +59,11 @@ class Policy:
         return found + lost(self.devices, self.lost_xattrs)
 
 
-def lost(devices: int, xattrs: int) -> list[str]:
-    """What no target holds, one sentence each."""
+def lost(devices: int, xattrs: int, such_as: str = "capabilities, labels") -> list[str]:
+    """What a target does not hold, one sentence each."""
     found = []
     if devices:
         found.append(f"{devices} device nodes became empty files: only root makes them; runtimes mount /dev")
     if xattrs:
-        found.append(f"{xattrs} extended attributes (capabilities, labels) could not be kept")
+        found.append(f"{xattrs} extended attributes ({such_as}) could not be kept")
     return found

@@ -33,7 +33,7 @@ _KINDS: dict[bytes, Kind] = {
     b"3": "character", b"4": "block", b"5": "directory", b"6": "fifo",
 }  # fmt: skip
 _EXTENSIONS = frozenset(b"xXgLK")
-_TEXTS = ("path", "linkpath", "uname", "gname")
+_TEXTS = ("path", "linkpath", "uname", "gname", "GNU.sparse.name")
 """Records of pax headers whose values end at a NUL elsewhere; others may be any bytes."""
 
 Records = dict[str, str]

@@ -92,7 +92,7 @@ _NAME = itemgetter(0)
 def _follow(link: Node, trail: list[Node], todo: list[str]) -> int:
     """Go on at the link's target: what is passed by leaves `trail`, what is to come joins `todo`. Names to come."""
     names = link.link.split("/")
-    if not names[0]:
+    if link.link.startswith("/"):
         del trail[1:]
     todo.extend(reversed(names))
     return len(names)

@@ -62,8 +62,8 @@ class _Company:
         """Symbol versions that the others miss."""
         foreign = process.foreign_libc() if process.within is None else None
         if foreign is not None:
-            loader = process.loaded(process.system.interpreter)
-            self.absent.append((foreign.real, posixpath.basename(loader.opened), loader, PRIVATE))
+            libc, loader = foreign
+            self.absent.append((libc.real, posixpath.basename(loader.opened), loader, PRIVATE))
 
     def mentions(self, path: str) -> bool:
         """Whether the file at `path` has a part in it: then it means another file to each one that begins it."""

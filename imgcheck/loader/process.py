@@ -166,16 +166,20 @@ class Process:
             self._names[name] = found
         return found
 
-    def foreign_libc(self) -> Object | None:
-        """The C library that is loaded where it is of another release than the loader.
+    def foreign_libc(self) -> tuple[Object, Object] | None:
+        """The C library that is loaded, where it is of another release than the loader, and this.
 
-        The two share symbols of GLIBC_PRIVATE, which hardly a release leaves as they were.
+        The two share symbols of GLIBC_PRIVATE, which hardly a release leaves as they were. The loader's own C library
+        lies beside it, or else in its default directories.
         """
-        system, loaded = self.system, self._names.get(LIBC)
-        if system.kind == "musl" or loaded is None or not system.real or system.libc in ("", loaded.real):
+        system, loaded, loader = self.system, self._names.get(LIBC), self._reals.get(self.system.real)
+        if system.kind == "musl" or loaded is None or loader is None or loader is self.main:
             return None
-        own, other = (newest_node(system.tree.linkage[path]) for path in (system.libc, loaded.real))
-        return loaded if own and other and own != other else None
+        own = system.tree.table(posixpath.dirname(system.real)).get(LIBC, "") or system.libc
+        if own in ("", loaded.real):
+            return None
+        releases = {newest_node(system.tree.linkage[path]) for path in (own, loaded.real)}
+        return (loaded, loader) if len(releases) == 2 and "" not in releases else None
 
     def version_misses(self) -> list[VersionMiss]:
         """Versions that are not there, as _dl_check_map_versions finds them."""

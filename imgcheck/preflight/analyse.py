@@ -11,6 +11,7 @@ from pathlib import Path
 from imgcheck.documents import ImageProfile, decode
 from imgcheck.errors import SourceError
 from imgcheck.preflight.image import MAKE_ONE, NoProfileError, StorePlace, as_path, is_local, recipe
+from imgcheck.sources.platforms import platform_for
 
 
 def analyse(reference: str, place: StorePlace, limit: float, architecture: str) -> ImageProfile:
@@ -37,7 +38,8 @@ def _store_options(place: StorePlace) -> list[str]:
 
 
 def _platform_options(architecture: str) -> list[str]:
-    return ["--platform", architecture] if architecture else []
+    named = platform_for(architecture)
+    return ["--platform", named] if named else []
 
 
 def _run(arguments: list[str], reference: str, limit: float) -> None:

@@ -77,11 +77,12 @@ def stored_profile(reference: str, place: StorePlace, architecture: str) -> Imag
     from imgcheck.profile.build import engines
     from imgcheck.profile.store import open_store, store_key
     from imgcheck.sources.open import SourceOptions, open_image
+    from imgcheck.sources.platforms import platform_for
 
     store = open_store(None if place == "default" else place, store_key(engines()))
     if store is None:
         return None
-    with open_image(as_path(reference), SourceOptions(platform=architecture or None)) as image:
+    with open_image(as_path(reference), SourceOptions(platform=platform_for(architecture))) as image:
         return store.profile(image.config_digest)
 
 
@@ -93,8 +94,9 @@ def registry_profile(reference: str, digest: str, architecture: str) -> ImagePro
     """
     from imgcheck.attach.profile import attached_profile
     from imgcheck.sources.open import SourceOptions, open_image
+    from imgcheck.sources.platforms import platform_for
 
-    with open_image(reference, SourceOptions(platform=architecture or None)) as image:
+    with open_image(reference, SourceOptions(platform=platform_for(architecture))) as image:
         profile, said = attached_profile(image, digest)
     if profile is None:
         raise NoProfileError(f"{reference}: {said.partition('; ')[0]}", MAKE_ONE)

@@ -69,20 +69,22 @@ def decode_json(data: bytes, what: str) -> Any:
     """The JSON value in `data`; SourceError naming `what` where it is not valid, or an object has a name twice."""
     try:
         document = msgspec.json.decode(data)
-        json.loads(data.decode(), object_pairs_hook=_refuse_twice, parse_int=str, parse_float=str)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SourceError(f"{what} is not valid JSON ({error})") from None
+    try:
+        json.loads(data.decode(), object_pairs_hook=_refuse_twice, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{what}: {error}") from None
     return document
 
 
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
     """Readers differ in which of two values they take; some merge them."""
-    names = {name for name, _value in pairs}
-    if len(names) < len(pairs):
-        left = [name for name, _value in pairs]
-        for name in names:
-            left.remove(name)
-        raise ValueError(f"an object has the name {left[0][:100]!r} twice")
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise ValueError(f"an object has the name {name[:100]!r} twice")
+        seen.add(name)
 
 
 def parse_json(data: bytes, what: str) -> dict[str, Any]:

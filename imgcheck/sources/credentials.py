@@ -111,9 +111,14 @@ def _longest_match(auths: Mapping[str, Any], endpoint: Endpoint) -> dict[str, An
 
 
 def _normalise(key: str) -> str:
-    """Docker's keys may be URLs: `https://HOST/v1/` means HOST. In a plain key the path is a namespace of its own."""
+    """Docker's keys may be addresses: `https://HOST/v1/` means HOST, and so does `HOST/v1/`.
+
+    Any other path is a namespace; beside its own key Docker has some for tokens (`https://HOST/v1/refresh-token`).
+    """
     bare = key.removeprefix("https://").removeprefix("http://")
-    return bare.rstrip("/") if bare == key else bare.partition("/")[0]
+    host, _, path = bare.partition("/")
+    is_address = bare != key or key.endswith("/")
+    return host if is_address and path.rstrip("/") in ("", "v1", "v2") else bare.rstrip("/")
 
 
 def _decode(entry: Mapping[str, Any], origin: str) -> Credentials | None:

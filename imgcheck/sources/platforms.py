@@ -57,6 +57,11 @@ def goarch(machine_name: str) -> str:
     return _ARCHITECTURES.get(machine_name, machine_name)
 
 
+def platform_for(machine_name: str) -> str | None:
+    """What to ask for with `wanted_platform` for a host whose machine has that name; None where OCI has none for it."""
+    return machine_name if machine_name in _ARCHITECTURES else None
+
+
 @cache
 def host_platform() -> Platform:
     if os.name != "posix" or machine.machine() not in _ARCHITECTURES:

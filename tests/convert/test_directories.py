@@ -77,4 +77,4 @@ def test_a_repacked_directory_keeps_capabilities_and_says_what_attributes_it_los
         missing(f"needs root and a filesystem with attributes: {error}")
     found, notes = _packed(tree, target, public_tmp / "out")
     assert found["bin/a"].xattrs == {"security.capability": capability}
-    assert notes == ("1 extended attributes (capabilities, labels) could not be kept",)
+    assert notes == ("1 extended attributes (labels of SELinux and the like) could not be kept",)

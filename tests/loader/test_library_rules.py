@@ -119,6 +119,24 @@ def test_a_c_library_of_another_release_than_the_loader_does_not_start(root: Roo
     assert subprocess.run(real, capture_output=True, check=False).returncode
 
 
+def test_a_bundle_with_a_loader_and_a_c_library_of_its_own_starts(root: Root) -> None:
+    """It is compared with the C library beside it, and not with that of its default directories."""
+    for name in ("/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"):
+        root.at("/opt/app").mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root.at(name), root.at("/opt/app"))
+    root.program("/usr/bin/app", flags=["-Wl,--dynamic-linker=/opt/app/ld-linux-x86-64.so.2,-rpath,/opt/app"])
+    script = root.at("/opt/older.map")
+    root.write("/opt/older.map", "GLIBC_2.2.5 { f; }; GLIBC_2.34 { __libc_start_main; };")
+    flags = ["-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libc.so.6", f"-Wl,--version-script={script}"]
+    root.at("/lib/x86_64-linux-gnu/libc.so.6").unlink()
+    code = "void f(void){} void __libc_start_main(void){}"
+    root.program("/lib/x86_64-linux-gnu/libc.so.6", flags=flags, code=code)
+    answers = judged(profile_of(root.path, command=("/usr/bin/app",)), host())
+    assert not [each for each in answers if each.subject == "ld-linux-x86-64.so.2"]
+    by_hand = profile_of(root.path, ("LD_LIBRARY_PATH=/opt/app",), ("/lib64/ld-linux-x86-64.so.2", "/usr/bin/app"))
+    assert outcome(judged(by_hand, host()), "LIB001") == "ok"
+
+
 def test_a_missing_interpreter_is_told_as_the_kernel_tells_it(root: Root) -> None:
     root.program("/usr/bin/app", flags=["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"])
     finding = only(judged(profile_of(root.path), host()), "LIB001")
@@ -281,13 +299,6 @@ def test_an_old_glibc_passes_over_a_library_that_asks_for_a_newer_kernel(root: R
         "/usr/bin/app: error while loading shared libraries: libQt5Core.so.5: cannot open shared object file: "
         "No such file or directory"
     )
-
-
-def test_another_copy_that_asks_for_no_such_kernel_may_be_found_instead(root: Root) -> None:
-    kernel_image(root, "libc-2.31.so")
-    root.library("/opt/old/libQt5Core.so.5")
-    answers = judged(profile_of(root.path), host(kernel=known("5.14.0", "test")), check=kernel.check)
-    assert only(answers, "KRN001").severity == "risk"
 
 
 def test_a_glibc_that_checks_nothing_loads_it_all_the_same(root: Root) -> None:

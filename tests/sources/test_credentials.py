@@ -58,6 +58,12 @@ def test_a_namespace_called_v1_is_no_part_of_an_address(tmp_path: Path) -> None:
     assert _find(tmp_path, {"auths": auths}, "v2/app").username == "v2"
 
 
+def test_the_tokens_that_docker_keeps_beside_a_password_are_not_taken_for_it(tmp_path: Path) -> None:
+    key = f"https://{HOST}/v1/"
+    auths = {key: _auth("me:password"), f"{key}access-token": _auth("me:a"), f"{key}refresh-token": _auth("me:r")}
+    assert _find(tmp_path, {"auths": auths}).password == "password"
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_plain_key_goes_before_an_address_of_the_same_host(tmp_path: Path, order: int) -> None:
     keys = [(HOST, _auth("plain:1")), (f"https://{HOST}/v1/", _auth("old:2"))]

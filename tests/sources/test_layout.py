@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from imgcheck.errors import DigestError, SourceError
+from imgcheck.sources.blobs import decode_json
 from imgcheck.sources.open import open_image
 from tests.images import ImageBuilder, write_layout
 from tests.sources.conftest import QUICK, contents, read
@@ -334,6 +336,14 @@ def test_field_that_stands_twice_is_refused(layout: Path) -> None:
     _set_root(layout, {"mediaType": MANIFEST, "digest": f"sha256:{digest}", "size": len(data)})
     with pytest.raises(SourceError, match="has the name 'layers' twice"):
         read(f"oci:{layout}")
+
+
+def test_many_fields_of_which_one_stands_twice_are_read_in_no_time() -> None:
+    pairs = ",".join(f'"{number}": 0' for number in [*range(200_000), 7])
+    started = time.process_time()
+    with pytest.raises(SourceError, match="document: an object has the name '7' twice"):
+        decode_json(f"{{{pairs}}}".encode(), "document")
+    assert time.process_time() - started < 5
 
 
 def test_artifacts_are_named_for_what_they_are(layout: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from imgcheck.documents.image import Platform
 from imgcheck.errors import UsageError
-from imgcheck.sources.platforms import distance, wanted_platform
+from imgcheck.sources.platforms import distance, platform_for, wanted_platform
 
 
 def _p(text: str) -> Platform:
@@ -23,6 +23,14 @@ def _p(text: str) -> Platform:
 )
 def test_requested_platform(requested: str, expected: str) -> None:
     assert str(wanted_platform(requested)) == expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"), [("aarch64", "linux/arm64"), ("armv8l", ""), ("sparc64", ""), ("", "")]
+)
+def test_a_host_asks_for_its_platform_where_images_have_a_name_for_it(machine: str, expected: str) -> None:
+    found = platform_for(machine)
+    assert (str(wanted_platform(found)) if found else "") == expected
 
 
 @pytest.mark.parametrize("requested", ["", "linux/", "a/b/c/d", "/amd64"])
