@@ -224,11 +224,13 @@ def emit(output: Output, text: str) -> None:
     """
     if output.file is not None:
         write(output.file, text.encode())
-    elif output.format == "table":
+        return
+    binary = getattr(sys.stdout, "buffer", None)  # none where a caller in the same process takes the text itself
+    if output.format == "table" or binary is None:
         sys.stdout.write(text)
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode())
+        binary.write(text.encode())
 
 
 def _refuse_shared_files(outputs: Sequence[Output], baseline: Path | None) -> None:
