@@ -220,9 +220,8 @@ class Elf:
     def _section_names(self, raw: np.ndarray, index: int) -> list[str]:
         if index >= len(raw):
             return [""] * len(raw)
-        table = bytes(self.slice(int(raw[index]["offset"]), int(raw[index]["size"])))
-        starts = raw["name"].tolist()
-        names = {start: _cstring(table, start) for start in set(starts)}
+        table, size, starts = int(raw[index]["offset"]), int(raw[index]["size"]), raw["name"].tolist()
+        names = {start: self.string(table + start, min(_LONGEST_NAME, size - start)) for start in set(starts)}
         return [names[start] for start in starts]
 
     def section(self, name: str) -> Section | None:
@@ -369,7 +368,3 @@ class Elf:
             for s in self.segments
             if s.type == PT_LOAD and s.flags & PF_X and s.offset < len(self.data)
         )
-
-
-def _cstring(table: bytes, start: int) -> str:
-    return table[start : start + _LONGEST_NAME].partition(b"\0")[0].decode("utf-8", "backslashreplace")
