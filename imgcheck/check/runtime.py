@@ -153,7 +153,7 @@ def _backtick(context: Context, answers: Answers) -> None:
         return
     settings = context.image.config.variables
     variables = sorted(name for name, value in settings.items() if "`" in value)
-    version = _installed_version(context)
+    version = context.host.version_of(context.runtime.id)
     if not variables or (version and versions.at_least(version, _MENDED_ENVIRONMENT)):
         answers.answer(
             "RUN010", "ok", "no variable of the image holds a backtick" if not variables else f"Apptainer {version}"
@@ -226,8 +226,3 @@ def _preloaded(context: Context, answers: Answers) -> None:
 def _is_static(facts: CodeFacts) -> bool:
     linkage = facts.linkage
     return linkage is not None and linkage.type == "executable" and not linkage.interpreter
-
-
-def _installed_version(context: Context) -> str:
-    installed = context.host.runtimes.value or ()
-    return next((entry.version for entry in installed if entry.id == context.runtime.id), "")

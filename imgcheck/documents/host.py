@@ -125,3 +125,7 @@ class HostProfile(Document, frozen=True, tag_field="kind", tag="host"):
     """Whether the kernel maps the vsyscall page, which x86-64 programs of before 2011 call into."""
     fabrics: Fact[tuple[str, ...]] = Fact()
     """Kernel drivers of the node's fast networks, sorted: mlx5_core, hfi1, efa, cxi_core."""
+
+    def version_of(self, runtime: str) -> str:
+        """The installed version of the container runtime with that id; empty where it is not known."""
+        return next((each.version for each in self.runtimes.value or () if each.id == runtime), "")
