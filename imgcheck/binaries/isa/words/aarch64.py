@@ -147,8 +147,7 @@ class AArch64(Code):
         made &= (self.word_at(sites - 4) & 0x9F00001F == _ADRP_X16) & (self.word_at(sites + 4) == _BR_X16)
         loading = self.matching(0xFFFFFFFF, _LDR_X16)
         loading = loading[self.word_at(loading + 4) == _BR_X16]
-        held = [self.layout.number_at(site + 8, 8) or 0 for site in loading.tolist()]
-        loaded = np.array(held, np.uint64).astype(np.int64)
+        loaded = self.layout.pointed(loading + 8)
         return np.append(sites[made] - 4, loading), np.append(targets[made], loaded)
 
     def comparing(self, number: int, first: bool) -> np.ndarray:
