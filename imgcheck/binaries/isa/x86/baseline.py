@@ -42,7 +42,7 @@ PART = 5
 _OF_VECTOR_CODE, _OF_ALL_CODE = 0.02, 0.01
 """The same as shares, of the functions with VEX code and of all with vectors: an extension that the compiler may use
 shows in more of them."""
-_EXPORTED, _FREE = 0.25, 0.4
+EXPORTED, _FREE = 0.25, 0.4
 """Shares of the users of an older extension that are exported past tests, and that have callers past tests, from which
 on ordinary code is compiled for it."""
 _INSERTS, _UNPACKS = 5, 20
@@ -70,18 +70,16 @@ class Ordinary:
 
     vector: np.ndarray
     legacy: np.ndarray
+    density: Density
+    """How much of them there is."""
 
     @classmethod
     def of(cls, found: Findings, vector: np.ndarray) -> "Ordinary":
         """Those of a file; `vector` marks what uses VEX or EVEX for vectors."""
         ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
         ordinary = ordinary & ~found.clones
-        return cls(vector & ordinary, found.legacy & ordinary)
-
-    @property
-    def density(self) -> Density:
-        """How much of it there is."""
-        return Density(int(self.vector.sum()), int(self.legacy.sum()))
+        vector, legacy = vector & ordinary, found.legacy & ordinary
+        return cls(vector, legacy, Density(int(vector.sum()), int(legacy.sum())))
 
 
 class Baseline:
@@ -161,7 +159,7 @@ class Baseline:
         by_hand = found.bits == 32 and feature != "popcnt" and _HARDLY * vector < found.functions.unwind.sum()
         if by_hand or open_users.sum() < max(PART, _OF_ALL_CODE * vector):
             return False
-        if (open_users & self._open.reached("exports", feature)[0]).sum() >= _EXPORTED * users.sum():
+        if (open_users & self._open.reached("exports", feature)[0]).sum() >= EXPORTED * users.sum():
             return True
         free, guarded = self._open.callers(feature, open_users)
         return free > guarded and free >= _FREE * users.sum()

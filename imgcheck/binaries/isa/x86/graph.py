@@ -71,16 +71,16 @@ class Graph:
     def __init__(self, layout: Layout, bits: int) -> None:
         self.layout = layout
         self.bits = bits
+        self._boundaries = Boundaries(layout)
         branches = self._branches()
-        boundaries = Boundaries(layout)
         self.position = Position(layout, *branches) if bits == 32 else None
         called = self._called(*branches)
         self._certain = np.concatenate([layout.initialisers, started(layout, bits, self.position)])
         """Addresses that the loader or the C library calls: starts of functions beyond doubt."""
-        self.functions = boundaries.functions(called, self._certain)
+        self.functions = self._boundaries.functions(called, self._certain)
         tail_called = self._tail_called(*branches)
         if len(tail_called):
-            self.functions = boundaries.functions(np.append(called, tail_called), self._certain)
+            self.functions = self._boundaries.functions(np.append(called, tail_called), self._certain)
         self.tables = self._tables(branches[1])
         """Where tables stand among the code: first addresses, and those behind."""
         stub = self._stub_pointer(branches[1])
@@ -168,7 +168,7 @@ class Graph:
         """The references, and of those to tables among the code, which are no functions, the sites and targets."""
         sites, targets, kinds = [self._none], [self._none], [np.empty(0, np.uint8)]
         naming, tables = [self._none], [self._none]
-        distances = self.position.distances(Boundaries(self.layout).functions()) if self.position else None
+        distances = self.position.distances(self._boundaries.functions()) if self.position else None
         for area, address, data in self._pieces():
             site, target = x86.operands(data, address, self._near, self.bits)
             sites.append(self._kept(site))

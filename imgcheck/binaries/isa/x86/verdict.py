@@ -23,7 +23,17 @@ from imgcheck.binaries.isa.reasons import (
     kinds_of,
 )
 from imgcheck.binaries.isa.signs import Hint
-from imgcheck.binaries.isa.x86.baseline import LEGACY, MANY, MIXED, PART, WIDE, Baseline, Ordinary, level
+from imgcheck.binaries.isa.x86.baseline import (
+    EXPORTED,
+    LEGACY,
+    MANY,
+    MIXED,
+    PART,
+    WIDE,
+    Baseline,
+    Ordinary,
+    level,
+)
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.exposure import Exposure
@@ -51,8 +61,6 @@ _RECORDED = "The compiler recorded that it was free to use this everywhere, and 
 _CLOSE = 5
 """Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
 objects and parameters that are not followed."""
-_EXPORTED = 0.25
-"""The share of the users of an older extension that are exported past tests from which on others may call them so."""
 _ON_PURPOSE = ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed")
 """No compiler emits them by itself: a few functions with them are for callers that know their CPU."""
 _STRETCH = 64
@@ -84,7 +92,6 @@ class _Judge:
         self.doubted: set[str] = set()
         """Features of which it is open whether tests of members of objects stand before them, or far from the start."""
         self.ordinary = Ordinary.of(found, self.open.vector)
-        self.density = self.ordinary.density
 
     def verdicts(self) -> dict[str, Verdict]:
         features = self.found.features
@@ -234,13 +241,14 @@ class _Judge:
         if 2 * alone > len(self.found.export_roots):
             return True
         if feature in WIDE:
-            dense = self.density.share < MIXED and (self.density.vector >= MANY or not self.density.legacy)
+            density = self.ordinary.density
+            dense = density.share < MIXED and (density.vector >= MANY or not density.legacy)
             return dense or self._is_wide_in_exports(feature, users) or self._is_called_plainly(feature, users)
         free, guarded = self.open.callers(feature, users)
         if free > guarded or feature not in LEGACY:
             return free > guarded
         exported = users & self.open.reached("exports", feature)[0] & ~self.found.clones
-        return int(exported.sum()) >= max(PART, _EXPORTED * users.sum())
+        return int(exported.sum()) >= max(PART, EXPORTED * users.sum())
 
     def _is_called_plainly(self, feature: str, users: np.ndarray) -> bool:
         """Whether most users are called past any test, and neither test nor name tells one of them apart."""
@@ -324,7 +332,7 @@ class _Judge:
             return Verdict("unknown", _UNUSED)
         if self._baseline.is_recorded(feature):
             return Verdict("required", _RECORDED, *by_export)
-        whole = self.found.layout.elf.interpreter or self.density.share <= MIXED or feature not in WIDE
+        whole = self.found.layout.elf.interpreter or self.ordinary.density.share <= MIXED or feature not in WIDE
         if feature in LEGACY and "avx" in self.found.features:
             # The versions for SSE4 beside those for AVX are as little the library's baseline as these.
             whole = self._without_query("avx", self.found.using("avx")).answer == "required"
