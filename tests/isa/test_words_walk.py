@@ -28,9 +28,12 @@ from imgcheck.binaries.isa.values import (
     truth,
 )
 from imgcheck.binaries.isa.words.aarch64_walk import AArch64Walk, _bitmask
+from imgcheck.binaries.isa.words.blocks import GOES_ON
 from imgcheck.binaries.isa.words.code import Convention
 from imgcheck.binaries.isa.words.ppc64le_walk import Ppc64leWalk, _mask32, _mask64
-from imgcheck.binaries.isa.words.walk import GOES_ON, NOTHING, PARAMETER, Flags, Given, Known, Surroundings, Told, Walk
+from imgcheck.binaries.isa.words.state import NOTHING, PARAMETER, Flags, Known
+from imgcheck.binaries.isa.words.surroundings import Given, Surroundings, Told
+from imgcheck.binaries.isa.words.walk import Walk
 from tests.isa.test_words import ARM, POWER
 from tests.tools import compile_c, need, run
 

@@ -33,26 +33,11 @@ from imgcheck.binaries.isa.values import (
     shifted,
 )
 from imgcheck.binaries.isa.words.aarch64 import TO_GENERAL
+from imgcheck.binaries.isa.words.blocks import GOES_ON, JUMPS, JUMPS_ANYWHERE, LEAVES, TESTS, Ending
 from imgcheck.binaries.isa.words.code import signed
-from imgcheck.binaries.isa.words.walk import (
-    GOES_ON,
-    JUMPS,
-    JUMPS_ANYWHERE,
-    LEAVES,
-    NOTHING,
-    PARAMETERS,
-    STACK,
-    TESTS,
-    Ending,
-    Flags,
-    Known,
-    Test,
-    Tested,
-    Walk,
-    compared,
-    inserted,
-    moved,
-)
+from imgcheck.binaries.isa.words.memory import inserted, moved
+from imgcheck.binaries.isa.words.state import NOTHING, STACK, Flags, Known, Test, Tested
+from imgcheck.binaries.isa.words.walk import PARAMETERS, Walk, compared
 
 _ZERO = _SP = 31
 _VECTORS = 64

@@ -31,25 +31,12 @@ from imgcheck.binaries.isa.values import (
     shifted,
     truth,
 )
+from imgcheck.binaries.isa.words.blocks import GOES_ON, JUMPS, JUMPS_ANYWHERE, LEAVES, TESTS, Ending
 from imgcheck.binaries.isa.words.code import signed
+from imgcheck.binaries.isa.words.memory import moved
 from imgcheck.binaries.isa.words.ppc64le import PREFIX, distance_of_prefixed
-from imgcheck.binaries.isa.words.walk import (
-    GOES_ON,
-    JUMPS,
-    JUMPS_ANYWHERE,
-    LEAVES,
-    NOTHING,
-    STACK,
-    TESTS,
-    Ending,
-    Flags,
-    Known,
-    Test,
-    Tested,
-    Walk,
-    compared,
-    moved,
-)
+from imgcheck.binaries.isa.words.state import NOTHING, STACK, Flags, Known, Test, Tested
+from imgcheck.binaries.isa.words.walk import Walk, compared
 
 _SP, _TOC, _THREAD = 1, 2, 13
 _CTR = 32

@@ -32,18 +32,10 @@ from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.values import Frame, Options, Value, Word, constant, joined, tells
 from imgcheck.binaries.isa.words.code import Code, Convention
-from imgcheck.binaries.isa.words.walk import (
-    FUNCTION,
-    NOTHING,
-    OBJECT,
-    QUERIED,
-    Flow,
-    Given,
-    Known,
-    Surroundings,
-    Told,
-    Walk,
-)
+from imgcheck.binaries.isa.words.memory import OBJECT
+from imgcheck.binaries.isa.words.state import FUNCTION, NOTHING, QUERIED, Known
+from imgcheck.binaries.isa.words.surroundings import Flow, Given, Surroundings, Told
+from imgcheck.binaries.isa.words.walk import Walk
 
 _ROUNDS, _NEAR, _FAR = 8, 2, 4
 """Rounds in all, and those in which what is not understood is passed on as well; in doubt it is handed back in a few
