@@ -72,6 +72,8 @@ class _Libraries:
             variant=self._variant(first),
             program=first.root,
             path=first.path,
+            refused=first.refused,
+            complaint=first.complaint,
             searched=places(first.searched) or "no directory: the kernel opens it by its path",
             note=_note(first),
             remedy=self._library_remedy(first),
@@ -118,9 +120,10 @@ class _Libraries:
     def _variant(self, problem: Problem) -> str:
         if problem.kind == "interpreter":
             return "interpreter"
-        if problem.context == "module":
-            return "python"
-        return "musl" if self._musl(problem.root) else ""
+        shape = "python" if problem.context == "module" else "musl" if self._musl(problem.root) else ""
+        if not problem.refused:
+            return shape
+        return f"{shape}-refused" if shape else "refused"
 
     def _musl(self, path: str) -> bool:
         linkage = self._linkage(path)
@@ -131,6 +134,8 @@ class _Libraries:
         return self._context.image.facts(record).linkage if record else None
 
     def _library_remedy(self, problem: Problem) -> str:
+        if problem.refused:
+            return _refused_remedy(problem)
         if problem.elsewhere:
             return path_remedy(problem.elsewhere[:1])
         if problem.kind == "interpreter":
@@ -328,6 +333,7 @@ class _Libraries:
             "version": problem.version,
             "provider": problem.provider,
             "elsewhere": ":".join(problem.elsewhere),
+            "refused": problem.refused,
         }
         data = {name: value for name, value in data.items() if value}
         evidence = self._context.evidence_at(problem.path, detail, **data)
@@ -345,7 +351,19 @@ def _package(path: str) -> str:
     return ""
 
 
+def _refused_remedy(problem: Problem) -> str:
+    what = f"Remove {problem.refused}, which is no library (`file` and `ls -l` show what it is)"
+    if problem.elsewhere:
+        return f"{what}: {problem.elsewhere[0]} is one, and the loader must come to it."
+    return (
+        f"{what}, or put the library there. A runtime that mounts a library of its host leaves an empty file in its "
+        "place, and git one with the text `git-lfs` where `git lfs pull` was not run."
+    )
+
+
 def _note(problem: Problem) -> str:
+    if problem.refused:
+        return f" It stops at {problem.refused}, which is no library."
     if problem.elsewhere:
         return elsewhere_note(problem.elsewhere[:1])
     if problem.skipped:

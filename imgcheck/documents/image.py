@@ -131,6 +131,8 @@ class TreeIndex(Document, frozen=True):
     """Directories whose presence a runtime asks for (/usr/lib64, WORKDIR, ...)."""
     files: tuple[str, ...] = ()
     """Non-ELF files whose presence decides something (/etc/passwd, /etc/group, ...)."""
+    unloadable: dict[str, str] = {}
+    """Files named as libraries are (`.so`, `.so.1`) that are no ELF files, with what the loader says of each."""
 
 
 class Component(Document, frozen=True):
@@ -192,6 +194,10 @@ class Problem(Document, frozen=True):
     """Files of the image that would serve, outside the directories that were sought."""
     skipped: tuple[str, ...] = ()
     """Files of the right name that the loader passed over: other class or machine."""
+    refused: str = ""
+    """The file, as ld.so names it, that it finds first and that is no library, so that it seeks no further."""
+    complaint: str = ""
+    """What it says of that: `file too short` or `invalid ELF header`."""
 
     def with_files(self, elsewhere: tuple[str, ...], skipped: tuple[str, ...]) -> "Problem":
         return structs.replace(self, elsewhere=elsewhere, skipped=skipped)

@@ -39,9 +39,9 @@ class PlainFiles(Struct, gc=False):
 
 
 class Select(NamedTuple):
-    """The regular files that whoever reads a layer wants to see; empty ones are never wanted."""
+    """The regular files that whoever reads a layer wants to see."""
 
     first_bytes: frozenset[int]
     """Those that begin with one of these bytes,"""
     wants: Callable[[str], bool]
-    """and those whose path this takes."""
+    """and those whose path this takes, empty ones too."""

@@ -322,7 +322,7 @@ class _Reader:
                 break
             if "/." in path or "//" in path or path[:1] in "/." or path[-1:] == "/":
                 break
-            if length and (first in interesting or wants(path)):
+            if (length and first in interesting) or wants(path):
                 break
             paths.append(path)
             long = b""

@@ -15,7 +15,7 @@ from imgcheck.loader.injection import Injection, injection_for
 from imgcheck.loader.opened import Opened, open_libraries
 from imgcheck.loader.outcomes import Company, Outcome, Start
 from imgcheck.loader.process import Object, Process
-from imgcheck.loader.system import System, Systems
+from imgcheck.loader.system import Refused, System, Systems
 from imgcheck.loader.tree import Tree
 
 _REACHES: tuple[Reach, ...] = ("entry", "import", "path", "unreached")
@@ -394,6 +394,8 @@ def _problems(view: _View, start: Start, process: Process, absent: Iterable[_Abs
             searched=miss.object.plan.searched,
             root=start.path,
             context=start.context,
+            refused=miss.refused.opened,
+            complaint=miss.refused.complaint,
         )
     for path, name, provider, version in absent:
         yield Problem(
@@ -541,6 +543,6 @@ def _opens(view: _View, roots: Roots) -> dict[str, str]:
         for name in sorted(names):
             loaded = process.loaded(name)
             there = loaded or process.system.find(name, process.main.plan)
-            if there is not None:
+            if there is not None and not isinstance(there, Refused):
                 found.setdefault(name, there.real)
     return found

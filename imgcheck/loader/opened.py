@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from imgcheck.documents.image import Component, Problem
 from imgcheck.loader.process import Process
-from imgcheck.loader.system import Found
+from imgcheck.loader.system import UNSTOPPED, Found, Refused
 
 
 class Opened(NamedTuple):
@@ -36,9 +36,9 @@ def open_libraries(component: Component, opener: Process, injected: frozenset[st
             chosen[component.opener, name] = present.real
             continue
         found = _found(opener, name)
-        if found is None:
+        if not isinstance(found, Found):
             searched = () if "/" in name else opener.main.plan.searched
-            problems.append(_problem(component, component.opener, name, searched))
+            problems.append(_problem(component, component.opener, name, searched, found or UNSTOPPED))
             continue
         library = Process(opener.system, found.real, found.opened, within=opener)
         missed = list(_missed(component, library, injected))
@@ -50,7 +50,7 @@ def open_libraries(component: Component, opener: Process, injected: frozenset[st
     return Opened(component.opener, tuple(loaded), tuple(problems), chosen)
 
 
-def _found(opener: Process, name: str) -> Found | None:
+def _found(opener: Process, name: str) -> Found | Refused | None:
     system, main = opener.system, opener.main
     return system.at_path(name, main.origin) if "/" in name else system.find(name, main.plan)
 
@@ -58,8 +58,17 @@ def _found(opener: Process, name: str) -> Found | None:
 def _missed(component: Component, library: Process, injected: frozenset[str]) -> Iterator[Problem]:
     for miss in library.misses:
         if miss.object.real not in injected:
-            yield _problem(component, miss.object.real, miss.name, miss.object.plan.searched)
+            yield _problem(component, miss.object.real, miss.name, miss.object.plan.searched, miss.refused)
 
 
-def _problem(component: Component, path: str, name: str, searched: tuple[str, ...]) -> Problem:
-    return Problem("opened", path, name, searched=searched, root=component.opener, context="library")
+def _problem(component: Component, path: str, name: str, searched: tuple[str, ...], refused: Refused) -> Problem:
+    return Problem(
+        "opened",
+        path,
+        name,
+        searched=searched,
+        root=component.opener,
+        context="library",
+        refused=refused.opened,
+        complaint=refused.complaint,
+    )

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from imgcheck.documents.facts import Linkage
 from imgcheck.loader.glibc import newest_node
-from imgcheck.loader.system import LIBC, Found, Plan, System
+from imgcheck.loader.system import LIBC, UNSTOPPED, Found, Plan, Refused, System
 
 # ld.so knows no limit; a chain of libraries in a hostile image must not make the search quadratic.
 _CHAIN_LIMIT = 128
@@ -70,6 +70,8 @@ class Miss(Struct, frozen=True):
 
     object: Object
     name: str
+    refused: Refused = UNSTOPPED
+    """The file of the name that it stops at."""
 
 
 class VersionMiss(Struct, frozen=True):
@@ -90,6 +92,8 @@ class Process:
         self.misses: list[Miss] = []
         self._names: dict[str, Object] = {}
         self._reals: dict[str, Object] = {}
+        self._refused: dict[tuple[Object, str], Refused] = {}
+        """By who asks for it, and the name."""
         linkage = system.tree.linkage[path]
         self.main = Object(system, opened or path, path, linkage, within.main if within else None)
         self._add(self.main)
@@ -130,7 +134,7 @@ class Process:
                 found = self._load(name, item)
                 libraries.append((name, found))
                 if found is None:
-                    self.misses.append(Miss(item, name))
+                    self.misses.append(Miss(item, name, self._refused.get((item, name), UNSTOPPED)))
             for name in linkage.auxiliary:  # optional by definition
                 libraries.append((name, self._load(name, item)))
 
@@ -149,6 +153,9 @@ class Process:
             found = self.system.at_path(name, requester.origin)
         else:
             found = self.system.find(name, requester.plan)
+        if isinstance(found, Refused):
+            self._refused[requester, name] = found
+            return None
         return self._take(name, found, requester) if found is not None else None
 
     def _take(self, name: str, found: Found, requester: Object) -> Object:

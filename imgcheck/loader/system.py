@@ -54,8 +54,21 @@ class Found(Struct, frozen=True):
     """The rule that led there: `RPATH of FILE`, `RUNPATH`, `LD_LIBRARY_PATH`, `ld.so.cache`, `default directory`."""
 
 
+class Refused(Struct, frozen=True):
+    """A file that the loader finds by the name of a library and that is none: it seeks no further."""
+
+    opened: str
+    """The path by which it was opened."""
+    complaint: str
+    """What the loader says of it."""
+
+
+UNSTOPPED = Refused("", "")
+"""No such file: the search went on to its end."""
+
+
 Place = tuple[str, Mapping[str, str]]
-"""A directory that holds ELF files, with the table of them."""
+"""A directory that holds ELF files, with the table of them, and of what stops the search as they do."""
 
 
 class Step(Struct, frozen=True):
@@ -75,7 +88,7 @@ class Plan(Struct, dict=True):
     """DF_1_NODEFLIB: default directories do not count, nor what the cache names in them."""
     rest: "Plan | None" = None
     """Where the search goes on: the same for all files that differ in the first steps alone."""
-    known: dict[str, Found | None] = {}
+    known: dict[str, Found | Refused | None] = {}
 
     @cached_property
     def searched(self) -> tuple[str, ...]:
@@ -198,11 +211,11 @@ class System:
         first = (self.injection.directory,) if self.injection and self.injection.order == "ld-so-conf-first" else ()
         cache: dict[str, str] = {}
         for directory in (*first, *self.tree.image.tree.ld_so_conf, *self.defaults):
-            table = self.tree.table(directory)
+            table, there = self.tree.table(directory), self.tree.searched(directory)
             for name, path in table.items():
                 soname = self.tree.linkage[path].soname or name
                 if name.startswith(("lib", "ld-")) and ".so" in name and self._fits(self.tree.linkage[path]):
-                    cache.setdefault(soname, _join(directory, soname if soname in table else name))
+                    cache.setdefault(soname, _join(directory, soname if soname in there else name))
         return cache
 
     def _fits(self, linkage: Linkage) -> bool:
@@ -290,7 +303,7 @@ class System:
         subs.append("")
         known = [directory for directory in directories if present.issuperset(_below_steps_up(directory))]
         places = [f"{directory}/{sub}" if sub else directory for directory in known for sub in subs]
-        return [(place, table) for place in places if (table := self.tree.table(place))]
+        return [(place, table) for place in places if (table := self.tree.searched(place))]
 
     @cached_property
     def library_path(self) -> tuple[str, ...]:
@@ -306,7 +319,7 @@ class System:
             own = (*(own or (*self.tree.image.tree.ld_so_conf, *self.defaults)), directory)
         return tuple(dict.fromkeys(self.expand(part, "/") for part in own))
 
-    def find(self, name: str, plan: Plan) -> Found | None:
+    def find(self, name: str, plan: Plan) -> Found | Refused | None:
         """The library `name`, which holds no slash, by `plan`."""
         passed, at, found = [], plan, None
         while found is None and at is not None and name not in at.known:
@@ -319,24 +332,31 @@ class System:
             each.known[name] = found
         return found
 
-    def _find(self, name: str, plan: Plan) -> Found | None:
+    def _find(self, name: str, plan: Plan) -> Found | Refused | None:
         """By the steps before its rest."""
         for step in plan.steps:
             for place, table in step.places:
                 path = table.get(name, "")
                 # A file of another class or machine is passed over in silence; the search goes on.
-                if path and self._fits(self.tree.linkage[path]):
-                    return Found(_join(place, name), path, step.reason)
+                if path and (found := self._taken(_join(place, name), path, step.reason)):
+                    return found
             if not step.directories and (found := self._in_cache(name, plan.ignores_defaults)):
                 return found
         return None
 
-    def _in_cache(self, name: str, ignores_defaults: bool) -> Found | None:
+    def _taken(self, opened: str, path: str, reason: str) -> Found | Refused | None:
+        """What becomes of the file `path` that is opened; None where the search goes on."""
+        linkage = self.tree.linkage.get(path)
+        if linkage is None:
+            return Refused(opened, self.tree.unloadable[path])
+        return Found(opened, path, reason) if self._fits(linkage) else None
+
+    def _in_cache(self, name: str, ignores_defaults: bool) -> Found | Refused | None:
         opened = self.cache.get(name, "")
         if not opened or (ignores_defaults and opened.startswith(tuple(d + "/" for d in self.defaults))):
             return None
-        path = self.tree.file(opened)
-        return Found(opened, path, "ld.so.cache") if path and self._fits(self.tree.linkage[path]) else None
+        path = self.tree.named(opened)
+        return self._taken(opened, path, "ld.so.cache") if path else None
 
     def defined(self, path: str) -> frozenset[str]:
         """The symbol versions that file `path` defines."""
@@ -345,11 +365,11 @@ class System:
             found = self._defined[path] = frozenset(self.tree.linkage[path].verdef)
         return found
 
-    def at_path(self, name: str, origin: str) -> Found | None:
+    def at_path(self, name: str, origin: str) -> Found | Refused | None:
         """The library that a name with a slash names."""
         opened = self.expand(name, origin)
-        path = self.tree.file(opened)
-        return Found(opened, path, "path") if path and self._fits(self.tree.linkage[path]) else None
+        path = self.tree.named(opened)
+        return self._taken(opened, path, "path") if path else None
 
 
 def _below_steps_up(directory: str) -> list[str]:

@@ -4,7 +4,7 @@ import itertools
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from imgcheck.documents.facts import Linkage
@@ -38,18 +38,22 @@ class Tree:
         self.host: dict[str, HostLibrary] = {}
         """Path in the container to the host library that lies there."""
         self._canonical: dict[str, str] = {}
-        self._tables: dict[str, dict[str, str]] = self._directories()
+        self._tables = self._directories(self.linkage)
+        self.unloadable = image.tree.unloadable
+        """Canonical path of what is named as a library and is none, with what the loader says of it."""
+        self._obstacles = self._directories(self.unloadable) if self.unloadable else {}
 
-    def _directories(self) -> dict[str, dict[str, str]]:
+    def _directories(self, paths: Collection[str]) -> dict[str, dict[str, str]]:
+        """By the directory, the names in it that lead to one of `paths`."""
         tables: dict[str, dict[str, str]] = defaultdict(dict)
-        for path in self.linkage:
+        for path in paths:
             directory, _, name = path.rpartition("/")
             tables[directory or "/"][name] = path
         for link in self.links:
             directory, _, name = link.rpartition("/")
             place = self.canonical(directory or "/")
             target = self.canonical(link)
-            if target in self.linkage:
+            if target in paths:
                 tables[place][name] = target
         return dict(tables)
 
@@ -107,7 +111,7 @@ class Tree:
             rank = (not link, version_key(name), path)
             best[soname] = max(rank, best.get(soname, rank))
         for soname, (_, _, path) in best.items():
-            if table.get(soname) != f"{directory}/{soname}":
+            if table.get(soname) != f"{directory}/{soname}" and f"{directory}/{soname}" not in self.unloadable:
                 table[soname] = path
 
     def canonical(self, path: str) -> str:
@@ -167,15 +171,26 @@ class Tree:
         """Names in `directory` that lead to ELF files, with the canonical path of each."""
         return self._tables.get(self.canonical(directory), _NOTHING)
 
+    def searched(self, directory: str) -> Mapping[str, str]:
+        """As `table`, with what is no ELF file and stops the loader's search all the same."""
+        obstacles = self._obstacles.get(self.canonical(directory)) if self._obstacles else None
+        return {**obstacles, **self.table(directory)} if obstacles else self.table(directory)
+
     def file(self, path: str) -> str:
         """Canonical path of the ELF file at `path`; empty where there is none."""
         directory, _, name = path.rpartition("/")
         return self.table(directory or "/").get(name, "")
 
+    def named(self, path: str) -> str:
+        """As `file`, or that of what is named as a library and is none."""
+        directory, _, name = path.rpartition("/")
+        return self.searched(directory or "/").get(name, "")
+
     @cached_property
     def components(self) -> frozenset[str]:
         """Names on the way to ELF files and to links: no path with another one, unless by `..`, leads to a library."""
-        places = itertools.chain.from_iterable(place.split("/") for place in (*self._tables, *self.links))
+        known = *self._tables, *self._obstacles, *self.links
+        places = itertools.chain.from_iterable(place.split("/") for place in known)
         return frozenset(itertools.chain((".", ".."), places))
 
     def directories(self) -> Iterator[str]:

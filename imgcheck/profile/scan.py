@@ -34,6 +34,11 @@ _TEXTS_LIMIT = 1 << 28
 only be left out, and the answer would rest on what came first."""
 _SHELL_SUFFIX = ".sh"
 """Of what shells read without a `#!` line."""
+_LIBRARY = re.compile(r"\.so(?:\.\d[^/]*)?$").search
+"""In the name of what a loader may take for a library."""
+_SMALLEST = 64
+"""Bytes of the header of a 64-bit ELF file: glibc's loader says of what is smaller that it is too short, and of other
+files that are no ELF that their header is invalid (elf/dl-load.c, open_verify)."""
 _OF_PACKAGING = ("var/lib/dpkg/info/", "usr/share/doc/")
 """Scripts of which there are thousands, and that no command names."""
 
@@ -45,16 +50,23 @@ class Code:
     object: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unloadable:
+    """Payload of a file that is named as a library and is none: what the loader says of it."""
+
+    complaint: str
+
+
 @dataclass
 class Scan:
-    """What one pass found. Payloads of the tree's file nodes are Code, Script or, for wanted texts, bytes."""
+    """What one pass found. Payloads of the tree's file nodes are Code, Script, Unloadable, or bytes of wanted texts."""
 
     tree: MergedTree = field(default_factory=MergedTree)
     objects: dict[str, CodeFacts | None] = field(default_factory=dict)
     """Facts by key; None where the bytes turned out to be no code."""
 
 
-Payload = Code | Script | bytes | None
+Payload = Code | Script | Unloadable | bytes | None
 Seen = list[tuple[Entry | PlainFiles, Payload]]
 """What was read of a layer, in stored order."""
 
@@ -127,7 +139,7 @@ def _read(
     layer: Layer, wanted: "_Wanted", analysis: Analysis, progress: Progress
 ) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
     for entry, content in _entries(layer, wanted, progress):
-        asked = content is not None and isinstance(entry, Entry) and entry.size
+        asked = content is not None and isinstance(entry, Entry)
         yield entry, _payload(entry, content, wanted, analysis) if asked else None
 
 
@@ -146,6 +158,8 @@ def _replayed(kept: LayerIndex) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
             yield PlainFiles(_text(entry.path).split("\0")), None
         else:
             payload: Payload = Code(entry.object) if entry.object else entry.script or entry.text
+            if entry.complaint:
+                payload = Unloadable(entry.complaint)
             yield Entry(_text(entry.path), entry.kind, entry.mode, entry.size, _text(entry.link)), payload
 
 
@@ -171,6 +185,7 @@ def _stored(entry: Entry | PlainFiles, payload: Payload) -> StoredEntry:
         payload.object if isinstance(payload, Code) else "",
         payload if isinstance(payload, bytes) else None,
         payload if isinstance(payload, Script) else None,
+        payload.complaint if isinstance(payload, Unloadable) else "",
     )
 
 
@@ -183,11 +198,15 @@ def _text(path: bytes) -> str:
 
 
 def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analysis) -> Payload:
-    head = content.read(_HEAD)
-    if head[0] not in _FIRST_BYTES and not wanted.perhaps(entry.path):
+    head = content.read(_HEAD) if entry.size else b""
+    if not (head and head[0] in _FIRST_BYTES) and not wanted.perhaps(entry.path):
         return None
     if looks_like_code(head):
         return Code(analysis.take(entry, head, content))
+    if _LIBRARY(entry.path):
+        return Unloadable("file too short" if entry.size < _SMALLEST else "invalid ELF header")
+    if not head:
+        return None
     if entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
         return head + content.read(wanted.texts.take(entry.size) - len(head))
     if _may_be_script(entry.path, head):
@@ -226,13 +245,13 @@ class _Wanted:
         self.texts, self.scripts = _Allowance("texts of the system"), _Allowance("scripts")
         tails = {"/".join(pattern.split("/")[-2:]) for pattern in patterns}
         self._regex = re.compile("|".join(f"(?:{fnmatch.translate(tail)})" for tail in sorted(tails)))
-        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {_SHELL_SUFFIX}
+        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {_SHELL_SUFFIX, ".so"}
         self._suffixes = tuple(sorted(end for end in ends if end))
         infixes = sorted(re.escape(re.split(r"[*?\[]", tail)[0]) for tail in tails if tail[-1] in "*?]")
-        self._infix = re.compile("|".join(infixes) or r"(?!)").search
+        self._infix = re.compile("|".join([*infixes, r"\.so\.\d"])).search
 
     def perhaps(self, path: str) -> bool:
-        """A quick look that lets through all that `matches` would, and scripts of shells."""
+        """A quick look that lets through all that `matches` would, scripts of shells, and names of libraries."""
         return path.endswith(self._suffixes) or bool(self._infix(path))
 
     def matches(self, path: str) -> bool:

@@ -62,6 +62,8 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
     text: bytes | None = None
     """Content of a wanted text file."""
     script: Script | None = None
+    complaint: str = ""
+    """What the loader says of a file that is named as a library and is none."""
 
 
 class _Named(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from imgcheck.documents.image import ImageConfig, Script, TreeIndex
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.loader.cache import read_cache
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
+from imgcheck.profile.scan import Unloadable
 
 DIRECTORIES = (
     "/.singularity.d", "/.singularity.d/libs", "/bin", "/dev", "/etc", "/home", "/lib", "/lib64", "/mnt", "/opt",
@@ -55,11 +56,15 @@ def index_tree(
     reached = list(recorded)
     links: list[tuple[str, Node]] = []
     python: list[str] = []
+    unloadable: dict[str, str] = {}
     for path, node in nodes:
         if isinstance(node.payload, Script):
             if _may_start(path, node.payload):
                 reached.append(path)
                 scripts.append(msgspec.structs.replace(node.payload, path=absolute(path)))
+        elif isinstance(node.payload, Unloadable):
+            reached.append(path)
+            unloadable[absolute(path)] = node.payload.complaint
         elif node.kind == "symlink":
             links.append((path, node))
         elif node.children is not None and path.rpartition("/")[2] in _PYTHON:
@@ -75,6 +80,7 @@ def index_tree(
         python_paths=tuple(python),
         directories=tuple(path for path in places if _is_directory(tree, path)),
         files=(*(path for path in FILES if _is_file(tree, path)), *_command_files(tree, config)),
+        unloadable=unloadable,
     )
 
 

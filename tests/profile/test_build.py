@@ -61,6 +61,24 @@ def test_files_with_code_are_recorded_with_layer_and_facts(program: bytes, libra
     assert set(profile.engines) == {"gpu", "isa", "linkage", "profile"}
 
 
+def test_what_is_named_as_a_library_and_is_none_is_recorded_with_its_links(library: bytes) -> None:
+    members = [
+        file("usr/lib/libempty.so.1.0", b""),
+        symlink("usr/lib/libempty.so.1", "libempty.so.1.0"),
+        file("usr/lib/libscript.so", "INPUT(libscript.so.1) " * 9),
+        file("usr/lib/libf.so.1", library),
+        file("etc/ld.so.conf", b""),
+        file("usr/lib/empty", b""),
+        file("usr/lib/libgone.so", b""),
+    ]
+    profile = profile_of(members, [file("usr/lib/libgone.so", library)])
+    assert profile.tree.unloadable == {
+        "/usr/lib/libempty.so.1.0": "file too short",
+        "/usr/lib/libscript.so": "invalid ELF header",
+    }
+    assert profile.tree.symlinks == {"/usr/lib/libempty.so.1": "libempty.so.1.0"}
+
+
 def test_deleted_and_overwritten_files_do_not_appear(program: bytes, library: bytes) -> None:
     lower = [file("gone", program), file("replaced", program), file("kept", library)]
     profile = profile_of(lower, [file(".wh.gone"), file("replaced", "text now")])
