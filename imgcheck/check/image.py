@@ -101,6 +101,17 @@ def _told(what: Unstartable) -> tuple[str, str]:
             f"{what.path} is no program, and does not begin with #! and an interpreter.",
             "Begin the file with #!/bin/sh, or name its interpreter in ENTRYPOINT.",
         )
+    if what.reason == "carriage-return" and not what.interpreter:
+        return (
+            f"The lines of {what.path} end in carriage returns (DOS line ends), which belong to the last word of each: "
+            f"{what.word}\\r.",
+            f"Convert the file: sed -i 's/\\r$//' {what.path}, and keep it so (.gitattributes: *.sh text eol=lf).",
+        )
+    if what.reason == "interpreter-not-executable":
+        return (
+            f"The first line of {what.path} asks for {what.interpreter}, on which no execute bit is set.",
+            f"Set it in the Dockerfile: RUN chmod +x {what.interpreter}.",
+        )
     if what.reason == "carriage-return":
         return (
             f"The first line of {what.path} ends in a carriage return (DOS line ends), which belongs to the "
@@ -117,6 +128,8 @@ def _variant(what: Unstartable) -> str:
     """The predicted error, by who starts it: the container's runtime, or a program of the image."""
     from imgcheck.loader.launchers import LAUNCHERS  # which a preflight without this finding does not need
 
+    if what.reason == "carriage-return" and not what.interpreter:
+        return "carriage-return-by"
     if what.reason == "carriage-return":
         program, _, rest = what.interpreter.partition(" ")
         if not rest:

@@ -95,7 +95,9 @@ class Unstartable(Document, frozen=True):
 
     word: str
     """As the command names it, or a script or launcher of it."""
-    reason: Literal["absent", "not-executable", "no-format", "no-interpreter", "carriage-return"]
+    reason: Literal[
+        "absent", "not-executable", "no-format", "no-interpreter", "interpreter-not-executable", "carriage-return"
+    ]
     path: str = ""
     """The file in the image, where there is one."""
     interpreter: str = ""

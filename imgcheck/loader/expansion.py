@@ -31,8 +31,12 @@ class Shell(Struct):
     """Working directory; with a GAP where it is not known."""
     script: str = "sh"
     """What `$0` is."""
+    source: str = ""
+    """The file that is read by `.`, or in which the function that runs was defined; empty for the script itself."""
     arguments: list[tuple[str, ...]] = field(default_factory=lambda: [()])
     functions: dict[str, list[ShellCommand]] = {}
+    defined_in: dict[str, str] = {}
+    """By the name of a function the `source` at its definition."""
     exported: set[str] = set()
     """Variables that programs get."""
     steered: bool = False
@@ -50,7 +54,7 @@ class Shell(Struct):
         other.variables = dict(self.variables)
         other.directories = list(self.directories)
         other.arguments = list(self.arguments)
-        other.functions = dict(self.functions)
+        other.functions, other.defined_in = dict(self.functions), dict(self.defined_in)
         other.exported = set(self.exported)
         return other
 
@@ -63,11 +67,47 @@ class Shell(Struct):
         ]
         if self.steered or any(len(values) != 1 or GAP in values[0] for values in found):
             return None
-        return tuple(values[0] for values in found)
+        (library_path,), (preload,) = found
+        places = [self._from_here(place) for place in re.split("[:;]", library_path)]
+        names = [self._from_here(name) if "/" in name else name for name in re.split("[: ]", preload)]
+        told = ":".join(places), ":".join(names)
+        return None if GAP in "".join(told) else told
 
-    def export(self, name: str) -> None:
-        """`export NAME`: programs get it from here on."""
-        self.exported.add(name)
+    def _from_here(self, path: str) -> str:
+        """A directory that ld.so is told, as an absolute path: it seeks from where the program starts."""
+        if not path or path[0] in "/$":
+            return path
+        return posixpath.join(self.directories[0], path) if len(self.directories) == 1 else GAP
+
+    def declare(self, word: str, exports: bool, conditional: bool) -> None:
+        """A word of `export` and its like, or an assignment by itself; `exports`: programs get it from here on."""
+        match = ASSIGNMENT.match(word)
+        for value in [word] if match or not exports else self.expand_word(word):
+            if GAP in value:
+                self.steered = True  # `export "$LINE"`, `export $(grep ...)`: any variable
+                continue
+            told = ASSIGNMENT.match(value)
+            self.assign(value if match else value.replace("$", "$$"), conditional)
+            if exports:
+                self.exported.add(told[1] if told else value)
+
+    def lend(self, assignments: tuple[str, ...]) -> dict[str, tuple[list[str] | None, bool]]:
+        """`NAME=TEMPLATE` before a command, which gets it; what the names were before."""
+        lent = {}
+        for word in assignments:
+            if match := ASSIGNMENT.match(word):
+                lent.setdefault(match[1], (self.variables.get(match[1]), match[1] in self.exported))
+                self.assign(word, conditional=False)
+                self.exported.add(match[1])
+        return lent
+
+    def take_back(self, lent: dict[str, tuple[list[str] | None, bool]]) -> None:
+        """The command has ended that such assignments stood before."""
+        for name, (values, exported) in lent.items():
+            self.variables.pop(name, None)
+            if values is not None:
+                self.variables[name] = values
+            (self.exported.add if exported else self.exported.discard)(name)
 
     def unset(self, name: str, conditional: bool) -> None:
         """`unset NAME`."""
@@ -143,8 +183,10 @@ class Shell(Struct):
             return [GAP]
         if name == "@":
             return [" ".join(arguments)] if arguments else None
-        if name in ("0", "BASH_SOURCE"):
+        if name == "0":
             return [self.script]
+        if name == "BASH_SOURCE":
+            return [self.source or self.script]
         if name.isdigit():
             index = int(name[:4]) - 1
             return [arguments[index]] if index < len(arguments) else None

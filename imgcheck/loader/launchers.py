@@ -110,6 +110,14 @@ LAUNCHERS: dict[str, Launcher] = {
     "xargs": _OPTIONAL,
     "xvfb-run": Launcher(valued=("-e", "-f", "-n", "-p", "-s", "-w"), flags=("-a", "-l")),
 }
+MAKES_NOTHING = frozenset({
+    "[", "addgroup", "adduser", "basename", "cat", "chgrp", "chown", "cut", "date", "df", "dirname", "du",
+    "echo", "egrep", "expr", "false", "fgrep", "free", "getent", "grep", "groupadd", "groupmod", "head",
+    "hostname", "id", "ldconfig", "locale", "ls", "mkdir", "nproc", "nvidia-smi", "printenv", "ps", "readlink",
+    "realpath", "rm", "rmdir", "sed", "seq", "sleep", "sort", "stat", "stty", "tail", "test", "touch", "tr",
+    "true", "tty", "uname", "uniq", "useradd", "usermod", "wc", "whoami",
+})  # fmt: skip
+"""Programs of entrypoints behind which no other program is there that was not before (the manual page of each)."""
 _LOADER = re.compile(r"ld-linux.*\.so\.\d|ld-musl-.*\.so\.1|ld64\.so\.\d|ld-\d.*\.so")
 _LOADER_OPTIONS = (
     "--library-path", "--preload", "--argv0", "--inhibit-rpath", "--audit", "--glibc-hwcaps-prepend",

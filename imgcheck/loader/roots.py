@@ -12,7 +12,8 @@ from imgcheck.documents.image import ImageProfile, Script, ShellCommand, Unstart
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
-from imgcheck.loader.launchers import Launched, launched
+from imgcheck.loader.invocation import Invocation, invocation
+from imgcheck.loader.launchers import MAKES_NOTHING, Launched, launched
 from imgcheck.loader.python import importable, module_directories, python_fits, python_version
 from imgcheck.loader.shell import UNKNOWN, read_commands
 from imgcheck.loader.tree import Tree
@@ -168,6 +169,8 @@ class _Search:
             return "unknown"
         if GAP in words[0]:
             return self._behind_gap(words, shell, by, depth)
+        if words[0].endswith("\r") and by.name:
+            return self._fail(Unstartable(words[0].rstrip("\r"), "carriage-return", by.name, by=by.name), by)
         place = self._look(words[0], shell)
         if place.reason:
             return self._fail(Unstartable(words[0], place.reason, place.path, by=by.name), by)
@@ -229,8 +232,7 @@ class _Search:
             child.variables, child.exported, child.steered = {"PATH": [_PATH_OF_NONE]}, set(), False
         for variable in LOADER_VARIABLES if inner.emptied else inner.removed:
             child.unset(variable, conditional=False)
-        for word in inner.assignments:
-            _give(child, word.replace("$", "$$"))
+        child.lend(tuple(word.replace("$", "$$") for word in inner.assignments))
         if inner.directory:
             child.change_directory(inner.directory.replace("$", "$$"), conditional=False)
         child.steered |= inner.by_loader
@@ -247,20 +249,30 @@ class _Search:
         return not word.startswith("-") and "=" not in word and bool(place.path) and not place.reason
 
     def _shell_program(self, name: str, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
-        line, operands = _shell_operands(arguments)
-        child = shell.child()
+        invoked = invocation(name, arguments)
+        operands, child = invoked.operands, shell.child()
         child.functions = {}
         if not operands:
             return "waits"
         if GAP in operands[0]:
             return "unknown"
-        if any(word in ("-l", "--login") or re.fullmatch(r"-[a-z]*l[a-z]*", word) for word in arguments[:2]):
-            child.vague = True  # /etc/profile sets PATH
-        if line:
+        self._start_up(invoked, child, by.inside(name, report=False), depth)
+        if invoked.line:
             child.script, child.arguments = (*operands[1:2], name)[0], [operands[2:]]
             return self._text(read_commands(operands[0]), child, by.inside(name), depth)
         script = self._read_by_shell(operands[0], shell)
         return self._file(script, operands[1:], child, by, depth) if script else "unknown"
+
+    def _start_up(self, invoked: Invocation, shell: Shell, by: _By, depth: int) -> None:
+        """What a shell reads before its command: variables and functions stay, of what it starts nothing depends."""
+        touched, asks_cpu = shell.touched, shell.asks_cpu
+        here = _Here(shell, by, depth - 1, ends=False)
+        for alternatives in invoked.startup:
+            words = (word for template in alternatives for word in shell.expand_word(template))
+            first = next((word for word in words if self._read_by_shell(word, shell)), "")
+            list(self._source((first.replace("$", "$$"),), here))
+        list(self._source((invoked.named,), here))
+        shell.touched, shell.asks_cpu = touched, asks_cpu
 
     def _read_by_shell(self, word: str, shell: Shell) -> Script | None:
         paths = [self._tree.canonical(path) for path in _places(word, shell, file=True) if GAP not in path]
@@ -275,12 +287,12 @@ class _Search:
             if not by.name:
                 return self._fail(Unstartable(words[0], "no-format", script.path), by)
             interpreter = ("/bin/sh",)  # execvp and shells take it for a shell's
-        failed = Unstartable(words[0], "no-interpreter", script.path, interpreter[0], by.name)
         if any(word.endswith("\r") for word in interpreter):
             asked = " ".join(interpreter).removesuffix("\r")
             return self._fail(Unstartable(words[0], "carriage-return", script.path, asked, by.name), by)
-        if self._look(interpreter[0], shell).reason:
-            return self._fail(failed, by)
+        if reason := self._look(interpreter[0], shell).reason:
+            closed = "interpreter-not-executable" if reason == "not-executable" else "no-interpreter"
+            return self._fail(Unstartable(words[0], closed, script.path, interpreter[0], by.name), by)
         return self._run((*interpreter, script.path, *words[1:]), shell, by.inside(script.path), depth - 1)
 
     def _file(self, script: Script, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
@@ -316,6 +328,7 @@ class _Search:
             if command.function:
                 body = here.shell.functions.setdefault(command.function, [])
                 body.append(ShellCommand(command.words, command.conditional))
+                here.shell.defined_in[command.function] = here.shell.source
             else:
                 outside.append(command)
         for index, command in enumerate(outside):
@@ -332,24 +345,23 @@ class _Search:
         if not name or name[0] in _DECLARING:
             exports = name[:1] == ("export",) or any(_EXPORTING.fullmatch(word) for word in rest)
             for word in (*before, *rest):
-                shell.assign(word, here.conditional)
-                if exports:
-                    match = ASSIGNMENT.match(word)
-                    shell.export(match[1] if match else word)
-        elif name[0] in shell.functions:
-            yield from self._function(shell.functions[name[0]], rest, here.deeper())
-        elif name[0] in _BUILTINS:
-            yield from _BUILTINS[name[0]](self, rest, here.deeper()) or ()
+                shell.declare(word, exports, here.conditional)
+        elif name[0] in shell.functions or name[0] in _BUILTINS:
+            lent = shell.lend(before)
+            if name[0] in shell.functions:
+                yield from self._function(name[0], rest, here.deeper())
+            else:
+                yield from _BUILTINS[name[0]](self, rest, here.deeper()) or ()
+            shell.take_back(lent)
         else:
             yield from self._external((*name, *rest), here, before)
-            shell.touched = True
+            shell.touched |= posixpath.basename(name[0]) not in MAKES_NOTHING
 
     def _external(
         self, templates: tuple[str, ...], here: _Here, assignments: tuple[str, ...] = ()
     ) -> Iterator[_Result]:
         shell = here.shell.child()
-        for word in assignments:
-            _give(shell, word)
+        shell.lend(assignments)
         handed = templates[0] == "${@}"
         lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
@@ -367,10 +379,12 @@ class _Search:
             return [words]
         return [(path, *words[1:]) for path in self._matching(words[0], shell, self._may_run)]
 
-    def _function(self, body: list[ShellCommand], words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
-        before, here.shell.arguments = here.shell.arguments, here.shell.expand(words)
-        yield from self._commands(tuple(body), here)
-        here.shell.arguments = before
+    def _function(self, name: str, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
+        shell = here.shell
+        before = shell.arguments, shell.source
+        shell.arguments, shell.source = shell.expand(words), shell.defined_in.get(name, "")
+        yield from self._commands(tuple(shell.functions[name]), here)
+        shell.arguments, shell.source = before
 
     # Builtins: the words behind the name
 
@@ -402,8 +416,10 @@ class _Search:
                 for script in scripts or ():
                     self._active.add((script.path, None))
                     shell.asks_cpu |= script.asks_cpu
+                    above, shell.source = shell.source, script.path
                     # The script that reads it goes on behind it.
                     yield from self._commands(script.commands, structs.replace(here, ends=False))
+                    shell.source = above
                     self._active.discard((script.path, None))
 
     def _sourced(self, word: str, shell: Shell) -> list[Script] | None:
@@ -499,13 +515,6 @@ def _owner(module: str, prefixes: Set[str]) -> str:
     return max((prefix for prefix in prefixes if module.startswith(f"{prefix}/")), key=len, default="")
 
 
-def _give(shell: Shell, word: str) -> None:
-    """`NAME=TEMPLATE` before a command, which gets it."""
-    shell.assign(word, conditional=False)
-    if match := ASSIGNMENT.match(word):
-        shell.export(match[1])
-
-
 def _places(word: str, shell: Shell, file: bool = False) -> list[str]:
     """Paths that `word` may mean; `file`: of a file that a shell reads, which it seeks in its directory, too."""
     if word.startswith("/"):
@@ -515,19 +524,3 @@ def _places(word: str, shell: Shell, file: bool = False) -> list[str]:
         return here
     in_path = [posixpath.join(place, word) if GAP not in place else GAP for place in shell.path]
     return here + in_path if file else in_path
-
-
-def _shell_operands(arguments: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-    """Whether a shell is given a line (`-c`), and the words behind its options."""
-    line, index = False, 0
-    while index < len(arguments) and arguments[index][:1] in ("-", "+") and arguments[index] != "-":
-        word = arguments[index]
-        index += 1
-        if word == "--":
-            break
-        if word.startswith("--"):
-            index += word in ("--rcfile", "--init-file")
-            continue
-        line |= "c" in word and word[0] == "-"
-        index += "o" in word or "O" in word
-    return line, arguments[index:]

@@ -32,8 +32,8 @@ _SCRIPT_LIMIT = 1 << 16
 _TEXTS_LIMIT = 1 << 28
 """Bytes of texts, or of scripts, that an image may hold: some ten times what the largest have. What lies beyond could
 only be left out, and the answer would rest on what came first."""
-_SHELL_SUFFIX = ".sh"
-"""Of what shells read without a `#!` line."""
+_SHELL_SUFFIXES = (".sh", "profile", "bashrc", ".bash_login")
+"""Of what shells read without a `#!` line, some of it before any command (loader.invocation)."""
 _LIBRARY = re.compile(r"\.so(?:\.\d[^/]*)?$").search
 """In the name of what a loader may take for a library."""
 _SMALLEST = 64
@@ -217,7 +217,7 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
 
 def _may_be_script(path: str, head: bytes) -> bool:
     """Whether something may execute, or a shell may read, the text that begins with `head`."""
-    return (head[:2] == b"#!" or path.endswith(_SHELL_SUFFIX)) and not path.startswith(_OF_PACKAGING)
+    return (head[:2] == b"#!" or path.endswith(_SHELL_SUFFIXES)) and not path.startswith(_OF_PACKAGING)
 
 
 class _Allowance:
@@ -245,7 +245,7 @@ class _Wanted:
         self.texts, self.scripts = _Allowance("texts of the system"), _Allowance("scripts")
         tails = {"/".join(pattern.split("/")[-2:]) for pattern in patterns}
         self._regex = re.compile("|".join(f"(?:{fnmatch.translate(tail)})" for tail in sorted(tails)))
-        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {_SHELL_SUFFIX, ".so"}
+        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {*_SHELL_SUFFIXES, ".so"}
         self._suffixes = tuple(sorted(end for end in ends if end))
         infixes = sorted(re.escape(re.split(r"[*?\[]", tail)[0]) for tail in tails if tail[-1] in "*?]")
         self._infix = re.compile("|".join([*infixes, r"\.so\.\d"])).search

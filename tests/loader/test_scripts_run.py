@@ -1,11 +1,12 @@
 """Scripts in a chroot, beside what is said of them: loader variables, first lines, and where a script ends."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec import structs
 
 from imgcheck.documents.image import ImageProfile
 from imgcheck.loader.kept import kept_work, with_loads
@@ -48,8 +49,8 @@ def image_of(root: Root, text: str, environment: tuple[str, ...]) -> ImageProfil
     image = profile_of(root.path, (_PATH, *environment), ("/run",))
     script = read_script(text.encode())
     assert script is not None
-    scripts = (msgspec.structs.replace(script, path="/run"),)
-    return msgspec.structs.replace(image, tree=msgspec.structs.replace(image.tree, scripts=scripts))
+    scripts = (structs.replace(script, path="/run"),)
+    return structs.replace(image, tree=structs.replace(image.tree, scripts=scripts))
 
 
 def starts(image: ImageProfile) -> bool:
@@ -136,3 +137,101 @@ def test_a_first_line_has_one_argument(root: Root, first: str, expected: bool) -
 def test_what_stands_behind_the_end_of_a_script_does_not_run(root: Root, text: str) -> None:
     root.write("/dev/null", "")
     assert runs(root, f"#!/bin/sh\n{text}")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"LD_LIBRARY_PATH={GOOD} exec /app/server", True),
+        (f"LD_LIBRARY_PATH={GOOD} command /app/server", True),
+        (f"start() {{ /app/server; }}\nLD_LIBRARY_PATH={GOOD} start", True),
+        (f"start() {{ true; }}\nLD_LIBRARY_PATH={GOOD} start\n/app/server", False),
+        (f"LD_LIBRARY_PATH={GOOD} eval true\n/app/server", False),
+        ("cd /opt\nexport LD_LIBRARY_PATH=lib\n/app/server", True),
+        ("export LD_LIBRARY_PATH=opt/lib\n/app/server", True),
+        ("export LD_LIBRARY_PATH=opt/lib\ncd /opt\n/app/server", False),
+        ("cd /opt/lib\nLD_PRELOAD=./libfoo.so /app/server", True),
+    ],
+)
+def test_what_stands_before_a_command_holds_for_it_alone(root: Root, text: str, expected: bool) -> None:
+    assert runs(root, f"#!/bin/bash\n{text}\n") == expected
+
+
+SETS = f"export LD_LIBRARY_PATH={GOOD}\n"
+PROFILE = {"/etc/profile": "for i in /etc/profile.d/*.sh; do . $i; done\n", "/etc/profile.d/lib.sh": SETS}
+BASHRC = {"/root/.bashrc": SETS}
+NAMED = {"/etc/env.sh": SETS}
+SOURCED = {"/app/env/here.sh": 'cd "$(dirname "${BASH_SOURCE[0]}")"\nexport LD_LIBRARY_PATH=$PWD/../../opt/lib\n'}
+INSIDE = {
+    "/app/env/here.sh": 'up() { cd "$(dirname "$BASH_SOURCE")"; }\nup\nexport LD_LIBRARY_PATH=$PWD/../../opt/lib\n'
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "command", "environment", "expected"),
+    [
+        (PROFILE, "bash -lc /app/server", "", True),
+        (PROFILE, "bash --login -c /app/server", "", True),
+        (PROFILE, "bash --noprofile -lc /app/server", "", False),
+        (PROFILE, "bash -c /app/server", "", False),
+        (PROFILE, "sh -l -c /app/server", "", True),
+        (BASHRC, "bash -ic /app/server", "HOME=/root", True),
+        (BASHRC, "bash --norc -ic /app/server", "HOME=/root", False),
+        (BASHRC, "bash -c /app/server", "HOME=/root", False),
+        (NAMED, "bash -c /app/server", "BASH_ENV=/etc/env.sh", True),
+        (NAMED, "sh -c /app/server", "BASH_ENV=/etc/env.sh", False),
+        (SOURCED, "bash -c ./run.sh", "", True),
+        (INSIDE, "bash -c ./run.sh", "", True),
+    ],
+)
+def test_a_shell_reads_files_before_its_command(
+    root: Root, files: dict[str, str], command: str, environment: str, expected: bool
+) -> None:
+    files = files | {"/run.sh": "#!/bin/bash\n. /app/env/here.sh\n/app/server\n"}
+    for path, text in files.items():
+        root.write(path, text)
+        root.at(path).chmod(0o755)
+    variables, words = (_PATH, *environment.split()), command.split()
+    done = subprocess.run(
+        ["chroot", root.path, "/usr/bin/env", "-i", *variables, *words], capture_output=True, check=False
+    )
+    image = profile_of(root.path, variables, tuple(words))
+    scripts = [structs.replace(read_script(text.encode()), path=path) for path, text in files.items()]
+    image = structs.replace(image, tree=structs.replace(image.tree, scripts=tuple(scripts)))
+    for path in files:
+        root.at(path).unlink()
+    assert (done.returncode == 0, starts(image)) == (expected, expected), done.stderr
+
+
+@pytest.mark.parametrize("text", ['LINE="A=1"\nexport "$(cat /env)"\n', "export $(grep -v '#' /env | xargs)\n"])
+def test_variables_that_only_running_tells_are_no_failure_that_is_foreseen(root: Root, text: str) -> None:
+    image = image_of(root, f"#!/bin/sh\n{text}/app/server\n", ())
+    assert find_roots(image).steered == ("/app/server",)
+    assert find_roots(image_of(root, "#!/bin/sh\nexport A=$(cat /env)\n/app/server\n", ())).steered == ()
+
+
+def unstartable(root: Root, text: str) -> list[tuple[str, str]]:
+    return [(what.reason, what.word) for what in find_roots(image_of(root, text, ())).unstartable]
+
+
+def test_a_program_that_makes_nothing_leaves_the_next_one_absent(root: Root) -> None:
+    root.program("/bin/mkdir")
+    root.program("/bin/tar")
+    assert unstartable(root, "#!/bin/sh\nmkdir -p /data\nexec absent\n") == [("absent", "absent")]
+    assert unstartable(root, "#!/bin/sh\ntar xf /data.tar\nexec absent\n") == []
+
+
+def test_a_carriage_return_belongs_to_the_last_word_of_a_line(root: Root) -> None:
+    text = "#!/bin/sh -e\nexec /app/plain\r\n"
+    assert unstartable(root, text) == [("carriage-return", "/app/plain")]
+    assert not runs(root, text)
+
+
+def test_an_interpreter_without_an_execute_bit_is_told_so(root: Root) -> None:
+    shutil.copy2(root.at("/bin/sh"), root.at("/bin/closed"))
+    root.at("/bin/closed").chmod(0o644)
+    text = "#!/bin/closed\n/app/plain\n"
+    assert unstartable(root, text) == [("interpreter-not-executable", "/run")]
+    root.write("/run", text)
+    with pytest.raises(PermissionError):
+        subprocess.run(["/run"], executable="/run", preexec_fn=lambda: os.chroot(root.path), check=False)
