@@ -60,8 +60,11 @@ def _clone_finder(machine: str) -> re.Pattern[bytes]:
 
 
 def is_clone(name: str, machine: str) -> bool:
-    """Whether `name` follows a convention of rules/analysis/clones.toml for variants of one function."""
-    return bool(_clone_pattern(machine).search(name))
+    """Whether `name` follows a convention of rules/analysis/clones.toml for variants of one function.
+
+    What compilers name after a source file, as they do the initialiser of what it holds, is none: nothing chooses it.
+    """
+    return not matches(name, analysis("clones")["of_files"]) and bool(_clone_pattern(machine).search(name))
 
 
 def clones(names: list[bytes], machine: str) -> list[int]:
@@ -71,7 +74,8 @@ def clones(names: list[bytes], machine: str) -> list[int]:
     doubtful: list[int] = []
     for hit in _clone_finder(machine).finditer(joined.lower()):
         (certain if _ENDED.match(joined, hit.end()) else doubtful).append(hit.start())
-    found = _holding(names, certain)
+    of_files = matching(names, analysis("clones")["of_files"])
+    found = [i for i in _holding(names, certain) if i not in of_files]
     more = set(_holding(names, doubtful)).difference(found)
     return found + [i for i in more if is_clone(names[i].decode("utf-8", "backslashreplace"), machine)]
 
