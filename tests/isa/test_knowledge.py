@@ -99,6 +99,33 @@ def test_what_tells_of_no_feature_shields_nothing(shape: str, flags: tuple[str, 
     assert predicted(analyse(path), MODELS["Nehalem"]) != "runs"
 
 
+PUSHED = """
+static int ask(void) {
+    unsigned a, b, c, d;
+    __asm__("push $1; pop %%rax; cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d));
+    return c >> 20 & 1;
+}"""
+REPEATED = """
+static int ask(void) {
+    unsigned a, b, c, d, low, high, found = 0;
+    __cpuid(1, a, b, c, d);
+    if (!(c & bit_OSXSAVE)) return 0;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & 6) != 6) return 0;
+    if (c & bit_AVX) found |= 2;
+    return found & 2;
+}"""
+
+
+@pytest.mark.parametrize("flags", [("-O2",), ("-O1",), ("-O2", "-fPIC", "-s")], ids=" ".join)
+@pytest.mark.parametrize(("asks", "model"), [(PUSHED, "Nehalem"), (REPEATED, "SandyBridge")])
+def test_a_test_for_too_little_shields_no_more_than_that(asks: str, model: str, flags: tuple[str, ...]) -> None:
+    path = program(asks, "if (ask()) use();", *flags)
+    assert observed(path, "qemu-x86_64", model) == "dies"
+    for each in (model, "Haswell"):
+        assert (each, predicted(analyse(path), MODELS[each])) == (each, observed(path, "qemu-x86_64", each))
+
+
 KEPT = {
     "exchanged": """
     static int ask(void) {

@@ -2,7 +2,15 @@
 
 from msgspec.structs import replace
 
-from imgcheck.binaries.isa.conditions import ALWAYS, NEVER, Labels, not_understood, opposite, understood
+from imgcheck.binaries.isa.conditions import (
+    ALWAYS,
+    NEVER,
+    Labels,
+    not_understood,
+    opposite,
+    understood,
+    understood_wholly,
+)
 from imgcheck.binaries.isa.values import (
     BORROW,
     CLEAR,
@@ -40,8 +48,13 @@ class Branches:
             if self._is_before(state, fact, found):
                 return ALWAYS, ALWAYS
             taken = not_understood(ip)
-            if found and NEVER in found and self._is_range_check(block):
-                return (taken, ALWAYS) if found[fact.condition & 1] == NEVER else (ALWAYS, taken)
+            if found and NEVER in found:
+                never = 0 if found[fact.condition & 1] == NEVER else 1  # the direction that no CPU takes
+                if self._is_range_check(block):
+                    return (taken, ALWAYS) if never == 0 else (ALWAYS, taken)
+                left = found[0] or found[1]
+                if understood_wholly(left):  # what is known already is asked once more, and tells no more than that
+                    return (taken, left) if never == 0 else (left, taken)
             return taken, opposite(taken)
         return found[::-1] if fact.condition & 1 else found
 

@@ -6,6 +6,7 @@ from the next instruction, targets of branches beside the facts. Registers are b
 counting as the whole.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -49,6 +50,8 @@ _OPERATIONS |= VECTOR_COPIES | {_PUSH}
 _CLEARING = {_M.XOR, _M.PXOR, _M.XORPS, _M.XORPD, _M.VPXOR, _M.VXORPS, _M.VXORPD}
 """What makes nought of a register that is both of its sources."""
 _NOUGHT = constant(0)
+_PUSH_BYTE = b"\x6a"
+"""PUSH of a number in one byte."""
 _HIGH = {iced.Register.AH, iced.Register.BH, iced.Register.CH, iced.Register.DH}
 _REGISTER = iced.OpKind.REGISTER
 _IMMEDIATES = {value for name, value in vars(iced.OpKind).items() if name.startswith("IMMEDIATE")}
@@ -357,10 +360,26 @@ def _redirect_queries(facts: list[Fact]) -> None:
                 facts[i] = replace(fact, written=(fact.written | before.written) & ~RBX)
 
 
+def _load_constants(code: bytes, bounds: list[int], facts: list[Fact], bits: int) -> None:
+    """Let POP behind PUSH of a number be MOV of that: so compilers write it where size is all that counts (-Oz)."""
+    at = code.find(_PUSH_BYTE)
+    while at >= 0:
+        i = bisect_left(bounds, at)
+        pop = code[at + 2 : bounds[i + 2]] if i + 2 < len(bounds) and bounds[i : i + 2] == [at, at + 2] else b""
+        if pop and 0x58 <= pop[-1] <= 0x5F and (len(pop) == 1 or (bits == 64 and pop[:-1] == b"\x41")):
+            wide = bytes([0x48 | len(pop) - 1]) if bits == 64 else b""
+            number = int.from_bytes(code[at + 1 : at + 2], "little", signed=True).to_bytes(4, "little", signed=True)
+            move = wide + bytes([0xC7, 0xC0 | pop[-1] & 7]) + number
+            facts[i] = replace(_NOTHING, size=2)
+            facts[i + 1] = replace(_known(move, 0, bits), size=len(pop))
+        at = code.find(_PUSH_BYTE, at + 1)
+
+
 def _read(code: bytes, start: int, bits: int) -> _Reading:
     known = _cache[bits]
     bounds = list(accumulate(lengths(code, bits), initial=0))
     facts = [known.get(code[at:end]) or _known(code[at:end], start + at, bits) for at, end in pairwise(bounds)]
+    _load_constants(code, bounds, facts, bits)
     targets, controls = {}, []
     for number in [i for i, fact in enumerate(facts) if fact.kind >= CALL]:
         fact, end = facts[number], bounds[number + 1]
