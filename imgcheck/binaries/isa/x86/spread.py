@@ -134,10 +134,17 @@ class Spread:
         return self.guards
 
     def _worth_following(self, pending: set[int]) -> set[int]:
-        """Those that lead to a use of an extension or choose one, and those as small as what hands knowledge on."""
+        """Those that lead to a use of an extension or choose one, and those that hand knowledge on."""
         chosen = np.array(sorted(pending), np.int64)
         size = self._functions.end[chosen] - self._functions.start[chosen]
-        return set(chosen[self.readers.deciding[chosen] | (size <= ACCESSOR)].tolist())
+        worth = self.readers.deciding[chosen] | (size <= ACCESSOR)
+        return set(chosen[worth].tolist()).union(filter(self._returns_address, chosen[~worth].tolist()))
+
+    def _returns_address(self, function: int) -> bool:
+        """Whether a function was seen to return where knowledge lies, as one with a static object of its own does."""
+        flow = self.guards.flows.get(function)
+        found = flow.result.numbers if flow and isinstance(flow.result, Options) else ()
+        return any(self.variables.holds(address) for address, _ in found)
 
     def _follow_all(self, pending: set[int]) -> set[int]:
         """Follows the functions; those whose parameters a caller's hand-over marked come back."""
