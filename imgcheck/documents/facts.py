@@ -103,6 +103,8 @@ class Isa(Document, frozen=True):
     """Size of the executable sections that were looked at."""
     vector_functions: int = 0
     """Functions with vector arithmetic: how much a wider baseline could bring (CPU004)."""
+    functions: int = 0
+    """Functions in all, where they were counted."""
     asks_cpu: tuple[str, ...] = ()
     """How the file finds out what the CPU has (cpuid, __cpu_model, IFUNC, getauxval, ...)."""
     refusal: Refusal | None = None

@@ -30,12 +30,15 @@ def code(
     soname: str = "",
     verdef: Sequence[str] = (),
     vector_functions: int = 0,
+    functions: int = 0,
     baseline: str = "",
     refusal: Refusal | None = None,
     error: str = "",
 ) -> CodeFacts:
     linkage = Linkage(64, machine, type=type, isa_level=isa_level, soname=soname, verdef=tuple(verdef))
-    isa = None if error else Isa(uses, baseline, vector_functions=vector_functions, refusal=refusal)
+    isa = (
+        None if error else Isa(uses, baseline, vector_functions=vector_functions, functions=functions, refusal=refusal)
+    )
     return CodeFacts(1000, linkage, isa, error=error)
 
 

@@ -328,6 +328,13 @@ def test_library_with_little_vector_code_is_not_worth_a_word() -> None:
     assert outcome(answers, "CPU004") == "not-applicable"
 
 
+@pytest.mark.parametrize(("functions", "expected"), [(10221, "not-applicable"), (3000, "degraded")])
+def test_an_interpreter_that_copies_by_vectors_is_no_vector_library(functions: int, expected: str) -> None:
+    python = code(use("sse2"), vector_functions=1132, functions=functions, baseline="x86-64")
+    answers = check(context({"/usr/bin/python3.11": python}, cpu("haswell")))
+    assert outcome(answers, "CPU004") == expected
+
+
 def test_unreached_hot_library_is_not_worth_a_word() -> None:
     image = context({"/x": code(vector_functions=5000)}, reaches={"/x": "unreached"})
     assert outcome(check(image), "CPU004") == "not-applicable"

@@ -43,6 +43,7 @@ def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | Non
         baseline="x86-64",
         code_bytes=layout.code_bytes,
         vector_functions=vector_functions,
+        functions=len(functions),
         asks_cpu=(),
     )
 

@@ -78,6 +78,7 @@ def judge(found: Findings) -> Isa:
         baseline=level({use.feature for use in uses if use.answer == "required" and not use.given}, found.bits),
         code_bytes=found.layout.code_bytes,
         vector_functions=found.vector_functions,
+        functions=len(found.functions),
         asks_cpu=found.asks_cpu,
     )
 
