@@ -14,11 +14,11 @@ from imgcheck.check.loader_rules import image_glibc
 from imgcheck.check.mpi_facts import Fabric, MpiFacts, Use
 from imgcheck.documents.host import HostLibrary
 from imgcheck.documents.report import Evidence, Finding, Severity
+from imgcheck.loader import glibc as gnu
 
 Rule = Callable[[MpiFacts, Answers], None]
 
 _GLIBC = "GLIBC_"
-_LIBC_PARTS = ("libc.so.", "libm.so.", "libdl.so.", "libpthread.so.", "librt.so.", "libutil.so.", "ld-linux", "ld64.so")
 
 
 def ask(context: Context, answers: Answers) -> bool:
@@ -172,7 +172,7 @@ def _glibc_finding(facts: MpiFacts, use: Use, library: HostLibrary, glibc: str, 
 
 def _missing_findings(facts: MpiFacts, use: Use, library: HostLibrary) -> list[Finding]:
     here = {f.linkage.soname for f in facts.context.image.objects.values() if f.linkage}
-    missing = [name for name in library.needed if name not in here and not name.startswith(_LIBC_PARTS)]
+    missing = [name for name in library.needed if name not in here and not name.startswith(gnu.PARTS)]
     if not missing:
         return []
     return [

@@ -1,7 +1,6 @@
 """This machine, or a captured one, as a HostProfile."""
 
 import os
-import re
 
 from imgcheck.documents.host import SCHEMA_VERSION, Fact, HostProfile, absent, known, unknown
 from imgcheck.host.amd import with_amd
@@ -12,10 +11,9 @@ from imgcheck.host.libraries import Libraries, injectable
 from imgcheck.host.nvidia import probe_nvidia
 from imgcheck.host.runtimes import probe_runtimes
 from imgcheck.knowledge import Knowledge
+from imgcheck.loader.glibc import LIBC, named_version, newest_node
 
 _OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
-_LIBC_LINK = re.compile(r"libc-(\d+\.\d+)\.so$")
-_VERSION_NODE = re.compile(r"GLIBC_(\d+)\.(\d+)")
 
 
 def probe_host(root: str = "/", knowledge: Knowledge | None = None) -> HostProfile:
@@ -68,11 +66,9 @@ def _vsyscall(root: Root) -> Fact[bool]:
 def _glibc(root: Root, libraries: Libraries) -> Fact[str]:
     if root.live and (stated := _own_glibc()):
         return stated
-    path = libraries.find("libc.so.6")
+    path = libraries.find(LIBC)
     if path:
-        # Until glibc 2.33 the file carried its version in its name, and libc.so.6 was a link to it.
-        named = _LIBC_LINK.search(root.real(path))
-        version = named[1] if named else _newest_node(root, path)
+        version = named_version(root.real(path)) or _version_inside(root, path)
         return known(version, path) if version else unknown(f"{path} does not tell its version")
     if any(name.startswith("ld-musl-") for name in root.names("/lib") or ()):
         return absent("the C library is musl")
@@ -89,8 +85,8 @@ def _own_glibc() -> Fact[str] | None:
     return known(version, "gnu_get_libc_version") if name == "glibc" and version else None
 
 
-def _newest_node(root: Root, path: str) -> str:
-    """The newest GLIBC_2.x version that a libc defines, which is its own version."""
+def _version_inside(root: Root, path: str) -> str:
+    """The version that the C library at `path` tells by what it defines; "" where it cannot be read."""
     from imgcheck.binaries.elf import Elf
     from imgcheck.binaries.linkage.read import read_linkage
     from imgcheck.errors import ElfError
@@ -99,11 +95,9 @@ def _newest_node(root: Root, path: str) -> str:
     if mapped is None:
         return ""
     try:
-        nodes = read_linkage(Elf(mapped)).verdef
+        return newest_node(read_linkage(Elf(mapped)))
     except ElfError:
         return ""
-    versions = [(int(match[1]), int(match[2])) for node in nodes if (match := _VERSION_NODE.match(node))]
-    return ".".join(map(str, max(versions))) if versions else ""
 
 
 def _distribution(root: Root) -> Fact[str]:

@@ -1,7 +1,22 @@
-"""The version of a C library, by its name and its symbol versions."""
+"""What is the C library of GNU, or its loader, and of which version: by sonames and symbol versions."""
 
 from imgcheck import versions
 from imgcheck.documents.facts import Linkage
+
+LIBC = "libc.so.6"
+_LOADERS = ("ld-linux", "ld64.so")
+PARTS = ("libc.so.", "libm.so.", "libdl.so.", "libpthread.so.", "librt.so.", "libutil.so.", *_LOADERS)
+"""How the names of the libraries begin that come with glibc itself."""
+
+
+def is_libc(linkage: Linkage) -> bool:
+    """Whether a file is glibc's C library, wherever it lies: links, copies and sysroots name their files otherwise."""
+    return linkage.soname == LIBC
+
+
+def is_loader(linkage: Linkage) -> bool:
+    """Whether a file is glibc's dynamic loader."""
+    return linkage.soname.startswith(_LOADERS)
 
 
 def glibc_version(path: str, libc: Linkage) -> str:
@@ -9,11 +24,14 @@ def glibc_version(path: str, libc: Linkage) -> str:
 
     A release may add no node to libc.so.6, so that the node can be one release behind. Empty where it has none.
     """
+    return named_version(path) or newest_node(libc)
+
+
+def named_version(path: str) -> str:
+    """The version in the file name of a C library (libc-2.31.so, until glibc 2.34), else ""."""
     name = path.rpartition("/")[2]
     minor = name.removeprefix("libc-2.").removesuffix(".so")
-    if minor.isdecimal() and name == f"libc-2.{minor}.so":
-        return f"2.{minor}"
-    return newest_node(libc)
+    return f"2.{minor}" if minor.isdecimal() and name == f"libc-2.{minor}.so" else ""
 
 
 def newest_node(libc: Linkage) -> str:

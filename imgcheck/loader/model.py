@@ -11,6 +11,7 @@ from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.abi import Abi
 from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
+from imgcheck.loader.glibc import is_libc
 from imgcheck.loader.injection import Injection, injection_for
 from imgcheck.loader.opened import Opened, open_libraries
 from imgcheck.loader.outcomes import Company, Outcome, Start
@@ -433,18 +434,18 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
         injected=frozenset(view.tree.host),
         assumed=view.injection is not None and view.injection.assumed,
         loaded={outcome.start.path: outcome.loaded for outcome in reversed(outcomes)},
-        libcs=_libcs(outcomes) or frozenset(filter(_is_libc, reaches)),
+        libcs=_libcs(view.tree, outcomes),
     )
 
 
-def _libcs(outcomes: Iterable[Outcome]) -> frozenset[str]:
-    """The C libraries of what may run, and not of sysroots and other trees in the image that nothing enters."""
+def _libcs(tree: Tree, outcomes: Iterable[Outcome]) -> frozenset[str]:
+    """The C libraries of what may run, and not of sysroots and other trees in the image that nothing enters.
+
+    All of them where none of them runs.
+    """
+    every = frozenset(path for path, linkage in tree.linkage.items() if is_libc(linkage))
     running = (o for o in outcomes if o.start.reach != "unreached" and o.start.context != "library")
-    return frozenset(path for outcome in running for path in outcome.loaded if _is_libc(path))
-
-
-def _is_libc(path: str) -> bool:
-    return posixpath.basename(path).startswith(("libc.so.6", "libc-2."))
+    return every.intersection(path for outcome in running for path in outcome.loaded) or every
 
 
 def _opened_by_frameworks(view: _View, roots: Roots) -> Iterator[Opened]:

@@ -5,8 +5,8 @@ import posixpath
 from msgspec import Struct
 
 from imgcheck.documents.facts import Linkage
-from imgcheck.loader.glibc import newest_node
-from imgcheck.loader.system import LIBC, UNSTOPPED, Found, Plan, Refused, System
+from imgcheck.loader.glibc import LIBC, newest_node
+from imgcheck.loader.system import UNSTOPPED, Found, Plan, Refused, System
 
 # ld.so knows no limit; a chain of libraries in a hostile image must not make the search quadratic.
 _CHAIN_LIMIT = 128

@@ -19,12 +19,11 @@ from imgcheck.documents.facts import Linkage
 from imgcheck.documents.image import CacheEntry
 from imgcheck.loader.abi import Abi, abi_of
 from imgcheck.loader.environment import Environment
-from imgcheck.loader.glibc import glibc_version
+from imgcheck.loader.glibc import LIBC, glibc_version
 from imgcheck.loader.injection import Injection
 from imgcheck.loader.tree import Tree
 
 CACHE = "/etc/ld.so.cache"
-LIBC = "libc.so.6"
 
 _MUSL_DIRECTORIES = ("/lib", "/usr/local/lib", "/usr/lib")
 _MUSL_NAME = r"ld-musl-([\w-]+)\.so\.1"

@@ -1,6 +1,7 @@
 """Probing captured hosts and this machine: every fact known, absent or unknown, and nothing ever fails."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -9,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from imgcheck.documents import HostProfile, decode, encode
+from imgcheck.host.files import Root
+from imgcheck.host.libraries import Libraries
 from imgcheck.host.probe import probe_host
 from imgcheck.host.summary import summarise
+from imgcheck.loader.glibc import LIBC
 from tests.host.captures import captured
 from tests.tools import compile_c
 
@@ -158,13 +162,10 @@ def test_musl_host_has_no_glibc(tmp_path: Path) -> None:
 
 
 def test_glibc_version_is_read_from_the_library_where_its_name_has_none(tmp_path: Path) -> None:
-    import imgcheck.host.libraries as libraries
-    from imgcheck.host.files import Root
-    from imgcheck.host.probe import _newest_node
-
-    real = Root("/")
-    path = libraries.Libraries(real, os.uname().machine).find("libc.so.6")
-    assert _newest_node(real, path) == os.confstr("CS_GNU_LIBC_VERSION").split()[1]
+    root = captured("virtual-machine", tmp_path)
+    (root / "lib64").mkdir(exist_ok=True)
+    shutil.copy(Libraries(Root("/"), os.uname().machine).find(LIBC), root / "lib64" / LIBC)
+    assert probe_host(str(root)).glibc.value == os.confstr("CS_GNU_LIBC_VERSION").split()[1]
 
 
 def test_injectable_library_is_read_with_its_needs(tmp_path: Path) -> None:
