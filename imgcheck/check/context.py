@@ -51,6 +51,11 @@ class Context(Struct, frozen=True, dict=True):
         """Every recorded file by its path."""
         return {record.path: record for record in self.image.files}
 
+    @cached_property
+    def libcs(self) -> tuple[tuple[FileRecord, Linkage], ...]:
+        """The C libraries that something loads (Closure.libcs), with what the loader reads in them."""
+        return tuple((record, linkage) for record, linkage in self.linked if record.path in self.closure.libcs)
+
     def variant(self, rule: str, name: str) -> str:
         """`name` where the catalogue has an error text of that name for the rule, else "": its first one."""
         return name if name in self.knowledge.catalogue[rule].variants else ""

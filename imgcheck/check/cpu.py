@@ -10,11 +10,13 @@ from msgspec import Struct
 from imgcheck import versions
 from imgcheck.check.arch import platform_machine
 from imgcheck.check.context import Answers, Context
+from imgcheck.check.loader_rules import glibc_of
 from imgcheck.documents.facts import Isa, IsaUse, Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import Knowledge, cpus
 from imgcheck.knowledge.variants import is_variant, variants_among, without_compounds
+from imgcheck.loader.glibc import is_libc, is_loader
 
 _HOT_FUNCTIONS = 1000
 """Vector functions from which a library counts as hot: C libraries and runtimes stay far below, kernels far above."""
@@ -348,32 +350,35 @@ class _Refused(Struct, frozen=True):
     """A key of _REFUSERS."""
     words: str = ""
     """What is printed, where the file tells."""
+    glibc: str = ""
+    """The version of the C library of its process, where it is known and asked."""
 
 
 def _refused(context: Context, host: _Host, answers: Answers) -> None:
     """CPU003."""
-    glibc = _image_glibc(context)
-    refusing = [*_marked(context, host, glibc), *_refusing_themselves(context)]
+    refusing = [*_marked(context), *_refusing_themselves(context)]
     if host.features is None and (refusing or _power_floor(context, host)):
         levels = sorted({each.level for each in refusing}) or ["more than the baseline"]
         answers.answer(
             "CPU003", "unknown", f"the image demands {levels[-1]}, and the host's CPU features are not known"
         )
         return
-    findings = [*_level_findings(context, host, refusing, glibc), *_power_findings(context, host)]
+    findings = [*_level_findings(context, host, refusing), *_power_findings(context, host)]
     reaches = "the CPU reaches the levels that the image's files demand"
     baseline = "no file of the image demands a level above the baseline"
     answers.conclude("CPU003", findings, reaches if refusing else baseline)
 
 
-def _marked(context: Context, host: _Host, glibc: str) -> Iterator[_Refused]:
-    """Files whose note the loader obeys, and the C library, which obeys its own."""
+def _marked(context: Context) -> Iterator[_Refused]:
+    """Files whose note the loader of their process obeys, and the C library, which obeys its own."""
     for record, linkage in context.linked:
-        level = linkage.isa_level
-        if level not in cpus.LEVELS[1:] or not _obeyed(linkage, glibc):
+        if linkage.isa_level not in cpus.LEVELS[1:]:
+            continue
+        glibc, itself = glibc_of(context, record.path), is_libc(linkage) or is_loader(linkage)
+        if not itself and not (glibc and versions.at_least(glibc, _OBEYS_NOTE)):
             continue
         if cpus.guarded_by(context.knowledge, linkage.machine, record.path) is None:
-            yield _Refused(record, level, "glibc" if _is_libc(linkage) else "")
+            yield _Refused(record, linkage.isa_level, "glibc" if itself else "", glibc=glibc)
 
 
 def _refusing_themselves(context: Context) -> Iterator[_Refused]:
@@ -383,26 +388,7 @@ def _refusing_themselves(context: Context) -> Iterator[_Refused]:
             yield _Refused(record, isa.refusal.level, "itself", isa.refusal.words)
 
 
-def _is_libc(linkage: Linkage) -> bool:
-    return linkage.soname == "libc.so.6" or linkage.soname.startswith(("ld-linux", "ld64.so"))
-
-
-def _obeyed(linkage: Linkage, glibc: str) -> bool:
-    return _is_libc(linkage) or (bool(glibc) and versions.at_least(glibc, _OBEYS_NOTE))
-
-
-def _image_glibc(context: Context) -> str:
-    """The newest GLIBC_2.x that the image's libc.so.6 defines; "" where it has none."""
-    found = []
-    for _, linkage in context.linked:
-        if linkage.soname == "libc.so.6":
-            found += [name.removeprefix("GLIBC_") for name in linkage.verdef if name.startswith("GLIBC_")]
-    # GLIBC_2.2.5 and GLIBC_PRIVATE are no releases.
-    releases = [name for name in found if all(part.isdecimal() for part in name.split(".")) and name.count(".") == 1]
-    return max(releases, key=versions.parse, default="")
-
-
-def _level_findings(context: Context, host: _Host, refusing: list[_Refused], glibc: str) -> Iterator[Finding]:
+def _level_findings(context: Context, host: _Host, refusing: list[_Refused]) -> Iterator[Finding]:
     """One finding per level and refuser: the C library stops every program, the others those with the file."""
     groups: dict[tuple[str, str], list[_Refused]] = defaultdict(list)
     for each in refusing:
@@ -421,7 +407,7 @@ def _level_findings(context: Context, host: _Host, refusing: list[_Refused], gli
             level=level,
             path=members[0].record.path,
             words=members[0].words,
-            how=how.replace("{glibc}", glibc or "(version unknown)"),
+            how=how.replace("{glibc}", members[0].glibc or "(version unknown)"),
             host_cpu=host.name,
             host_level=cpus.level_of(host.knowledge, host.features or ()),
             features=cpus.display(host.knowledge, "x86_64", _lacking(host, level)),
@@ -442,7 +428,8 @@ def _power_floor(context: Context, host: _Host) -> list[tuple[FileRecord, str, s
     """C libraries for ppc64le whose own code requires a newer ISA: their loader tests for it before all else."""
     found = []
     for record, linkage in context.linked:
-        isa = context.image.facts(record).isa if linkage.machine == "ppc64le" and _is_libc(linkage) else None
+        itself = linkage.machine == "ppc64le" and (is_libc(linkage) or is_loader(linkage))
+        isa = context.image.facts(record).isa if itself else None
         if isa is None:
             continue
         required = {use.feature for use in isa.uses if use.answer == "required"}

@@ -50,12 +50,11 @@ def _filtered_calls(context: Context, answers: Answers) -> None:
 
 
 def _refused_call(context: Context, call: str, since: str, glibc: str, version: str) -> Finding:
-    records = [record for record in context.image.files if record.path in context.closure.libcs]
     return context.finding(
         "KRN002",
         "risk",
         call,
-        tuple(context.evidence(record, f"glibc {glibc}") for record in records),
+        tuple(context.evidence(record, f"glibc {glibc}") for record, _ in context.libcs),
         variant="clone3" if call == "clone3" else "",
         glibc=glibc,
         runtime=context.runtime.title,
@@ -73,8 +72,7 @@ def _vsyscall(context: Context, answers: Answers) -> None:
         reason = f"glibc {glibc} calls into the vsyscall page, and whether the host's kernel maps it is not known"
         answers.answer("KRN003", "unknown", reason)
     else:
-        records = [record for record in context.image.files if record.path in context.closure.libcs]
-        evidence = tuple(context.evidence(record, f"glibc {glibc}") for record in records)
+        evidence = tuple(context.evidence(record, f"glibc {glibc}") for record, _ in context.libcs)
         missing = not context.host.vsyscall.value
         findings = [context.finding("KRN003", "fail", "vsyscall", evidence, glibc=glibc)] if missing else []
         answers.conclude("KRN003", findings, "the host's kernel maps the vsyscall page")
@@ -169,16 +167,14 @@ def _unchecked(context: Context, floor: _Floor, rules: LoaderRules) -> bool:
     """Whether the glibc that would have to refuse the file is one that no longer does."""
     if floor.role == "static":
         return False  # its glibc is inside it, of a version that nothing tells
-    libcs = [record for record in context.image.files if record.path in context.closure.libcs]
-    records = [floor.record] if floor.role == "libc" else libcs
-    pairs = [(record.path, context.image.facts(record).linkage) for record in records]
-    known = [number for path, linkage in pairs if linkage and (number := glibc_version(path, linkage))]
+    libcs = [(record, linkage) for record, linkage in context.libcs if floor.role != "libc" or record is floor.record]
+    known = [number for record, linkage in libcs if (number := glibc_version(record.path, linkage))]
     return bool(known) and all(versions.at_least(number, rules.kernel.glibc_checks_until) for number in known)
 
 
 def _user(context: Context, path: str) -> str:
     """A program that loads `path`, for the error text; the file itself where none is seen."""
-    return next((root for root, loaded in context.closure.loaded.items() if path in loaded and root != path), path)
+    return context.closure.users.get(path, path)
 
 
 def _remedy(floor: _Floor) -> str:

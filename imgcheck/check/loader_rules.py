@@ -101,7 +101,12 @@ def _packages(knowledge: Knowledge) -> tuple[Package, ...]:
 
 def image_glibc(context: Context) -> str:
     """Version of the glibc that the image's files load, the oldest of several; empty where it is not known."""
-    records = [record for record in context.image.files if record.path in context.closure.libcs]
-    pairs = [(record.path, context.image.facts(record).linkage) for record in records]
-    numbers = [number for path, linkage in pairs if linkage and (number := glibc_version(path, linkage))]
+    numbers = [number for record, linkage in context.libcs if (number := glibc_version(record.path, linkage))]
     return min(numbers, key=versions.parse, default="")
+
+
+def glibc_of(context: Context, path: str) -> str:
+    """Version of the glibc in the process of the file at `path`; where no process is seen, `image_glibc`."""
+    record = context.records.get(context.closure.libc_of(path))
+    linkage = context.image.facts(record).linkage if record else None
+    return glibc_version(record.path, linkage) if record and linkage else image_glibc(context)

@@ -2,7 +2,7 @@
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context
-from imgcheck.check.loader_rules import image_glibc
+from imgcheck.check.loader_rules import glibc_of
 from imgcheck.documents.facts import Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Finding
@@ -13,18 +13,27 @@ _LIBC = "libc.so."
 
 
 def packed(context: Context, answers: Answers) -> None:
-    """LIB004 by the glibc that the image's files load."""
+    """LIB004 by the glibc in the process of each file."""
     affected = [(r, linkage) for r, linkage in context.linked if "relr" in linkage.flags and _undeclared(linkage)]
-    glibc = image_glibc(context)
     if not affected:
         answers.answer("LIB004", "not-applicable", "no file has packed relocations without saying so")
-    elif not glibc:
-        answers.answer("LIB004", "unknown", f"{affected[0][0].path} has packed relocations; the glibc is not known")
-    else:
-        refuses = versions.at_least(glibc, _SINCE)
-        found = [_finding(context, record, glibc, refuses) for record, linkage in affected
-                 if not refuses or _checked(linkage)]  # fmt: skip
-        answers.conclude("LIB004", found, f"glibc {glibc} applies packed relocations")
+        return
+    judged = [(record, linkage, glibc_of(context, record.path)) for record, linkage in affected]
+    unknown = next(
+        (f"{r.path} has packed relocations; the glibc is not known" for r, _, glibc in judged if not glibc), ""
+    )
+    found = [
+        _finding(context, record, glibc, refuses=_applies(glibc))
+        for record, linkage, glibc in judged
+        if glibc and (_checked(linkage) or not _applies(glibc))
+    ]
+    fine = " and ".join(sorted({glibc for _, _, glibc in judged}, key=versions.parse))
+    answers.conclude("LIB004", found, f"glibc {fine} applies packed relocations", unknown)
+
+
+def _applies(glibc: str) -> bool:
+    """Whether it knows packed relocations, and refuses those that are not declared."""
+    return versions.at_least(glibc, _SINCE)
 
 
 def _undeclared(linkage: Linkage) -> bool:
@@ -41,7 +50,6 @@ def _checked(linkage: Linkage) -> bool:
 
 
 def _finding(context: Context, record: FileRecord, glibc: str, refuses: bool) -> Finding:
-    roots = (root for root, loaded in context.closure.loaded.items() if record.path in loaded)
     does = "refuses such a file" if refuses else "does not know them and leaves them out"
     return context.finding(
         "LIB004",
@@ -49,7 +57,7 @@ def _finding(context: Context, record: FileRecord, glibc: str, refuses: bool) ->
         record.path,
         (context.evidence(record, "has DT_RELR"),),
         variant="refused" if refuses else "",
-        program=next(roots, record.path),
+        program=context.closure.users.get(record.path, record.path),
         path=record.path,
         why=f"{record.path} has packed relocations without naming {_NODE}; the image's glibc {glibc} {does}.",
     )

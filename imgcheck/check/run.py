@@ -30,7 +30,6 @@ from imgcheck.errors import UsageError
 from imgcheck.host.summary import summarise
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Runtime
-from imgcheck.loader.closure import Closure
 from imgcheck.loader.closures import Closures
 from imgcheck.loader.hwcaps import hwcaps_of
 
@@ -190,7 +189,7 @@ class _Asked:
 
     def answers(self, context: Context) -> list[Answers]:
         """What every family answers."""
-        known = self._of(context.closure)
+        known = self._of(context)
         found = []
         for family in FAMILIES:
             if family not in _BY_REACH:
@@ -201,8 +200,8 @@ class _Asked:
             found.append(known[family])
         return found
 
-    def _of(self, closure: Closure) -> dict[Family, Answers]:
-        asked = _Question(closure)
+    def _of(self, context: Context) -> dict[Family, Answers]:
+        asked = _Question(context)
         found = next((answers for other, answers in self._known if other.content == asked.content), None)
         if found is None:
             found = {}
@@ -213,15 +212,16 @@ class _Asked:
 class _Question:
     """What the families of _BY_REACH ask of a closure: compared where a host has several runtimes."""
 
-    def __init__(self, closure: Closure) -> None:
-        self._closure = closure
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     @cached_property
     def content(self) -> tuple:
-        closure = self._closure
+        closure, linked = self._context.closure, self._context.linked
         reaches = {path: reach for path, reach in closure.reaches.items() if path not in closure.injected}
         needed = {path for root, loaded in closure.loaded.items() for path in loaded if path != root}
-        return reaches, needed - closure.injected, closure.libcs
+        compared_by = {record.path: closure.libc_of(record.path) for record, linkage in linked if linkage.isa_level}
+        return reaches, needed - closure.injected, closure.libcs, compared_by
 
 
 def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tuple[list[Runtime], str]:

@@ -1,10 +1,12 @@
 """What runs in an image, what it reaches, and what the loader would miss on the way."""
 
 from collections.abc import Iterable
+from functools import cached_property
 
 from msgspec import Struct
 
 from imgcheck.documents.image import Problem, Reach, Unstartable
+from imgcheck.loader.glibc import LIBC
 
 PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
 """Parts of paths behind which Python's packages lie."""
@@ -47,7 +49,7 @@ class Roots(Struct, frozen=True):
         return "entry" if self.everything else "path" if self.in_part else "unreached"
 
 
-class Closure(Struct, frozen=True):
+class Closure(Struct, frozen=True, dict=True):
     """How each recorded file is reached, and the problems of each in the context in which it is loaded."""
 
     reaches: dict[str, Reach] = {}
@@ -64,9 +66,23 @@ class Closure(Struct, frozen=True):
     assumed: bool = False
     """The injected files stand for those of a host whose libraries are not known: names alone, no versions."""
     loaded: dict[str, tuple[str, ...]] = {}
-    """Program, or library that is opened by itself, to all that it loads, in ld.so's order."""
+    """Program, or library that is opened by itself, to all that it loads, in ld.so's order; the best reached last."""
     libcs: frozenset[str] = frozenset()
     """Paths of the C libraries that something loads."""
 
     def reach(self, path: str) -> Reach:
         return self.reaches.get(path, "unreached")
+
+    @cached_property
+    def users(self) -> dict[str, str]:
+        """File to the best reached of the programs that load it, or of the libraries that are opened by themselves."""
+        return {path: begun for begun, loaded in self.loaded.items() for path in loaded if path != begun}
+
+    def libc_of(self, path: str) -> str:
+        """The C library of GNU in the process of the file at `path`, the best reached one; "" where none is seen.
+
+        A library that is opened in a running program (a Python module) finds that of the program by its name.
+        """
+        begun = self.users.get(path, path)
+        asked = (self.chosen.get((member, LIBC), "") for member in (path, *self.loaded.get(begun, ())))
+        return next(filter(None, asked), "")

@@ -12,6 +12,7 @@ from imgcheck.documents.report import Finding
 from imgcheck.host.describe import describe_host
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.closure import Closure, Roots
+from imgcheck.loader.glibc import is_libc
 
 KNOWLEDGE = Knowledge()
 LAYER = LayerInfo(diff_id="sha256:0", history="RUN pip install tensorflow-gpu")
@@ -29,16 +30,28 @@ def code(
     isa_level: str = "",
     soname: str = "",
     verdef: Sequence[str] = (),
+    needed: Sequence[str] = (),
+    interpreter: str = "",
+    python_module: bool = False,
     vector_functions: int = 0,
     functions: int = 0,
     baseline: str = "",
     refusal: Refusal | None = None,
     error: str = "",
 ) -> CodeFacts:
-    linkage = Linkage(64, machine, type=type, isa_level=isa_level, soname=soname, verdef=tuple(verdef))
-    isa = (
-        None if error else Isa(uses, baseline, vector_functions=vector_functions, functions=functions, refusal=refusal)
+    linkage = Linkage(
+        64,
+        machine,
+        type=type,
+        isa_level=isa_level,
+        soname=soname,
+        verdef=tuple(verdef),
+        needed=tuple(needed),
+        interpreter=interpreter,
+        python_module=python_module,
     )
+    counts = {"vector_functions": vector_functions, "functions": functions}
+    isa = None if error else Isa(uses, baseline, refusal=refusal, **counts)
     return CodeFacts(1000, linkage, isa, error=error)
 
 
@@ -73,7 +86,11 @@ def context(
         tree or TreeIndex(),
         components=tuple(components),
     )
-    closure = Closure(reaches=dict.fromkeys(files, "entry") | dict(reaches or {}), loaded=dict(loaded or {}))
+    closure = Closure(
+        reaches=dict.fromkeys(files, "entry") | dict(reaches or {}),
+        loaded=dict(loaded or {}),
+        libcs=frozenset(path for path, facts in files.items() if facts.linkage and is_libc(facts.linkage)),
+    )
     roots = Roots(everything=everything)
     return Context(image, host or cpu("haswell"), KNOWLEDGE.runtimes[runtime], KNOWLEDGE, closure, roots=roots)
 

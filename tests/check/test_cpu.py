@@ -1,11 +1,13 @@
 """The CPU rules: what traps, what is undecided, what refuses, and what is left unused."""
 
 import pytest
+from msgspec.structs import replace
 
 from imgcheck.check.cpu import check
 from imgcheck.documents.facts import CodeFacts, Linkage, Refusal
-from imgcheck.documents.image import Component
+from imgcheck.documents.image import Component, ImageConfig
 from imgcheck.host.describe import describe_host
+from imgcheck.loader.model import close
 from tests.check.contexts import KNOWLEDGE, code, context, cpu, findings, outcome, use
 
 SKYLAKE512 = [use("avx"), use("avx2"), use("fma"), use("avx512f", text="vaddps zmm0, zmm1, zmm2"), use("avx512vl")]
@@ -241,6 +243,33 @@ def test_older_glibc_ignores_the_note() -> None:
         "/app/libfast.so": code(isa_level="x86-64-v3"),
     }
     assert outcome(check(context(files, cpu("nehalem"))), "CPU003") == "ok"
+
+
+def test_a_note_is_compared_by_the_c_library_of_the_process_and_not_by_that_of_a_sysroot() -> None:
+    """A newer glibc that nothing loads, as conda's compilers bring one, refuses no program of the image."""
+    loader = code(soname="ld-linux-x86-64.so.2", verdef=["GLIBC_PRIVATE"])
+    program = code(
+        type="executable", needed=["libc.so.6"], interpreter="/lib64/ld-linux-x86-64.so.2", isa_level="x86-64-v3"
+    )
+    sysroot = "/opt/conda/x86_64-conda-linux-gnu/sysroot/lib64/libc.so.6"
+    old, new = (code(soname="libc.so.6", verdef=["GLIBC_2.2.5", node]) for node in ("GLIBC_2.31", "GLIBC_2.36"))
+    files = {"/app": program, "/lib64/ld-linux-x86-64.so.2": loader, "/lib64/libc.so.6": old, sysroot: new}
+    for config in (ImageConfig(), ImageConfig(command=("/app",))):
+        made = context(files, cpu("nehalem"), config=config)
+        assert outcome(check(replace(made, closure=close(made.image))), "CPU003") == "ok"
+    made = context(files | {"/lib64/libc.so.6": new, sysroot: old}, cpu("nehalem"), config=config)
+    (finding,) = findings(check(replace(made, closure=close(made.image))), "CPU003")
+    assert "glibc 2.36 compares" in finding.why
+
+
+def test_what_a_running_program_opens_is_compared_by_the_c_library_of_that_program() -> None:
+    libc = {f"/opt/{minor}/libc.so.6": code(soname="libc.so.6", verdef=[f"GLIBC_2.{minor}"]) for minor in (31, 36)}
+    for minor, result in ((31, "ok"), (36, "fail")):
+        files = {"/app.so": code(isa_level="x86-64-v3"), "/dep.so": code(), **libc}
+        made = context(files, cpu("nehalem"), loaded={"/app.so": ("/app.so", "/dep.so")})
+        chosen = {("/dep.so", "libc.so.6"): f"/opt/{minor}/libc.so.6"}
+        answers = check(replace(made, closure=replace(made.closure, chosen=chosen)))
+        assert outcome(answers, "CPU003") == result
 
 
 def test_c_library_built_for_a_level_stops_every_program() -> None:
