@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from imgcheck.check.gpu_use import wants_nvidia
 from imgcheck.documents.facts import Linkage
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import FileRecord, ImageProfile
@@ -55,6 +56,11 @@ class Context(Struct, frozen=True, dict=True):
     def libcs(self) -> tuple[tuple[FileRecord, Linkage], ...]:
         """The C libraries that something loads (Closure.libcs), with what the loader reads in them."""
         return tuple((record, linkage) for record, linkage in self.linked if record.path in self.closure.libcs)
+
+    @cached_property
+    def wants_nvidia(self) -> bool:
+        """Whether the image wants a GPU of NVIDIA."""
+        return wants_nvidia(self.image)
 
     def variant(self, rule: str, name: str) -> str:
         """`name` where the catalogue has an error text of that name for the rule, else "": its first one."""

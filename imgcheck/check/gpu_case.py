@@ -8,14 +8,13 @@ from typing import Any
 from msgspec import Struct
 
 from imgcheck.check.context import Context
+from imgcheck.check.gpu_use import LIBCUDA, RuntimeUse, cuda_runtimes, lacks_nvidia, needs_driver
 from imgcheck.documents.facts import CodeFacts, ForwardCompat, GpuCode
 from imgcheck.documents.host import HostLibrary
 from imgcheck.documents.image import Component, FileRecord
 from imgcheck.knowledge import cuda, gpus
 from imgcheck.versions import compare, is_driver, parse
 
-LIBCUDA = "libcuda.so.1"
-_RUNTIME = "libcudart.so."
 _OVERRIDE, _GFX_VERSION = "HSA_OVERRIDE_GFX_VERSION", r"(\d{1,2})\.(\d{1,2})\.(\d{1,2})"
 _COMPAT_PLACE = r"/usr/local/cuda(?:-\d+(?:\.\d+)?)?/compat/"
 
@@ -56,14 +55,6 @@ class Opened(Struct, frozen=True):
     """Its exports, where the host's file was read."""
 
 
-class RuntimeUse(Struct, frozen=True):
-    """A CUDA runtime that a file holds or is linked against."""
-
-    record: FileRecord
-    version: str
-    how: str
-
-
 class Case:
     """One cell as the GPU rules see it."""
 
@@ -89,21 +80,7 @@ class Case:
 
     @cached_property
     def runtimes(self) -> tuple[RuntimeUse, ...]:
-        """CUDA runtimes in the image's code, and those that files are linked against."""
-        needed = {name for _, linkage in self.context.linked for name in linkage.needed}
-        named = {name: name.removeprefix(_RUNTIME) for name in needed if name.startswith(_RUNTIME)}
-        versions = {name: version for name, version in named.items() if _is_release(version)}
-        found = []
-        for record, facts in self.files:
-            if facts.gpu and facts.gpu.cudart:
-                how = "the runtime itself" if "libcudart.so" in record.path else "linked into it"
-                found.append(RuntimeUse(record, facts.gpu.cudart, how))
-            if facts.linkage and not versions.keys().isdisjoint(facts.linkage.needed):
-                for name in facts.linkage.needed:
-                    if version := versions.get(name):
-                        told = version if "." in version else f"{version}.0"
-                        found.append(RuntimeUse(record, told, f"linked against {name}"))
-        return tuple(found)
+        return cuda_runtimes(self.context.image)
 
     @cached_property
     def linked(self) -> tuple[FileRecord, ...]:
@@ -112,12 +89,13 @@ class Case:
 
     @cached_property
     def wants_nvidia(self) -> bool:
-        return bool(self.code or self.runtimes or self.linked)
+        return self.context.wants_nvidia
 
     @cached_property
     def gpu_files(self) -> tuple[FileRecord, ...]:
         """Every file that needs a GPU of any vendor, once."""
         every = [r for r, _ in self.code] + [u.record for u in self.runtimes] + [*self.linked]
+        every += [r for r, facts in self.files if needs_driver(facts)]
         every += [r for r, _ in self.amd_code]
         return tuple({record.path: record for record in every}.values())
 
@@ -160,8 +138,7 @@ class Case:
     @cached_property
     def lacks_nvidia(self) -> bool:
         """Whether the host is known to have no NVIDIA GPU, or no driver for one."""
-        gpus_known = not self.context.host.gpus.unknown
-        return not self.kinds and (gpus_known or self.context.host.driver.kernel_module.absent)
+        return lacks_nvidia(self.context.host)
 
     @cached_property
     def lacks_gpu(self) -> bool:
@@ -269,12 +246,6 @@ def compat_serves(library: Opened, kernel_driver: str, host_cuda: str) -> bool:
 
 def is_libcuda(path: str) -> bool:
     return path.rpartition("/")[2].startswith("libcuda.so")
-
-
-def _is_release(version: str) -> bool:
-    """Whether `version` is one number, or two."""
-    parts = version.split(".")
-    return len(parts) <= 2 and all(part.isdecimal() for part in parts)
 
 
 def driver_version(path: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from imgcheck.check.gpu_code import capability_of, tally
+from imgcheck.check.gpu_use import LIBCUDA, needs_driver, runtimes_of
 from imgcheck.documents.facts import CodeFacts, GpuCode
 from imgcheck.documents.image import FileRecord, ImageProfile
 from imgcheck.knowledge import Knowledge, cuda, gpus
@@ -39,7 +40,7 @@ def _vendor(knowledge: Knowledge, path: str) -> bool:
 def _driver(files: list[tuple[FileRecord, CodeFacts]], knowledge: Knowledge) -> Iterator[Statement]:
     demands: dict[str, list[str]] = {}
     for record, facts in files:
-        for driver, why in _demands(facts, knowledge):
+        for driver, why in _demands(record.path, facts, knowledge):
             demands.setdefault(driver, []).append(f"{why} in {record.path}")
     if demands:
         newest = max(demands, key=parse)
@@ -47,13 +48,13 @@ def _driver(files: list[tuple[FileRecord, CodeFacts]], knowledge: Knowledge) -> 
         more = (f"and {len(reasons) - _SHOWN} more files",) if len(reasons) > _SHOWN else ()
         yield "GPU driver", f"{newest} or newer", (*reasons[:_SHOWN], *more)
     else:
-        linked = [r.path for r, f in files if f.linkage and "libcuda.so.1" in f.linkage.needed]
+        linked = [r.path for r, f in files if needs_driver(f)]
         if linked:
-            yield "GPU driver", "any that has libcuda.so.1", tuple(linked[:_SHOWN])
+            yield "GPU driver", f"any that has {LIBCUDA}", tuple(linked[:_SHOWN])
 
 
-def _demands(facts: CodeFacts, knowledge: Knowledge) -> Iterator[tuple[str, str]]:
-    for version in _runtimes(facts):
+def _demands(path: str, facts: CodeFacts, knowledge: Knowledge) -> Iterator[tuple[str, str]]:
+    for version, _ in runtimes_of(path, facts):
         driver = cuda.min_driver(knowledge, version)
         if driver:
             yield driver, f"CUDA runtime {version}"
@@ -70,15 +71,6 @@ def _demands(facts: CodeFacts, knowledge: Knowledge) -> Iterator[tuple[str, str]
         driver = cuda.first_driver(knowledge, first) if first else None
         if driver:
             yield driver, f"PTX {isa} without machine code"
-
-
-def _runtimes(facts: CodeFacts) -> Iterator[str]:
-    if facts.gpu and facts.gpu.cudart:
-        yield facts.gpu.cudart
-    for name in facts.linkage.needed if facts.linkage else ():
-        version = name.removeprefix("libcudart.so.")
-        if version != name and parse(version):
-            yield version if "." in version else f"{version}.0"
 
 
 def _targets(code: list[tuple[FileRecord, GpuCode]], knowledge: Knowledge) -> Iterator[Statement]:

@@ -213,12 +213,9 @@ class _Libraries:
             self._probed()
 
     def _uses_driver(self) -> bool:
-        """GPU code, a CUDA runtime or driver functions in the image, or a program that loads an injected file."""
-        if any(path in self._context.closure.injected for path in self._context.closure.chosen.values()):
-            return True
-        objects = self._context.image.objects.values()
-        gpu = any(facts.gpu is not None and (facts.gpu.modules or facts.gpu.cudart) for facts in objects)
-        return gpu or any(facts.linkage is not None and facts.linkage.driver_functions for facts in objects)
+        """What wants a GPU of NVIDIA in the image, or a program that loads an injected file."""
+        closure = self._context.closure
+        return self._context.wants_nvidia or not closure.injected.isdisjoint(closure.chosen.values())
 
     def _musl_image(self) -> bool:
         linkages = [facts.linkage for facts in self._context.image.objects.values() if facts.linkage is not None]

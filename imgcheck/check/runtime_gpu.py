@@ -1,10 +1,12 @@
 """RUN001 and others: what a runtime asks for before it brings the GPU's driver into a container."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context, config_evidence
 from imgcheck.check.gpu_require import is_legacy
+from imgcheck.check.gpu_use import lacks_nvidia
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.globs import fits
 
@@ -18,32 +20,31 @@ _COMPUTE = {"all", "compute"}
 
 def ask(context: Context, answers: Answers) -> None:
     """Answer each of these rules."""
-    _driver_floor(context, answers)
-    _environment(context, answers)
-    _labels(context, answers)
-    _destination(context, answers)
-    _architecture(context, answers)
+    for rule, (judge, asks, nothing) in _RULES.items():
+        reason = _not_applicable(context, nothing.format(runtime=context.runtime.title) if not asks(context) else "")
+        if reason:
+            answers.answer(rule, "not-applicable", reason)
+        else:
+            judge(context, answers)
     _cuda_label(context, answers)
-    _files_in_the_way(context, answers)
 
 
-def wants_gpu(context: Context) -> bool:
-    """The image has code for GPUs of NVIDIA, and the host may have one to run it."""
-    if context.host.gpus.absent and not context.require_gpu:
-        return False
-    for facts in context.image.objects.values():
-        if facts.gpu and (facts.gpu.modules or facts.gpu.cudart):
-            return True
-        if facts.linkage and "libcuda.so.1" in facts.linkage.needed:
-            return True
-    return False
+def _not_applicable(context: Context, nothing: str) -> str:
+    """Why a rule on what the runtime asks for has nothing to judge: `nothing` where it asks for none; else ""."""
+    if nothing:
+        return nothing
+    if not context.wants_nvidia:
+        return "the image has no code for NVIDIA GPUs"
+    if lacks_nvidia(context.host) and not context.require_gpu:
+        return "the host has no NVIDIA GPU"
+    return ""
 
 
 def _driver_floor(context: Context, answers: Answers) -> None:
     """RUN001."""
     runtime, driver = context.runtime, context.host.driver.kernel_module
-    if not runtime.minimum_driver or not wants_gpu(context) or driver.absent:
-        answers.answer("RUN001", "not-applicable", f"{runtime.title} sets no lowest driver version for this")
+    if driver.absent:
+        answers.answer("RUN001", "not-applicable", "the host has no NVIDIA driver")
         return
     if not driver.known or driver.value is None:
         answers.answer("RUN001", "unknown", f"it asks for driver {runtime.minimum_driver}; the host's is not known")
@@ -77,9 +78,6 @@ def legacy_hook(context: Context) -> bool | None:
 def _environment(context: Context, answers: Answers) -> None:
     """RUN002."""
     runtime = context.runtime
-    if not runtime.requires_environment or not wants_gpu(context):
-        answers.answer("RUN002", "not-applicable", "the driver does not depend on the image's environment")
-        return
     settings = context.image.config.variables
     legacy_image = runtime.serves_legacy_images and is_legacy(settings)
     optional: Severity = "risk" if runtime.environment_option else "fail"
@@ -127,9 +125,6 @@ def _variable(context: Context, variable: str, consequence: str, severity: Sever
 def _labels(context: Context, answers: Answers) -> None:
     """RUN003."""
     runtime = context.runtime
-    if not runtime.requires_labels or not wants_gpu(context):
-        answers.answer("RUN003", "not-applicable", "the driver does not depend on the image's labels")
-        return
     findings = [
         context.finding(
             "RUN003",
@@ -150,9 +145,6 @@ def _labels(context: Context, answers: Answers) -> None:
 def _destination(context: Context, answers: Answers) -> None:
     """RUN007."""
     runtime = context.runtime
-    if not runtime.requires_one_directory or not wants_gpu(context):
-        answers.answer("RUN007", "not-applicable", "the runtime places no driver into a directory of the image")
-        return
     findings = []
     if not set(runtime.requires_one_directory) & set(context.image.tree.directories):
         findings.append(
@@ -174,9 +166,6 @@ def _destination(context: Context, answers: Answers) -> None:
 def _architecture(context: Context, answers: Answers) -> None:
     """RUN008."""
     runtime, host = context.runtime, context.host.cpu.architecture
-    if not runtime.injects_on or not wants_gpu(context):
-        answers.answer("RUN008", "not-applicable", "the runtime injects the driver on every architecture, or none")
-        return
     if not host.known:
         answers.answer("RUN008", "unknown", "the host's architecture is not known")
         return
@@ -226,10 +215,6 @@ def _cuda_label(context: Context, answers: Answers) -> None:
 def _files_in_the_way(context: Context, answers: Answers) -> None:
     """RUN012."""
     runtime = context.runtime
-    directory = _chosen_directory(context)
-    if not directory or not wants_gpu(context):
-        answers.answer("RUN012", "not-applicable", "the runtime places no driver into a directory of the image")
-        return
     from imgcheck.loader.tree import Tree  # few runtimes place a driver into a directory of the image
 
     tree, present = Tree(context.image), _present(context)
@@ -281,3 +266,35 @@ def _brought(context: Context, name: str) -> bool:
     soname = f"{name.partition('.so')[0]}.so"
     libraries = host.libraries.value
     return not libraries or any(library.soname.startswith(soname) for library in libraries)
+
+
+def _asked_variables(context: Context) -> tuple[str, ...]:
+    return (*context.runtime.requires_environment, *context.runtime.excluding_environment)
+
+
+class _Rule(NamedTuple):
+    """A rule on what runtimes ask for before they bring the driver of NVIDIA."""
+
+    judge: Callable[[Context, Answers], None]
+    asks: Callable[[Context], object]
+    """What the runtime asks for; nothing: the rule does not apply."""
+    nothing: str
+    """Why, then."""
+
+
+_RULES: Mapping[str, _Rule] = {
+    "RUN001": _Rule(_driver_floor, lambda each: each.runtime.minimum_driver, "{runtime} sets no lowest driver version"),
+    "RUN002": _Rule(_environment, _asked_variables, "{runtime} asks for no variable of the image"),
+    "RUN003": _Rule(_labels, lambda each: each.runtime.requires_labels, "{runtime} asks for no label of the image"),
+    "RUN007": _Rule(
+        _destination,
+        lambda each: each.runtime.requires_one_directory,
+        "{runtime} places no driver into a directory of the image",
+    ),
+    "RUN008": _Rule(
+        _architecture,
+        lambda each: each.runtime.injects_on,
+        "{runtime} injects the driver on every architecture, or none",
+    ),
+    "RUN012": _Rule(_files_in_the_way, _chosen_directory, "{runtime} places no driver into a directory of this image"),
+}

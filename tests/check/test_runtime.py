@@ -3,8 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from imgcheck.check.gpu import check as check_gpu
+from imgcheck.check.libraries import check as check_libraries
 from imgcheck.check.runtime import check
-from imgcheck.documents.facts import CodeFacts, Linkage
+from imgcheck.documents.facts import CodeFacts, GpuCode, Linkage
 from imgcheck.documents.host import HostLibrary, HostProfile, InstalledRuntime, known, unknown
 from imgcheck.documents.image import Component, ImageConfig, TreeIndex
 from imgcheck.documents.report import Finding
@@ -61,6 +63,55 @@ def test_docker_user_can_ask_for_gpus_by_option() -> None:
 def test_image_without_gpu_code_needs_no_variables() -> None:
     assert judged("enroot", "RUN002", files={"/app": code()})[0] == "not-applicable"
     assert judged("enroot", "RUN002", cpu("haswell", gpus=["none"]))[0] == "not-applicable"
+
+
+def _linked(*needed: str, functions: tuple[str, ...] = ()) -> CodeFacts:
+    return CodeFacts(1000, Linkage(64, "x86_64", needed=needed, driver_functions=functions))
+
+
+@pytest.mark.parametrize(
+    ("facts", "wants"),
+    [
+        (CUDA, True),
+        (CodeFacts(1000, gpu=GpuCode(cudart="9.0")), True),
+        (_linked("libcuda.so.1"), True),
+        (_linked("libcudart.so.11.0"), True),
+        (_linked("libcudart.so.12"), True),
+        (_linked("libcudart.so.11.0.194"), True),
+        (_linked(functions=("cuMemAlloc_v2",)), True),
+        (_linked("libcudart.so.11.0-debug"), False),
+        (_linked("libc.so.6"), False),
+    ],
+)
+def test_all_rules_agree_on_whether_the_image_wants_a_gpu(facts: CodeFacts, wants: bool) -> None:
+    made = context({"/app": facts}, cpu("haswell", **GPU_NODE), "nvidia", tree=FULL_TREE)
+    assert (outcome(check(made), "RUN002") != "not-applicable") == wants
+    reasons = {answer.rule: answer.reason for answer in (*check(made).checks, *check_gpu(made).checks)}
+    without = {"the image has no code for NVIDIA GPUs", "the image has no GPU code"}
+    assert (reasons["RUN002"] in without) == (reasons["GPU007"] in without) == (not wants)
+    made = replace(made, closure=replace(made.closure, injected=frozenset({"/usr/lib64/libcuda.so.1"})))
+    (library,) = [answer.reason for answer in check_libraries(made).checks if answer.rule == "LIB003"]
+    assert (library == "nothing in the image uses the host's libraries") == (not wants)
+
+
+def test_each_reason_why_a_rule_does_not_apply_is_the_true_one() -> None:
+    def reason(runtime: str, rule: str, host: HostProfile, facts: CodeFacts) -> str:
+        answers = check(context({"/app": facts}, host, runtime, tree=FULL_TREE))
+        (found,) = [answer.reason for answer in answers.checks if answer.rule == rule]
+        return found
+
+    with_gpu, without = cpu("haswell", **GPU_NODE), cpu("haswell", gpus=["none"])
+    for rule, asks, does_not in (
+        ("RUN001", "lsf-docker", "docker"),
+        ("RUN002", "enroot", "docker"),
+        ("RUN003", "nvidia-docker1", "docker"),
+        ("RUN007", "udocker-nvidia", "udocker"),
+        ("RUN008", "udocker-nvidia", "docker"),
+        ("RUN012", "udocker-nvidia", "docker"),
+    ):
+        assert reason(asks, rule, with_gpu, code()) == "the image has no code for NVIDIA GPUs"
+        assert reason(asks, rule, without, CUDA) == "the host has no NVIDIA GPU"
+        assert reason(does_not, rule, with_gpu, CUDA).startswith(KNOWLEDGE.runtimes[does_not].title)
 
 
 def test_nvidia_docker_1_mounts_the_driver_by_label() -> None:
