@@ -13,7 +13,7 @@ from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import FileRecord, ImageProfile
 from imgcheck.documents.report import CheckResult, Evidence, Finding, Outcome, Severity
 from imgcheck.knowledge import Knowledge
-from imgcheck.knowledge.types import Runtime
+from imgcheck.knowledge.types import Family, Runtime
 from imgcheck.loader.closure import Closure, Roots
 
 _WORST_FIRST: tuple[Outcome, ...] = ("fail", "risk", "degraded")
@@ -56,6 +56,11 @@ class Context(Struct, frozen=True, dict=True):
     def libcs(self) -> tuple[tuple[FileRecord, Linkage], ...]:
         """The C libraries that something loads (Closure.libcs), with what the loader reads in them."""
         return tuple((record, linkage) for record, linkage in self.linked if record.path in self.closure.libcs)
+
+    @cached_property
+    def family(self) -> Family:
+        """What the runtime has in common with others of its kind."""
+        return self.knowledge.family_of(self.runtime)
 
     @cached_property
     def wants_nvidia(self) -> bool:

@@ -279,7 +279,7 @@ def _compat_failure(case: Case, opened: Opened) -> tuple[str, str]:
 
 def _wanted(case: Case) -> dict[str, str]:
     """The image's NVIDIA_REQUIRE_* that count under the cell's runtime."""
-    if disabled(case.environment, case.context.runtime.family):
+    if disabled(case.environment, case.context.family.disable_require):
         return {}
     return requirements(case.environment)
 

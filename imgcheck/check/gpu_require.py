@@ -59,14 +59,15 @@ def is_legacy(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("CUDA_VERSION")) and not environment.get("NVIDIA_REQUIRE_CUDA")
 
 
-def disabled(environment: Mapping[str, str], family: str) -> bool:
-    """Whether NVIDIA_DISABLE_REQUIRE switches the evaluation off; each family of runtimes reads it its own way."""
+def disabled(environment: Mapping[str, str], counts: str) -> bool:
+    """Whether NVIDIA_DISABLE_REQUIRE switches the evaluation off; each runtime reads it its own way.
+
+    `counts` as Family.disable_require has it.
+    """
     value = environment.get("NVIDIA_DISABLE_REQUIRE")
     if value is None:
         return False
-    if family == "apptainer":
-        return True
-    return bool(value) if family == "enroot" else value in _TRUE
+    return counts == "set" or (bool(value) if counts == "filled" else value in _TRUE)
 
 
 def evaluate(predicate: str, facts: Facts) -> Answer:

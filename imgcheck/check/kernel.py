@@ -37,7 +37,7 @@ def _filtered_calls(context: Context, answers: Answers) -> None:
     """KRN002."""
     runtime, host = context.runtime, context.host
     changes = [change for change in runtime.changes if change.allows]
-    version = host.version_of(runtime.id)
+    version = host.version_of(runtime.id, runtime.programs)
     if not changes or not version:
         lacking = "the version is not known" if changes else "no filter is known that refuses newer system calls"
         answers.answer("KRN002", "not-applicable", f"{lacking} of {runtime.title} on this host")

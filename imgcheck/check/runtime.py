@@ -9,14 +9,6 @@ from imgcheck.check.context import Answers, Context, config_evidence
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.report import Evidence, Severity
 
-_MENDED_ENVIRONMENT = "1.5.0"
-"""First Apptainer whose environment script survives a backtick."""
-_WORKDIR_OPTIONS = {
-    "apptainer": "--pwd {directory}",
-    "charliecloud": "--cd={directory}",
-    "shifter": "--entrypoint --workdir={directory}",
-}
-_SINGULARITY = "/.singularity.d"
 _HOMES = {"": "/root", "root": "/root", "0": "/root"}
 
 
@@ -49,7 +41,7 @@ def _required_paths(context: Context, answers: Answers) -> None:
             "fail",
             subject=path,
             evidence=(Evidence(path=path, detail="not in the image"),),
-            variant="udocker" if runtime.family == "udocker" else "",
+            variant=context.variant("RUN004", runtime.family),
             runtime=runtime.title,
             missing=path,
         )
@@ -113,8 +105,8 @@ def _user(context: Context, answers: Answers) -> None:
 
 def _relative_command(context: Context, answers: Answers) -> None:
     """RUN009."""
-    config, option = context.image.config, _WORKDIR_OPTIONS.get(context.runtime.family)
-    if option is None:
+    config, option = context.image.config, context.family.working_directory_option
+    if not option:
         answers.answer("RUN009", "not-applicable", "the runtime enters the image's WORKDIR")
         return
     command = _first_word(context)
@@ -148,16 +140,18 @@ def _first_word(context: Context) -> str:
 
 def _backtick(context: Context, answers: Answers) -> None:
     """RUN010."""
-    if context.runtime.id not in ("apptainer", "apptainer-nv"):
-        answers.answer("RUN010", "not-applicable", "only Apptainer turns ENV into a script that a backtick breaks")
+    mended = context.family.takes_backticks_since.get("".join(context.runtime.programs[-1:]))
+    if not mended:
+        answers.answer("RUN010", "not-applicable", "the runtime makes no script of ENV that a backtick breaks")
         return
     settings = context.image.config.variables
     variables = sorted(name for name, value in settings.items() if "`" in value)
-    version = context.host.version_of(context.runtime.id)
-    if not variables or (version and versions.at_least(version, _MENDED_ENVIRONMENT)):
-        answers.answer(
-            "RUN010", "ok", "no variable of the image holds a backtick" if not variables else f"Apptainer {version}"
-        )
+    version = context.host.version_of(context.runtime.id, context.runtime.programs)
+    if not variables:
+        answers.answer("RUN010", "ok", "no variable of the image holds a backtick")
+        return
+    if version and versions.at_least(version, mended):
+        answers.answer("RUN010", "ok", f"a backtick does not break the script of {context.runtime.title} {version}")
         return
     severity: Severity = "fail" if version else "risk"
     findings = [
@@ -171,18 +165,19 @@ def _backtick(context: Context, answers: Answers) -> None:
 
 def _own_scripts(context: Context, answers: Answers) -> None:
     """RUN013."""
-    if context.runtime.family != "apptainer":
-        answers.answer("RUN013", "not-applicable", f"the runtime keeps nothing in {_SINGULARITY}")
+    owned = context.family.owns_directory
+    if not owned:
+        answers.answer("RUN013", "not-applicable", "the runtime takes no directory of the image for its own")
         return
     tree = context.image.tree
     findings = []
-    if _SINGULARITY in {*tree.directories, *tree.symlinks}:
-        target = tree.symlinks.get(_SINGULARITY)
-        evidence = (Evidence(path=_SINGULARITY, detail=f"a link to {target}" if target else "in the image"),)
+    if owned in {*tree.directories, *tree.symlinks}:
+        target = tree.symlinks.get(owned)
+        evidence = (Evidence(path=owned, detail=f"a link to {target}" if target else "in the image"),)
         findings.append(
-            context.finding("RUN013", "info", subject=_SINGULARITY, evidence=evidence, runtime=context.runtime.title)
+            context.finding("RUN013", "info", subject=owned, evidence=evidence, runtime=context.runtime.title)
         )
-    answers.conclude("RUN013", findings, f"the image does not ship {_SINGULARITY}")
+    answers.conclude("RUN013", findings, f"the image does not ship {owned}")
 
 
 def _mountpoints(context: Context, answers: Answers) -> None:
@@ -206,7 +201,7 @@ def _mountpoints(context: Context, answers: Answers) -> None:
 
 def _preloaded(context: Context, answers: Answers) -> None:
     """RUN015."""
-    if context.runtime.family != "udocker":
+    if not context.family.preloads:
         answers.answer("RUN015", "not-applicable", "the runtime puts no library between the program and the C library")
         return
     image = context.image
@@ -219,7 +214,9 @@ def _preloaded(context: Context, answers: Answers) -> None:
     findings = []
     if evidence:
         variant = "static" if static else ""
-        findings.append(context.finding("RUN015", "info", subject="udocker", evidence=tuple(evidence), variant=variant))
+        findings.append(
+            context.finding("RUN015", "info", subject=context.runtime.family, evidence=tuple(evidence), variant=variant)
+        )
     answers.conclude("RUN015", findings, "the image names its distribution, and its command is linked dynamically")
 
 

@@ -70,7 +70,7 @@ def legacy_hook(context: Context) -> bool | None:
     not known.
     """
     runtime = context.runtime
-    installed = context.host.version_of(runtime.id)
+    installed = context.host.version_of(runtime.id, runtime.programs)
     never = [change.since for change in runtime.changes if change.enforces_require == "never"]
     return None if not installed else not any(versions.at_least(installed, since) for since in never)
 

@@ -126,6 +126,12 @@ class HostProfile(Document, frozen=True, tag_field="kind", tag="host"):
     fabrics: Fact[tuple[str, ...]] = Fact()
     """Kernel drivers of the node's fast networks, sorted: mlx5_core, hfi1, efa, cxi_core."""
 
-    def version_of(self, runtime: str) -> str:
-        """The installed version of the container runtime with that id; empty where it is not known."""
-        return next((each.version for each in self.runtimes.value or () if each.id == runtime), "")
+    def version_of(self, runtime: str, programs: tuple[str, ...] = ()) -> str:
+        """The installed version of the container runtime with that id; empty where it is not known.
+
+        That of the last of `programs` is as good: whoever probed the host may not have known a site's own runtimes.
+        """
+        installed = self.runtimes.value or ()
+        named = [each.version for each in installed if each.id == runtime]
+        same = [each.version for each in installed if each.path.rpartition("/")[2] in programs[-1:]]
+        return next(filter(None, (*named, *same)), "")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from imgcheck.errors import KnowledgeError
-from imgcheck.knowledge.types import Catalogued, Runtime
+from imgcheck.knowledge.types import Catalogued, Family, Runtime
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +67,15 @@ class Knowledge:
     def runtimes(self) -> dict[str, Runtime]:
         """Runtime id to its description (rules/runtimes/*.toml, one `[[runtime]]` each)."""
         return {entry.id: entry for entry in self.entries("runtimes", "runtime", Runtime)}
+
+    @cached_property
+    def families(self) -> dict[str, Family]:
+        """What the runtimes of a family have in common (the same files, one `[[family]]` each)."""
+        return {entry.id: entry for entry in self.entries("runtimes", "family", Family)}
+
+    def family_of(self, runtime: Runtime) -> Family:
+        """The family of `runtime`; one without peculiarities has no entry."""
+        return self.families.get(runtime.family) or Family(runtime.family, ())
 
     def entries(self, folder: str, key: str, type: type[T]) -> list[T]:
         """The `[[key]]` entries of every TOML file in `folder` as `type`, later roots overriding by `id`."""

@@ -44,6 +44,24 @@ class RuntimeChange(Data, frozen=True):
     """System calls that its default seccomp filter answered with EPERM before, so that no C library falls back."""
 
 
+class Family(Data, frozen=True):
+    """What all runtimes of one family do alike, a site's own ones as well (rules/runtimes/*.toml, `[[family]]`)."""
+
+    id: str
+    sources: tuple[str, ...]
+    working_directory_option: str = ""
+    """What a user passes so that it enters the image's WORKDIR, as `{directory}`; empty: it does by itself."""
+    takes_backticks_since: dict[str, str] = {}
+    """Those of its programs that make the image's ENV into a script, and the first version of each in which a backtick
+    does not break it."""
+    owns_directory: str = ""
+    """Directory of the image that it takes for its own, whose scripts it runs if they are there."""
+    preloads: bool = False
+    """It may put a library of its own between the program and the C library."""
+    disable_require: Literal["true", "filled", "set"] = "true"
+    """What of NVIDIA_DISABLE_REQUIRE counts as yes: one of Go's words for true, any text, or its being there."""
+
+
 class Runtime(Data, frozen=True):
     """How one container runtime changes what the image finds."""
 

@@ -52,7 +52,7 @@ def injection_for(runtime: Runtime, host: HostProfile, image: ImageProfile) -> I
 
 def _order(runtime: Runtime, host: HostProfile) -> str:
     """The order of the version that is installed, where the host tells and that version changed it."""
-    installed = host.version_of(runtime.id)
+    installed = host.version_of(runtime.id, runtime.programs)
     changed = (c.order for c in runtime.changes if c.order and installed and versions.at_least(installed, c.since))
     return next(changed, runtime.order)
 

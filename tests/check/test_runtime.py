@@ -1,15 +1,21 @@
 """The rules on runtimes: each with a case that fires and one that does not."""
 
+import json
+from pathlib import Path
+
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from imgcheck.check.gpu import check as check_gpu
+from imgcheck.check.kernel import check as check_kernel
 from imgcheck.check.libraries import check as check_libraries
 from imgcheck.check.runtime import check
 from imgcheck.documents.facts import CodeFacts, GpuCode, Linkage
 from imgcheck.documents.host import HostLibrary, HostProfile, InstalledRuntime, known, unknown
 from imgcheck.documents.image import Component, ImageConfig, TreeIndex
 from imgcheck.documents.report import Finding
+from imgcheck.knowledge import Knowledge
 from imgcheck.loader.roots import Roots
 from tests.check.contexts import CUDA, KNOWLEDGE, code, context, cpu, findings, outcome
 
@@ -193,6 +199,41 @@ def test_backtick_in_the_environment_breaks_old_apptainer(version: str, result: 
     config = ImageConfig(environment=("PS1=`hostname`",))
     assert judged("apptainer", "RUN010", host, config=config)[0] == result
     assert judged("apptainer", "RUN010", host, config=ImageConfig(environment=("A=b",)))[0] == "ok"
+
+
+@pytest.mark.parametrize("name", sorted(KNOWLEDGE.runtimes))
+def test_a_runtime_of_a_site_is_judged_as_that_of_the_same_program(name: str, tmp_path: Path) -> None:
+    """What a runtime does follows from its family and program, never from the names of the entries shipped."""
+    (tmp_path / "runtimes").mkdir()
+    parsed = Knowledge((tmp_path,)).runtimes[name]
+    given = {**to_builtins(parsed), "id": "ours", "title": parsed.title}
+    lines = [f"{key} = {_toml(value)}" for key, value in given.items() if value not in ("", (), {})]
+    (tmp_path / "runtimes/site.toml").write_text("\n".join(["[[runtime]]", *lines]))
+    site = Knowledge((tmp_path,))
+    config = ImageConfig(
+        entrypoint=("./run.sh",),
+        working_directory="/app",
+        environment=("PS1=`hostname`", "NVIDIA_DISABLE_REQUIRE=yes", "NVIDIA_REQUIRE_CUDA=cuda>=99.0"),
+    )
+    tree = TreeIndex(directories=("/.singularity.d",))
+    found = InstalledRuntime(name, "1.4.5", f"/usr/bin/{parsed.programs[-1]}")
+    host = replace(cpu("haswell", **GPU_NODE), runtimes=known((found,), "PATH"))
+    made = context({"/app/run": CUDA}, host, name, config=config, tree=tree)
+    copy = replace(made, knowledge=site, runtime=site.runtimes["ours"])
+    for family in (check, check_gpu, check_kernel):
+        ours, shipped = (
+            {(each.rule, each.outcome, each.reason) for each in family(one).checks} for one in (copy, made)
+        )
+        assert ours == shipped
+
+
+def _toml(value: object) -> str:
+    """A value of a runtime in TOML: JSON but for its tables."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{key}" = {_toml(each)}' for key, each in value.items()) + "}"
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
 
 
 @pytest.mark.parametrize(("driver", "result"), [("352.99", "fail"), ("375.51", "ok")])

@@ -66,13 +66,13 @@ def test_jetpack_is_not_looked_at_and_legacy_images_ask_for_their_cuda() -> None
 
 
 @pytest.mark.parametrize(
-    ("value", "family", "off"),
-    [("true", "docker", True), ("1", "docker", True), ("yes", "docker", False), ("yes", "enroot", True),
-     ("", "enroot", False), ("", "apptainer", True), ("false", "docker", False)],
+    ("value", "counts", "off"),
+    [("true", "true", True), ("1", "true", True), ("yes", "true", False), ("yes", "filled", True),
+     ("", "filled", False), ("", "set", True), ("false", "true", False)],
 )  # fmt: skip
-def test_switching_it_off_differs_between_runtimes(value: str, family: str, off: bool) -> None:
-    assert disabled({"NVIDIA_DISABLE_REQUIRE": value}, family) is off
-    assert not disabled({}, family)
+def test_switching_it_off_differs_between_runtimes(value: str, counts: str, off: bool) -> None:
+    assert disabled({"NVIDIA_DISABLE_REQUIRE": value}, counts) is off
+    assert not disabled({}, counts)
 
 
 @given(st.text(max_size=80))

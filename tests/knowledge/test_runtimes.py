@@ -32,6 +32,14 @@ def test_what_injects_says_what_where_and_how_it_is_found(name: str) -> None:
         assert all(".so*" in pattern for pattern in runtime.libraries)
 
 
+def test_every_family_is_one_of_a_runtime_and_has_its_sources() -> None:
+    assert KNOWLEDGE.families.keys() <= {runtime.family for runtime in KNOWLEDGE.runtimes.values()}
+    for family in KNOWLEDGE.families.values():
+        assert family.sources and all(source.startswith("https://") for source in family.sources)
+        programs = {p for r in KNOWLEDGE.runtimes.values() if r.family == family.id for p in r.programs}
+        assert programs >= family.takes_backticks_since.keys()
+
+
 def test_changes_stand_newest_first_and_change_something() -> None:
     for runtime in KNOWLEDGE.runtimes.values():
         for change in runtime.changes:
