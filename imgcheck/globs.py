@@ -1,6 +1,10 @@
 """Shell patterns for names of libraries, most of which no name begins like: those cost one comparison."""
 
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 _WILDCARDS = "*?["
 
@@ -15,6 +19,22 @@ def fits(name: str, pattern: str) -> bool:
 
         return fnmatch.fnmatchcase(name, pattern)
     return _holds(name[len(head) :], rest.split("*")) if rest else name == head
+
+
+class Index(Generic[T]):
+    """Values by shell patterns: finds the first whose pattern a name fits, by what the patterns begin with."""
+
+    def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
+        self._by_head: dict[str, list[tuple[int, str, T]]] = {}
+        for order, (pattern, value) in enumerate(entries):
+            self._by_head.setdefault(parts(pattern)[0], []).append((order, pattern, value))
+        self._lengths = {len(head) for head in self._by_head}
+
+    def first(self, name: str) -> T | None:
+        """The value of the first pattern that stands for `name`; None where none does."""
+        near = [each for length in self._lengths for each in self._by_head.get(name[:length], ())]
+        fitting = [(order, value) for order, pattern, value in near if fits(name, pattern)]
+        return min(fitting, key=lambda each: each[0])[1] if fitting else None
 
 
 def _holds(text: str, pieces: list[str]) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imgcheck.globs import fits, parts
+from imgcheck.globs import Index, fits, parts
 
 _TEXT = st.text("ab*?[]!.", max_size=8)
 
@@ -24,3 +24,9 @@ def test_names_fit(name, pattern):
 
 def test_a_pattern_is_taken_apart_at_its_first_wildcard():
     assert parts("libGLESv*_nvidia.so*") == ("libGLESv", "*_nvidia.so*")
+
+
+@given(_TEXT, st.lists(_TEXT, max_size=5))
+def test_an_index_gives_the_first_pattern_that_fits(name, patterns):
+    first = next((pattern for pattern in patterns if fits(name, pattern)), None)
+    assert Index((pattern, pattern) for pattern in patterns).first(name) == first

@@ -61,7 +61,7 @@ def _library_mismatch(case: Case, opened: Opened) -> Iterator[Finding]:
 def _nvml_mismatch(case: Case) -> Iterator[Finding]:
     """NVML of the image is opened by monitoring alone, so another version of it is a risk at most."""
     path = case.context.closure.opens.get(_NVML)
-    record = next((r for r, _ in case.files if r.path == path), None)
+    record = case.context.records.get(path or "")
     version = driver_version(path or "")
     bundled = record is not None and path not in case.context.closure.injected
     if record and bundled and version and compare(version, case.kernel_driver) != 0:

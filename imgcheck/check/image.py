@@ -40,7 +40,7 @@ def _unreadable(context: Context, answers: Answers) -> None:
 
 def _judged(context: Context, path: str, reason: str) -> tuple[Evidence, bool]:
     """The evidence for an unreadable file, and whether it may run: as a program, or as a library that is loaded."""
-    record = next((record for record in context.image.files if record.path == path), None)
+    record = context.records.get(path)
     named_as_code = bool(re.search(_LIBRARY, posixpath.basename(path)))
     if record is None:
         return Evidence(path, detail=reason), named_as_code or posixpath.dirname(path) in _PROGRAMS

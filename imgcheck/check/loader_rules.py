@@ -8,7 +8,7 @@ import msgspec
 
 from imgcheck import versions
 from imgcheck.check.context import Context
-from imgcheck.globs import fits
+from imgcheck.globs import Index, fits
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
 from imgcheck.loader.glibc import glibc_version
@@ -68,7 +68,7 @@ def loader_rules(knowledge: Knowledge) -> LoaderRules:
 
 def package_remedy(knowledge: Knowledge, soname: str) -> str:
     """How an image gets `soname`; empty where no entry knows it."""
-    return next((e.remedy for e in _packages(knowledge) if any(fits(soname, glob) for glob in e.sonames)), "")
+    return _remedies(knowledge).first(soname) or ""
 
 
 def path_remedy(files: Iterable[str]) -> str:
@@ -95,8 +95,9 @@ def places(searched: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=4)
-def _packages(knowledge: Knowledge) -> tuple[Package, ...]:
-    return msgspec.convert(knowledge.table("analysis/packages.toml")["package"], tuple[Package, ...])
+def _remedies(knowledge: Knowledge) -> Index[str]:
+    packages = msgspec.convert(knowledge.table("analysis/packages.toml")["package"], tuple[Package, ...])
+    return Index((glob, package.remedy) for package in packages for glob in package.sonames)
 
 
 def image_glibc(context: Context) -> str:

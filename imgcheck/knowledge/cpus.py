@@ -153,36 +153,42 @@ def level_of(knowledge: Knowledge, present: Iterable[str]) -> str:
 
 def guarded_by(knowledge: Knowledge, architecture: str, path: str) -> frozenset[str] | None:
     """Features without which the loader never opens `path`; None for a file that no CPU test of the loader guards."""
-    guards, by_directory = _guards(knowledge, feature_architecture(architecture))
-    if not by_directory:
-        return _first(guards, path)
-    directory = path.rpartition("/")[0] + "/"
-    if directory not in by_directory:
-        by_directory[directory] = _first(guards, directory)
-    return by_directory[directory]
+    guards = _guards(knowledge, feature_architecture(architecture))
+    if not guards.ask_directories:
+        return guards.first(path)
+    return _guarded_in(guards, path.rpartition("/")[0] + "/")
 
 
-_Guards = list[tuple[Callable[[str], object], frozenset[str]]]
+class _Guards(Struct, frozen=True, eq=False):
+    """The tests that the loader makes on one architecture."""
+
+    tests: tuple[tuple[Callable[[str], object], frozenset[str]], ...]
+    """Expressions of paths, with the features that are asked for there."""
+    ask_directories: bool
+    """None of them asks for a file's name."""
+
+    def first(self, path: str) -> frozenset[str] | None:
+        return next((needed for found, needed in self.tests if found(path)), None)
 
 
-def _first(guards: _Guards, path: str) -> frozenset[str] | None:
-    return next((needed for found, needed in guards if found(path)), None)
+@lru_cache(maxsize=4096)  # directories come from hostile images
+def _guarded_in(guards: _Guards, directory: str) -> frozenset[str] | None:
+    return guards.first(directory)
 
 
 @lru_cache(maxsize=32)
-def _guards(knowledge: Knowledge, architecture: str) -> tuple[_Guards, dict[str, frozenset[str] | None]]:
-    """Expressions with what they ask for, and answers by directory; none of these where one asks for a file's name."""
+def _guards(knowledge: Knowledge, architecture: str) -> _Guards:
     entries = [
         entry for entry in knowledge.entries("cpus", "directory", LoaderDirectory) if entry.architecture == architecture
     ]
-    guards: _Guards = [
+    tests = [
         (
             re.compile(entry.pattern).search,
             level_features(knowledge, entry.level) if entry.level else frozenset(entry.features),
         )
         for entry in entries
     ]
-    return guards, {"/": _first(guards, "/")} if all(entry.pattern.endswith("/") for entry in entries) else {}
+    return _Guards(tuple(tests), all(entry.pattern.endswith("/") for entry in entries))
 
 
 def from_flags(knowledge: Knowledge, architecture: str, flags: Iterable[str]) -> frozenset[str]:

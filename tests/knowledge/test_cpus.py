@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import tomllib
+import tracemalloc
 
 import archspec.cpu
 import pytest
@@ -220,6 +221,15 @@ def test_display_names_in_table_order() -> None:
 def test_directories_that_the_loader_opens_where_the_cpu_fits(path: str, features: str | None) -> None:
     guard = cpus.guarded_by(KNOWLEDGE, "x86_64", path)
     assert guard is None if features is None else features in guard
+
+
+def test_directories_of_images_do_not_stay_in_memory() -> None:
+    tracemalloc.start()
+    for number in range(20_000):
+        assert cpus.guarded_by(KNOWLEDGE, "x86_64", f"/opt/{'x' * 500}{number}/libz.so") is None
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 5 << 20
 
 
 def test_site_rules_add_a_cpu(tmp_path) -> None:
