@@ -68,7 +68,7 @@ def encode(spec: Spec) -> bytes:
 
 def _reached(profile: ImageProfile) -> Iterator[FileRecord]:
     closure = close(profile, find_roots(profile, None, ()))
-    return (record for record in profile.files if closure.reach(record.path) in ("entry", "import"))
+    return (record for record in profile.files if closure.runs(record.path))
 
 
 def _required(profile: ImageProfile, reached: list[FileRecord], machine: str, knowledge: Knowledge) -> set[str]:

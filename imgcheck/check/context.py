@@ -10,13 +10,12 @@ from msgspec import Struct
 from imgcheck.check.gpu_use import wants_nvidia
 from imgcheck.documents.facts import Linkage
 from imgcheck.documents.host import HostProfile
-from imgcheck.documents.image import FileRecord, ImageProfile
-from imgcheck.documents.report import CheckResult, Evidence, Finding, Outcome, Severity
+from imgcheck.documents.image import RUNS, FileRecord, ImageProfile
+from imgcheck.documents.report import CheckResult, Evidence, Finding, Outcome, Severity, worst
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Family, Runtime
 from imgcheck.loader.closure import Closure, Roots
 
-_WORST_FIRST: tuple[Outcome, ...] = ("fail", "risk", "degraded")
 _TITLES = 3
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _BY_REACH: dict[str, tuple[Severity, ...]] = {
@@ -134,7 +133,7 @@ def config_evidence(detail: str) -> tuple[Evidence, ...]:
 def severity_for(severity: Severity, evidence: tuple[Evidence, ...]) -> Severity:
     """`severity` limited by reach: `path` is at most a risk, `unreached` is info; the best-reached evidence decides."""
     reaches = {item.reach for item in evidence}
-    if not reaches or reaches & {"", "entry", "import"}:
+    if not reaches or reaches & {"", *RUNS}:
         return severity
     allowed = _BY_REACH["path" if "path" in reaches else "unreached"]
     return severity if severity in allowed else allowed[0]
@@ -165,9 +164,9 @@ class Answers(Struct):
         """
         found = tuple(findings)
         self.findings.extend(found)
-        worst = next((level for level in _WORST_FIRST if any(f.severity == level for f in found)), None)
-        if worst and (worst != "degraded" or not unknown):
-            self.answer(rule, worst, _titles(finding for finding in found if finding.severity == worst), unknown)
+        level = worst(finding.severity for finding in found)
+        if level != "info" and (level != "degraded" or not unknown):
+            self.answer(rule, level, _titles(finding for finding in found if finding.severity == level), unknown)
         elif unknown:
             self.answer(rule, "unknown", unknown)
         else:

@@ -26,7 +26,6 @@ _HOT_SHARE = 0.2
 _OBEYS_NOTE = "2.33"
 """First glibc whose loader compares GNU_PROPERTY_X86_ISA_1_NEEDED with the CPU."""
 _LOADED = ("executable", "shared")
-_REACHES = ("entry", "import", "path", "unreached")
 _BY_GLIBC = "the image's glibc {glibc} compares that mark with the CPU before it runs anything"
 _REFUSERS = {
     "glibc": ("The C library", "its note", _BY_GLIBC),
@@ -172,7 +171,7 @@ def _is_choice_of_users(context: Context, host: _Host, variant: FileRecord, othe
 
     A library that nothing loads by DT_NEEDED is always left to the program that opens it by its name.
     """
-    if not context.roots.everything and context.closure.reach(variant.path) in ("entry", "import"):
+    if not context.roots.everything and context.closure.runs(variant.path):
         return False
     codes = [context.image.objects[record.object] for record in others]
     return any(code.isa and code.linkage and _is_runnable(host, code.linkage, code.isa) for code in codes)
@@ -255,7 +254,7 @@ def _grouped(
 
 def _rank(context: Context, need: _Need) -> tuple[int, bool, str]:
     """Best reached first, then what shows how it is reached, then by path so that reports stay the same."""
-    return _REACHES.index(context.closure.reach(need.record.path)), not need.uses[0].call_path, need.record.path
+    return context.closure.rank(need.record.path), not need.uses[0].call_path, need.record.path
 
 
 def _finding(
@@ -306,7 +305,7 @@ def _evidence(context: Context, host: _Host, need: _Need) -> Evidence:
 
 def _open(context: Context, host: _Host, open_needs: Iterable[_Need]) -> str:
     """Why it is open whether the CPU has what reached code that was read needs; "" where it is not."""
-    reached = [need for need in open_needs if context.closure.reach(need.record.path) in ("entry", "import")]
+    reached = [need for need in open_needs if context.closure.runs(need.record.path)]
     if host.features is not None or not reached:
         return ""
     machine = context.image.facts(reached[0].record).linkage.machine
@@ -321,7 +320,7 @@ def _unread(context: Context) -> str:
     """
     objects = context.image.objects
     without = [record for record in context.image.files if objects[record.object].isa is None]
-    without = [record for record in without if _runs(context, record)]
+    without = [record for record in without if context.closure.runs(record.path)]
     damaged = [record.path for record in without if objects[record.object].error]
     if damaged:
         more = f", nor {len(damaged) - 1} more" if len(damaged) > 1 else ""
@@ -332,13 +331,9 @@ def _unread(context: Context) -> str:
         unknown -= {
             linkage.machine
             for record, linkage in context.linked
-            if linkage.type in _LOADED and objects[record.object].isa and _runs(context, record)
+            if linkage.type in _LOADED and objects[record.object].isa and context.closure.runs(record.path)
         }
     return f"the instructions of {' and '.join(sorted(unknown))} code were not analysed" if unknown else ""
-
-
-def _runs(context: Context, record: FileRecord) -> bool:
-    return context.closure.reach(record.path) in ("entry", "import")
 
 
 class _Refused(Struct, frozen=True):
@@ -395,7 +390,7 @@ def _level_findings(context: Context, host: _Host, refusing: list[_Refused]) -> 
         if _lacking(host, each.level):
             groups[each.by, each.level].append(each)
     for (by, level), members in sorted(groups.items(), key=lambda item: ([*_REFUSERS].index(item[0][0]), item[0][1])):
-        members.sort(key=lambda each: (_REACHES.index(context.closure.reach(each.record.path)), each.record.path))
+        members.sort(key=lambda each: (context.closure.rank(each.record.path), each.record.path))
         refuser, asks, how = _REFUSERS[by]
         yield context.finding(
             "CPU003",
@@ -469,7 +464,7 @@ def _unused(context: Context, host: _Host, code: list, answers: Answers) -> None
     hot = [
         (record, linkage, isa)
         for record, linkage, isa in code
-        if _is_hot(isa) and context.closure.reach(record.path) in ("entry", "import")
+        if _is_hot(isa) and context.closure.runs(record.path)
     ]
     if not hot:
         answers.answer("CPU004", "not-applicable", "the command reaches no library with much vector arithmetic")

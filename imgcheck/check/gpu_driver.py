@@ -153,7 +153,7 @@ def _no_library(
     linked = {record.path for record in case.linked}
     users = [record for record in case.gpu_files if record.path in linked] or list(case.gpu_files)
     if not variant:
-        reached = any(case.context.closure.reach(path) in ("entry", "import") for path in linked)
+        reached = any(case.context.closure.runs(path) for path in linked)
         absent = case.opened is None
         variant = "linked" if reached and absent else case.framework()
         if variant == "tensorflow" and not absent:

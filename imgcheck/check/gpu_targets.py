@@ -15,7 +15,6 @@ from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import Knowledge, cuda, gpus
 from imgcheck.versions import compare, parse
 
-_REACHED = ("entry", "import")
 _SHOWN = 8
 
 _OPEN_FEATURES = 4
@@ -132,7 +131,7 @@ def _weigh(
     kind of GPU in the host runs it; a library that serves only some GPUs by design counts for nothing then but
     information.
     """
-    reached = [each for each in judged if case.context.closure.reach(each.record.path) in _REACHED]
+    reached = [each for each in judged if case.context.closure.runs(each.record.path)]
     paths, pool = _paths(reached), judged
     if not paths.isdisjoint(_paths(bad)):
         pool, bad = reached, [each for each in bad if each.record.path in paths]

@@ -44,7 +44,7 @@ def _judged(context: Context, path: str, reason: str) -> tuple[Evidence, bool]:
     named_as_code = bool(re.search(_LIBRARY, posixpath.basename(path)))
     if record is None:
         return Evidence(path, detail=reason), named_as_code or posixpath.dirname(path) in _PROGRAMS
-    reached = context.closure.reach(path) in ("entry", "import")
+    reached = context.closure.runs(path)
     return context.evidence(record, reason), reached and (record.executable or named_as_code)
 
 

@@ -21,10 +21,8 @@ from imgcheck.check.loader_rules import (
 from imgcheck.check.relocations import packed
 from imgcheck.documents.facts import Linkage
 from imgcheck.documents.image import Problem
-from imgcheck.documents.report import Evidence, Finding, Severity
+from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
 from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
-
-_SEVERITIES: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
 
 
 def check(context: Context) -> Answers:
@@ -313,7 +311,7 @@ class _Libraries:
     def _weighed(self, problems: Sequence[Problem], severity_of) -> tuple[Severity, Problem, tuple[Evidence, ...]]:
         """The worst severity after reach, the problem that has it, and all evidence with that first."""
         pairs = [(self._evidence(problem), severity_of(problem), problem) for problem in problems]
-        pairs.sort(key=lambda item: _SEVERITIES.index(severity_for(item[1], (item[0],))))
+        pairs.sort(key=lambda item: SEVERITIES.index(severity_for(item[1], (item[0],))))
         _, severity, first = pairs[0]
         # A weaker case must not be lifted by the reach of a stronger one: its evidence stands behind, not beside it.
         return severity_for(severity, (pairs[0][0],)), first, tuple(evidence for evidence, _, _ in pairs)

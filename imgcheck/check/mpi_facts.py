@@ -15,8 +15,6 @@ from imgcheck.globs import fits, parts
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
 
-_REACHES = ("entry", "import", "path", "unreached")
-
 
 class Probe(Data, frozen=True):
     """What `imgcheck probe` records of a host for these rules."""
@@ -151,7 +149,9 @@ class MpiFacts:
     def _uses(self) -> list[Use]:
         """Best reached first."""
         found = [use for each in self.context.linked for use in self._uses_of(*each)]
-        return sorted(found, key=lambda use: (_REACHES.index(self.reach(use)), not use.is_library, use.record.path))
+        return sorted(
+            found, key=lambda use: (self.context.closure.rank(use.record.path), not use.is_library, use.record.path)
+        )
 
     def _uses_of(self, record: FileRecord, linkage: Linkage) -> Iterator[Use]:
         own = self.rules.abi_of(linkage.soname, linkage.markers) if linkage.soname else None
@@ -183,7 +183,7 @@ class MpiFacts:
 
         Without one its library is there for others (HDF5, VTK and OpenCV of distributions), and a single process does.
         """
-        return any(_starts_mpi(use) and self.reach(use) in ("entry", "import") for use in self._uses)
+        return any(_starts_mpi(use) and self.context.closure.runs(use.record.path) for use in self._uses)
 
     @property
     def self_contained(self) -> bool:

@@ -44,7 +44,7 @@ def with_minimum(image: ImageProfile, knowledge: Knowledge) -> ImageProfile:
 
 
 def _reached(image: ImageProfile, closure: Closure) -> Iterator[FileRecord]:
-    return (record for record in image.files if closure.reach(record.path) in ("entry", "import"))
+    return (record for record in image.files if closure.runs(record.path))
 
 
 def _cpu(image: ImageProfile, closure: Closure, answer: str) -> Need:
@@ -76,7 +76,7 @@ def _kernel(image: ImageProfile, closure: Closure) -> Iterator[Need]:
 def _libraries(closure: Closure) -> Iterator[Need]:
     missing: dict[str, str] = {}
     for problem in closure.problems:
-        if problem.kind in _FROM_OUTSIDE and closure.reach(problem.path) in ("entry", "import"):
+        if problem.kind in _FROM_OUTSIDE and closure.runs(problem.path):
             missing.setdefault(problem.needed, f"{_FROM_OUTSIDE[problem.kind]} {problem.path}")
     if missing:
         because = [f"{name}: {why}" for name, why in list(missing.items())[:_SHOWN]]

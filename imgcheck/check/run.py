@@ -13,18 +13,20 @@ from imgcheck.check.context import Answers, Context
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile
 from imgcheck.documents.report import (
+    OF_OUTCOME,
+    OF_SEVERITY,
     SCHEMA_VERSION,
+    SEVERITIES,
     VERDICTS,
     Cell,
     CheckResult,
     Finding,
     HostSummary,
     ImageSummary,
-    Outcome,
     Report,
     Requirement,
-    Severity,
     Verdict,
+    worst,
 )
 from imgcheck.errors import UsageError
 from imgcheck.host.summary import summarise
@@ -50,22 +52,6 @@ FAMILIES: tuple[Family, ...] = (
 
 _BY_REACH = (contents.check, cpu.check, mpi.check)
 """Of these, the families that ask of a runtime only how the image's files are reached and loaded."""
-
-_OF_SEVERITY: dict[Severity, Verdict] = {
-    "fail": "incompatible",
-    "risk": "at-risk",
-    "degraded": "degraded",
-    "info": "compatible",
-}
-_OF_OUTCOME: dict[Outcome, Verdict] = {
-    "ok": "compatible",
-    "not-applicable": "compatible",
-    "unknown": "unknown",
-    "degraded": "degraded",
-    "risk": "at-risk",
-    "fail": "incompatible",
-}
-_SEVERITY_ORDER: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
 
 
 class Request(Struct, frozen=True):
@@ -148,8 +134,8 @@ def combine(reports: Sequence[Report]) -> Report:
 
 def verdict_of(findings: Sequence[Finding], checks: Sequence[CheckResult]) -> Verdict:
     """The worst of all outcomes, and of all findings that nobody waived."""
-    verdicts = [_OF_SEVERITY[finding.severity] for finding in findings if not finding.waived]
-    verdicts += [_OF_OUTCOME[result.outcome] for result in checks]
+    verdicts = [OF_SEVERITY[finding.severity] for finding in findings if not finding.waived]
+    verdicts += [OF_OUTCOME[result.outcome] for result in checks]
     return max(verdicts, key=VERDICTS.index, default="compatible")
 
 
@@ -239,7 +225,7 @@ def _judge(context: Context, chosen_by: str, request: Request, asked: _Asked) ->
     if not any(finding.severity == "fail" and not finding.waived for finding in findings):
         others = _reviewed(asked.answers(context), host, request)
         findings, checks = findings + others[0], checks + others[1]
-    findings.sort(key=lambda finding: (_SEVERITY_ORDER.index(finding.severity), finding.rule))
+    findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.rule))
     return _Judged(host, context.runtime, chosen_by, verdict_of(findings, checks), tuple(findings), tuple(checks))
 
 
@@ -261,13 +247,12 @@ def review_result(result: CheckResult, before: Sequence[Finding], after: Sequenc
     if not changed or result.outcome == "unknown":
         return result
     own = [finding for finding in after if finding.rule == result.rule]
-    severities = [finding.severity for finding in own if not finding.waived]
-    worst = min(severities, key=_SEVERITY_ORDER.index, default="info")
+    level = worst(finding.severity for finding in own if not finding.waived)
     waived = sum(bool(finding.waived) for finding in own)
     reason = f"{result.reason} ({waived} of {len(own)} findings waived)" if waived else result.reason
-    if worst == "info" and result.open:
+    if level == "info" and result.open:
         return msgspec.structs.replace(result, outcome="unknown", reason=result.open)
-    return msgspec.structs.replace(result, outcome="ok" if worst == "info" else worst, reason=reason)
+    return msgspec.structs.replace(result, outcome="ok" if level == "info" else level, reason=reason)
 
 
 def _requirement(judged: _Judged) -> Requirement:
@@ -287,12 +272,12 @@ def _cell(judged: _Judged) -> Cell:
 def _reason(judged: _Judged) -> str:
     """The findings that make the verdict, in a few words; for an open question the first one."""
     decisive = [
-        f"{f.rule} {f.title}" for f in judged.findings if not f.waived and _OF_SEVERITY[f.severity] == judged.verdict
+        f"{f.rule} {f.title}" for f in judged.findings if not f.waived and OF_SEVERITY[f.severity] == judged.verdict
     ]
     if judged.verdict == "compatible":
         return ""
     if not decisive:
-        decisive = [f"{c.rule} {c.reason}" for c in judged.checks if _OF_OUTCOME[c.outcome] == judged.verdict]
+        decisive = [f"{c.rule} {c.reason}" for c in judged.checks if OF_OUTCOME[c.outcome] == judged.verdict]
     more = f" (and {len(decisive) - 1} more)" if len(decisive) > 1 else ""
     return decisive[0] + more if decisive else ""
 

@@ -82,7 +82,7 @@ def _check(
 ) -> int:
     """Print what the runtimes of the target will meet on the hosts."""
     from imgcheck.check.run import Request, check
-    from imgcheck.cli.image import exit_status
+    from imgcheck.cli.gate import exit_status
     from imgcheck.convert.held import Mended, runtimes_of
     from imgcheck.report.terminal import terminal_report
 

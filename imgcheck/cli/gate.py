@@ -8,15 +8,15 @@ from pathlib import Path
 
 import msgspec
 
+from imgcheck.cli import FOUND, OK, UNDECIDED
 from imgcheck.cli.files import refuse_unwritable, write
 from imgcheck.cli.host_files import load_hosts
 from imgcheck.cli.options import path
 from imgcheck.documents import HostProfile, ImageProfile, Report
 from imgcheck.documents.codec import as_text
+from imgcheck.documents.report import FailOn, at_or_above
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
-
-FAIL_ON = ("never", "fail", "risk", "unknown", "degraded")
 
 
 def add_policy_options(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,13 @@ def add_policy_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--write-baseline", metavar="FILE", type=path, help="keep what is found now, and let it stay")
 
 
+def exit_status(report: Report, fail_on: FailOn, allow_unknown: bool) -> int:
+    """What a script learns from the verdict (the contract of DESIGN: 0, 1 or 3)."""
+    if at_or_above(report.verdict, fail_on):
+        return FOUND
+    return UNDECIDED if report.verdict == "unknown" and not allow_unknown else OK
+
+
 @dataclass(frozen=True)
 class Gate:
     """All that decides the exit status besides the image."""
@@ -34,7 +41,7 @@ class Gate:
     hosts: tuple[HostProfile, ...]
     """Equal ones are one kind; empty where neither option nor policy names any."""
     required_runtimes: dict[str, tuple[str, ...]]
-    fail_on: str
+    fail_on: FailOn
     allow_unknown: bool
     policy: object
     """A Policy; an empty one where there is none."""

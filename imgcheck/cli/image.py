@@ -5,26 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imgcheck.cli import FOUND, OK, UNDECIDED, nearest, note, options
-from imgcheck.cli.gate import FAIL_ON, Gate, add_policy_options
+from imgcheck.cli import OK, nearest, note, options
+from imgcheck.cli.gate import Gate, add_policy_options, exit_status
 from imgcheck.cli.host_files import split_host_probe
 from imgcheck.cli.reference import profile_of
 from imgcheck.documents import HostProfile, ImageProfile, Report
 from imgcheck.documents.codec import as_text
+from imgcheck.documents.report import FAIL_ON
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
 from imgcheck.sources.reference import parse
 
 if TYPE_CHECKING:
     from imgcheck.report.history import Origins
-
-_AT_OR_ABOVE = {
-    "never": frozenset(),
-    "fail": frozenset({"incompatible"}),
-    "risk": frozenset({"incompatible", "at-risk"}),
-    "unknown": frozenset({"incompatible", "at-risk", "unknown"}),
-    "degraded": frozenset({"incompatible", "at-risk", "unknown", "degraded"}),
-}
 
 _FORMATS = ("table", "json", "sarif", "junit", "markdown", "github", "gitlab")
 
@@ -110,13 +103,6 @@ def _refuse_stream(reference: str) -> None:
             f"{reference}: a stream is read once, for one platform, and the hosts have several architectures",
             "save it to a file first, check each architecture by itself, or say which it is: --platform OS/ARCH",
         )
-
-
-def exit_status(report: Report, fail_on: str, allow_unknown: bool) -> int:
-    """What a script learns from the verdict (the contract of DESIGN: 0, 1 or 3)."""
-    if report.verdict in _AT_OR_ABOVE[fail_on]:
-        return FOUND
-    return UNDECIDED if report.verdict == "unknown" and not allow_unknown else OK
 
 
 def _describe(parsed: argparse.Namespace, command: tuple[str, ...] | None, knowledge: Knowledge) -> int:

@@ -4,7 +4,7 @@ Every string is valid Unicode: bytes of names that are no UTF-8 are written as `
 name alike, so that both still match.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import structs
 
@@ -13,6 +13,10 @@ from imgcheck.documents.facts import CodeFacts, Document
 SCHEMA_VERSION = "1.0"
 
 Reach = Literal["entry", "import", "path", "unreached"]
+REACHES: tuple[Reach, ...] = get_args(Reach)
+"""From best to worst."""
+RUNS: frozenset[str] = frozenset(REACHES[:2])
+"""Those of what is executed, or loaded by what is: a failure there is one of the command."""
 Opener = Literal["entry", "module", "helper", "library"]
 
 

@@ -1,6 +1,7 @@
 """Report: the verdict of an image on hosts under runtimes, with findings and what was checked."""
 
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
 
 from imgcheck.documents.facts import Document
 
@@ -12,6 +13,38 @@ Verdict = Literal["compatible", "degraded", "unknown", "at-risk", "incompatible"
 
 VERDICTS: tuple[Verdict, ...] = ("compatible", "degraded", "unknown", "at-risk", "incompatible")
 """From best to worst."""
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+"""From worst to least."""
+OF_SEVERITY: Mapping[Severity, Verdict] = {
+    "fail": "incompatible",
+    "risk": "at-risk",
+    "degraded": "degraded",
+    "info": "compatible",
+}
+"""What a finding makes of an image."""
+OF_OUTCOME: Mapping[Outcome, Verdict] = {
+    "ok": "compatible",
+    "not-applicable": "compatible",
+    "unknown": "unknown",
+    "degraded": "degraded",
+    "risk": "at-risk",
+    "fail": "incompatible",
+}
+"""What a rule's answer makes of it."""
+
+FailOn = Literal["never", "fail", "risk", "unknown", "degraded"]
+FAIL_ON: tuple[FailOn, ...] = get_args(FailOn)
+"""Levels from which on a check fails, from the mildest demand to the strictest; each but the first is an outcome."""
+
+
+def worst(severities: Iterable[Severity]) -> Severity:
+    """The worst of `severities`; "info" where there are none."""
+    return min(severities, key=SEVERITIES.index, default="info")
+
+
+def at_or_above(verdict: Verdict, level: FailOn) -> bool:
+    """Whether an image with `verdict` is as bad as `level`, or worse."""
+    return level != "never" and VERDICTS.index(verdict) >= VERDICTS.index(OF_OUTCOME[level])
 
 
 class Complete(Document, frozen=True, omit_defaults=False):

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from imgcheck.documents.image import Problem, Reach, Unstartable
+from imgcheck.documents.image import REACHES, RUNS, Problem, Reach, Unstartable
 from imgcheck.loader.glibc import LIBC
 
 PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
@@ -72,6 +72,14 @@ class Closure(Struct, frozen=True, dict=True):
 
     def reach(self, path: str) -> Reach:
         return self.reaches.get(path, "unreached")
+
+    def runs(self, path: str) -> bool:
+        """Whether the file is executed, or loaded by what is."""
+        return self.reach(path) in RUNS
+
+    def rank(self, path: str) -> int:
+        """A number for sorting, the best reached files first."""
+        return REACHES.index(self.reach(path))
 
     @cached_property
     def users(self) -> dict[str, str]:

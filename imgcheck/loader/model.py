@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from imgcheck.documents.host import HostProfile
-from imgcheck.documents.image import ImageProfile, Opener, Problem, Reach
+from imgcheck.documents.image import REACHES, ImageProfile, Opener, Problem, Reach
 from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.abi import Abi
 from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
@@ -19,7 +19,6 @@ from imgcheck.loader.process import Object, Process
 from imgcheck.loader.system import Refused, System, Systems
 from imgcheck.loader.tree import Tree
 
-_REACHES: tuple[Reach, ...] = ("entry", "import", "path", "unreached")
 _CONTEXTS: tuple[Opener, ...] = ("entry", "module", "helper", "library")
 # Opened by name at run time, by the CUDA runtime and by frameworks, from whatever the loader finds first.
 _OPENED_BY_NAME = ("libcuda.so", "libnvidia-")
@@ -422,7 +421,7 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
     for opened in _opened_by_frameworks(view, roots):
         reach = reaches.get(opened.opener, "unreached")
         for path in opened.loaded:
-            reaches[path] = min(reach, reaches.get(path, "unreached"), key=_REACHES.index)
+            reaches[path] = min(reach, reaches.get(path, "unreached"), key=REACHES.index)
         problems += tuple(_with_alternatives(view, problem) for problem in opened.problems)
         chosen |= opened.chosen
     return Closure(
@@ -484,7 +483,7 @@ def _chosen(outcomes: list[Outcome]) -> dict[tuple[str, str], str]:
 
 
 def _rank(outcome: Outcome) -> tuple[int, int]:
-    return _REACHES.index(outcome.start.reach), _CONTEXTS.index(outcome.start.context)
+    return REACHES.index(outcome.start.reach), _CONTEXTS.index(outcome.start.context)
 
 
 def _sorted_out(

@@ -6,10 +6,8 @@ from pathlib import Path
 import msgspec
 
 from imgcheck.documents.facts import Document
-from imgcheck.documents.report import Finding, Report, Severity
+from imgcheck.documents.report import SEVERITIES, Finding, Report, Severity
 from imgcheck.errors import PolicyError
-
-_WORST_FIRST: tuple[Severity, ...] = ("fail", "risk", "degraded", "info")
 
 
 class Accepted(Document, frozen=True):
@@ -34,7 +32,7 @@ class Baseline(Document, frozen=True, tag_field="kind", tag="baseline"):
         """The entry that has this finding on this host, at this severity or a worse one."""
         for each in self.findings:
             if (each.host, each.fingerprint) == (host, finding.fingerprint):
-                at_worst = _WORST_FIRST.index(finding.severity) >= _WORST_FIRST.index(each.severity)
+                at_worst = SEVERITIES.index(finding.severity) >= SEVERITIES.index(each.severity)
                 return each if at_worst else None
         return None
 
@@ -44,7 +42,7 @@ def baseline_of(report: Report) -> Baseline:
     findings = {
         (requirement.host.name, finding.fingerprint): finding
         for requirement in report.required
-        for finding in sorted(requirement.findings, key=lambda each: -_WORST_FIRST.index(each.severity))
+        for finding in sorted(requirement.findings, key=lambda each: -SEVERITIES.index(each.severity))
         if finding.severity != "info" and not finding.waived
     }
     accepted = [

@@ -6,17 +6,15 @@ import re
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import msgspec
 
-from imgcheck.documents.report import Severity
+from imgcheck.documents.report import FailOn, Severity
 from imgcheck.errors import PolicyError
 from imgcheck.knowledge import Knowledge
 
 FILE = "imgcheck.toml"
-
-FailOn = Literal["never", "fail", "risk", "unknown", "degraded"]
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from imgcheck.documents.report import CheckResult, Finding, Report, Requirement
-
-_WORST_FIRST = ("fail", "risk", "degraded", "info")
+from imgcheck.documents.report import SEVERITIES, CheckResult, Finding, Report, Requirement
 
 
 @dataclass(frozen=True)
@@ -83,4 +81,4 @@ def _merged(found: list[tuple[Finding, str]], fingerprint: str, required: int) -
 
 
 def _weight(finding: Finding) -> tuple[bool, int]:
-    return bool(finding.waived), _WORST_FIRST.index(finding.severity)
+    return bool(finding.waived), SEVERITIES.index(finding.severity)

@@ -10,8 +10,8 @@ import pytest
 
 from imgcheck.cli import main, options
 from imgcheck.cli.files import refuse_unwritable
+from imgcheck.cli.gate import exit_status
 from imgcheck.cli.host_files import split_host_probe
-from imgcheck.cli.image import exit_status
 from imgcheck.documents import HostProfile, encode
 from imgcheck.errors import UsageError
 
