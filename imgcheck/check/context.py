@@ -1,7 +1,7 @@
 """What every rule sees, and what it answers with. Rules are pure: nothing here reads a file."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -128,6 +128,19 @@ def _fingerprint(rule: str, subject: str, path: str) -> str:
 def config_evidence(detail: str) -> tuple[Evidence, ...]:
     """Evidence that the image's config gives, not a file."""
     return (Evidence(path="", detail=detail),)
+
+
+def unlooked_of(context: Context, paths: Iterable[str]) -> list[str]:
+    """Those of `paths` of which the image's profile was not made to tell whether they are there."""
+    looked_for = set(context.image.tree.looked_for)
+    return [path for path in paths if path not in looked_for]
+
+
+def unlooked(paths: Collection[str]) -> str:
+    """Why a question about `paths` of the image is open, which its profile was not made to tell of; "" for none."""
+    if not paths:
+        return ""
+    return f"the profile tells nothing of {', '.join(paths)}; make it again with the --rules that ask for it"
 
 
 def severity_for(severity: Severity, evidence: tuple[Evidence, ...]) -> Severity:

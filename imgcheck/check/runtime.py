@@ -2,10 +2,11 @@
 
 import posixpath
 import re
+from collections.abc import Container, Iterable
 
 from imgcheck import versions
 from imgcheck.check import runtime_gpu
-from imgcheck.check.context import Answers, Context, config_evidence
+from imgcheck.check.context import Answers, Context, config_evidence, unlooked, unlooked_of
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.report import Evidence, Severity
 
@@ -34,7 +35,7 @@ def _required_paths(context: Context, answers: Answers) -> None:
         answers.answer("RUN004", "not-applicable", "the runtime asks for no file or directory of the image")
         return
     present = {*tree.files, *tree.directories}
-    missing = [path for path in (*runtime.requires_files, *runtime.requires_directories) if path not in present]
+    missing, unseen = _missing(context, (*runtime.requires_files, *runtime.requires_directories), present)
     findings = [
         context.finding(
             "RUN004",
@@ -47,7 +48,14 @@ def _required_paths(context: Context, answers: Answers) -> None:
         )
         for path in missing
     ]
-    answers.conclude("RUN004", findings, "the image has what the runtime binds to")
+    answers.conclude("RUN004", findings, "the image has what the runtime binds to", unlooked(unseen))
+
+
+def _missing(context: Context, paths: Iterable[str], present: Container[str]) -> tuple[list[str], list[str]]:
+    """Those of `paths` that the image has not, and those of which its profile says nothing."""
+    absent = [path for path in paths if path not in present]
+    unseen = unlooked_of(context, absent)
+    return [path for path in absent if path not in unseen], unseen
 
 
 def _working_directory(context: Context, answers: Answers) -> None:
@@ -187,7 +195,7 @@ def _mountpoints(context: Context, answers: Answers) -> None:
         answers.answer("RUN014", "not-applicable", "the runtime makes no mountpoint in a layer above the image")
         return
     present = {*context.image.tree.directories, *context.image.tree.symlinks}
-    missing = [path for path in runtime.makes_directories if path not in present]
+    missing, unseen = _missing(context, runtime.makes_directories, present)
     findings = []
     if missing:
         evidence = tuple(Evidence(path=path, detail="not in the image") for path in missing)
@@ -196,7 +204,7 @@ def _mountpoints(context: Context, answers: Answers) -> None:
                 "RUN014", "info", subject=runtime.id, evidence=evidence, runtime=runtime.title, first=missing[0]
             )
         )
-    answers.conclude("RUN014", findings, "the image has what the runtime mounts over")
+    answers.conclude("RUN014", findings, "the image has what the runtime mounts over", unlooked(unseen))
 
 
 def _preloaded(context: Context, answers: Answers) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from imgcheck import versions
-from imgcheck.check.context import Answers, Context, config_evidence
+from imgcheck.check.context import Answers, Context, config_evidence, unlooked, unlooked_of
 from imgcheck.check.gpu_require import is_legacy
 from imgcheck.check.gpu_use import lacks_nvidia
 from imgcheck.documents.report import Evidence, Finding, Severity
@@ -146,7 +146,8 @@ def _destination(context: Context, answers: Answers) -> None:
     """RUN007."""
     runtime = context.runtime
     findings = []
-    if not set(runtime.requires_one_directory) & set(context.image.tree.directories):
+    unseen = () if _chosen_directory(context) else unlooked_of(context, runtime.requires_one_directory)
+    if not _chosen_directory(context) and not unseen:
         findings.append(
             context.finding(
                 "RUN007",
@@ -160,7 +161,7 @@ def _destination(context: Context, answers: Answers) -> None:
                 first=runtime.requires_one_directory[0],
             )
         )
-    answers.conclude("RUN007", findings, "the image has a directory for the driver's libraries")
+    answers.conclude("RUN007", findings, "the image has a directory for the driver's libraries", unlooked(unseen))
 
 
 def _architecture(context: Context, answers: Answers) -> None:
@@ -234,7 +235,8 @@ def _files_in_the_way(context: Context, answers: Answers) -> None:
                 first=found[0],
             )
         )
-    answers.conclude("RUN012", findings, "no file of the image stands where the driver's go")
+    unseen = unlooked_of(context, runtime.refuses_files)
+    answers.conclude("RUN012", findings, "no file of the image stands where the driver's go", unlooked(unseen))
 
 
 def _chosen_directory(context: Context) -> str:
@@ -244,9 +246,9 @@ def _chosen_directory(context: Context) -> str:
 
 
 def _present(context: Context) -> set[str]:
-    """What is recorded of the tree: files with code, links that lead to them, and files that runtimes ask for."""
-    image = context.image
-    return {*(record.path for record in image.files), *image.tree.symlinks, *image.tree.files}
+    """What is recorded of the tree: files with code or named as libraries, links, and files that runtimes ask for."""
+    image, tree = context.image, context.image.tree
+    return {*(record.path for record in image.files), *tree.symlinks, *tree.files, *tree.unloadable}
 
 
 def _stands_in_the_way(context: Context, tree: "Tree", path: str) -> bool:

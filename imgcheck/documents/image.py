@@ -137,6 +137,9 @@ class TreeIndex(Document, frozen=True):
     """Directories whose presence a runtime asks for (/usr/lib64, WORKDIR, ...)."""
     files: tuple[str, ...] = ()
     """Non-ELF files whose presence decides something (/etc/passwd, /etc/group, ...)."""
+    looked_for: tuple[str, ...] = ()
+    """Paths, and globs of names in a directory, of which `directories`, `files` and `symlinks` have what is there: of
+    another path, that it stands in none of them says nothing."""
     unloadable: dict[str, str] = {}
     """Files named as libraries are (`.so`, `.so.1`) that are no ELF files, with what the loader says of each."""
 

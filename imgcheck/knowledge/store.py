@@ -77,6 +77,16 @@ class Knowledge:
         """The family of `runtime`; one without peculiarities has no entry."""
         return self.families.get(runtime.family) or Family(runtime.family, ())
 
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The directories of --rules, which override what imgcheck ships."""
+        return self._roots[1:]
+
+    @cached_property
+    def asked_paths(self) -> tuple[str, ...]:
+        """What the runtimes ask of an image's tree: a profile must look for it (types.Runtime.asked_paths)."""
+        return tuple(sorted({path for runtime in self.runtimes.values() for path in runtime.asked_paths}))
+
     def entries(self, folder: str, key: str, type: type[T]) -> list[T]:
         """The `[[key]]` entries of every TOML file in `folder` as `type`, later roots overriding by `id`."""
         merged: dict[str, T] = {}

@@ -128,3 +128,11 @@ class Runtime(Data, frozen=True):
     injects_on: tuple[str, ...] = ()
     """Architectures on which it injects the driver; empty: all."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def asked_paths(self) -> tuple[str, ...]:
+        """Paths of the image, and globs of names in a directory, of which it matters under it whether they exist."""
+        placed = (self.directory,) if self.directory.startswith("/") else ()
+        beside = (f"{directory}/{name}" for directory in self.requires_one_directory for name in self.libraries)
+        listed = (self.requires_directories, self.requires_files, self.requires_one_directory, self.makes_directories)
+        return (*(path for paths in listed for path in paths), *self.refuses_files, *placed, *beside)

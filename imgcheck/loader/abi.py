@@ -46,6 +46,11 @@ def abi_of(machine: str, elf_class: int) -> Abi:
     return known or Abi(machine, elf_class, "", "lib64" if elf_class == 64 else "lib", "", -1, "")
 
 
+def multiarch_directories() -> tuple[str, ...]:
+    """Debian's directories of libraries, one for each ABI in the table."""
+    return tuple(f"/usr/lib/{abi.triplet}" for abi in _ABIS)
+
+
 def class_of(machine: str) -> int:
     """The usual ELF class of a machine, for files whose header is not at hand."""
     return next((abi.elf_class for abi in _ABIS if abi.machine == machine), 64)

@@ -2,6 +2,7 @@
 
 import fnmatch
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ from imgcheck.binaries.analyse import engine_versions, require_engines
 from imgcheck.documents.codec import as_text
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import SCHEMA_VERSION, FileRecord, ImageProfile
+from imgcheck.knowledge import Knowledge
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.profile.components import TEXTS, detect
 from imgcheck.profile.scan import Code, Scan, scan
@@ -30,16 +32,21 @@ WANTED = (*_LOADER_TEXTS, *TEXTS)
 """Globs of the small text files that a profile reads."""
 
 
-def build_profile(image: Image, progress: Progress, store: Store | None = None) -> ImageProfile:
+def build_profile(
+    image: Image, progress: Progress, store: Store | None = None, knowledge: Knowledge | None = None
+) -> ImageProfile:
     """What `image` needs, from `store` where it holds it, else by reading every layer that it lacks once.
 
+    It tells of every path that a runtime of `knowledge`, by default of what imgcheck ships, asks for.
     Raises LayerError or DigestError where a layer cannot be trusted; a file that cannot be read stands in
     `unreadable` and the rest goes on.
     """
-    kept = kept_profile(image, store)
-    if kept:
+    asked = (knowledge or Knowledge()).asked_paths
+    kept = _stored(image, store)
+    if kept and _tells_of(kept, asked):
         return kept
-    profile = _read(image, progress, store)
+    # With what others asked for, or two sites that share a store would make it anew for each other time and again.
+    profile = _read(image, progress, store, {*asked, *(kept.tree.looked_for if kept else ())})
     if store and not profile.unreadable:
         store.keep_profile(image.config_digest, profile)
     return profile
@@ -57,10 +64,19 @@ def engines() -> dict[str, str]:
     return engine_versions() | {"profile": total.hexdigest()[:16]}
 
 
-def kept_profile(image: Image, store: Store | None) -> ImageProfile | None:
-    """The profile of `image` where `store` holds it."""
+def kept_profile(image: Image, store: Store | None, knowledge: Knowledge | None = None) -> ImageProfile | None:
+    """The profile of `image` where `store` holds one that `build_profile` would return."""
+    kept = _stored(image, store)
+    return kept if kept and _tells_of(kept, (knowledge or Knowledge()).asked_paths) else None
+
+
+def _stored(image: Image, store: Store | None) -> ImageProfile | None:
     kept = store.profile(image.config_digest) if store else None
     return named_as(image, kept) if kept else None
+
+
+def _tells_of(profile: ImageProfile, asked: Iterable[str]) -> bool:
+    return set(asked) <= set(profile.tree.looked_for)
 
 
 def named_as(image: Image, kept: ImageProfile) -> ImageProfile:
@@ -75,7 +91,7 @@ def named_as(image: Image, kept: ImageProfile) -> ImageProfile:
     )
 
 
-def _read(image: Image, progress: Progress, store: Store | None) -> ImageProfile:
+def _read(image: Image, progress: Progress, store: Store | None, asked: Iterable[str]) -> ImageProfile:
     require_engines()
     found = scan(image, WANTED, progress, store)
     nodes = [(path, node) for path, node in found.tree.walk(plain=False) if _matters(node)]
@@ -91,7 +107,7 @@ def _read(image: Image, progress: Progress, store: Store | None) -> ImageProfile
         layers=tuple(layer.info for layer in image.layers),
         files=files,
         objects=objects,
-        tree=index_tree(found.tree, nodes, [path for path, _ in records], texts, image.config),
+        tree=index_tree(found.tree, nodes, [path for path, _ in records], texts, image.config, asked),
         manifest_digest=image.manifest_digest,
         config_digest=image.config_digest,
         components=detect(files, objects, texts, image.config),

@@ -8,28 +8,19 @@ import msgspec
 
 from imgcheck.documents.codec import as_text
 from imgcheck.documents.image import ImageConfig, Script, TreeIndex
+from imgcheck.globs import fits
+from imgcheck.layers.entry import Kind
 from imgcheck.layers.tree import MergedTree, Node
+from imgcheck.loader.abi import multiarch_directories
 from imgcheck.loader.cache import read_cache
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
 from imgcheck.profile.scan import Unloadable
 
-DIRECTORIES = (
-    "/.singularity.d", "/.singularity.d/libs", "/bin", "/dev", "/etc", "/home", "/lib", "/lib64", "/mnt", "/opt",
-    "/proc", "/root", "/run", "/sys", "/tmp", "/usr/bin", "/usr/lib", "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib/powerpc64le-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/cuda",
-    "/usr/local/nvidia", "/usr/local/nvidia/lib", "/usr/local/nvidia/lib64", "/var/tmp",
+OWN_PATHS = (
+    "/.singularity.d", "/root",  # RUN013, RUN005
+    "/lib", "/lib64", "/usr/lib", "/usr/lib64", *multiarch_directories(),  # where a runtime finds its way by them
 )  # fmt: skip
-"""Directories that runtimes bind to, copy into or ask for before they start anything."""
-FILES = (
-    "/.singularity.d/env/99-base.sh", "/.singularity.d/runscript", "/bin/bash", "/bin/sh", "/etc/group", "/etc/hosts",
-    "/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd", "/etc/resolv.conf", "/usr/bin/env",
-    # Of a driver; committed from a container that had one they are empty files.
-    "/etc/OpenCL/vendors/nvidia.icd", "/etc/vulkan/icd.d/nvidia_icd.json", "/usr/bin/nvidia-bug-report.sh",
-    "/usr/bin/nvidia-cuda-mps-control", "/usr/bin/nvidia-cuda-mps-server", "/usr/bin/nvidia-debugdump",
-    "/usr/bin/nvidia-installer", "/usr/bin/nvidia-persistenced", "/usr/bin/nvidia-settings", "/usr/bin/nvidia-smi",
-    "/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-xconfig", "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
-    "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1", "/usr/lib64/libcuda.so.1", "/usr/lib64/libnvidia-ml.so.1",
-)  # fmt: skip
+"""What the checks and the loader's model ask for under every runtime."""
 _PYTHON = ("site-packages", "dist-packages")
 _MODULES = r"(?:^|/)(?:(?:site|dist)-packages|python\d[\d.]*)/"
 _WORDS = 16
@@ -47,10 +38,12 @@ def index_tree(
     recorded: Iterable[str],
     texts: dict[str, bytes],
     config: ImageConfig,
+    asked: Iterable[str],
 ) -> TreeIndex:
     """The index of `tree`, of which `nodes` are directories, links and whatever has a payload.
 
-    `recorded` are the tree's paths of files with code, `texts` the kept ones by path.
+    `recorded` are the tree's paths of files with code, `texts` the kept ones by path, `asked` the paths and globs of
+    which it shall tell whether they are there (knowledge.Knowledge.asked_paths).
     """
     scripts: list[Script] = []
     reached = list(recorded)
@@ -69,17 +62,19 @@ def index_tree(
             links.append((path, node))
         elif node.children is not None and path.rpartition("/")[2] in _PYTHON:
             python.append(absolute(path))
-    places = (*DIRECTORIES, *_working_directory(config))
+    looked_for = sorted({*OWN_PATHS, *asked, *_working_directory(config)})
+    files = [path for path in looked_for if _is(tree, path, "file")]
     return TreeIndex(
-        symlinks=_symlinks(tree, links, _with_parents(reached), {*places, *FILES}),
+        symlinks=_symlinks(tree, links, _with_parents(reached), looked_for),
         ld_so_conf=read_conf(texts),
         ld_so_cache=read_cache(texts.get("/etc/ld.so.cache", b"")),
         ld_so_preload=read_preload(texts.get("/etc/ld.so.preload", b"")),
         musl_paths={path: read_musl_path(data) for path, data in texts.items() if path.startswith("/etc/ld-musl-")},
         scripts=tuple(scripts),
         python_paths=tuple(python),
-        directories=tuple(path for path in places if _is_directory(tree, path)),
-        files=(*(path for path in FILES if _is_file(tree, path)), *_command_files(tree, config)),
+        directories=tuple(path for path in looked_for if _is(tree, path, "directory")),
+        files=tuple(sorted({*files, *_command_files(tree, config)})),
+        looked_for=tuple(looked_for),
         unloadable=unloadable,
     )
 
@@ -94,7 +89,7 @@ def _command_files(tree: MergedTree, config: ImageConfig) -> list[str]:
     words = (*config.entrypoint, *config.command)[:_WORDS]
     paths = [posixpath.join("/", config.working_directory, word) for word in words if "/" in word]
     found = {absolute(node_path) for path in paths if (node_path := _executable(tree, path))}
-    return sorted(found.difference(FILES))
+    return sorted(found)
 
 
 def _executable(tree: MergedTree, path: str) -> str:
@@ -106,7 +101,7 @@ def _working_directory(config: ImageConfig) -> tuple[str, ...]:
     if not config.working_directory:
         return ()
     path = posixpath.normpath("/" + config.working_directory.lstrip("/"))
-    return (path,) if path not in DIRECTORIES and path != "/" else ()
+    return (path,) if path != "/" else ()
 
 
 def _with_parents(paths: Iterable[str]) -> set[str]:
@@ -119,21 +114,34 @@ def _with_parents(paths: Iterable[str]) -> set[str]:
     return found
 
 
-def _symlinks(tree: MergedTree, links: Iterable[tuple[str, Node]], goals: set[str], places: set[str]) -> dict[str, str]:
-    """Links that lead to one of `goals`, and those that stand at one of `places`, dangling or not."""
+def _symlinks(
+    tree: MergedTree, links: Iterable[tuple[str, Node]], goals: set[str], looked_for: Iterable[str]
+) -> dict[str, str]:
+    """Links that lead to one of `goals`, and those that stand at what is looked for or above it, dangling or not."""
+    places, globs = _with_parents(looked_for), _globs(looked_for)
     found: dict[str, str] = {}
     for path, node in links:
         name = absolute(path)
-        if name in places or tree.resolve(path) in goals:
+        if name in places or tree.resolve(path) in goals or _is_named(name, globs):
             found[name] = as_text(node.link)
     return found
 
 
-def _is_directory(tree: MergedTree, path: str) -> bool:
-    node = tree.lookup(path)
-    return node is not None and node.kind == "directory"
+def _globs(looked_for: Iterable[str]) -> dict[str, list[str]]:
+    """The globs among these paths, by the directory that they are about."""
+    found: dict[str, list[str]] = {}
+    for path in looked_for:
+        directory, _, name = path.rpartition("/")
+        if "*" in name:
+            found.setdefault(directory, []).append(name)
+    return found
 
 
-def _is_file(tree: MergedTree, path: str) -> bool:
+def _is_named(path: str, globs: dict[str, list[str]]) -> bool:
+    directory, _, name = path.rpartition("/")
+    return any(fits(name, pattern) for pattern in globs.get(directory, ()))
+
+
+def _is(tree: MergedTree, path: str, kind: Kind) -> bool:
     node = tree.lookup(path)
-    return node is not None and node.kind == "file"
+    return node is not None and node.kind == kind

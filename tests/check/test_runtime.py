@@ -19,8 +19,11 @@ from imgcheck.knowledge import Knowledge
 from imgcheck.loader.roots import Roots
 from tests.check.contexts import CUDA, KNOWLEDGE, code, context, cpu, findings, outcome
 
+ASKED = KNOWLEDGE.asked_paths
 FULL_TREE = TreeIndex(
-    directories=("/dev", "/proc", "/sys", "/tmp", "/root", "/usr/lib64"), files=("/etc/passwd", "/etc/group")
+    directories=("/dev", "/proc", "/sys", "/tmp", "/root", "/usr/lib64"),
+    files=("/etc/passwd", "/etc/group"),
+    looked_for=ASKED,
 )
 GPU_NODE = {"gpus": ["Tesla K80"], "driver": "396.44"}
 
@@ -127,7 +130,7 @@ def test_nvidia_docker_1_mounts_the_driver_by_label() -> None:
 
 
 def test_udocker_refuses_an_image_without_passwd_and_group() -> None:
-    result, found = judged("udocker", "RUN004", tree=TreeIndex(directories=("/root",)))
+    result, found = judged("udocker", "RUN004", tree=TreeIndex(looked_for=ASKED, directories=("/root",)))
     assert result == "fail"
     assert [finding.subject for finding in found] == ["/etc/passwd", "/etc/group"]
     assert found[0].predicted_error == "Error: invalid host volume path: /etc/passwd"
@@ -135,9 +138,21 @@ def test_udocker_refuses_an_image_without_passwd_and_group() -> None:
     assert judged("docker", "RUN004", tree=TreeIndex())[0] == "not-applicable"
 
 
+def test_what_a_profile_was_not_made_to_tell_of_is_unknown_and_not_missing() -> None:
+    tree = replace(FULL_TREE, looked_for=("/etc/passwd", "/etc/group"), files=("/etc/passwd",))
+    assert judged("udocker", "RUN004", tree=tree)[0] == "fail"
+    tree = replace(tree, looked_for=("/etc/passwd",))
+    assert judged("udocker", "RUN004", tree=tree) == ("unknown", [])
+    assert judged("apptainer", "RUN014", tree=tree) == ("unknown", [])
+    assert judged("udocker-nvidia", "RUN007", tree=replace(tree, directories=()))[0] == "unknown"
+    assert judged("udocker-nvidia", "RUN012", tree=tree)[0] == "unknown"
+
+
 def test_charliecloud_binds_to_directories_of_the_image() -> None:
     result, (finding,) = judged(
-        "charliecloud", "RUN004", tree=TreeIndex(directories=("/dev", "/proc", "/sys"), files=FULL_TREE.files)
+        "charliecloud",
+        "RUN004",
+        tree=TreeIndex(looked_for=ASKED, directories=("/dev", "/proc", "/sys"), files=FULL_TREE.files),
     )
     assert result == "fail"
     assert finding.predicted_error == "can't bind: destination not found: /tmp"
@@ -157,7 +172,7 @@ def test_udocker_does_not_create_the_working_directory(config: ImageConfig, resu
 
 
 def test_missing_home_of_root_is_found_where_there_is_no_workdir() -> None:
-    assert judged("udocker", "RUN005", tree=TreeIndex(files=FULL_TREE.files))[0] == "fail"
+    assert judged("udocker", "RUN005", tree=TreeIndex(looked_for=ASKED, files=FULL_TREE.files))[0] == "fail"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +184,7 @@ def test_udocker_understands_few_forms_of_user(user: str, result: str) -> None:
 
 
 def test_udocker_needs_a_place_for_the_driver() -> None:
-    tree = TreeIndex(directories=("/root",), files=FULL_TREE.files)
+    tree = TreeIndex(looked_for=ASKED, directories=("/root",), files=FULL_TREE.files)
     assert judged("udocker-nvidia", "RUN007", tree=tree)[0] == "fail"
     assert judged("udocker-nvidia", "RUN007")[0] == "ok"
     assert judged("udocker", "RUN007", tree=tree)[0] == "not-applicable"
@@ -259,7 +274,10 @@ MULTIARCH = "/usr/lib/x86_64-linux-gnu"
 def way(*paths: str, host=None, runtime: str = "udocker-nvidia", links=None, directory: str = MULTIARCH, files=()):
     """RUN012 for an image with code at `paths`."""
     tree = TreeIndex(
-        directories=(*FULL_TREE.directories, directory), files=(*FULL_TREE.files, *files), symlinks=links or {}
+        looked_for=ASKED,
+        directories=(*FULL_TREE.directories, directory),
+        files=(*FULL_TREE.files, *files),
+        symlinks=links or {},
     )
     return judged(runtime, "RUN012", host, {"/app": CUDA} | dict.fromkeys(paths, CUDA), tree=tree)
 
@@ -309,6 +327,12 @@ def test_the_directory_may_be_reached_by_a_link() -> None:
     assert way("/usr/lib/libcuda.so.1", links=links, directory="/opt")[0] == "risk"
 
 
+def test_a_file_that_is_no_library_stands_in_the_way_as_well() -> None:
+    tree = replace(FULL_TREE, unloadable={"/usr/lib64/libcuda.so.1": "file too short"})
+    result, (finding,) = judged("udocker-nvidia", "RUN012", tree=tree)
+    assert (result, finding.evidence[0].path) == ("risk", "/usr/lib64/libcuda.so.1")
+
+
 def test_a_dangling_link_stops_the_copy_without_an_error() -> None:
     link = f"{MULTIARCH}/libcuda.so.1"
     result, (finding,) = way(links={link: "libcuda.so.410.48"})
@@ -317,21 +341,23 @@ def test_a_dangling_link_stops_the_copy_without_an_error() -> None:
 
 
 def test_apptainer_keeps_scripts_that_the_image_ships() -> None:
-    tree = TreeIndex(directories=(*FULL_TREE.directories, "/.singularity.d"))
+    tree = TreeIndex(looked_for=ASKED, directories=(*FULL_TREE.directories, "/.singularity.d"))
     result, (finding,) = judged("apptainer-nv", "RUN013", tree=tree)
     assert (result, finding.severity) == ("ok", "info")
-    link = TreeIndex(symlinks={"/.singularity.d": "opt/real"})
+    link = TreeIndex(looked_for=ASKED, symlinks={"/.singularity.d": "opt/real"})
     assert "opt/real" in judged("singularity", "RUN013", tree=link)[1][0].evidence[0].detail
     assert judged("apptainer", "RUN013") == ("ok", [])
     assert judged("udocker", "RUN013", tree=tree)[0] == "not-applicable"
 
 
 def test_apptainer_makes_mountpoints_only_where_it_may() -> None:
-    result, (finding,) = judged("apptainer", "RUN014", tree=TreeIndex(directories=("/dev", "/proc", "/sys", "/tmp")))
+    result, (finding,) = judged(
+        "apptainer", "RUN014", tree=TreeIndex(looked_for=ASKED, directories=("/dev", "/proc", "/sys", "/tmp"))
+    )
     assert (result, finding.severity) == ("ok", "info")
     assert [evidence.path for evidence in finding.evidence] == ["/var/tmp", "/home", "/root"]
     everything = TreeIndex(
-        directories=("/dev", "/proc", "/sys", "/tmp", "/var/tmp", "/home"), symlinks={"/root": "home"}
+        looked_for=ASKED, directories=("/dev", "/proc", "/sys", "/tmp", "/var/tmp", "/home"), symlinks={"/root": "home"}
     )
     assert judged("apptainer", "RUN014", tree=everything) == ("ok", [])
     assert judged("docker", "RUN014", tree=TreeIndex())[0] == "not-applicable"
