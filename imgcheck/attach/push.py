@@ -44,7 +44,7 @@ def attach(reference: str, subject: str, artifact: Artifact, options: SourceOpti
     Returns where it lies now. Raises SourceError where the registry refuses.
     """
     failure: SourceError | None = None
-    for *_, registry in endpoints(parse(reference)):  # a mirror is for reading
+    for *_, registry in endpoints(parse(reference), names=options.short_names):  # a mirror is for reading
         with closing(RegistryHttp(registry, options)) as http:
             try:
                 about = _subject(RegistryBlobs(http), subject)

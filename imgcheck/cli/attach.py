@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from imgcheck.cli import OK, note, options
 from imgcheck.cli.reference import profile_of
+from imgcheck.knowledge import Knowledge
 from imgcheck.report.text import safe
 
 _EXAMPLES = """
@@ -21,15 +22,16 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--nfd", action="store_true", help="attach a spec for `nfd compat validate-node` instead")
     options.add_source_options(parser)
     options.add_cache_options(parser)
+    options.add_rules_option(parser)
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)
     options.refuse_unless_registry(parsed.reference)
-    profile = profile_of(parsed)
+    knowledge = Knowledge(tuple(parsed.rules))
+    profile = profile_of(parsed, knowledge)
     if parsed.nfd:
         from imgcheck.attach.nfd import artifact_of, spec_of
-        from imgcheck.knowledge import Knowledge
 
-        spec = spec_of(profile, Knowledge())
+        spec = spec_of(profile, knowledge)
         for limit in spec.limits:
             note(limit)
         artifact = artifact_of(spec)
@@ -37,6 +39,6 @@ def run(arguments: Sequence[str]) -> int:
         from imgcheck.attach.profile import artifact_of as profile_artifact
 
         artifact = profile_artifact(profile)
-    place = attach(parsed.reference, profile.manifest_digest, artifact, options.source_options(parsed))
+    place = attach(parsed.reference, profile.manifest_digest, artifact, options.source_options(parsed, knowledge))
     print(safe(place))
     return OK

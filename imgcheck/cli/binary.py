@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root", metavar="DIR|REF", default="", help="an unpacked tree, or an image as elsewhere")
     options.add_source_options(parser)
     options.add_cache_options(parser)
+    options.add_rules_option(parser)
     options.add_quiet_option(parser)
     return parser
 
@@ -65,6 +66,7 @@ def _needs(parsed: argparse.Namespace) -> int:
 
 def _trees(parsed: argparse.Namespace) -> int:
     from imgcheck.cli.reference import profile_of
+    from imgcheck.knowledge import Knowledge
     from imgcheck.loader.dependencies import dependencies
     from imgcheck.loader.tree import Tree
     from imgcheck.report.tree import FORMATS
@@ -74,7 +76,7 @@ def _trees(parsed: argparse.Namespace) -> int:
         raise UsageError("--tree needs --root", "name the unpacked tree or the image that FILE is a path of")
     # A directory is meant where one lies there, even under a name that could be an image's.
     parsed.reference = f"dir:{parsed.root}" if _is_tree(Path(parsed.root)) else parsed.root
-    image = profile_of(parsed)
+    image = profile_of(parsed, Knowledge(tuple(parsed.rules)))
     tree = Tree(image)
     trees = {}
     for file in parsed.files:

@@ -43,9 +43,9 @@ def run(arguments: Sequence[str]) -> int:
     store = options.store(parsed)
     with (
         progress(parsed.quiet) as shown,
-        open_image(parsed.reference, options.source_options(parsed, store, read_all=True), shown) as image,
+        open_image(parsed.reference, options.source_options(parsed, knowledge, store, read_all=True), shown) as image,
     ):
-        converted, profile = _work(parsed, image, store, bool(hosts), shown)
+        converted, profile = _work(parsed, image, store, knowledge if hosts else None, shown)
     for text in image.notes:
         note(text)
     for text in (*converted.notes, *((store.trouble,) if store and store.trouble else ())):
@@ -56,13 +56,16 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _work(
-    parsed: argparse.Namespace, image: "Image", store: "Store | None", profiled: bool, shown: Progress
+    parsed: argparse.Namespace, image: "Image", store: "Store | None", judging: Knowledge | None, shown: Progress
 ) -> "tuple[Converted, ImageProfile | None]":
-    """Convert, after making the profile where one is wanted and not kept; remote layers are fetched once for both."""
+    """Convert, after making the profile where one is wanted and not kept; remote layers are fetched once for both.
+
+    One is wanted where the image shall be held against hosts, by `judging`.
+    """
     from imgcheck.convert.run import ConvertOptions, convert
 
     wanted = ConvertOptions(force=parsed.force, name=parsed.name)
-    if not profiled:
+    if judging is None:
         return convert(image, parsed.to, parsed.destination, wanted, shown), None
     from imgcheck.convert.held import read_once
     from imgcheck.convert.stage import refuse_existing
@@ -71,9 +74,9 @@ def _work(
 
     if not is_repository(parsed.destination):
         refuse_existing(parsed.destination, parsed.force)
-    profile = kept_profile(image, store)
+    profile = kept_profile(image, store, judging)
     with nullcontext(image) if profile else read_once(image, parsed.destination) as readable:
-        profile = profile or build_profile(readable, shown, store)
+        profile = profile or build_profile(readable, shown, store, judging)
         return convert(readable, parsed.to, parsed.destination, wanted, shown), profile
 
 

@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         require_gpu=parsed.require_gpu,
     )
     dockerfile = read_dockerfile(parsed.dockerfile) if parsed.dockerfile else None
-    images = _images(parsed, gate.hosts)
+    images = _images(parsed, gate.hosts, knowledge)
     report = gate.check(images, request, knowledge)
     located = origins(dockerfile, [image.layers for image, _ in images]) if dockerfile else None
     if located:
@@ -79,18 +79,20 @@ def _tell_unplaced(report: Report, located: "Origins") -> None:
         )
 
 
-def _images(parsed: argparse.Namespace, hosts: Sequence[HostProfile]) -> list[tuple[ImageProfile, list[HostProfile]]]:
+def _images(
+    parsed: argparse.Namespace, hosts: Sequence[HostProfile], knowledge: Knowledge
+) -> list[tuple[ImageProfile, list[HostProfile]]]:
     """The image for each architecture among `hosts`: an index holds another one for each."""
     groups: dict[str | None, list[HostProfile]] = {}
     for host in hosts:
         groups.setdefault(host.cpu.architecture.value, []).append(host)
     if parsed.platform:
-        return [(profile_of(parsed, hosts), list(hosts))]
+        return [(profile_of(parsed, knowledge, hosts), list(hosts))]
     if len(groups) > 1:
         _refuse_stream(parsed.reference)
     images = []
     for group in groups.values():
-        images.append((profile_of(parsed, group), group))
+        images.append((profile_of(parsed, knowledge, group), group))
         parsed.platform = None  # that of this group must not decide for the next
     return images
 
@@ -117,7 +119,7 @@ def _describe(parsed: argparse.Namespace, command: tuple[str, ...] | None, knowl
             "--host-probe: this machine; --host-probe HOST.json: that one; or [[host]] in imgcheck.toml",
         )
     outputs = options.outputs(parsed.output, tuple(FORMATS))
-    image: ImageProfile = profile_of(parsed)
+    image: ImageProfile = profile_of(parsed, knowledge)
     for output in outputs:
         options.emit(output, FORMATS[output.format](image, knowledge, output.file is None))
     return OK

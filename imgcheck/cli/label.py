@@ -35,8 +35,9 @@ def run(arguments: Sequence[str]) -> int:
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)
     outputs = options.outputs(parsed.output, tuple(_FORMATS))
-    image = profile_of(parsed)
-    derived = labels(image, Knowledge(tuple(parsed.rules)))
+    knowledge = Knowledge(tuple(parsed.rules))
+    image = profile_of(parsed, knowledge)
+    derived = labels(image, knowledge)
     if parsed.check:
         problems = stale(image, derived)
         for problem in problems:

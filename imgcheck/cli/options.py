@@ -13,7 +13,9 @@ from imgcheck.errors import UsageError
 from imgcheck.report.width import columns
 
 if TYPE_CHECKING:
+    from imgcheck.knowledge import Knowledge
     from imgcheck.profile.store import Store
+    from imgcheck.sources.options import SourceOptions
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -120,13 +122,16 @@ def add_quiet_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
 
 
-def source_options(arguments: argparse.Namespace, store: "Store | None" = None, read_all: bool = False):
+def source_options(
+    arguments: argparse.Namespace, knowledge: "Knowledge", store: "Store | None" = None, read_all: bool = False
+) -> "SourceOptions":
     """The SourceOptions that the command line describes; reads the password where it was announced, once.
 
     Blobs are kept and spilt in `store`; layers whose facts it holds are not going to be read, unless `read_all`.
     """
     from imgcheck.profile.blobs import KeptBlobs
-    from imgcheck.sources.open import SourceOptions
+    from imgcheck.sources.options import SourceOptions
+    from imgcheck.sources.registries import short_names
 
     if arguments.password_stdin and not hasattr(arguments, "password"):
         arguments.password = _password()
@@ -140,6 +145,7 @@ def source_options(arguments: argparse.Namespace, store: "Store | None" = None, 
         authfile=arguments.authfile,
         username=arguments.username or "",
         password=getattr(arguments, "password", ""),
+        short_names=short_names(knowledge),
         cache=KeptBlobs(store, arguments.keep_blobs) if store else None,
         unread=store.has_layer if store and not read_all else (lambda diff_id: False),
     )

@@ -32,12 +32,13 @@ def run(arguments: Sequence[str]) -> int:
     options.add_source_options(parser)
     options.add_cache_options(parser)
     options.add_attached_options(parser)
+    options.add_rules_option(parser)
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)
     if parsed.output:
         refuse_unwritable(f"-o {parsed.output}", parsed.output)
-    profile = _identified(profile_of(parsed), parsed.reference)
-    knowledge = Knowledge()
+    knowledge = Knowledge(tuple(parsed.rules))
+    profile = _identified(profile_of(parsed, knowledge), parsed.reference)
     data = _nfd(profile, knowledge) if parsed.export else encode(with_loads(with_minimum(profile, knowledge)))
     if parsed.output:
         write(parsed.output, data)

@@ -9,6 +9,7 @@ from imgcheck.cli.options import source_options, store
 from imgcheck.cli.progress import progress
 from imgcheck.documents import HostProfile, ImageProfile, decode
 from imgcheck.documents.codec import read_document
+from imgcheck.knowledge import Knowledge
 from imgcheck.progress import Progress
 
 if TYPE_CHECKING:
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from imgcheck.sources.model import Image
 
 
-def profile_of(arguments: argparse.Namespace, hosts: Sequence[HostProfile] = ()) -> ImageProfile:
+def profile_of(arguments: argparse.Namespace, knowledge: Knowledge, hosts: Sequence[HostProfile] = ()) -> ImageProfile:
     """The profile of `arguments.reference`; what should be known of how it was had goes to stderr.
 
+    It tells of what the runtimes of `knowledge` ask for, and short names are those of its registries.
     Without --platform the platform is that of `hosts`, where they agree. Raises ImgcheckError where there is none.
     """
     stored = _stored_profile(arguments.reference)
@@ -30,30 +32,30 @@ def profile_of(arguments: argparse.Namespace, hosts: Sequence[HostProfile] = ())
     arguments.platform = arguments.platform or platform_of(hosts)
     with (
         progress(arguments.quiet) as shown,
-        open_image(arguments.reference, source_options(arguments, kept), shown) as image,
+        open_image(arguments.reference, source_options(arguments, knowledge, kept), shown) as image,
     ):
-        profile, said = _profile(arguments, image, shown, kept)
+        profile, said = _profile(arguments, image, shown, kept, knowledge)
     for text in (*image.notes, *said, *((kept.trouble,) if kept and kept.trouble else ())):
         note(text)
     return profile
 
 
 def _profile(
-    arguments: argparse.Namespace, image: "Image", shown: Progress, kept: "Store | None"
+    arguments: argparse.Namespace, image: "Image", shown: Progress, kept: "Store | None", knowledge: Knowledge
 ) -> tuple[ImageProfile, tuple[str, ...]]:
     """The profile of `image`: kept, attached where that is trusted, else made now. And what is to be told of it."""
     from imgcheck.profile.build import build_profile, kept_profile
 
     digest = getattr(arguments, "attached_digest", None) or ""
     if not digest and not getattr(arguments, "trust_attached", False):
-        return build_profile(image, shown, kept), ()
-    known = kept_profile(image, kept)
+        return build_profile(image, shown, kept, knowledge), ()
+    known = kept_profile(image, kept, knowledge)
     if known:
         return known, ()
     from imgcheck.attach.profile import attached_profile
 
     attached, said = attached_profile(image, digest)
-    return attached or build_profile(image, shown, kept), (said,)
+    return attached or build_profile(image, shown, kept, knowledge), (said,)
 
 
 def platform_of(hosts: Sequence[HostProfile]) -> str | None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from imgcheck.preflight.image import MAKE_ONE, NoProfileError, StorePlace, as_pa
 from imgcheck.sources.platforms import platform_for
 
 
-def analyse(reference: str, place: StorePlace, limit: float, architecture: str) -> ImageProfile:
+def analyse(reference: str, place: StorePlace, limit: float, architecture: str, sites: Sequence[str]) -> ImageProfile:
     """The profile of a local image, made within `limit` seconds or not at all, by a process that can be killed.
 
-    Of an image of several platforms that for `architecture` is taken, for this machine's where it is "". Facts that the
-    store at `place` holds are not read again. Raises NoProfileError where the time does not suffice, SourceError where
-    the image is not local or cannot be read.
+    Of an image of several platforms that for `architecture` is taken, for this machine's where it is "". It tells of
+    what the runtimes ask for that `sites`, directories of --rules, describe. Facts that the store at `place` holds are
+    not read again. Raises NoProfileError where the time does not suffice, SourceError where the image is not local or
+    cannot be read.
     """
     if not is_local(reference):
         raise SourceError(
@@ -29,6 +31,7 @@ def analyse(reference: str, place: StorePlace, limit: float, architecture: str) 
     with tempfile.TemporaryDirectory(prefix="imgcheck-") as directory:
         target = Path(directory) / "profile.json"
         options = ["--quiet", "-o", str(target), *_store_options(place), *_platform_options(architecture)]
+        options += [word for site in sites for word in ("--rules", site)]
         _run(["profile", as_path(reference), *options], reference, limit)
         return decode(target.read_bytes(), ImageProfile, reference)
 

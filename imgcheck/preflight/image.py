@@ -16,6 +16,8 @@ from imgcheck.sources.splitting import split_path
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from imgcheck.knowledge import Knowledge
+
 SUFFIX = ".imgcheck.json"
 """What is appended to an image's path for its profile: x.sif has x.sif.imgcheck.json beside it."""
 MAKE_ONE = "give a profile: imgcheck profile IMAGE -o FILE.json; or attach one (imgcheck attach) and trust it here"
@@ -86,17 +88,20 @@ def stored_profile(reference: str, place: StorePlace, architecture: str) -> Imag
         return store.profile(image.config_digest)
 
 
-def registry_profile(reference: str, digest: str, architecture: str) -> ImageProfile:
+def registry_profile(reference: str, digest: str, architecture: str, knowledge: "Knowledge") -> ImageProfile:
     """The profile attached to an image in a registry, with `digest` that artifact alone; no layer is fetched.
 
+    A short name leads where `knowledge` says.
     That for `architecture` where the image is of several platforms. Raises SourceError where the registry cannot be
     asked or no attached profile is of this image and version.
     """
     from imgcheck.attach.profile import attached_profile
     from imgcheck.sources.open import SourceOptions, open_image
     from imgcheck.sources.platforms import platform_for
+    from imgcheck.sources.registries import short_names
 
-    with open_image(reference, SourceOptions(platform=platform_for(architecture))) as image:
+    options = SourceOptions(platform=platform_for(architecture), short_names=short_names(knowledge))
+    with open_image(reference, options) as image:
         profile, said = attached_profile(image, digest)
     if profile is None:
         raise NoProfileError(f"{reference}: {said.partition('; ')[0]}", MAKE_ONE)

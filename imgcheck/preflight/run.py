@@ -99,11 +99,11 @@ def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str
     if profile is None:
         image.refuse_special(task.reference)
         if task.attached is not None and not image.is_local(task.reference):
-            profile = image.registry_profile(task.reference, task.attached, architecture)
+            profile = image.registry_profile(task.reference, task.attached, architecture, task.knowledge)
         elif task.on_missing == "analyse":
             from imgcheck.preflight.analyse import analyse
 
-            profile = analyse(task.reference, task.store, task.timeout, architecture)
+            profile = analyse(task.reference, task.store, task.timeout, architecture, task.knowledge.sites)
         else:
             profile = image.stored_profile(task.reference, task.store, architecture)
         if profile is None:

@@ -32,7 +32,7 @@ from imgcheck.sources.model import Image
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.platforms import distance, wanted_platform
 from imgcheck.sources.reference import Reference
-from imgcheck.sources.registries import canonical_name
+from imgcheck.sources.registries import ShortNames, canonical_name, short_names
 
 _MOST_MEMBERS = 100_000
 """Members of an archive of layers: a real one has some per layer."""
@@ -84,7 +84,7 @@ def _either(reference: Reference, files: "ArchiveFiles", options: SourceOptions)
 
 def _docker_image(reference: Reference, files: "ArchiveFiles", options: SourceOptions) -> Image:
     """The image by manifest.json (moby image/spec v1.2, "Combined Image JSON + Filesystem Changeset Format")."""
-    entry = _pick(reference, files)
+    entry = _pick(reference, files, options.short_names or short_names())
     config_path = _string(entry.get("Config"), files)
     what = f"{files.place}: config {config_path}"
     raw = read_limited(files.member(config_path), CONFIG_LIMIT, what)
@@ -105,7 +105,7 @@ def _docker_image(reference: Reference, files: "ArchiveFiles", options: SourceOp
     )
 
 
-def _pick(reference: Reference, files: "ArchiveFiles") -> dict[str, Any]:
+def _pick(reference: Reference, files: "ArchiveFiles", known: ShortNames) -> dict[str, Any]:
     """The entry of manifest.json that the reference names, or the only one."""
     what = f"{files.place}: manifest.json"
     found = decode_json(read_limited(files.member("manifest.json"), MANIFEST_LIMIT, what), what)
@@ -113,8 +113,8 @@ def _pick(reference: Reference, files: "ArchiveFiles") -> dict[str, Any]:
     entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
     names = [name for entry in entries for name in _tags(entry)]
     if reference.tag:
-        wanted = canonical_name(reference.tag)
-        entries = [entry for entry in entries if wanted in map(canonical_name, _tags(entry))]
+        wanted = canonical_name(reference.tag, known)
+        entries = [entry for entry in entries if wanted in (canonical_name(tag, known) for tag in _tags(entry))]
         if not entries:
             raise SourceError(f"{files.place}: no image named {reference.tag!r}; it holds {', '.join(names[:10])}")
     if len(entries) > 1:

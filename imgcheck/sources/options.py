@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+if TYPE_CHECKING:
+    from imgcheck.sources.registries import ShortNames
 
 
 class KeptBlob(Protocol):
@@ -58,6 +61,8 @@ class SourceOptions:
     """Credentials file asked for by name; "" searches the places of Podman and Docker."""
     ca_file: str = ""
     """PEM file of further certificate authorities."""
+    short_names: "ShortNames | None" = None
+    """Where names without a registry lead; None as imgcheck ships it."""
     timeout: float = 30.0
     """Seconds without an answer or a byte after which a connection counts as dead."""
     attempts: int = 5

@@ -5,7 +5,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -79,23 +78,27 @@ class RegistriesConf(msgspec.Struct, frozen=True, rename="kebab"):
     registry: tuple[Registry, ...] = ()
 
 
-def endpoints(reference: Reference, environment: Mapping[str, str] = os.environ) -> list[list[Endpoint]]:
+def endpoints(
+    reference: Reference, environment: Mapping[str, str] = os.environ, names: ShortNames | None = None
+) -> list[list[Endpoint]]:
     """The registries to ask in turn for `reference`, each as its mirrors followed by itself.
 
+    Short names lead where `names` says, by default as imgcheck ships it.
     More than one only for a short name where registries.conf has several search registries. Raises SourceError
     where registries.conf blocks the name or cannot be read.
     """
+    names = names or short_names()
     conf = read_registries_conf(environment)
-    hosts = (reference.registry,) if reference.registry else _search(conf, environment)
-    return [_sources(host, reference, conf) for host in hosts]
+    hosts = (reference.registry,) if reference.registry else _search(conf, environment, names)
+    return [_sources(host, reference, conf, names) for host in hosts]
 
 
-@cache
-def short_names() -> ShortNames:
-    return msgspec.convert(Knowledge().table("tables/registries.toml")["short_names"], ShortNames)
+def short_names(knowledge: Knowledge | None = None) -> ShortNames:
+    """Where short names lead: the table of `knowledge`, by default the one that imgcheck ships."""
+    return msgspec.convert((knowledge or Knowledge()).table("tables/registries.toml")["short_names"], ShortNames)
 
 
-def canonical_name(name: str) -> str:
+def canonical_name(name: str, names: ShortNames) -> str:
     """`name` with registry, namespace and tag written out, so that two ways to write one name are equal.
 
     What is no name is returned as it is.
@@ -104,8 +107,8 @@ def canonical_name(name: str) -> str:
         found = parse_name(name, name)
     except SourceError:
         return name
-    host = found.registry or short_names().host
-    repository = _qualified(host, found.repository)
+    host = found.registry or names.host
+    repository = _qualified(host, found.repository, names)
     return f"{host}/{repository}" + (f"@{found.digest}" if found.digest else f":{found.tag or 'latest'}")
 
 
@@ -128,36 +131,35 @@ def _conf_paths(environment: Mapping[str, str]) -> list[Path]:
     return [Path(home, "containers/registries.conf"), Path("/etc/containers/registries.conf")]
 
 
-def _search(conf: RegistriesConf, environment: Mapping[str, str]) -> tuple[str, ...]:
+def _search(conf: RegistriesConf, environment: Mapping[str, str], names: ShortNames) -> tuple[str, ...]:
     if chosen := environment.get(DEFAULT_VARIABLE):
         if not is_registry_host(chosen):
             raise SourceError(f"{DEFAULT_VARIABLE}={chosen}: not a registry host", hint="give HOST[:PORT]")
         return (chosen,)
-    return conf.unqualified_search_registries or (short_names().host,)
+    return conf.unqualified_search_registries or (names.host,)
 
 
-def _sources(host: str, reference: Reference, conf: RegistriesConf) -> list[Endpoint]:
+def _sources(host: str, reference: Reference, conf: RegistriesConf, names: ShortNames) -> list[Endpoint]:
     """The mirrors of the registry at `host`, then itself, as registries.conf orders them."""
-    defaults = short_names()
-    if host in defaults.aliases:
-        host = defaults.host
-    name = f"{host}/{_qualified(host, reference.repository)}"
+    if host in names.aliases:
+        host = names.host
+    name = f"{host}/{_qualified(host, reference.repository, names)}"
     entry = _match(name, conf)
     if entry is None:
-        return [_endpoint(name, insecure=False)]
+        return [_endpoint(name, names, insecure=False)]
     if entry.blocked:
         raise SourceError(f"{name}: blocked by registries.conf")
     rest = name.removeprefix(entry.covers) if not entry.covers.startswith("*") else None
     found = [
-        _endpoint(_moved(name, mirror, rest), mirror.insecure, mirror=True) for mirror in _mirrors(entry, reference)
+        _endpoint(_moved(name, mirror, rest), names, mirror.insecure, mirror=True)
+        for mirror in _mirrors(entry, reference)
     ]
-    return [*found, _endpoint(_moved(name, entry, rest), entry.insecure)]
+    return [*found, _endpoint(_moved(name, entry, rest), names, entry.insecure)]
 
 
-def _qualified(host: str, repository: str) -> str:
+def _qualified(host: str, repository: str, names: ShortNames) -> str:
     """`repository` as the registry knows it: the default one puts a namespace before a single component."""
-    defaults = short_names()
-    return f"{defaults.namespace}/{repository}" if host == defaults.host and "/" not in repository else repository
+    return f"{names.namespace}/{repository}" if host == names.host and "/" not in repository else repository
 
 
 def _match(name: str, conf: RegistriesConf) -> Registry | None:
@@ -187,12 +189,11 @@ def _moved(name: str, place: Place, rest: str | None) -> str:
     return f"{place.location}/{name.partition('/')[2]}" if rest is None else f"{place.location}{rest}"
 
 
-def _endpoint(name: str, insecure: bool, mirror: bool = False) -> Endpoint:
+def _endpoint(name: str, names: ShortNames, insecure: bool, mirror: bool = False) -> Endpoint:
     host, _, repository = name.partition("/")
     if not is_registry_host(host):
         raise SourceError(f"{name}: {host!r}, to which registries.conf leads, is not a registry host")
-    defaults = short_names()
-    if host == defaults.host:
-        login = (defaults.credentials_key, defaults.host, *defaults.aliases)
-        return Endpoint(defaults.endpoint, repository, login, insecure, mirror)
+    if host == names.host:
+        login = (names.credentials_key, names.host, *names.aliases)
+        return Endpoint(names.endpoint, repository, login, insecure, mirror)
     return Endpoint(host, repository, (host,), insecure, mirror)

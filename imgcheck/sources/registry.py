@@ -61,7 +61,7 @@ def _find(
     Where none has it, the error is the last one's: a mirror's or an earlier search registry's is no news.
     """
     failure: SourceError | None = None
-    registries = endpoints(reference)
+    registries = endpoints(reference, names=options.short_names)
     if options.username and len(registries) > 1:
         raise UsageError(
             f"--username: {reference.text} is looked for in {len(registries)} registries",

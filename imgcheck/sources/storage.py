@@ -41,7 +41,7 @@ from imgcheck.sources.model import Image
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.platforms import distance, wanted_platform
 from imgcheck.sources.reference import Reference
-from imgcheck.sources.registries import canonical_name
+from imgcheck.sources.registries import ShortNames, canonical_name, short_names
 
 _DRIVERS = {"overlay": "overlay/{}/diff", "vfs": "vfs/dir/{}"}
 """Where each driver keeps the files of a layer, by the layer's id."""
@@ -84,7 +84,7 @@ class Store:
 @contextmanager
 def open_storage(reference: Reference, options: SourceOptions, progress: Progress) -> Iterator[Image]:
     """The image of a `containers-storage:` reference, by name or by the beginning of its id."""
-    store, entry = _find(reference, _stores(os.environ))
+    store, entry = _find(reference, _stores(os.environ), options.short_names or short_names())
     what = f"{store.root}: image {entry['id'][:12]}"
     data = store.data(entry["id"], "manifest", MANIFEST_LIMIT)
     manifest = parse_document(data, f"{what}: manifest", MANIFEST_FIELDS)
@@ -146,7 +146,7 @@ def _configuration(environment: Mapping[str, str], home: str) -> dict[str, Any]:
     return {}
 
 
-def _find(reference: Reference, stores: list[Store]) -> tuple[Store, dict[str, Any]]:
+def _find(reference: Reference, stores: list[Store], known: ShortNames) -> tuple[Store, dict[str, Any]]:
     if not stores:
         raise SourceError(
             f"{reference.text}: no storage of Podman or Buildah at {_roots(os.environ)[0]}",
@@ -154,7 +154,7 @@ def _find(reference: Reference, stores: list[Store]) -> tuple[Store, dict[str, A
         )
     for store in stores:
         for entry in store.listed("images"):
-            if isinstance(entry.get("id"), str) and entry["id"].isalnum() and _matches(reference, entry):
+            if isinstance(entry.get("id"), str) and entry["id"].isalnum() and _matches(reference, entry, known):
                 return store, entry
     raise SourceError(
         f"{reference.text}: no such image in {', '.join(str(store.root) for store in stores)}",
@@ -162,12 +162,12 @@ def _find(reference: Reference, stores: list[Store]) -> tuple[Store, dict[str, A
     )
 
 
-def _matches(reference: Reference, entry: dict[str, Any]) -> bool:
+def _matches(reference: Reference, entry: dict[str, Any], known: ShortNames) -> bool:
     names = set(_strings(entry.get("names")))
     if reference.digest:
         return entry.get("digest") == reference.digest
     tagged = reference.name if reference.tag else f"{reference.name}:latest"
-    if names & {tagged, _LOCAL + tagged, canonical_name(tagged)}:
+    if names & {tagged, _LOCAL + tagged, canonical_name(tagged, known)}:
         return True
     return len(reference.name) >= 12 and entry["id"].startswith(reference.name)
 

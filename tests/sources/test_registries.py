@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from imgcheck.errors import SourceError, UsageError
+from imgcheck.knowledge import Knowledge
 from imgcheck.sources.reference import parse
 from imgcheck.sources.registries import canonical_name, endpoints, short_names
 from imgcheck.sources.registry_auth import Challenge, check_realm, parse_challenge
@@ -84,9 +85,22 @@ def test_blocked_names_and_damaged_files_are_one_clear_error(tmp_path: Path) -> 
 
 
 def test_two_ways_to_write_a_name_are_equal() -> None:
-    assert canonical_name("a") == canonical_name(f"{short_names().host}/{short_names().namespace}/a:latest")
-    assert canonical_name("registry:5000/a") == "registry:5000/a:latest"
-    assert canonical_name("No Name") == "No Name"
+    names = short_names()
+    assert canonical_name("a", names) == canonical_name(f"{names.host}/{names.namespace}/a:latest", names)
+    assert canonical_name("registry:5000/a", names) == "registry:5000/a:latest"
+    assert canonical_name("No Name", names) == "No Name"
+
+
+def test_short_names_lead_where_the_data_of_the_site_say(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/registries.toml").write_text(
+        '[short_names]\nhost = "hub.site"\naliases = []\nendpoint = "hub.site:5000"\nnamespace = "all"\n'
+        'credentials_key = "hub.site"\nsources = ["the site"]\n'
+    )
+    names = short_names(Knowledge((tmp_path,)))
+    ((endpoint,),) = endpoints(parse("nosuch"), {"HOME": str(tmp_path), "CONTAINERS_REGISTRIES_CONF": ""}, names)
+    assert (endpoint.host, endpoint.repository) == ("hub.site:5000", "all/nosuch")
+    assert canonical_name("nosuch", names) == "hub.site/all/nosuch:latest"
 
 
 @pytest.mark.parametrize(
