@@ -26,6 +26,8 @@ _PTX_TARGET = re.compile(rb"^\.target[ \t]+sm_\d", re.MULTILINE)
 _PTX_HEAD = 4096
 _NO_HOST_CODE = frozenset({"cuda", "amdgpu"})
 
+ENGINES = ("gpu", "isa", "linkage")
+
 T = TypeVar("T")
 
 
@@ -40,10 +42,14 @@ def engine_versions() -> dict[str, str]:
 
     Taken from the files themselves, so that no change of an engine can be kept under the old name.
     """
-    package = Path(__file__).resolve().parent
-    shared = [package / "elf.py", package / "analyse.py", *_sources(package.parent / "knowledge")]
     analysis = [path for folder in ("analysis", "cpus") for path in sorted((rules_directory() / folder).glob("*.toml"))]
-    return {engine: _digest([*shared, *_sources(package / engine), *analysis]) for engine in ("gpu", "isa", "linkage")}
+    return {engine: _digest([*sources(engine), *analysis]) for engine in ENGINES}
+
+
+def sources(engine: str) -> list[Path]:
+    """The code of an engine, with what all of them share."""
+    package = Path(__file__).resolve().parent
+    return [*sorted(package.glob("*.py")), *_sources(package.parent / "knowledge"), *_sources(package / engine)]
 
 
 def _sources(folder: Path) -> list[Path]:

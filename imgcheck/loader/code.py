@@ -7,7 +7,8 @@ import os
 from functools import cache
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_FOLDERS = ("loader", "documents")
+_FOLDERS = ("loader", "documents", "knowledge")
+_MODULES = ("globs.py", "versions.py")
 RECORD = "digest"
 """The file beside this one in which a wheel brings the digest: a preflight has no time to read the code."""
 
@@ -27,12 +28,14 @@ def of_files() -> str:
     import hashlib
 
     total = hashlib.sha256()
-    for path in sorted([f"{_PACKAGE}/versions.py", *_modules()]):
+    for path in sources():
         with open(path, "rb") as file:
             total.update(file.read() + b"\0")
     return total.hexdigest()[:16]
 
 
-def _modules() -> list[str]:
+def sources() -> list[str]:
+    """The modules that work out closures, and those that they import."""
     folders = [f"{_PACKAGE}/{folder}" for folder in _FOLDERS]
-    return [f"{folder}/{name}" for folder in folders for name in os.listdir(folder) if name.endswith(".py")]
+    below = [f"{folder}/{name}" for folder in folders for name in os.listdir(folder) if name.endswith(".py")]
+    return sorted([*below, *(f"{_PACKAGE}/{name}" for name in _MODULES)])

@@ -32,6 +32,10 @@ WANTED = (*_LOADER_TEXTS, *TEXTS)
 """Globs of the small text files that a profile reads."""
 
 
+_OTHERS = ("attach", "binaries", "check", "cli", "convert", "host", "policy", "preflight", "report")
+"""Packages that read profiles or do without them, and the engines, which have digests of their own."""
+
+
 def build_profile(
     image: Image, progress: Progress, store: Store | None = None, knowledge: Knowledge | None = None
 ) -> ImageProfile:
@@ -54,14 +58,20 @@ def build_profile(
 
 def engines() -> dict[str, str]:
     """Digests of all code and data that decide what a profile of given bytes says."""
-    package = Path(__file__).resolve().parent.parent
-    parts = [
-        path for folder in ("layers", "profile", "loader", "documents") for path in (package / folder).glob("*.py")
-    ]
-    total = hashlib.sha256(repr(WANTED).encode())
-    for path in sorted(parts):
+    total = hashlib.sha256()
+    for path in sources():
         total.update(path.read_bytes() + b"\0")
     return engine_versions() | {"profile": total.hexdigest()[:16]}
+
+
+def sources() -> list[Path]:
+    """The modules besides the engines' (binaries.analyse) that may decide it: all but those that come after a profile.
+
+    What is not known to have no part counts, so that a new module cannot be forgotten.
+    """
+    package = Path(__file__).resolve().parent.parent
+    own = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in _OTHERS]
+    return sorted(own)
 
 
 def kept_profile(image: Image, store: Store | None, knowledge: Knowledge | None = None) -> ImageProfile | None:

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from imgcheck.binaries import analyse
+from imgcheck.loader import code
+from imgcheck.profile import build
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHOW = "from imgcheck.profile.build import engines; print(sorted(engines().items()))"
 
@@ -37,6 +41,8 @@ def versions(copy: Path) -> str:
         "imgcheck/documents/image.py",
         "imgcheck/knowledge/frameworks.py",
         "imgcheck/layers/tree.py",
+        "imgcheck/sources/config.py",
+        "imgcheck/versions.py",
         "rules/analysis/cudnn.toml",
         "rules/cpus/features.toml",
     ],
@@ -53,3 +59,39 @@ def test_a_change_of_what_only_rules_ask_keeps_the_facts(copy: Path) -> None:
     with (copy / "rules/catalogue/gpu.toml").open("a") as changed:
         changed.write("\n")
     assert versions(copy) == before
+
+
+IMPORTED = """
+import sys
+from imgcheck.binaries.analyse import load_engines
+from imgcheck.profile.build import build_profile
+from imgcheck.progress import SILENT
+from imgcheck.sources.open import open_image
+with open_image(sys.argv[1]) as image:
+    build_profile(image, SILENT)
+load_engines()
+print(*(module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "imgcheck"), sep="\\n")
+"""
+
+
+def imported(program: str, *arguments: str) -> set[str]:
+    """Files of the package that `program` has imported at its end."""
+    command = [sys.executable, "-c", program, *arguments]
+    return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_whatever_a_profile_is_made_by_has_a_part_in_its_version(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    shutil.copy("/bin/sh", tmp_path / "bin/sh")
+    found = imported(IMPORTED, f"dir:{tmp_path}")
+    assert str(ROOT / "imgcheck/sources/config.py") in found
+    counted = {*map(str, build.sources()), *(str(path) for name in analyse.ENGINES for path in analyse.sources(name))}
+    assert found <= counted
+
+
+def test_whatever_closures_are_worked_out_by_has_a_part_in_theirs() -> None:
+    modules = [f"imgcheck.loader.{path.stem}" for path in (ROOT / "imgcheck/loader").glob("[!_]*.py")]
+    program = f"import sys, {', '.join(modules)}\n" + IMPORTED.splitlines()[-1]
+    found = imported(program)
+    unconcerned = {"imgcheck/__init__.py", "imgcheck/errors.py"}
+    assert found - {str(ROOT / name) for name in unconcerned} <= set(code.sources())
