@@ -82,14 +82,17 @@ def _name_files(directory: Path, nodes: str) -> int:
     """
     from imgcheck.host.kinds import fold, offer, unfold
 
-    wanted = set(unfold(nodes))
+    listed = unfold(nodes)
+    if listed is None:
+        raise UsageError(f"--nodes {nodes:.80}: more nodes than any cluster has")
+    wanted = set(listed)
     paths = _documents(directory)
     found = _profiles(path for path in paths if path.stem in wanted)
     missing = wanted - {path.stem for path in found}
     if missing:
         for path, host in _profiles(path for path in paths if path not in found).items():
             # Slurm's names are short ones as a rule, a host's own may have its domain.
-            named = {short for name in unfold(host.name) for short in (name, name.partition(".")[0])}
+            named = {short for name in unfold(host.name) or [host.name] for short in (name, name.partition(".")[0])}
             if named & missing:
                 found[path] = host
                 missing -= named

@@ -1,9 +1,11 @@
 """Equal hosts as one: 412 profiles of a cluster are three kinds."""
 
 import itertools
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -57,7 +59,9 @@ def _plain(value: object) -> object:
     return value
 
 
-_NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.ASCII | re.DOTALL)
+_DIGITS = 10
+"""Most digits of a name that count as its number: Python refuses to convert thousands of them."""
+_NUMBERED = re.compile(rf"(.*?)(\d{{1,{_DIGITS}}})(\D*)", re.ASCII | re.DOTALL)
 
 
 def fold(names: Iterable[str]) -> str:
@@ -81,26 +85,47 @@ _OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 _RANGES = re.compile(r"\[(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\]", re.ASCII)
 
 
-def unfold(names: str) -> list[str]:
+_MOST_NAMES = 1 << 17
+"""Names that a list may stand for, several times what the largest clusters have: lists come from files of others."""
+
+
+def unfold(names: str) -> list[str] | None:
     """The host names that `names` stands for, as `fold` and Slurm write them; what is of another form stays as it is.
 
-    The first number of a range has the zeros of all, as `scontrol show hostnames` expands it (in tests/slurm).
+    The first number of a range has the zeros of all, as `scontrol show hostnames` expands it (in tests/slurm). None for
+    more names than any cluster has.
     """
-    return [name for word in _OUTER_COMMA.split(names) for name in _unfolded(word)]
+    found: list[str] = []
+    for word in _OUTER_COMMA.split(names):
+        # Every other part is what stood in brackets; a name may have several of them: rack[1-2]n[1-4].
+        parts = [_numbers(part) if index % 2 else _Choices([part], 1) for index, part in enumerate(_RANGES.split(word))]
+        if len(found) + math.prod(part.count for part in parts) > _MOST_NAMES:
+            return None
+        found += map("".join, itertools.product(*(part.names for part in parts)))
+    return found
 
 
-def _unfolded(word: str) -> Iterator[str]:
-    # Every other part is what stood in brackets; a name may have several of them: rack[1-2]n[1-4].
-    parts = _RANGES.split(word)
-    choices = [_numbers(part) if index % 2 else [part] for index, part in enumerate(parts)]
-    return map("".join, itertools.product(*choices))
+class _Choices(NamedTuple):
+    """What may stand at one place of a name."""
+
+    names: Iterable[str]
+    count: int
 
 
-def _numbers(ranges: str) -> Iterator[str]:
-    for each in ranges.split(","):
-        first, _, last = each.partition("-")
-        for number in range(int(first), int(last or first) + 1):
-            yield f"{number:0{len(first)}}"
+def _numbers(ranges: str) -> _Choices:
+    numbers = [_range(each) for each in ranges.split(",")]
+    names = (f"{number:0{width}}" for width, each in numbers for number in each)
+    # At least one, or an empty range would hide a vast one beside it.
+    return _Choices(names, max(sum(len(each) for _, each in numbers), 1))
+
+
+def _range(text: str) -> tuple[int, range]:
+    """The numbers of FIRST-LAST, and how wide they are written."""
+    first, _, last = text.partition("-")
+    last = last or first
+    if max(len(first), len(last)) > _DIGITS:
+        return len(first), range(_MOST_NAMES + 1)
+    return len(first), range(int(first), int(last) + 1)
 
 
 def _folded(digits: set[str]) -> list[str]:

@@ -137,3 +137,15 @@ def test_nodes_without_a_file_are_named(nodes, capsys):
     assert (status, files) == (2, [])
     assert said.startswith(f"imgcheck: {nodes}: no file describes n[7-8]\n")
     assert "imgcheck probe -o" in said
+
+
+def test_more_nodes_than_any_cluster_has_are_refused(nodes, capsys):
+    assert main(["hosts", str(nodes), "--nodes", "n[1-99999999999]"]) == 2
+    assert "more nodes than any cluster has" in capsys.readouterr().err
+
+
+def test_a_host_that_claims_a_vast_name_is_one_host(nodes, capsys):
+    vast = msgspec.structs.replace(HOST, name="m[1-99999999999]")
+    (nodes / "a.json").write_bytes(encode(vast))
+    assert main(["hosts", str(nodes), "--nodes", "n1,n7"]) == 0
+    assert capsys.readouterr().out == f"{nodes}/n1.json\n"
