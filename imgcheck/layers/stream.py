@@ -437,22 +437,42 @@ def _hasher_for(
     return _Hasher(digest.partition(":")[0], queue, used)
 
 
+def is_compressed(head: bytes) -> bool:
+    """Whether a stream that begins with `head`, 6 bytes of it where it has them, is decompressed before it is read."""
+    return _decompressor_of(head) is not None
+
+
 def _decompressor(tap: _Tap) -> Any:
-    """A reader of what is inside `tap`, by the magic numbers of RFC 1952, RFC 8878, bzip2 and xz."""
-    magic = tap.peek(6)
-    if magic.startswith(b"\x1f\x8b"):
-        # Private, beneath igzip.IGzipFile: that has no readinto of its own, so it would copy every chunk once more and
-        # keep the interpreter's lock meanwhile, 5 % of the time of the thread that all others wait for.
-        from isal.isal_zlib import _GzipReader
+    """A reader of what is inside `tap`; itself where that is not compressed."""
+    make = _decompressor_of(tap.peek(_MAGIC))
+    return make(tap) if make else tap
 
-        return _GzipReader(tap, _READ)
+
+def _decompressor_of(head: bytes) -> Callable[[_Tap], Any] | None:
     # A zstd stream may begin with a skippable frame, as zstd:chunked writers may put it anywhere.
-    if magic.startswith(FRAME) or is_skippable(magic):
-        return _ZstdReader(tap)
-    if magic.startswith(b"BZh"):
-        import bz2
+    if is_skippable(head):
+        return _ZstdReader
+    return next((make for magic, make in _DECOMPRESSORS.items() if head.startswith(magic)), None)
 
-        return bz2.BZ2File(tap)
-    if magic.startswith(b"\xfd7zXZ\x00"):
-        return _XzReader(tap)
-    return tap
+
+def _gzip(tap: _Tap) -> Any:
+    # Private, beneath igzip.IGzipFile: that has no readinto of its own, so it would copy every chunk once more and
+    # keep the interpreter's lock meanwhile, 5 % of the time of the thread that all others wait for.
+    from isal.isal_zlib import _GzipReader
+
+    return _GzipReader(tap, _READ)
+
+
+def _bzip2(tap: _Tap) -> Any:
+    import bz2
+
+    return bz2.BZ2File(tap)
+
+
+_MAGIC = 6
+_DECOMPRESSORS: dict[bytes, Callable[[_Tap], Any]] = {
+    b"\x1f\x8b": _gzip,  # RFC 1952
+    FRAME: _ZstdReader,  # RFC 8878
+    b"BZh": _bzip2,
+    b"\xfd7zXZ\x00": _XzReader,
+}

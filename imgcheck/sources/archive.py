@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from imgcheck.documents.image import LayerInfo, Platform
 from imgcheck.errors import DigestError, LayerError, SourceError
 from imgcheck.layers.entry import Entry
-from imgcheck.layers.stream import TarLayer, decompressed
+from imgcheck.layers.stream import TarLayer, decompressed, is_compressed
 from imgcheck.layers.tar import BLOCK, Segments, SparseBody, read_tar
 from imgcheck.progress import Progress
 from imgcheck.sources.blobs import CONFIG_LIMIT, MANIFEST_LIMIT, decode_json, read_limited, refuse_other_case
@@ -289,7 +289,7 @@ def _random_access(path: str, name: str, options: SourceOptions, progress: Progr
     """The archive as a plain tar file that can be read at any place."""
     file = stack.enter_context(_open(path, name))
     refuse_empty(file.fileno(), name)
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and not _is_compressed(os.pread(file.fileno(), 6, 0)):
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and not is_compressed(os.pread(file.fileno(), 6, 0)):
         return file
     return stack.enter_context(spooled(file, name, options, progress))
 
@@ -310,10 +310,6 @@ def _open(path: str, name: str) -> BinaryIO:
         return os.fdopen(os.dup(0), "rb", buffering=0) if path == "-" else open(path, "rb", buffering=0)  # noqa: PTH123
     except OSError as error:
         raise SourceError(f"{name}: {error.strerror}") from None
-
-
-def _is_compressed(head: bytes) -> bool:
-    return head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00"))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import zstandard
 
 from imgcheck.documents.image import LayerInfo
 from imgcheck.errors import DigestError, LayerError
-from imgcheck.layers.stream import TarLayer
+from imgcheck.layers.stream import TarLayer, decompressed, is_compressed
 from tests.layers.layouts import archive, digest_of, file
 from tests.tools import need
 
@@ -226,3 +226,10 @@ def _feed(pipe: BinaryIO, head: bytes) -> None:
         pipe.write(head)
         for _ in range(3 << 10):
             pipe.write(bytes(1 << 20))
+
+
+@pytest.mark.parametrize("compress", COMPRESSIONS.values(), ids=COMPRESSIONS)
+def test_what_counts_as_compressed_is_what_is_decompressed(compress: Callable[[bytes], bytes]) -> None:
+    blob = compress(TAR)
+    assert decompressed(io.BytesIO(blob)).read(512) == TAR[:512]
+    assert is_compressed(blob[:6]) == (blob != TAR)

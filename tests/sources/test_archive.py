@@ -202,7 +202,12 @@ def test_several_images_must_be_named(builder: ImageBuilder, tmp_path: Path) -> 
 # --- compressed, piped
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
+def _skippable(data: bytes) -> bytes:
+    """Zstd that begins with a skippable frame (RFC 8878, 3.1.2), as writers of zstd:chunked may put anywhere."""
+    return b"\x50\x2a\x4d\x18\x04\x00\x00\x00note" + zstandard.compress(data)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress, _skippable])
 def test_compressed_archive_is_read(builder: ImageBuilder, tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
     (tmp_path / "a.tar.z").write_bytes(compress(_tar(_old_save(builder))))
     assert read(str(tmp_path / "a.tar.z")) == EXPECTED
