@@ -30,6 +30,6 @@ def _install(name: str, **more: str) -> Path:
     tree = cache_directory(name)
     run("rm", "-rf", tree)
     install = CHECKOUT / "integrations" / "install" / "install.sh"
-    settings = {"PYTHON": need("python3"), "PIP": f"{sys.executable} -m pip", "IMGCHECK_SOURCE": str(CHECKOUT)}
+    settings = {"PYTHON": need("python3"), "PIP": f"{sys.executable} -m pip"}
     download(install, tree, env=os.environ | settings | more)
     return tree

@@ -61,7 +61,7 @@ def require_engines() -> None:
     if not KERNELS.exists():
         raise ImgcheckError(
             f"{KERNELS}: missing, without which no file can be analysed",
-            "install imgcheck with pip, or, to change it, with pip install --editable",
+            "install the checkout: pip install DIRECTORY, or, to change it, pip install --editable DIRECTORY",
         )
 
 

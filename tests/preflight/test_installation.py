@@ -132,7 +132,9 @@ def test_it_installs_from_a_wheelhouse_without_a_network(tmp_path):
     wheels = tmp_path / "wheels"
     pip = f"{sys.executable} -m pip"
     run(*pip.split(), "wheel", "--quiet", "--wheel-dir", wheels, CHECKOUT)
+    (wheel,) = wheels.glob("imgcheck-*.whl")
     settings = {"PYTHON": need("python3"), "PIP": pip, "PIP_INDEX_URL": "http://127.0.0.1:9/", "PATH": "/usr/bin:/bin"}
+    settings["IMGCHECK_SOURCE"] = str(wheel)
     offline = ("--no-index", "--find-links", wheels)
     run(CHECKOUT / "integrations/install/install.sh", tmp_path / "tree", *offline, env=settings)
     assert run(tmp_path / "tree/bin/imgcheck", "--version", env={}).stdout.startswith("imgcheck ")
