@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from imgcheck.cli import OK, options
+from imgcheck.cli import OK, note, options
 from imgcheck.cli.files import write
 from imgcheck.documents import HostProfile, encode
 from imgcheck.errors import UsageError
@@ -34,12 +34,22 @@ def run(arguments: Sequence[str]) -> int:
         from imgcheck.host.describe import describe_host
 
         host = describe_host(knowledge, gpus=tuple(parsed.gpu), **described)
+        _remark(host, knowledge)
     else:
         from imgcheck.host.probe import probe_host
 
         host = probe_host(knowledge=knowledge)
     _emit(host, parsed.output)
     return OK
+
+
+def _remark(host: HostProfile, knowledge: Knowledge) -> None:
+    from imgcheck.knowledge.cpus import remark
+
+    said = remark(knowledge, host.cpu.microarchitecture.value or "")
+    # Who names the product has that one.
+    if said and (host.cpu.microarchitecture.value or "") == (host.cpu.model.value or "").strip().lower():
+        note(said)
 
 
 def _emit(host: HostProfile, output: Path | None) -> None:
@@ -71,7 +81,9 @@ def _parser():
     )
     parser.add_argument("--arch", metavar="A", help="x86_64, aarch64, ppc64le")
     parser.add_argument("--cpu", metavar="NAME", help="haswell, skylake-avx512, x86-64-v3, power8, a product name")
-    parser.add_argument("--gpu", metavar="NAME", action="append", default=[], help='"Tesla M60", 8.0, none; repeatable')
+    parser.add_argument(
+        "--gpu", metavar="NAME", action="append", default=[], help='of NVIDIA: "Tesla M60", 8.0, none; repeatable'
+    )
     parser.add_argument("--driver", metavar="VER", help="NVIDIA driver: 396.44, none")
     parser.add_argument("--cuda", metavar="VER", help="the driver's CUDA version; derived from --driver if not given")
     parser.add_argument("--glibc", metavar="VER", help="2.17, none")

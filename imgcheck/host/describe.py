@@ -1,6 +1,5 @@
 """A HostProfile from what a person names: `--cpu haswell --gpu "Tesla M60" --driver 396.44`."""
 
-import difflib
 import re
 from collections.abc import Sequence
 
@@ -14,7 +13,16 @@ _ARCHITECTURES = {
     "i386": "i386", "i686": "i386", "386": "i386", "riscv64": "riscv64", "s390x": "s390x",
     "loongarch64": "loongarch64", "loong64": "loongarch64", "arm": "arm",
 }  # fmt: skip
-_VERSION = re.compile(r"\d+(\.\d+)*([-+~_.][\w.+~-]*)?", re.ASCII)
+_PACKAGED = r"([-+~_][\w.+~-]*)?"
+"""What distributions add to a version."""
+_VERSIONS = {
+    "--kernel": re.compile(r"\d+(\.\d+)*([-+~_.][\w.+~-]*)?", re.ASCII),
+    "--glibc": re.compile(r"\d+(\.\d+)+" + _PACKAGED, re.ASCII),
+    "--driver": re.compile(r"\d{3}(\.\d+)*" + _PACKAGED, re.ASCII),
+    "--cuda": re.compile(r"\d{1,2}(\.\d+)*" + _PACKAGED, re.ASCII),
+}
+_CUDA_VERSION = re.compile(r"\d{1,2}(\.\d+)*", re.ASCII)
+"""Also what stands there in place of a driver's: all that know CUDA have three digits before the point."""
 _NONE = "none"
 
 
@@ -90,7 +98,7 @@ def _version(text: str, option: str, may_lack: bool = False) -> Fact[str]:
         return unknown(f"{option} not given")
     if may_lack and text.lower() == _NONE:
         return absent(option)
-    if not _VERSION.fullmatch(text):
+    if not _VERSIONS[option].fullmatch(text):
         raise UsageError(f"{option} {text}: not a version", hint=f'write it as in "{_EXAMPLES[option]}"')
     return known(text, option)
 
@@ -99,15 +107,34 @@ _EXAMPLES = {"--kernel": "3.10.0", "--glibc": "2.17", "--driver": "396.44", "--c
 
 
 def _driver(knowledge: Knowledge, driver: str, cuda: str) -> Driver:
+    if _CUDA_VERSION.fullmatch(driver):
+        raise UsageError(
+            f"--driver {driver}: no driver has such a version",
+            f"if it is the CUDA version, which nvidia-smi prints beside the driver's, say --cuda {driver}",
+        )
     version = _version(driver, "--driver", may_lack=True)
     stated = _version(cuda, "--cuda", may_lack=True)
     if version.absent and stated.known:
         raise UsageError(f"--cuda {cuda} is the driver's CUDA version, but --driver says that there is none")
     if version.absent:
         return Driver(version, version, version, version)
+    if version.known and stated.known:
+        _refuse_newer_cuda(knowledge, driver, cuda)
     if version.known and not cuda:
         stated = _derived_cuda(knowledge, driver)
     return Driver(kernel_module=version, userland=version, cuda=stated)
+
+
+def _refuse_newer_cuda(knowledge: Knowledge, driver: str, cuda: str) -> None:
+    from imgcheck.knowledge.cuda import newest_cuda
+    from imgcheck.versions import compare
+
+    newest = newest_cuda(knowledge, driver)
+    if newest and compare(cuda, newest) > 0:
+        raise UsageError(
+            f"--cuda {cuda}: driver {driver} is of CUDA {newest} at most",
+            "leave --cuda away: the driver's own follows from its version; newer cuda-compat libraries lie in images",
+        )
 
 
 def _derived_cuda(knowledge: Knowledge, driver: str) -> Fact[str]:
@@ -133,6 +160,9 @@ _CAPABILITY = re.compile(r"(?:cc|sm_?|compute_?|compute capability)?\s*(\d{1,2})
 _SM = re.compile(r"(?:cc|sm_?|compute_?)\s*(\d{1,2})(\d)", re.IGNORECASE | re.ASCII)
 
 
+_AMD = re.compile(r"\b(gfx\d\w*|amd|radeon|instinct|mi\d{2,3}\w?)\b", re.IGNORECASE)
+
+
 def _gpu(knowledge: Knowledge, name: str) -> Gpu:
     capability = _CAPABILITY.fullmatch(name.strip()) or _SM.fullmatch(name.strip())
     if capability:
@@ -140,6 +170,11 @@ def _gpu(knowledge: Knowledge, name: str) -> Gpu:
                    compute_capability=f"{capability[1]}.{capability[2]}")  # fmt: skip
     from imgcheck.knowledge.gpus import by_name
 
+    if _AMD.search(name):
+        raise UsageError(
+            f"--gpu {name}: AMD's GPUs cannot be described by a name",
+            "keep what a node with them offers: imgcheck probe -o HOST.json, there",
+        )
     product = by_name(knowledge, name)
     if product is None:
         raise UsageError(f"--gpu {name}: no such GPU is known, or more than one", hint=_near_gpus(knowledge, name))
@@ -147,10 +182,9 @@ def _gpu(knowledge: Knowledge, name: str) -> Gpu:
 
 
 def _near_gpus(knowledge: Knowledge, name: str) -> str:
-    from imgcheck.knowledge.gpus import products
+    from imgcheck.knowledge.gpus import near_names
 
-    known_names = {other.lower(): entry.id for entry in products(knowledge) for other in (entry.id, *entry.aliases)}
-    near = difflib.get_close_matches(name.strip().lower(), known_names, 4, 0.6)
+    near = [f"{product.id} ({product.capability})" for product in near_names(knowledge, name)]
     if not near:
         return 'name it as nvidia-smi does ("Tesla K80", "NVIDIA A100-SXM4-40GB"), or by its capability ("cc 8.0")'
-    return f"did you mean {' or '.join(sorted({known_names[item] for item in near}))}? (or give its capability: cc 8.0)"
+    return f"did you mean {' or '.join(near)}? (in parentheses their compute capability, which will do as well)"

@@ -48,6 +48,8 @@ class Microarchitecture(Data, frozen=True):
     adds: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    remark: str = ""
+    """For who describes a host by this name, which many give to another CPU."""
 
 
 class Product(Data, frozen=True):
@@ -240,14 +242,29 @@ def resolve(knowledge: Knowledge, name: str) -> NamedCpu:
     product = product_of(knowledge, name)
     if product and (cpu := named(knowledge, product)):
         return cpu
-    import difflib
-
-    near = difflib.get_close_matches(plain, known, 4, 0.6)
-    hint = f"did you mean {' or '.join(sorted({known[item] for item in near}))}?" if near else ""
+    near = _near(plain, known)
+    hint = f"did you mean {' or '.join(near)}?" if near else ""
     raise UsageError(
         f"no CPU is known as {name!r}",
         hint=hint or "name a microarchitecture (haswell, zen3, power9), a level (x86-64-v3) or a product (EPYC 7742)",
     )
+
+
+def _near(plain: str, known: dict[str, str]) -> list[str]:
+    """Microarchitectures that `plain` begins, holds the name of, or misspells: none for a make ("xeon", "amd")."""
+    from imgcheck.spelling import misspelt
+
+    if len(plain) > 100:
+        return []
+    begun = sorted({each for each in known.values() if len(plain) >= 4 and _plain(each).startswith(plain)})
+    held = sorted((each for each in known if len(each) >= 5 and each in plain), key=len)[-1:]
+    return begun[:4] or sorted({known[each] for each in held or misspelt(plain, known)})
+
+
+def remark(knowledge: Knowledge, microarchitecture: str) -> str:
+    """What who names `microarchitecture` should know: of which others it is often taken for."""
+    own = _supplements(knowledge).get(microarchitecture)
+    return own.remark if own else ""
 
 
 def product_of(knowledge: Knowledge, model: str) -> str:
@@ -260,7 +277,8 @@ def product_of(knowledge: Knowledge, model: str) -> str:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[\s\-.]+", "_", name.strip().lower())
+    """`name` as people might have spelt it: case, blanks, dots, dashes and underscores make no difference."""
+    return re.sub(r"[\s\-._]+", "", name.lower())
 
 
 @lru_cache(maxsize=4)

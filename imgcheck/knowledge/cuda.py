@@ -123,6 +123,15 @@ def driver_cuda(knowledge: Knowledge, driver: str) -> str | None:
     return older[-1] if older else None
 
 
+def newest_cuda(knowledge: Knowledge, driver: str) -> str | None:
+    """CUDA version above which none of `driver`'s branch is: that of the next branch where the table lacks its own.
+
+    None where the table holds no branch so new.
+    """
+    number = parse(driver)
+    return next((cuda for branch, cuda in branches(knowledge).items() if number and int(branch) >= number[0]), None)
+
+
 def first_driver(knowledge: Knowledge, cuda: str) -> str | None:
     """Oldest driver whose CUDA version is `cuda` or newer: "12.4" gives "550.54.14"; None where no source says."""
     for version, release in releases(knowledge).items():

@@ -100,6 +100,20 @@ def by_name(knowledge: Knowledge, name: str) -> Product | None:
     return listed[0] if len({product.capability for product in listed}) == 1 else None
 
 
+def near_names(knowledge: Knowledge, name: str, most: int = 4) -> list[Product]:
+    """Products that a `name` unknown to by_name may mean: those with all its words, else misspelt ones."""
+    from imgcheck.spelling import misspelt
+
+    key = _key(name)
+    listed = {each: product for product in products(knowledge) for each in (product.id, *product.aliases)}
+    holding = {product.id: product for each, product in listed.items() if key and key <= _key(each)}
+    if not holding and len(name) <= 100:
+        spelt = {" ".join(sorted(_key(each))): product for each, product in listed.items()}
+        near = misspelt(" ".join(sorted(key)), spelt, most)
+        holding = {spelt[each].id: spelt[each] for each in near}
+    return sorted(holding.values(), key=lambda product: (len(_key(product.id)), product.id))[:most]
+
+
 def by_pci_id(knowledge: Knowledge, pci_id: str) -> Product | None:
     """The product with PCI id "10de:102d" (either case, with or without 0x); None where it is not listed."""
     return _pci(knowledge).get(pci_id.lower().replace("0x", ""))

@@ -56,7 +56,11 @@ def _profiles(entry: RequiredHost, where: str, directory: Path, knowledge: Knowl
         return [describe_host(knowledge, gpus=entry.gpus, name=entry.name, **described)]
     except ImgcheckError as error:
         # The option's name is the key's, but for its dashes and the plural of a list.
-        raise PolicyError(f"{where}: {error.message.replace('--gpu', 'gpus').replace('--', '')}", error.hint) from None
+        raise PolicyError(f"{where}: {_as_key(error.message)}", _as_key(error.hint)) from None
+
+
+def _as_key(text: str) -> str:
+    return text.replace("--gpu", "gpus").replace("--", "")
 
 
 def _named(found: Sequence[HostProfile], name: str) -> list[HostProfile]:

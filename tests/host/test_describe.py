@@ -71,6 +71,14 @@ def test_cpu_of_another_architecture_contradicts_arch() -> None:
         ({"driver": "latest"}, "--driver latest", "396.44"),
         ({"gpus": ["none", "K80"]}, "none", ""),
         ({"driver": "none", "cuda": "9.0"}, "--cuda 9.0", ""),
+        ({"gpus": ["4090"]}, "4090", "did you mean GeForce RTX 4090 (8.9)?"),
+        ({"gpus": ["MI250X"]}, "AMD's GPUs", "imgcheck probe -o"),
+        ({"gpus": ["gfx90a"]}, "AMD's GPUs", "imgcheck probe -o"),
+        ({"driver": "12.2"}, "--driver 12.2: no driver has such a version", "say --cuda 12.2"),
+        ({"driver": "9999"}, "--driver 9999: not a version", "396.44"),
+        ({"driver": "535.x"}, "--driver 535.x: not a version", "396.44"),
+        ({"glibc": "17"}, "--glibc 17: not a version", "2.17"),
+        ({"driver": "390.46", "cuda": "12.2"}, "--cuda 12.2: driver 390.46 is of CUDA 9.1 at most", "leave --cuda"),
     ],
 )
 def test_wrong_names_are_told(options: dict, message: str, hint: str) -> None:
@@ -78,3 +86,17 @@ def test_wrong_names_are_told(options: dict, message: str, hint: str) -> None:
         describe_host(KNOWLEDGE, **options)
     assert message in raised.value.message
     assert hint in raised.value.hint
+
+
+def test_a_name_of_several_gpus_is_told_with_those_that_hold_its_words() -> None:
+    with pytest.raises(UsageError) as raised:
+        describe_host(KNOWLEDGE, gpus=["RTX 6000"])
+    assert "RTX 6000 Ada (8.9)" in raised.value.hint
+    assert "Quadro RTX 6000 (7.5)" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda"), [("535.183.01-0ubuntu1", "12.2"), ("999.1", "99.0"), ("535", "11.8"), ("", "9.2")]
+)
+def test_versions_that_may_be_are_believed(driver: str, cuda: str) -> None:
+    assert describe_host(KNOWLEDGE, driver=driver, cuda=cuda).driver.cuda.value == cuda

@@ -151,11 +151,36 @@ def test_holes_of_archspec_are_mended() -> None:
     assert "sse3" in cpus.resolve(KNOWLEDGE, "x86-64-v2").features
 
 
-@pytest.mark.parametrize("name", ["haswel", "sky lake 512", "zenn3"])
+@pytest.mark.parametrize("name", ["haswel", "skylakee 512", "zenn3", "sapphire", "Haswell EP node"])
 def test_unknown_names_come_with_near_ones(name: str) -> None:
     with pytest.raises(UsageError) as raised:
         cpus.resolve(KNOWLEDGE, name)
     assert "did you mean" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Cascade Lake", "cascadelake"), ("Cannon Lake", "cannonlake"), ("Cooper Lake", "cooperlake"),
+        ("zen 3", "zen3"), ("Zen-4", "zen4"), ("POWER 9", "power9"), ("sky lake 512", "skylake_avx512"),
+        ("x86_64-v3", "x86_64_v3"), ("Ice Lake", "icelake"),
+    ],
+)  # fmt: skip
+def test_blanks_and_dashes_make_no_difference(name: str, meant: str) -> None:
+    assert cpus.resolve(KNOWLEDGE, name) == cpus.resolve(KNOWLEDGE, meant)
+
+
+@pytest.mark.parametrize("name", ["xeon", "xeon e5", "intel", "Intel Xeon", "amd", "none", "ryzen"])
+def test_a_make_without_a_model_is_no_ground_for_a_guess(name: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        cpus.resolve(KNOWLEDGE, name)
+    assert "did you mean" not in raised.value.hint
+    assert "name a microarchitecture" in raised.value.hint
+
+
+def test_who_says_skylake_is_told_of_the_server_cpu() -> None:
+    assert "skylake_avx512" in cpus.remark(KNOWLEDGE, "skylake")
+    assert cpus.remark(KNOWLEDGE, "haswell") == ""
 
 
 @pytest.mark.parametrize("name", ["", "x", "()[*", "a" * 10000, "AMD"])
