@@ -105,12 +105,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("destination", metavar="DEST", type=options.path, help="what to write; must not exist")
     parser.add_argument("--force", action="store_true", help="replace DEST if it exists")
     parser.add_argument("--name", default="", help=_NAME_HELP)
-    parser.add_argument(
-        "--host-probe",
-        metavar="HOST.json",
-        action="append",
-        default=[],
-        help="say as well whether it will work on these hosts, or on this machine where no file follows",
+    options.add_host_option(
+        parser, "say as well whether it will work on these hosts, or on this machine where no file follows"
     )
     options.add_source_options(parser)
     options.add_cache_options(parser)

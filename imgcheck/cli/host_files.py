@@ -12,23 +12,25 @@ THIS_HOST = ""
 """Stands for the machine we run on among the values of `--host-probe`."""
 
 _OPTION = "--host-probe"
+_NAMES = (_OPTION, "--host")
 _WAY_OUT = "make one on that host with: imgcheck probe -o HOST.json"
 
 
 def split_host_probe(arguments: Sequence[str]) -> list[str]:
     """`--host-probe [HOST.json ...]` as one `--host-probe=VALUE` each, so that REF may stand before or after it.
 
-    A token after it is a host file only if it ends in `.json` or is a file that holds a HostProfile; the first
-    other token ends the list. Without any file the value is THIS_HOST. Raises UsageError for an empty one: an unset
-    shell variable must not stand for this machine.
+    `--host`, as preflight calls it, means the same. A token after it is a host file only if it ends in `.json` or is a
+    file that holds a HostProfile; the first other token ends the list. Without any file the value is THIS_HOST. Raises
+    UsageError for an empty one: an unset shell variable must not stand for this machine.
     """
     result: list[str] = []
     rest = list(arguments)
     while rest:
         token = rest.pop(0)
-        if token == f"{_OPTION}=" or (token == _OPTION and rest[:1] == [""]):
-            raise UsageError(f"{_OPTION} is empty", "name a file, or let nothing follow for this machine")
-        if token != _OPTION:
+        name = token.removesuffix("=")
+        if name in _NAMES and (token != name or rest[:1] == [""]):
+            raise UsageError(f"{name} is empty", "name a file, or let nothing follow for this machine")
+        if token not in _NAMES:
             result.append(token)
             continue
         files = 0

@@ -19,7 +19,7 @@ from imgcheck.sources.reference import parse
 if TYPE_CHECKING:
     from imgcheck.report.history import Origins
 
-_FORMATS = ("table", "json", "sarif", "junit", "markdown", "github", "gitlab")
+_FORMATS = options.REPORT_FORMATS
 
 _OF_A_HOST = ("runtime", "entry", "require_gpu", "dockerfile")
 """Options that ask for nothing where what the image needs is shown: that is of its own command under any runtime."""
@@ -150,13 +150,7 @@ def _parser() -> argparse.ArgumentParser:
         _EXAMPLES,
     )
     parser.add_argument("reference", metavar="REF", help="NAME[:TAG], oci:DIR, docker-archive:FILE, dir:ROOT, a path")
-    parser.add_argument(
-        "--host-probe",
-        metavar="HOST.json",
-        action="append",
-        default=[],
-        help="hold it against these hosts, or against this machine where no file follows",
-    )
+    options.add_host_option(parser, "hold it against these hosts, or against this machine where no file follows")
     parser.add_argument("--runtime", metavar="NAME", action="append", default=[], help="judge under this runtime")
     parser.add_argument("--entry", metavar="PATH", action="append", default=[], help="this file of the image is run")
     parser.add_argument("--require-gpu", action="store_true", help="no usable GPU is a failure")
@@ -171,4 +165,5 @@ def _parser() -> argparse.ArgumentParser:
     options.add_rules_option(parser)
     options.add_quiet_option(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="the table shortens nothing")
+    options.add_command(parser)
     return parser

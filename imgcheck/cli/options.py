@@ -39,11 +39,46 @@ class Listed(Exception):  # noqa: N818 - no error, but the way out of a command
         self.parser = parser
 
 
+REPORT_FORMATS = ("table", "json", "sarif", "junit", "markdown", "github", "gitlab")
+"""What `-o` of a check may name."""
+
+_ELSEWHERE = {"-f": "-o", "--format": "-o"}
+"""Options of Docker, trivy and others to ours of the same meaning."""
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaints are one line, as all others are; argparse puts the whole usage before them."""
 
+    takes_command = False
+    """A command may stand behind `--`, which the parser never sees."""
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, f"{self.prog} --help tells more")
+
+    def parse_args(self, args=None, namespace=None):  # type: ignore[override]
+        parsed, rest = self.parse_known_args(args, namespace)
+        if rest:
+            meant = self._meant(rest, parsed)
+            raise UsageError(f"unrecognized arguments: {' '.join(rest)}", f"{meant}{self.prog} --help tells more")
+        return parsed
+
+    def format_help(self) -> str:
+        """With the command behind `--` in the usage."""
+        usage, blank, rest = super().format_help().partition("\n\n")
+        return f"{usage}{' [-- CMD ...]' if self.takes_command else ''}{blank}{rest}"
+
+    def _meant(self, rest: Sequence[str], parsed: argparse.Namespace) -> str:
+        """The beginning of a hint: what the first word that no option or argument takes may have been meant for."""
+        from imgcheck.spelling import misspelt
+
+        word = next((word for word in rest if word.startswith("-") and word != "-"), "").partition("=")[0]
+        if not word:
+            files = getattr(parsed, "host_probe", None)
+            return "--host-probe takes files that `imgcheck probe -o HOST.json` makes; " if files else ""
+        known = sorted(name for name, action in self._option_string_actions.items() if action.help != argparse.SUPPRESS)
+        near = [name for name in known if name == _ELSEWHERE.get(word)] or misspelt(word, known, 1)
+        near = near or [name for name in known if len(word) > 4 and name.startswith(word)]
+        return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 class _List(argparse.Action):
@@ -181,6 +216,27 @@ def store(arguments: argparse.Namespace):
     return open_store(arguments.store, store_key(engines()), DEFAULT_LIMIT if limit is None else limit)
 
 
+def add_host_option(parser: argparse.ArgumentParser, help: str) -> None:
+    """`--host-probe [HOST.json ...]`, as host_files.split_host_probe takes it apart; `--host` as preflight calls it."""
+    parser.add_argument("--host-probe", "--host", metavar="HOST.json", action="append", default=[], help=help)
+
+
+def add_command(parser: argparse.ArgumentParser) -> None:
+    """Say that a command may stand behind `--`, which is taken away before the parser sees it."""
+    parser.takes_command = True  # type: ignore[attr-defined]
+    parser.add_argument_group(
+        "what runs in the container",
+        "-- CMD ...   Docker and its like hand it to the image's ENTRYPOINT, `apptainer exec` runs it as it is",
+    )
+
+
+def document(text: str) -> Path:
+    """The file for the one document that a command writes, which is no FORMAT as that of reports is."""
+    if stated(text).partition("=")[0] in REPORT_FORMATS:
+        raise argparse.ArgumentTypeError(f"{text}: a FILE is named here, no format; ./{text} if it is called so")
+    return Path(text)
+
+
 def path(text: str) -> Path:
     """The path that an option names."""
     return Path(stated(text))
@@ -211,7 +267,10 @@ def outputs(values: Sequence[str], formats: Sequence[str], baseline: Path | None
     for value in values:
         name, equals, file = value.partition("=")
         if name not in formats or (equals and not file):
-            raise UsageError(f"-o {value}: a FORMAT or FORMAT=FILE, where FORMAT is one of {', '.join(formats)}")
+            raise UsageError(
+                f"-o {value}: a FORMAT or FORMAT=FILE, where FORMAT is one of {', '.join(formats)}",
+                _meant_output(value, formats),
+            )
         parsed.append(Output(name, Path(file) if file not in ("", "-") else None))
     _refuse_shared_files(parsed, baseline)
     for output in parsed:
@@ -221,6 +280,17 @@ def outputs(values: Sequence[str], formats: Sequence[str], baseline: Path | None
     if to_stdout > 1:
         raise UsageError("only one -o may write to standard output; give the others a file: -o FORMAT=FILE")
     return parsed if parsed and to_stdout else [Output(formats[0], None), *parsed]
+
+
+def _meant_output(value: str, formats: Sequence[str]) -> str:
+    from imgcheck.spelling import misspelt
+
+    name, equals, file = value.partition("=")
+    ending = name.rpartition(".")[2]
+    if ending in formats and ending != name:
+        return f"did you mean -o {ending}={name}?"
+    near = misspelt(name, formats, 1)
+    return f"did you mean -o {near[0]}{equals}{file}?" if near else ""
 
 
 def emit(output: Output, text: str) -> None:

@@ -74,7 +74,7 @@ def _in_trouble(arguments, error):
     """What the preset of the scheduler says of a check that could not be done; without a scheduler `error` again."""
     from imgcheck.preflight.kept import Answer
 
-    name = _value(arguments, "--scheduler")
+    name = _value(arguments, "--scheduler") or _misspelt_scheduler(arguments)
     if name in ("", "none"):
         raise error
     try:
@@ -92,6 +92,14 @@ def _in_trouble(arguments, error):
         # Not even the preset can be read: every scheduler takes 0 for "go on".
         cause = "; ".join(filter(None, (str(error), getattr(error, "hint", ""))))
         return Answer(0, "", f"imgcheck: not checked: {' '.join(cause.split())}\n", "", "", "")
+
+
+def _misspelt_scheduler(arguments):
+    """The scheduler that an option close to `--scheduler` names: who mistypes that word shall lose no node either."""
+    from imgcheck.spelling import misspelt
+
+    options = {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
+    return next((_value(arguments, option) for option in sorted(options) if misspelt(option, ["--scheduler"])), "")
 
 
 def _task(arguments):
@@ -187,6 +195,7 @@ _VALUES = {
     "--on-missing": ("on_missing", "analyse", _MISSING),
     "--timeout": ("timeout", _TIME_LIMIT, ()),
     "--host": ("host", None, ()),
+    "--host-probe": ("host", None, ()),
     "--cache": ("cache", None, ()),
     "--attached-digest": ("attached_digest", None, ()),
     "--store": ("store", None, ()),
@@ -233,7 +242,11 @@ def _parser():
     parser.add_argument("--on-missing", choices=_MISSING, default="analyse", help="where there is no profile")
     parser.add_argument("--timeout", metavar="SECONDS", type=float, default=_TIME_LIMIT, help="for everything; 60")
     parser.add_argument(
-        "--host", metavar="HOST.json", type=options.stated, help="hold it against this host instead of this node"
+        "--host",
+        "--host-probe",
+        metavar="HOST.json",
+        type=options.stated,
+        help="hold it against this host instead of this node",
     )
     parser.add_argument("--require-gpu", action="store_true", help="no usable GPU is a failure")
     parser.add_argument(
@@ -245,4 +258,5 @@ def _parser():
     options.add_attached_options(parser)
     options.add_store_options(parser)
     options.add_rules_option(parser)
+    options.add_command(parser)
     return parser

@@ -92,7 +92,7 @@ def _parser():
         "-o",
         "--output",
         metavar="FILE",
-        type=options.path,
+        type=options.document,
         help="write the document there (`-`: stdout; %%h: this machine's short name)",
     )
     options.add_rules_option(parser)

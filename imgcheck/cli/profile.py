@@ -26,7 +26,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = options.parser("profile", "Writes an image's profile: every later check reads it at once.", _EXAMPLES)
     parser.add_argument("reference", metavar="REF", help="as for `imgcheck image`")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=options.path, help="write it there instead of standard output"
+        "-o", "--output", metavar="FILE", type=options.document, help="write it there instead of standard output"
     )
     parser.add_argument("--export", choices=("nfd",), help="write a spec for `nfd compat validate-node` instead")
     options.add_source_options(parser)

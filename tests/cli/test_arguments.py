@@ -191,3 +191,55 @@ def test_a_defect_of_ours_never_looks_like_a_verdict(monkeypatch, capsys):
     monkeypatch.setattr("imgcheck.cli.rules.run", lambda arguments: 1 / 0)
     assert main(["rules"]) == 2
     assert "internal error: ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["image", "x.tar", "--host-prob", "n.json"], "did you mean --host-probe?"),
+        (["image", "x.tar", "--runtimes", "docker"], "did you mean --runtime?"),
+        (["image", "x.tar", "--format", "json"], "did you mean -o?"),
+        (["image", "x.tar", "-f", "json"], "did you mean -o?"),
+        (["image", "x.tar", "--require"], "did you mean --require-gpu?"),
+        (["preflight", "x.sif", "--schedular", "none"], "did you mean --scheduler?"),
+        (["probe", "--cpus", "haswell"], "did you mean --cpu?"),
+        (["image", "x.tar", "--list-option", "docker"], "imgcheck image --help"),
+        (["image", "x.tar", "--host-probe", "haswell"], "--host-probe takes files that `imgcheck probe -o HOST.json`"),
+        (["image", "x.tar", "--host-probe", "-o", "report.json"], "did you mean -o json=report.json?"),
+        (["image", "x.tar", "--host-probe", "-o", "jsn=x"], "did you mean -o json=x?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistyped_option_is_told_with_what_was_meant(arguments, hint, capsys):
+    assert main(arguments) == 2
+    assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["probe", "profile"])
+@pytest.mark.parametrize("value", ["json", "json=x.json", "table"])
+def test_a_format_is_no_file_for_the_one_document_of_a_command(command, value, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([command, *["x.tar"] * (command == "profile"), "-o", value]) == 2
+    assert "a FILE is named here, no format" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_called_like_a_format_can_be_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["probe", "--cpu", "haswell", "-o", "./json"]) == 0
+    assert (tmp_path / "json").is_file()
+
+
+def test_the_two_names_of_the_option_for_hosts_mean_the_same():
+    assert split_host_probe(["--host", "a.json", "app:1"]) == ["--host-probe=a.json", "app:1"]
+    assert split_host_probe(["app:1", "--host"]) == ["app:1", "--host-probe="]
+    with pytest.raises(UsageError, match="--host is empty"):
+        split_host_probe(["app:1", "--host", ""])
+
+
+@pytest.mark.parametrize("command", ["image", "preflight"])
+def test_the_command_behind_the_dashes_is_in_the_usage(command, capsys):
+    assert main([command, "--help"]) == 0
+    usage, *rest = capsys.readouterr().out.split("\n\n")
+    assert usage.endswith("[-- CMD ...]")
+    assert any("-- CMD ..." in part for part in rest)

@@ -132,6 +132,13 @@ def test_a_mistyped_scheduler_stops_nothing(place, capsys):
     assert "--scheduler slrum-task: unknown" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--schedular", "--shceduler", "--schedulers"])
+def test_a_slip_in_the_word_scheduler_stops_nothing(place, capsys, option):
+    assert place.preflight(place.image(), option, "slurm-task") == 0
+    assert "not checked" in "".join(capsys.readouterr())
+    assert place.preflight(place.image(), option, "none") == 2
+
+
 def test_a_defect_of_ours_stops_nothing(place, monkeypatch, capsys):
     monkeypatch.setattr("imgcheck.check.run.check", lambda *_, **__: 1 / 0)
     assert _run(place, "incompatible", "--scheduler", "sge") == 0
