@@ -6,6 +6,7 @@ from imgcheck.documents.report import Finding, Report
 from imgcheck.errors import ImgcheckError
 from imgcheck.knowledge.schedulers import Outcome, Row, Scheduler
 from imgcheck.preflight.kept import Answer
+from imgcheck.report.runtimes import under
 from imgcheck.report.text import safe
 
 _OUTCOMES: dict[str, Outcome] = {
@@ -31,7 +32,8 @@ def outcome_of(report: Report, requeue: bool) -> Outcome:
 def report_lines(report: Report, reference: str) -> list[str]:
     """One line where all is well, else what fails, what one would see, where, and the way out."""
     outcome = _OUTCOMES[report.verdict]
-    head = f"imgcheck: {outcome}: {reference} on {report.host.name} under {report.runtime}"
+    shown = under(report, report.host.name, report.runtime)
+    head = f"imgcheck: {outcome}: {reference} on {report.host.name} under {shown}"
     if outcome == "compatible":
         return [head]
     severity = "fail" if outcome == "incompatible" else "risk"

@@ -5,7 +5,7 @@ import re
 from itertools import groupby
 
 from imgcheck.documents.report import Cell, Report
-from imgcheck.report import across
+from imgcheck.report import across, runtimes
 from imgcheck.report.text import safe
 
 _SIGNS = {"compatible": "✅", "degraded": "⚠️", "unknown": "❔", "at-risk": "⚠️", "incompatible": "❌"}
@@ -37,13 +37,15 @@ def markdown(report: Report) -> str:
 def _subject(report: Report) -> list[str]:
     image = _code(report.image.reference)
     if not report.requirements:
-        return [f"{image} on **{_text(report.host.label)}** under {_code(report.runtime)}"]
-    broken, all_hosts = len(across.broken(report)), len(report.requirements)
-    lines = [f"{image} fails on {broken} of {all_hosts}" if broken else f"{image} on {all_hosts} hosts", ""]
+        shown = runtimes.under(report, report.host.name, report.runtime)
+        return [f"{image} on **{_text(report.host.label)}** under {_text(shown)}"]
+    failing = across.failing(report)
+    lines = [f"{image} fails {failing}" if failing else f"{image} on {across.asked(report)}", ""]
     lines += ["| host | runtime | verdict | |", "|---|---|---|---|"]
     for each in report.requirements:
         verdict = f"{_SIGNS[each.verdict]} {each.verdict}"
-        lines.append(f"| **{_text(each.host.label)}** | {each.runtime} | {verdict} | {_text(each.host.description)} |")
+        under, description = _text(across.under(each, report)), _text(each.host.description)
+        lines.append(f"| **{_text(each.host.label)}** | {under} | {verdict} | {description} |")
     return lines
 
 

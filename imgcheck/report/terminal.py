@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from imgcheck.documents.report import VERDICTS, Cell, Evidence, Report
-from imgcheck.report import across
+from imgcheck.report import across, runtimes
 from imgcheck.report.console import indented, line, render, text
 from imgcheck.report.text import LONGEST_COMMAND, clipped
 
@@ -73,7 +73,8 @@ def _parts(report: Report, extent: _Extent) -> Iterator[RenderableType]:
 
 def _headline(report: Report) -> Iterator[RenderableType]:
     sign, style = _VERDICT_STYLE[report.verdict]
-    under = f" under {report.runtime}" if report.runtime and not report.requirements else ""
+    shown = runtimes.under(report, report.host.name, report.runtime)
+    under = f" under {shown}" if shown and not report.requirements else ""
     yield line((f"{sign} {report.verdict.upper()}{under}", style))
     image = report.image
     yield line("  image  ", image.reference, f"  ({image.platform})")
@@ -96,9 +97,9 @@ def _requirements(report: Report) -> Iterator[RenderableType]:
     """The verdict on each host of several, the worst first, with what the host is."""
     if not report.requirements:
         return
-    broken = across.broken(report)
+    failing = across.failing(report)
     yield text("")
-    yield text(f"Fails on {len(broken)} of {len(report.requirements)}" if broken else "On each host", "bold")
+    yield text(f"Fails {failing}" if failing else "On each host", "bold")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     for _ in range(3):
@@ -107,7 +108,7 @@ def _requirements(report: Report) -> Iterator[RenderableType]:
         sign, style = _VERDICT_STYLE[each.verdict]
         host = each.host
         verdict = line("  ", (f"{sign} {each.verdict}", style))
-        grid.add_row(verdict, text(host.label, "bold"), text(each.runtime), text(host.description, "dim"))
+        grid.add_row(verdict, text(host.label, "bold"), text(across.under(each, report)), text(host.description, "dim"))
     yield grid
 
 

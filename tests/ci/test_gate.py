@@ -68,7 +68,7 @@ def report_of(image: str, *options: str) -> dict:
 def test_one_run_checks_every_required_host_and_says_which_it_would_break(images, project, capsys):
     assert gate(images["skylake-avx512"]) == 1
     table = capsys.readouterr().out
-    assert "Fails on 1 of 2" in table
+    assert "Fails on 1 of 2 hosts" in table
     report = report_of(images["skylake-avx512"])
     assert {each["host"]["name"]: each["verdict"] for each in report["requirements"]} == {
         "old": "incompatible",
@@ -170,7 +170,7 @@ def test_equal_hosts_are_spoken_of_as_a_kind(images, project, capsys):
     files = [f"n{number}.json" for number in range(1, 6)]
     assert gate(images["skylake-avx512"], "--host-probe", *files) == 1
     table = capsys.readouterr().out
-    assert "Fails on 2 of 2" in table
+    assert "Fails on 5 of 5 hosts (2 of 2 kinds)" in table
     assert "n[1-3] (3 nodes)" in table
     assert main(["hosts", ".", "--write", "kinds"]) == 0
     assert capsys.readouterr().out.startswith("5 nodes: 2 kinds\n")

@@ -53,7 +53,7 @@ def test_a_finding_of_two_hosts_is_one_with_its_worst_severity_and_both_names(se
     merged = {each.finding.rule: each for each in across.findings(several)}
     assert merged["CPU001"].finding.severity == "fail"
     assert merged["CPU001"].hosts == ("node1", "login (412 nodes)")
-    assert merged["CPU001"].on == "every one of the 2 hosts"
+    assert merged["CPU001"].on == "every one of the 413 hosts"
     assert merged["KRN001"].on == "login (412 nodes)"
 
 
@@ -100,6 +100,27 @@ def test_a_host_required_under_two_runtimes_is_named_with_each(several):
     twice = msgspec.structs.replace(several.requirements[0], runtime="apptainer")
     both = msgspec.structs.replace(several, requirements=(several.requirements[0], twice))
     assert [across.label(each, both) for each in both.requirements] == ["node1 under docker", "node1 under apptainer"]
+
+
+def test_what_fails_is_counted_in_machines_and_kinds(several):
+    assert across.failing(several) == "on 1 of 413 hosts (1 of 2 kinds)"
+    assert across.asked(several) == "413 hosts of 2 kinds"
+    single = msgspec.structs.replace(several.requirements[1], host=HostSummary("login"), verdict="compatible")
+    assert (
+        across.failing(msgspec.structs.replace(several, requirements=(several.requirements[0], single)))
+        == "on 1 of 2 hosts"
+    )
+    assert across.failing(msgspec.structs.replace(several, requirements=(single, single))) == ""
+
+
+def test_what_fails_on_a_host_under_several_required_runtimes_is_counted_in_cases(several):
+    node = several.requirements[0]
+    other = msgspec.structs.replace(node, runtime="apptainer", verdict="compatible", findings=node.findings)
+    both = msgspec.structs.replace(several, requirements=(node, other))
+    assert across.failing(both) == "in 1 of 2 cases (1 host under 2 runtimes)"
+    (shared,) = across.findings(both)
+    assert shared.on == "every host, under each runtime that is required there"
+    assert "Fails in 1 of 2 cases" in FORMATS["table"](both, RENDERING)
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -2,11 +2,14 @@
 
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from imgcheck.documents import Report, decode
 from imgcheck.documents.codec import encode
+from imgcheck.documents.report import Cell
 from imgcheck.knowledge import Knowledge
 from imgcheck.report.formats import FORMATS, Rendering
 from imgcheck.report.history import Origins
@@ -38,6 +41,32 @@ def test_table_puts_the_verdict_first_and_the_unknown_last_before_the_runtimes(r
     positions = [text.index(words) for words in order]
     assert positions == sorted(positions)
     assert "[bold]" in text
+
+
+def _under(report: Report, runtimes: Sequence[str], best: str = "incompatible") -> list[str]:
+    """First lines of table and markdown where the first of `runtimes` has another verdict than the others."""
+    verdicts = [best, *["incompatible"] * (len(runtimes) - 1)]
+    cells = tuple(Cell("node1", *each) for each in zip(runtimes, verdicts, strict=True))
+    made = msgspec.structs.replace(report, cells=cells, runtime=runtimes[0])
+    return [
+        FORMATS["table"](made, Rendering(Knowledge())).splitlines()[0],
+        FORMATS["markdown"](made, Rendering(Knowledge())).splitlines()[2],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "best", "words"),
+    [
+        (("docker",), "incompatible", "docker"),
+        (("docker", "podman"), "incompatible", "docker, podman"),
+        (("docker", "podman", "apptainer", "udocker"), "incompatible", "each of 4 runtimes"),
+        (("docker", "podman", "apptainer", "udocker"), "at-risk", "docker, the best of 4"),
+    ],
+)
+def test_the_headline_names_all_runtimes_that_agree_and_says_else_which_is_the_best(report, runtimes, best, words):
+    table, markdown = _under(report, runtimes, best)
+    assert table.endswith(f" under {words}")
+    assert markdown.endswith(f" under {words}")
 
 
 def test_json_is_the_report_itself(report, rendering):
