@@ -38,6 +38,10 @@ _NAMED: tuple[Kind, ...] = ("docker-daemon", "containers-storage")
 # The grammar of the Distribution project's `reference` package, which docker, podman and others share.
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REPOSITORY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://")
+_PULL = "apptainer pull FILE.sif {text}, then name that file"
+_ELSEWHERE = {"library": _PULL, "shub": _PULL, "oras": _PULL}
+"""Schemes of image stores that are others' to speak with, and the way out."""
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{{1,5}}))?")
@@ -106,7 +110,27 @@ def parse(text: str) -> Reference:
             return _schemed(kind, text.removeprefix(kind + ":"), text)
     if _means_path(text):
         return recognise(text)
+    if url := _URL.match(text):
+        hint = _ELSEWHERE.get(url[1], "write HOST/NAME[:TAG] for an image in a registry, or name a file that lies here")
+        raise SourceError(f"{text}: imgcheck fetches nothing by {url[1]}://", hint=hint.replace("{text}", text))
     return parse_name(text, text)
+
+
+def local_hint(text: str) -> str:
+    """What on this machine may have been meant by `text`, which a registry was asked for; "" where it names that."""
+    if text.startswith("docker://"):
+        return ""
+    if Path(text).exists():
+        return f"a name leads to a registry; for what lies here write ./{text}"
+    if text.startswith("docker:"):
+        return f"an image in a registry is written docker://{text.removeprefix('docker:')}, or without docker:"
+    return _layout_hint(text) or "no file or directory of that name is here either"
+
+
+def _layout_hint(text: str) -> str:
+    path, name, _ = split_path(text)
+    is_layout = bool(name) and (Path(path) / "oci-layout").is_file()
+    return f"did you mean oci:{text}? {path} is an OCI layout" if is_layout else ""
 
 
 def parse_name(name: str, text: str, kind: Kind = "registry") -> Reference:
@@ -122,7 +146,8 @@ def parse_name(name: str, text: str, kind: Kind = "registry") -> Reference:
         raise SourceError(f"{text}: {tag!r} is not a tag", hint="tags are letters, digits, '_', '.' and '-'")
     _check_repository(repository, text)
     if registry and not is_registry_host(registry):
-        raise SourceError(f"{text}: {registry!r} is not a registry host")
+        hint = local_hint(text) if text.startswith("docker:") else ""
+        raise SourceError(f"{text}: {registry!r} is not a registry host", hint=hint)
     return Reference(kind, text, registry=registry, repository=repository, tag=tag or "", digest=digest)
 
 
@@ -137,7 +162,7 @@ def recognise(text: str) -> Reference:
             raise SourceError(f"{text}: neither a file nor a directory")
         return Reference(_file_kind(path) if stat.S_ISREG(mode) else "archive", text, path=text)
     except OSError as error:
-        raise SourceError(f"{text}: {error.strerror or error}") from None
+        raise SourceError(f"{text}: {error.strerror or error}", _layout_hint(text)) from None
 
 
 def _schemed(kind: Kind, rest: str, text: str) -> Reference:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import requests
@@ -26,7 +25,7 @@ from imgcheck.sources.blobs import (
 from imgcheck.sources.model import Image
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.pace import Pace, SlowError
-from imgcheck.sources.reference import Reference, is_digest
+from imgcheck.sources.reference import Reference, is_digest, local_hint
 from imgcheck.sources.referrers import referring
 from imgcheck.sources.registries import endpoints
 from imgcheck.sources.registry_http import BROKEN, RegistryHttp, explain
@@ -76,11 +75,14 @@ def _find(
         except DigestError:
             raise
         except SourceError as error:
-            failure = error
-    failure = failure or SourceError(f"{reference.text}: no registry to ask")
-    if Path(reference.text).exists():
-        failure.hint = f"a name leads to a registry; for what lies here write ./{reference.text}"
-    raise failure
+            failure = _told(error, reference, endpoint.host)
+    raise failure or SourceError(f"{reference.text}: no registry to ask")
+
+
+def _told(failure: SourceError, reference: Reference, host: str) -> SourceError:
+    """`failure` with the reference, and with what the user may have meant by it: often something that lies here."""
+    told = f"{reference.text}: {failure.message}" if failure.message.startswith(f"{host}: ") else failure.message
+    return SourceError(told, "; ".join(filter(None, (local_hint(reference.text), failure.hint))))
 
 
 class RegistryBlobs:

@@ -51,8 +51,11 @@ def test_file_whose_name_means_a_registry_is_told_how_to_be_meant(
     (tmp_path / "app").write_bytes(b"")
     assert main(["image", "app"]) == 2
     assert "for what lies here write ./app" in capsys.readouterr().err
-    assert main(["image", "other"]) == 2
-    assert "write ./" not in capsys.readouterr().err
+    assert main(["image", "other/name"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("imgcheck: other/name: localhost:1: connection refused\n")
+    assert "no file or directory of that name is here either" in said
+    assert "write ./" not in said
 
 
 def test_platform_that_the_image_lacks_is_told_by_convert_as_well(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imgcheck.errors import SourceError
-from imgcheck.sources.reference import Reference, parse
+from imgcheck.sources.reference import Reference, local_hint, parse
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -72,6 +72,23 @@ def test_what_is_no_reference_is_refused_in_words(text: str, message: str) -> No
         parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("library://lolcow", "apptainer pull FILE.sif library://lolcow, then"),
+        ("shub://GodloveD/lolcow", "apptainer pull"),
+        ("oras://ghcr.io/a/b:1", "apptainer pull"),
+        ("https://hub.docker.com/_/ubuntu", "write HOST/NAME[:TAG]"),
+        ("docker:a/b", "written docker://a/b, or without docker:"),
+    ],
+)
+def test_what_other_tools_take_is_answered_with_how_it_is_written_here(text: str, hint: str) -> None:
+    with pytest.raises(SourceError) as refused:
+        parse(text)
+    assert hint in refused.value.hint
+    assert refused.value.message.startswith(f"{text}: ")
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -100,6 +117,18 @@ def test_paths_are_recognised_by_content(here: Path) -> None:
         assert parse(path) == Reference(kind, path, path=path)
     with pytest.raises(SourceError, match="neither an OCI layout nor an unpacked root"):
         parse("./empty")
+
+
+def test_a_layout_written_like_a_name_is_told_how_to_be_meant(here: Path) -> None:
+    (here / "imgs" / "one").mkdir(parents=True)
+    (here / "imgs" / "one" / "oci-layout").write_text("{}")
+    with pytest.raises(SourceError) as refused:
+        parse("./imgs/one:hello")
+    assert refused.value.hint.startswith("did you mean oci:./imgs/one:hello?")
+    assert local_hint("imgs/one:hello").startswith("did you mean oci:imgs/one:hello?")
+    assert local_hint("imgs/two:hello") == "no file or directory of that name is here either"
+    assert local_hint("docker:24") == "an image in a registry is written docker://24, or without docker:"
+    assert local_hint("docker://nope") == ""
 
 
 def test_name_without_slash_or_dot_is_a_registry_name_even_where_a_file_has_it(here: Path) -> None:
