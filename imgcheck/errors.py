@@ -45,5 +45,9 @@ class ConvertError(ImgcheckError):
     """A tree cannot be written at its destination."""
 
 
+class LimitError(ImgcheckError):
+    """The system gives the tool no more threads or processes."""
+
+
 class ElfError(ImgcheckError):
     """A file that begins like ELF is truncated or absurd. It is reported on that file; the rest goes on."""

@@ -146,7 +146,10 @@ def _variant(what: Unstartable) -> str:
 
 
 def _no_program(context: Context, answers: Answers) -> None:
-    if any(context.image.facts(record).linkage for record in context.image.files):
+    found = [context.image.facts(record) for record in context.image.files]
+    if any(facts.linkage for facts in found):
         answers.answer("IMG003", "ok", "the image holds programs")
+    elif any(facts.error for facts in found):
+        answers.answer("IMG003", "unknown", "none of the image's programs and libraries could be read")
     else:
         answers.answer("IMG003", "unknown", "the image holds no program or library, so there is nothing to check")

@@ -14,13 +14,14 @@ from queue import Queue, SimpleQueue
 from typing import Any, BinaryIO
 
 from imgcheck.documents.image import LayerInfo
-from imgcheck.errors import DigestError, ImgcheckError, LayerError
+from imgcheck.errors import DigestError, ImgcheckError, LayerError, LimitError
 from imgcheck.layers.entry import Entry, PlainFiles, Select
 from imgcheck.layers.tar import read_tar
 from imgcheck.layers.zstd import FRAME, FrameEnds, is_skippable
 from imgcheck.progress import SILENT, Progress
 from imgcheck.sources.model import Content
 from imgcheck.sources.reference import is_digest
+from imgcheck.threads import start
 
 CHUNK = 1 << 20
 """Bytes handed from thread to thread at once: large, so that waiting for the interpreter's lock costs little."""
@@ -208,9 +209,20 @@ class _Pipeline:
         self._turn = sys.getswitchinterval()
         sys.setswitchinterval(_TURN)
         progress.start(self._task, layer.info.size or None)
-        for thread in (self._blob_hash, self._content_hash, self._reader):
-            if thread:
-                thread.start()
+        self._start()
+
+    def _start(self) -> None:
+        try:
+            for thread in (self._blob_hash, self._content_hash, self._reader):
+                if thread:
+                    start(thread)
+        except LimitError:
+            for hasher in (self._blob_hash, self._content_hash):
+                if hasher:
+                    hasher.queue.put(None)
+            sys.setswitchinterval(self._turn)
+            self._progress.finish(self._task)
+            raise
 
     def chunks(self) -> Iterator[memoryview]:
         """Decompressed chunks, each good until the next; may be called again for what an earlier iterator left."""

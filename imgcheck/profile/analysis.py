@@ -5,15 +5,17 @@ import heapq
 import os
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 
 from imgcheck.binaries.gpu.payloads import Payloads
 from imgcheck.documents.facts import CodeFacts
+from imgcheck.errors import LimitError
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.tar import Body
 from imgcheck.profile.worker import MOST_FILES, Engines, Memory, Worker
 from imgcheck.sources.model import Content
+from imgcheck.threads import WAY_OUT, start
 
 _CODE_LIMIT = 4 << 30
 """Larger than any object file that can be loaded in practice; it is held in memory."""
@@ -58,6 +60,10 @@ class Analysis:
         self._ended = False
         self._engines: Engines | None = None
         self._threads: list[threading.Thread] = []
+        self._without_worker = 0
+        """Of the threads, those that ended since they got no worker."""
+        self._failure: LimitError | None = None
+        """Why none of them has one."""
         self._buffer = memoryview(bytearray(_STEP))
 
     def __enter__(self) -> "Analysis":
@@ -72,7 +78,10 @@ class Analysis:
             _close(job)
         if self._engines:
             # Processes with hundreds of megabytes take a while to go: the report can be written meanwhile.
-            threading.Thread(target=self._engines.stop, name="imgcheck-stop").start()
+            try:
+                start(threading.Thread(target=self._engines.stop, name="imgcheck-stop"))
+            except LimitError:
+                self._engines.stop()
         for thread in self._threads:
             thread.join()
 
@@ -98,23 +107,38 @@ class Analysis:
         return self._add(_Job(key, entry.size, memory))
 
     def results(self) -> dict[str, CodeFacts | None]:
-        """The facts of all files taken, once all are there, by key; None where the bytes turned out no code."""
+        """The facts of all files taken, once all are there, by key; None where the bytes turned out no code.
+
+        LimitError where no process could be had for them.
+        """
         with self._changed:
             self._all_taken = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: len(self._facts) == len(self._taken))
+            self._wait_until(self._is_done)
             return self._facts
+
+    def _is_done(self) -> bool:
+        return self._all_taken and len(self._facts) == len(self._taken)
+
+    def _wait_until(self, so: Callable[[], bool]) -> None:
+        """Wait for `so`, with the lock held. LimitError where it never will be, since nobody is at work."""
+        self._changed.wait_for(lambda: so() or self._failure)
+        if self._failure:
+            raise self._failure
 
     def _start(self) -> None:
         """Start the engines with the first file, so that they are ready when it has been read."""
         if self._threads:
             return
-        with suppress(OSError):  # each file will try again, and say so
+        with suppress(OSError):  # each thread will try again, and say so
             self._engines = Engines()
         for _ in range(min(_WORKERS, len(os.sched_getaffinity(0)))):
-            thread = threading.Thread(target=self._work, name="imgcheck-engines", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                self._threads.append(start(threading.Thread(target=self._work, name="imgcheck-engines", daemon=True)))
+            except LimitError:
+                if not self._threads:
+                    raise
+                return  # fewer do as well
 
     def _fill(self, memory: Memory, head: bytes, content: Content) -> str:
         """Read the file into memory, but for what no engine reads; its key, as in documents.image.FileRecord."""
@@ -159,28 +183,45 @@ class Analysis:
             return total <= _WAITING_LIMIT or total - max([*self._sizes.values(), size]) <= _WAITING_LIMIT
 
         with self._changed:
-            self._changed.wait_for(fits)
+            self._wait_until(fits)
 
     def _work(self) -> None:
         """A thread with a worker of its own."""
         worker: Worker | None = None
         while jobs := self._next():
-            done = 0
             try:
-                with closing(_memory_of(jobs)) as memory:
-                    worker = worker if worker and worker.alive else self._fork()
-                    for job, facts in zip(jobs, worker.analyse(memory), strict=False):
-                        self._finish(job, facts, decided=worker.alive)
-                        done += 1
+                worker = worker if worker and worker.alive else self._fork()
             except Exception as error:
-                # Whatever it was, it must not leave the others waiting for facts that never come.
-                for job in jobs[done:]:
-                    facts = CodeFacts(job.size, error=f"no process could be started to analyse it ({error})")
-                    self._finish(job, facts, decided=False)
-            else:
-                self._put_back(jobs[done:])
+                self._leave(jobs, error)
+                return
+            self._analyse(worker, jobs)
         if worker:
             worker.close()
+
+    def _leave(self, jobs: Sequence[_Job], error: Exception) -> None:
+        """Leave `jobs` to the threads that have a worker; where this was the last of them nothing more will come."""
+        self._put_back(jobs)
+        with self._changed:
+            self._without_worker += 1
+            if self._without_worker == len(self._threads):
+                self._failure = LimitError(
+                    f"no process could be started to analyse the image's files ({error})", WAY_OUT
+                )
+            self._changed.notify_all()
+
+    def _analyse(self, worker: Worker, jobs: Sequence[_Job]) -> None:
+        done = 0
+        try:
+            with closing(_memory_of(jobs)) as memory:
+                for job, facts in zip(jobs, worker.analyse(memory), strict=False):
+                    self._finish(job, facts, decided=worker.alive)
+                    done += 1
+        except Exception as error:
+            # Whatever it was, it must not leave the others waiting for facts that never come.
+            for job in jobs[done:]:
+                self._finish(job, CodeFacts(job.size, error=f"it could not be analysed ({error})"), decided=False)
+        else:
+            self._put_back(jobs[done:])
 
     def _next(self) -> list[_Job]:
         """The largest file that waits, and more with it where it is small, but leaving some to the other workers.
@@ -188,7 +229,8 @@ class Analysis:
         Empty where no more will come.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._all_taken or self._ended)
+            # Until all facts are there another thread may leave files, for want of a worker.
+            self._changed.wait_for(lambda: self._waiting or self._is_done() or self._ended)
             if self._ended or not self._waiting:
                 return []
             jobs = [heapq.heappop(self._waiting)]
@@ -201,8 +243,13 @@ class Analysis:
 
     def _put_back(self, jobs: Sequence[_Job]) -> None:
         with self._changed:
+            if self._ended:
+                for job in jobs:
+                    _close(job)
+                return
             for job in jobs:
                 heapq.heappush(self._waiting, job)
+            self._changed.notify_all()
 
     def _finish(self, job: _Job, facts: CodeFacts | None, decided: bool) -> None:
         with self._changed:

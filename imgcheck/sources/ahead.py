@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 from imgcheck.layers.stream import TarLayer
 from imgcheck.sources.options import KeptBlob, SourceOptions
 from imgcheck.sources.spool import Budget, Room, Spool, StoppedError
+from imgcheck.threads import start
 
 PARALLEL = 3
 """Downloads at once: docker's own number, which registries are used to."""
@@ -102,7 +103,7 @@ class _Download(io.RawIOBase):
         self._options = options
         self._ended = ended
         self._spool = Spool(room)
-        threading.Thread(target=self._run, daemon=True, name="imgcheck-download").start()
+        start(threading.Thread(target=self._run, daemon=True, name="imgcheck-download"))
 
     def readable(self) -> bool:
         return True

@@ -15,6 +15,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.poolmanager import PoolManager
 
+from imgcheck.threads import start
+
 _CONNECTIONS = 16
 """Kept open at once: more than the threads that read layers."""
 _GRACE = 0.25
@@ -48,7 +50,7 @@ class _Patient:
         late = threading.Event()
         timer = threading.Timer(self.timeout + _GRACE, self._give_up, (late,))
         timer.daemon = True
-        timer.start()
+        start(timer)
         try:
             yield
         except Exception as error:

@@ -130,6 +130,13 @@ def test_an_image_without_programs_is_never_called_compatible():
     assert [result.rule for result in report.checks if result.outcome == "unknown"] == ["IMG003"]
 
 
+def test_an_image_whose_programs_could_not_be_read_is_not_called_empty():
+    answers = check(context({"/bin/p": DAMAGED}))
+    assert [result.reason for result in answers.checks if result.rule == "IMG003"] == [
+        "none of the image's programs and libraries could be read"
+    ]
+
+
 def test_an_entry_that_the_image_lacks_is_the_users_mistake():
     image = context({"/bin/p": PROGRAM}).image
     with pytest.raises(UsageError, match="--entry /bin/q"):
