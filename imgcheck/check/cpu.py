@@ -462,9 +462,7 @@ def _power_findings(context: Context, host: _Host) -> Iterator[Finding]:
 def _unused(context: Context, host: _Host, code: list, answers: Answers) -> None:
     """CPU004."""
     hot = [
-        (record, linkage, isa)
-        for record, linkage, isa in code
-        if _is_hot(isa) and context.closure.runs(record.path)
+        (record, linkage, isa) for record, linkage, isa in code if _is_hot(isa) and context.closure.runs(record.path)
     ]
     if not hot:
         answers.answer("CPU004", "not-applicable", "the command reaches no library with much vector arithmetic")

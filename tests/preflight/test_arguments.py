@@ -10,8 +10,8 @@ _WORDS = st.sampled_from([
     "app.sif", "", "-", "-x", "--", "=", "--runtime", "--runtime=docker", "docker", "--rules", "--rules=/etc",
     "--scheduler", "--scheduler=", "sge", "--incompatible", "requeue", "--incompatible=later", "--on-missing", "pass",
     "--on-missing=fail", "--timeout", "12.5", "--timeout=-3", "-3", "soon", "--host", "n.json", "--cache=/c",
-    "--host-probe", "--attached-digest", "sha256:1", "--store", "--store=/s", "--require-gpu", "--require-gpu=1", "--trust-attached",
-    "--no-store", "--help", "--list-options", "--unknown",
+    "--host-probe", "--attached-digest", "sha256:1", "--store", "--store=/s", "--require-gpu", "--require-gpu=1",
+    "--trust-attached", "--no-store", "--help", "--list-options", "--unknown",
 ])  # fmt: skip
 
 
