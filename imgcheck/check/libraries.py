@@ -117,7 +117,7 @@ class _Libraries:
 
     def _variant(self, problem: Problem) -> str:
         if problem.kind == "interpreter":
-            return "interpreter"
+            return "interpreter-refused" if problem.complaint else "interpreter"
         shape = "python" if problem.context == "module" else "musl" if self._musl(problem.root) else ""
         if not problem.refused:
             return shape
@@ -134,6 +134,8 @@ class _Libraries:
     def _library_remedy(self, problem: Problem) -> str:
         if problem.refused:
             return _refused_remedy(problem)
+        if problem.kind == "interpreter" and problem.complaint:
+            return f"Set the execute bit of {problem.needed}: RUN chmod +x in the Dockerfile, or COPY --chmod=755."
         if problem.elsewhere:
             return path_remedy(problem.elsewhere[:1])
         if problem.kind == "interpreter":
@@ -357,6 +359,8 @@ def _refused_remedy(problem: Problem) -> str:
 
 
 def _note(problem: Problem) -> str:
+    if problem.kind == "interpreter" and problem.complaint:
+        return f" {problem.needed} is there, without an execute bit."
     if problem.refused:
         return f" It stops at {problem.refused}, which is no library."
     if problem.elsewhere:

@@ -56,6 +56,8 @@ class Linkage(Document, frozen=True):
     """Exports a PyInit_* or init* entry."""
     loader_directories: tuple[str, ...] = ()
     """Of glibc's ld.so itself: the default directories that were built into it."""
+    glibc_release: str = ""
+    """Of glibc's C library and its ld.so: what they print as their release, "2.36"; ld.so has it from 2.33 on."""
     markers: tuple[str, ...] = ()
     """Named groups of dynamic symbols that tell implementations apart (open-mpi, mpich, ...)."""
 

@@ -206,7 +206,8 @@ class Problem(Document, frozen=True):
     refused: str = ""
     """The file, as ld.so names it, that it finds first and that is no library, so that it seeks no further."""
     complaint: str = ""
-    """What it says of that: `file too short` or `invalid ELF header`."""
+    """What it says of that: `file too short` or `invalid ELF header`; of an interpreter, the kernel's
+    `permission denied` where it has no execute bit."""
 
     def with_files(self, elsewhere: tuple[str, ...], skipped: tuple[str, ...]) -> "Problem":
         return structs.replace(self, elsewhere=elsewhere, skipped=skipped)

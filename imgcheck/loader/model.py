@@ -197,9 +197,18 @@ class _View:
             for told in dict.fromkeys(own.values())
         }
         self._own = {path: others[told] for path, told in own.items()}
+        self._refusals: dict[str, str | None] = {}
         self._programs: dict[str, Process] = {}
         self._companies: dict[_Asked, _Company] = {}
         self._alternatives: dict[tuple[str, Abi], tuple[tuple[str, ...], tuple[str, ...]]] = {}
+
+    def refusal(self, interpreter: str) -> str | None:
+        """What the kernel says of the dynamic loader that a program asks for; empty where there is none."""
+        if interpreter not in self._refusals:
+            found = self.tree.file(interpreter)
+            closed = any(record.path == found and not record.executable for record in self.tree.image.files)
+            self._refusals[interpreter] = "permission denied" if closed else None if found else ""
+        return self._refusals[interpreter]
 
     def system(self, path: str) -> System:
         return self._own.get(path, self._systems).of(path, self.tree.linkage[path])
@@ -371,8 +380,9 @@ def _run(view: _View, start: Start) -> Outcome:
     tree = view.tree
     interpreter = tree.linkage[start.path].interpreter
     by_kernel = start.context in ("entry", "helper") and start.path not in view.steered
-    if by_kernel and interpreter and not tree.file(interpreter):
-        problem = Problem("interpreter", start.path, interpreter, root=start.path)
+    refusal = view.refusal(interpreter) if by_kernel and interpreter else None
+    if refusal is not None:
+        problem = Problem("interpreter", start.path, interpreter, root=start.path, complaint=refusal)
         return Outcome(start, None, (problem,))
     company = view.company(start.path, start.within)
     absent = company.process.absent_versions(tree.linkage[start.path])

@@ -176,12 +176,15 @@ class Process:
     def foreign_libc(self) -> tuple[Object, Object] | None:
         """The C library that is loaded, where it is of another release than the loader, and this.
 
-        The two share symbols of GLIBC_PRIVATE, which hardly a release leaves as they were. The loader's own C library
-        lies beside it, or else in its default directories.
+        The two share symbols of GLIBC_PRIVATE, which hardly a release leaves as they were. An older loader tells none:
+        its own C library lies beside it, or else in its default directories.
         """
         system, loaded, loader = self.system, self._names.get(LIBC), self._reals.get(self.system.real)
         if system.kind == "musl" or loaded is None or loader is None or loader is self.main:
             return None
+        told = {loaded.linkage.glibc_release, loader.linkage.glibc_release}
+        if "" not in told:
+            return (loaded, loader) if len(told) == 2 else None
         own = system.tree.table(posixpath.dirname(system.real)).get(LIBC, "") or system.libc
         if own in ("", loaded.real):
             return None

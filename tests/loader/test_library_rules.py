@@ -1,5 +1,6 @@
 """LIB001 to LIB003 and KRN001: when they fire, when they do not, and that their texts are the real loader's."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,6 +18,7 @@ from imgcheck.knowledge import Knowledge
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
 from tests.loader.builder import Root
+from tests.loader.roots import debian
 from tests.loader.walk import profile_of
 from tests.tools import need
 
@@ -119,6 +121,17 @@ def test_a_c_library_of_another_release_than_the_loader_does_not_start(root: Roo
     assert subprocess.run(real, capture_output=True, check=False).returncode
 
 
+def test_a_c_library_of_another_release_in_the_place_of_the_loaders_own_does_not_start_either(root: Root) -> None:
+    root.program("/usr/bin/app")
+    image = profile_of(root.path, command=("/usr/bin/app",))
+    assert outcome(judged(image, host()), "LIB002") == "ok"
+    other = debian("sid").path / "usr/lib/x86_64-linux-gnu/libc.so.6"
+    shutil.copy2(other, root.at("/lib/x86_64-linux-gnu/libc.so.6"))
+    finding = only(judged(profile_of(root.path, command=("/usr/bin/app",)), host()), "LIB002")
+    assert finding.subject == "ld-linux-x86-64.so.2"
+    assert stderr_of(root, "/usr/bin/app")
+
+
 def test_a_bundle_with_a_loader_and_a_c_library_of_its_own_starts(root: Root) -> None:
     """It is compared with the C library beside it, and not with that of its default directories."""
     for name in ("/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"):
@@ -141,6 +154,15 @@ def test_a_missing_interpreter_is_told_as_the_kernel_tells_it(root: Root) -> Non
     root.program("/usr/bin/app", flags=["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"])
     finding = only(judged(profile_of(root.path), host()), "LIB001")
     assert finding.predicted_error == "exec /usr/bin/app: no such file or directory"
+
+
+def test_an_interpreter_without_an_execute_bit_is_told_as_the_kernel_tells_it(root: Root) -> None:
+    root.program("/usr/bin/app")
+    root.at("/lib64/ld-linux-x86-64.so.2").chmod(0o644)
+    finding = only(judged(profile_of(root.path, command=("/usr/bin/app",)), host()), "LIB001")
+    assert (finding.severity, finding.predicted_error) == ("fail", "exec /usr/bin/app: permission denied")
+    with pytest.raises(PermissionError):
+        subprocess.run(["/usr/bin/app"], preexec_fn=lambda: os.chroot(root.path), check=False)
 
 
 def test_the_drivers_libraries_are_never_missing_from_an_image(root: Root) -> None:

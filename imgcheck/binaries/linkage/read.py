@@ -26,6 +26,10 @@ GNU_PROPERTY_X86_ISA_1_NEEDED = 0xC0008002
 _LOADER_NAME = re.compile(r"ld(-linux[\w-]*|64)?\.so\.\d+")
 _LOADER_DIRECTORIES = re.compile(rb"(?<=\0)(?:/(?:[\x21-\x2e\x30-\x7e]{1,255}/){1,16}\0){1,8}")
 _LOADER_SIZE_LIMIT = 16 << 20
+# `GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.` (csu/version.c), and ld.so alike (elf/rtld.c).
+_RELEASE = re.compile(
+    rb"\((?:[^\n\0()]{0,100} )?(?:GLIBC|GNU libc)[^\n\0()]{0,100}\) \w+ release version (\d{1,3}\.\d{1,6})"
+)
 
 # Highest bit first; a file that needs several levels needs the highest of them.
 _ISA_LEVELS = ((8, "x86-64-v4"), (4, "x86-64-v3"), (2, "x86-64-v2"), (1, "x86-64"))
@@ -45,12 +49,13 @@ def read_linkage(elf: Elf) -> Linkage:
     # An empty one leaves out RPATH, too (glibc, elf/dl-load.c).
     has_runpath = any(tag == DT_RUNPATH for tag, _ in elf.dynamic)
     needed = tuple(_names(elf, strings, DT_NEEDED))
+    soname = next(_names(elf, strings, DT_SONAME), "")
     return Linkage(
         elf_class=elf.bits,
         machine=elf.machine,
         type=_type(elf),
         interpreter=elf.interpreter,
-        soname=next(_names(elf, strings, DT_SONAME), ""),
+        soname=soname,
         needed=needed,
         rpath=() if has_runpath else _paths(elf, strings, DT_RPATH),
         runpath=_paths(elf, strings, DT_RUNPATH),
@@ -63,7 +68,8 @@ def read_linkage(elf: Elf) -> Linkage:
         isa_level=_isa_level(elf),
         driver_functions=driver_functions(symbols, needed),
         python_module=is_python_module(symbols),
-        loader_directories=_loader_directories(elf, next(_names(elf, strings, DT_SONAME), "")),
+        loader_directories=_loader_directories(elf, soname),
+        glibc_release=_glibc_release(elf, soname),
         markers=markers_of(symbols),
     )
 
@@ -83,6 +89,13 @@ def _loader_directories(elf: Elf, soname: str) -> tuple[str, ...]:
         return ()
     found = max((match.group() for match in _LOADER_DIRECTORIES.finditer(elf.data)), key=len, default=b"")
     return tuple(part.decode().rstrip("/") for part in found.split(b"\0") if part)
+
+
+def _glibc_release(elf: Elf, soname: str) -> str:
+    if not (soname == "libc.so.6" or _LOADER_NAME.fullmatch(soname)) or len(elf.data) > _LOADER_SIZE_LIMIT:
+        return ""
+    found = _RELEASE.search(elf.data)
+    return found[1].decode() if found else ""
 
 
 def _type(elf: Elf) -> str:
