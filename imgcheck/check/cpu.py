@@ -15,6 +15,7 @@ from imgcheck.documents.facts import Isa, IsaUse, Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import Knowledge, cpus
+from imgcheck.knowledge.changes import does
 from imgcheck.knowledge.variants import is_variant, variants_among, without_compounds
 from imgcheck.loader.glibc import is_libc, is_loader
 
@@ -23,8 +24,6 @@ _HOT_FUNCTIONS = 1000
 _HOT_SHARE = 0.2
 """And the least share of its functions: compilers use vectors to copy and to clear as well. CPython and PostgreSQL have
 0.11 and 0.14, xgboost 0.07; TensorFlow has 0.22, libavcodec 0.27, OpenCV 0.46, numpy 0.50, OpenBLAS 0.74."""
-_OBEYS_NOTE = "2.33"
-"""First glibc whose loader compares GNU_PROPERTY_X86_ISA_1_NEEDED with the CPU."""
 _LOADED = ("executable", "shared")
 _BY_GLIBC = "the image's glibc {glibc} compares that mark with the CPU before it runs anything"
 _REFUSERS = {
@@ -370,7 +369,7 @@ def _marked(context: Context) -> Iterator[_Refused]:
         if linkage.isa_level not in cpus.LEVELS[1:]:
             continue
         glibc, itself = glibc_of(context, record.path), is_libc(linkage) or is_loader(linkage)
-        if not itself and not (glibc and versions.at_least(glibc, _OBEYS_NOTE)):
+        if not itself and not does(context.knowledge, "glibc-compares-isa-note", glibc):
             continue
         if cpus.guarded_by(context.knowledge, linkage.machine, record.path) is None:
             yield _Refused(record, linkage.isa_level, "glibc" if itself else "", glibc=glibc)

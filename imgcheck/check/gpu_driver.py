@@ -10,6 +10,7 @@ from imgcheck.check.runtime_gpu import legacy_hook
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import cuda, gpus
+from imgcheck.knowledge.changes import does
 from imgcheck.versions import compare, parse
 
 _NVML = "libnvidia-ml.so.1"
@@ -53,7 +54,7 @@ def _library_mismatch(case: Case, opened: Opened) -> Iterator[Finding]:
     if compare(opened.driver, case.kernel_driver) == 0:
         return
     variant = case.framework(("TensorFlow",))
-    if not variant and parse(opened.driver) < (418,):
+    if not variant and not does(case.knowledge, "driver-names-its-mismatch", opened.driver):
         variant = "before-418"
     yield _mismatch(case, LIBCUDA, opened.path, opened.driver, opened.record, variant)
 

@@ -6,11 +6,9 @@ from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case, Kind
 from imgcheck.check.gpu_targets import Judged, capability_option, evidence_of, judge
 from imgcheck.documents.report import Finding, Severity
-from imgcheck.versions import parse
+from imgcheck.knowledge.changes import does
 
 _COMPILER = "libnvidia-ptxjitcompiler.so"
-_SEPARATE_SINCE = (390,)
-"""Oldest driver branch seen to open the library by its soname; 340 has the compiler in libcuda (docs/gpu.md)."""
 
 
 def no_compiler(case: Case, answers: Answers) -> None:
@@ -26,7 +24,7 @@ def no_compiler(case: Case, answers: Answers) -> None:
     if path:
         return answers.answer("GPU013", "ok", f"{path} compiles the PTX")
     driver = case.opened.driver
-    if not driver or parse(driver) < _SEPARATE_SINCE:
+    if not does(case.knowledge, "driver-opens-ptx-compiler", driver):
         which = f"driver {driver}" if driver else case.opened.path
         return answers.answer("GPU013", "unknown", f"whether {which} needs a library to compile PTX is not known")
     findings = [finding for kind, files in dependent.items() if files for finding in _finding(case, kind, files)]

@@ -13,6 +13,7 @@ from imgcheck.documents.facts import GpuCode
 from imgcheck.documents.image import Component, FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import Knowledge, cuda, gpus
+from imgcheck.knowledge.changes import does
 from imgcheck.versions import compare, parse
 
 _SHOWN = 8
@@ -322,7 +323,8 @@ def _too_new(case: Case, kind: Kind, judged: list[Judged]) -> Iterator[Finding]:
     }
     isa = min(isas, key=parse)
     needed = cuda.ptx_cuda(case.knowledge, isa)
-    old = case.opened is not None and case.opened.driver and parse(case.opened.driver) < (450,)
+    driver = case.opened.driver if case.opened else ""
+    old = driver and not does(case.knowledge, "driver-names-newer-ptx", driver)
     yield case.context.finding(
         "GPU008",
         severity,
@@ -410,4 +412,4 @@ def _old_or(case: Case, frameworks: bool = True) -> str:
         return "pytorch"
     versions = [use.version for use in case.runtimes]
     newest = max(versions, key=parse, default="")
-    return "before-10-1" if newest and compare(newest, "10.1") < 0 else ""
+    return "before-10-1" if newest and not does(case.knowledge, "cuda-renumbers-errors", newest) else ""

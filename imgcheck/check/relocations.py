@@ -6,8 +6,8 @@ from imgcheck.check.loader_rules import glibc_of
 from imgcheck.documents.facts import Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Finding
+from imgcheck.knowledge.changes import does
 
-_SINCE = "2.36"
 _NODE = "GLIBC_ABI_DT_RELR"
 _LIBC = "libc.so."
 
@@ -23,17 +23,17 @@ def packed(context: Context, answers: Answers) -> None:
         (f"{r.path} has packed relocations; the glibc is not known" for r, _, glibc in judged if not glibc), ""
     )
     found = [
-        _finding(context, record, glibc, refuses=_applies(glibc))
+        _finding(context, record, glibc, refuses=_applies(context, glibc))
         for record, linkage, glibc in judged
-        if glibc and (_checked(linkage) or not _applies(glibc))
+        if glibc and (_checked(linkage) or not _applies(context, glibc))
     ]
     fine = " and ".join(sorted({glibc for _, _, glibc in judged}, key=versions.parse))
     answers.conclude("LIB004", found, f"glibc {fine} applies packed relocations", unknown)
 
 
-def _applies(glibc: str) -> bool:
+def _applies(context: Context, glibc: str) -> bool:
     """Whether it knows packed relocations, and refuses those that are not declared."""
-    return versions.at_least(glibc, _SINCE)
+    return does(context.knowledge, "glibc-applies-relr", glibc)
 
 
 def _undeclared(linkage: Linkage) -> bool:
@@ -45,7 +45,7 @@ def _undeclared(linkage: Linkage) -> bool:
 
 
 def _checked(linkage: Linkage) -> bool:
-    """Whether glibc 2.36 asks for the declaration: of files alone that need versions of the C library."""
+    """Whether a glibc that knows them asks for the declaration: of files alone that need versions of the C library."""
     return any(need.library.startswith(_LIBC) for need in linkage.verneed)
 
 

@@ -7,9 +7,10 @@ drivers, "6.0" for the PTX ISA. What a table does not hold is None, and the call
 from functools import lru_cache
 from typing import Literal
 
+from imgcheck.knowledge.changes import does
 from imgcheck.knowledge.store import Knowledge
 from imgcheck.knowledge.types import Data
-from imgcheck.versions import at_least, compare, parse
+from imgcheck.versions import at_least, parse
 
 
 class Release(Data, frozen=True):
@@ -154,7 +155,7 @@ def runtime_floor(knowledge: Knowledge, cudart: str) -> str | None:
     found = release(knowledge, cudart)
     if found:
         check = found.runtime_check
-    elif parse(cudart) and compare(cudart, "11") >= 0:
+    elif does(knowledge, "cuda-minor-compatibility", cudart):
         check = "major"
     else:
         return None
@@ -167,7 +168,7 @@ def min_driver(knowledge: Knowledge, cudart: str) -> str | None:
     if found is None:
         major = cudart.partition(".")[0]
         same = [entry for version, entry in releases(knowledge).items() if version.partition(".")[0] == major]
-        found = same[-1] if same and compare(cudart, "11") >= 0 else None
+        found = same[-1] if same and does(knowledge, "cuda-minor-compatibility", cudart) else None
     return found.min_driver if found else None
 
 
