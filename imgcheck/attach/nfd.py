@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from imgcheck import versions
+from imgcheck.architectures import machine_of
 from imgcheck.attach.push import Artifact
 from imgcheck.check.needs import needs
 from imgcheck.documents.image import FileRecord, ImageProfile
@@ -23,7 +24,6 @@ ARTIFACT_TYPE = "application/vnd.nfd.image-compatibility.v1alpha1"
 BLOB_TYPE = "application/vnd.nfd.image-compatibility.spec.v1alpha1+yaml"
 _VERSION = "v1alpha1"
 _REQUIRED, _WITH_GPU = "required", "with-gpu"
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "ppc64le": "ppc64le"}
 _EXPRESSED = ("architecture", "CPU", "kernel")
 """Of what an image needs, that which a spec can say; the architecture is the reader's --platform besides."""
 
@@ -40,11 +40,11 @@ class Spec:
 def spec_of(profile: ImageProfile, knowledge: Knowledge) -> Spec:
     """The needs of `profile` as far as a spec can say them, with what it leaves out."""
     table = knowledge.table("tables/nfd.toml")
-    machine = _MACHINES.get(profile.platform.architecture, "")
+    machine = machine_of(profile.platform.architecture)
     names: Mapping[str, str] = table["cpuid"].get(machine, {})
     reached = list(_reached(profile))
     wanted = sorted(_required(profile, reached, machine, knowledge))
-    flags = [table["baseline"][machine]] if machine else []
+    flags = [table["baseline"][machine]] if machine in table["baseline"] else []
     flags += [names[feature] for feature in wanted if feature in names]
     rules = [_flags("cpu", flags)] if flags else []
     rules += _kernel(profile, reached)

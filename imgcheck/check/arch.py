@@ -1,11 +1,10 @@
 """ARCH001: programs of the image that the host's CPU cannot execute."""
 
+from imgcheck.architectures import goarch_of, machine_of
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence
 
-_GOARCH = {"amd64": "x86_64", "386": "i386", "arm64": "aarch64", "loong64": "loongarch64"}
-_PLATFORM = {machine: goarch for goarch, machine in _GOARCH.items()}
 # A 64-bit kernel runs the 32-bit programs of its predecessor; ARMv8 and later CPUs need not have that mode.
 _ALSO_RUNS = {"x86_64": ("i386",), "aarch64": ()}
 _MAY_RUN = {"aarch64": ("arm",)}
@@ -42,8 +41,8 @@ def check(context: Context) -> Answers:
         program=programs[0].path if mixed else _program(context, programs),
         image_architecture=" and ".join(sorted(machines)),
         host_architecture=host.value,
-        image_platform=_platform(min(machines)),
-        host_platform=_platform(host.value),
+        image_platform=goarch_of(min(machines)),
+        host_platform=goarch_of(host.value),
     )
     answers.conclude("ARCH001", [finding], f"the image's programs are for {named}, the host is {host.value}")
     return answers
@@ -66,12 +65,7 @@ def _foreign(context: Context, programs: list[FileRecord], runs: set[str]) -> tu
 
 def platform_machine(context: Context) -> str:
     """The machine that the image's platform names, as Linkage.machine."""
-    architecture = context.image.platform.architecture
-    return _GOARCH.get(architecture, architecture)
-
-
-def _platform(machine: str) -> str:
-    return _PLATFORM.get(machine, machine)
+    return machine_of(context.image.platform.architecture)
 
 
 def _programs(context: Context) -> list[FileRecord]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from imgcheck.architectures import machine_of
 from imgcheck.check.context import Context
 from imgcheck.check.gpu_use import LIBCUDA, RuntimeUse, cuda_runtimes, lacks_nvidia, needs_driver
 from imgcheck.documents.facts import CodeFacts, ForwardCompat, GpuCode
@@ -197,7 +198,7 @@ class Case:
 
     def _host_library(self, soname: str) -> HostLibrary | None:
         libraries = self.context.host.libraries.value or ()
-        machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(self.context.image.platform.architecture)
+        machine = machine_of(self.context.image.platform.architecture)
         return next(
             (lib for lib in libraries if lib.soname == soname and lib.machine == (machine or lib.machine)), None
         )

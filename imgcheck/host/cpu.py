@@ -4,6 +4,7 @@ import os
 import re
 import struct
 
+from imgcheck.architectures import spelt
 from imgcheck.documents.host import Cpu, Fact, known, unknown
 from imgcheck.host.files import Root
 from imgcheck.knowledge import Knowledge, cpus
@@ -12,7 +13,6 @@ _CPUINFO = "/proc/cpuinfo"
 _AUXV = "/proc/self/auxv"
 _AT_NULL, _AT_HWCAP2 = 0, 26
 _FLAG_KEYS = {"x86_64": "flags", "i386": "flags", "aarch64": "Features"}
-_MACHINES = {"arm64": "aarch64", "amd64": "x86_64", "i686": "i386", "i586": "i386"}
 
 
 def probe_cpu(root: Root, knowledge: Knowledge) -> Cpu:
@@ -41,10 +41,10 @@ def _first_processor(text: str) -> dict[str, str]:
 def _architecture(root: Root, info: dict[str, str]) -> Fact[str]:
     if root.live:
         machine = os.uname().machine
-        return known(_MACHINES.get(machine, machine), "uname")
+        return known(spelt(machine) or machine, "uname")
     captured = (root.text("/proc/sys/kernel/arch") or "").strip()
     if captured:
-        return known(_MACHINES.get(captured, captured), "/proc/sys/kernel/arch")
+        return known(spelt(captured) or captured, "/proc/sys/kernel/arch")
     if "flags" in info:
         return known("x86_64" if " lm " in f" {info['flags']} " else "i386", _CPUINFO)
     if "CPU implementer" in info:

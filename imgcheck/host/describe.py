@@ -3,16 +3,11 @@
 import re
 from collections.abc import Sequence
 
+from imgcheck.architectures import MACHINES, spelt
 from imgcheck.documents.host import SCHEMA_VERSION, Cpu, Driver, Fact, Gpu, HostProfile, absent, known, unknown
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge, cpus
 
-_ARCHITECTURES = {
-    "x86_64": "x86_64", "amd64": "x86_64", "x86-64": "x86_64", "x64": "x86_64",
-    "aarch64": "aarch64", "arm64": "aarch64", "ppc64le": "ppc64le", "powerpc64le": "ppc64le", "ppc64el": "ppc64le",
-    "i386": "i386", "i686": "i386", "386": "i386", "riscv64": "riscv64", "s390x": "s390x",
-    "loongarch64": "loongarch64", "loong64": "loongarch64", "arm": "arm",
-}  # fmt: skip
 _PACKAGED = r"([-+~_][\w.+~-]*)?"
 """What distributions add to a version."""
 _VERSIONS = {
@@ -86,11 +81,10 @@ def _cpu(knowledge: Knowledge, arch: str, cpu: str) -> Cpu:
 
 
 def _architecture(arch: str) -> str:
-    try:
-        return _ARCHITECTURES[arch.strip().lower()]
-    except KeyError:
-        names = ", ".join(sorted(set(_ARCHITECTURES.values())))
-        raise UsageError(f"--arch {arch}: no such architecture", hint=f"one of {names}") from None
+    machine = spelt(arch.strip().lower())
+    if not machine:
+        raise UsageError(f"--arch {arch}: no such architecture", hint=f"one of {', '.join(sorted(MACHINES))}")
+    return machine
 
 
 def _version(text: str, option: str, may_lack: bool = False) -> Fact[str]:

@@ -3,13 +3,12 @@
 from msgspec import Struct
 
 from imgcheck import versions
+from imgcheck.architectures import machine_of
 from imgcheck.documents.host import HostLibrary, HostProfile
 from imgcheck.documents.image import ImageProfile
 from imgcheck.globs import fits
 from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.abi import abi_of, class_of
-
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386"}
 
 
 class Injection(Struct, frozen=True):
@@ -31,7 +30,7 @@ def injection_for(runtime: Runtime, host: HostProfile, image: ImageProfile) -> I
     Where the host's library files are not known but its driver is, stand-ins under the runtime's sonames are assumed,
     without symbol versions (`Injection.assumed`).
     """
-    machine = _MACHINES.get(image.platform.architecture, image.platform.architecture)
+    machine = machine_of(image.platform.architecture)
     if not runtime.injects_driver or not _asked_for(runtime, image) or host.driver.userland.absent:
         return None
     if runtime.injects_on and not {machine, image.platform.architecture} & set(runtime.injects_on):
