@@ -9,6 +9,7 @@ import msgspec
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context, severity_for
+from imgcheck.check.gpu_use import LIBCUDA, lacks_nvidia
 from imgcheck.check.loader_rules import (
     LoaderRules,
     elsewhere_note,
@@ -23,6 +24,11 @@ from imgcheck.documents.facts import Linkage
 from imgcheck.documents.image import Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
 from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
+
+_DRIVER_REMEDY = (
+    "It belongs to the NVIDIA driver of the host: run on a node that has one, by a runtime that brings it into the "
+    "container (docker --gpus all, apptainer --nv)."
+)
 
 
 def check(context: Context) -> Answers:
@@ -58,7 +64,18 @@ class _Libraries:
         self._answers.conclude("LIB001", findings, "what the command reaches finds every library that it needs")
 
     def _counts(self, problem: Problem) -> bool:
-        return not self._rules.of_driver(problem.needed) and not problem.injected
+        return not problem.injected and (not self._rules.of_driver(problem.needed) or self._is_in_vain(problem))
+
+    def _is_in_vain(self, problem: Problem) -> bool:
+        """Whether the command needs a library of the driver, which neither the host nor the runtime can give.
+
+        The loader stops there, whether anything would compute on a GPU or not. Where the host has one, GPU007 tells of
+        libcuda; other programs of the image, and modules beside which their package has others, are for GPUs alone.
+        """
+        if problem.root not in self._context.roots.entries and (problem.context != "module" or self._beside(problem)):
+            return False
+        without = lacks_nvidia(self._context.host)
+        return without or (not self._context.runtime.injects_driver and problem.needed != LIBCUDA)
 
     def _missing(self, needed: str, problems: list[Problem]) -> Finding:
         severity, first, evidence = self._weighed(problems, self._library_severity)
@@ -108,10 +125,31 @@ class _Libraries:
             for other in self._context.closure.problems
         )
 
+    def _beside(self, problem: Problem) -> bool:
+        """Whether a module of the same Python package loads that lies as near to its root, or nearer."""
+        package, depth = _package(problem.root), problem.root.count("/")
+        return bool(package) and self._nearest_sound.get(package, depth + 1) <= depth
+
+    @cached_property
+    def _nearest_sound(self) -> dict[str, int]:
+        """How deep the uppermost module of each Python package lies that misses nothing at all."""
+        failing = {problem.root for problem in self._context.closure.problems}
+        nearest: dict[str, int] = {}
+        for record, linkage in self._context.linked:
+            if linkage.python_module and record.path not in failing:
+                package, depth = _package(record.path), record.path.count("/")
+                nearest[package] = min(depth, nearest.get(package, depth))
+        return nearest
+
     @cached_property
     def _loading_modules(self) -> list[str]:
         """Extension modules that miss nothing but, at most, the driver's libraries."""
-        failing = {p.root for p in self._context.closure.problems if p.kind != "library" or self._counts(p)}
+        of_driver = self._rules.of_driver
+        failing = {
+            p.root
+            for p in self._context.closure.problems
+            if p.kind != "library" or not (p.injected or of_driver(p.needed))
+        }
         modules = (record.path for record, linkage in self._context.linked if linkage.python_module)
         return [path for path in modules if path not in failing]
 
@@ -136,6 +174,8 @@ class _Libraries:
             return _refused_remedy(problem)
         if problem.kind == "interpreter" and problem.complaint:
             return f"Set the execute bit of {problem.needed}: RUN chmod +x in the Dockerfile, or COPY --chmod=755."
+        if self._rules.of_driver(problem.needed):
+            return _DRIVER_REMEDY
         if problem.elsewhere:
             return path_remedy(problem.elsewhere[:1])
         if problem.kind == "interpreter":

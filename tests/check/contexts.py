@@ -81,7 +81,7 @@ def context(
         Platform(architecture=platform),
         config or ImageConfig(),
         (LAYER,),
-        tuple(FileRecord(path, digests[path], 0, _is_program(facts)) for path, facts in files.items()),
+        tuple(FileRecord(path, digests[path], 0, _may_start(facts)) for path, facts in files.items()),
         {digests[path]: facts for path, facts in files.items()},
         tree or TreeIndex(),
         components=tuple(components),
@@ -95,8 +95,10 @@ def context(
     return Context(image, host or cpu("haswell"), KNOWLEDGE.runtimes[runtime], KNOWLEDGE, closure, roots=roots)
 
 
-def _is_program(facts: CodeFacts) -> bool:
-    return facts.linkage is not None and facts.linkage.type == "executable"
+def _may_start(facts: CodeFacts) -> bool:
+    """Programs, and the dynamic loader that starts them."""
+    linkage = facts.linkage
+    return linkage is not None and (linkage.type == "executable" or linkage.soname.startswith("ld-"))
 
 
 def cpu(name: str, **more) -> HostProfile:

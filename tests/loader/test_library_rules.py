@@ -45,8 +45,9 @@ def judged(
     check=libraries.check,
 ) -> Answers:
     described = KNOWLEDGE.runtimes[runtime]
-    closure = close(image, find_roots(image, command or None), machine, described)
-    return check(Context(image, machine, described, KNOWLEDGE, closure))
+    roots = find_roots(image, command or None)
+    closure = close(image, roots, machine, described)
+    return check(Context(image, machine, described, KNOWLEDGE, closure, roots=roots))
 
 
 def outcome(answers: Answers, rule: str) -> str:
@@ -233,6 +234,51 @@ def gpu_image(root: Root) -> ImageProfile:
     root.program("/usr/bin/app", ["/tmp/libcuda.so.1"])
     root.at("/tmp/libcuda.so.1").unlink()
     return profile_of(root.path)
+
+
+NO_GPU = host(gpus=known((), "test"), driver=Driver(kernel_module=absent("test"), userland=absent("test")))
+
+
+def test_a_command_linked_with_the_driver_does_not_start_where_there_is_none(root: Root) -> None:
+    image = gpu_image(root)
+    finding = only(judged(image, NO_GPU, "apptainer-nv", ("/usr/bin/app",)), "LIB001")
+    assert (finding.severity, finding.predicted_error) == ("fail", stderr_of(root, "/usr/bin/app"))
+    with_driver = host(driver=DRIVER, libraries=known((libcuda(),), "test"))
+    assert outcome(judged(image, with_driver, "apptainer-nv", ("/usr/bin/app",)), "LIB001") == "ok"
+    assert outcome(judged(image, host(), "apptainer-nv", ("/usr/bin/app",)), "LIB001") == "ok"
+
+
+def test_tools_for_a_gpu_beside_the_command_are_for_those_who_have_one(root: Root) -> None:
+    image = gpu_image(root)
+    root.program("/usr/bin/other")
+    assert outcome(judged(profile_of(root.path), NO_GPU, "docker", ("/usr/bin/other",)), "LIB001") == "ok"
+    assert outcome(judged(image, NO_GPU, "docker", ("/bin/absent",)), "LIB001") == "ok"
+
+
+def test_a_runtime_that_brings_no_driver_leaves_its_libraries_missing(root: Root) -> None:
+    root.library("/tmp/libnvidia-ml.so.1", soname="libnvidia-ml.so.1")
+    root.program("/usr/bin/app", ["/tmp/libnvidia-ml.so.1"])
+    root.at("/tmp/libnvidia-ml.so.1").unlink()
+    image, machine = profile_of(root.path, command=("/usr/bin/app",)), host(driver=DRIVER)
+    assert outcome(judged(image, machine, "docker"), "LIB001") == "fail"
+    assert outcome(judged(image, machine, "nvidia"), "LIB001") == "ok"
+
+
+@pytest.mark.parametrize(("others", "expected"), [((), "fail"), (("_plain",), "ok")])
+def test_modules_that_need_the_driver_beside_modules_that_do_not(
+    root: Root, others: tuple[str, ...], expected: str
+) -> None:
+    code = "void PyInit__{0}(void) {{}}"
+    root.library("/tmp/libcuda.so.1", soname="libcuda.so.1")
+    root.program("/usr/bin/python3.11")
+    package = "/usr/lib/python3/dist-packages/pkg"
+    flags = ["-shared", "-fPIC"]
+    root.program(f"{package}/_gpu.so", ["/tmp/libcuda.so.1"], flags, code.format("gpu"))
+    for name in others:
+        root.program(f"{package}/{name}.so", flags=flags, code=code.format(name))
+    root.at("/tmp/libcuda.so.1").unlink()
+    image = profile_of(root.path, command=("/usr/bin/python3.11",))
+    assert outcome(judged(image, NO_GPU, "docker"), "LIB001") == expected
 
 
 def test_an_injected_library_that_needs_a_newer_glibc_fails_where_it_is_injected(root: Root) -> None:
