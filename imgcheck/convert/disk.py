@@ -3,13 +3,14 @@
 import os
 import stat
 from contextlib import suppress
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from imgcheck.convert.mounts import mounts_in_open
 from imgcheck.sources.model import Content
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CREATE_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _CHUNK = 1 << 20
 _HOLE = 1 << 16
@@ -133,7 +134,12 @@ def remove_tree(parent: int, name: str | bytes) -> None:
         if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=parent)
             return
-        stack = [_emptied(parent, name)]
+        _remove_directories([_emptied(parent, name)])
+
+
+def _remove_directories(stack: list["_Emptied"]) -> None:
+    """Remove these directories, each of which holds the next, and what is below them; those that cannot be stay."""
+    try:
         while stack:
             above, own, fd, below = stack[-1]
             if below:
@@ -144,25 +150,51 @@ def remove_tree(parent: int, name: str | bytes) -> None:
             os.close(fd)
             with suppress(OSError):
                 os.rmdir(own, dir_fd=above)
+    finally:
+        for each in stack:
+            os.close(each.fd)
 
 
-def _emptied(parent: int, name: str | bytes) -> tuple[int, str | bytes, int, list[str]]:
+class _Emptied(NamedTuple):
+    """An open directory that holds directories alone."""
+
+    parent: int
+    name: str | bytes
+    fd: int
+    below: list[str]
+
+
+def _emptied(parent: int, name: str | bytes) -> _Emptied:
     """Open the directory `name`, remove all but its directories, and return it with their names."""
+    fd = _opened(parent, name)
     try:
-        fd = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
+        with suppress(OSError):
+            if os.fstat(fd).st_mode & 0o700 != 0o700:
+                os.fchmod(fd, 0o700)
+        below = []
+        with os.scandir(fd) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for entry, is_directory in found:
+            if is_directory:
+                below.append(entry)
+            else:
+                with suppress(OSError):
+                    os.unlink(entry, dir_fd=fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return _Emptied(parent, name, fd, below)
+
+
+def _opened(parent: int, name: str | bytes) -> int:
+    """The directory `name`, also one that its owner may not read as it is."""
+    try:
+        return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
     except PermissionError:
-        os.chmod(name, 0o700, dir_fd=parent)
-        fd = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
-    with suppress(OSError):
-        if os.fstat(fd).st_mode & 0o700 != 0o700:
-            os.fchmod(fd, 0o700)
-    below = []
-    with os.scandir(fd) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for entry, is_directory in found:
-        if is_directory:
-            below.append(entry)
-        else:
-            with suppress(OSError):
-                os.unlink(entry, dir_fd=fd)
-    return parent, name, fd, below
+        # By name chmod would follow a link that stands there meanwhile.
+        place = os.open(name, _DIRECTORY_ITSELF, dir_fd=parent)
+    try:
+        os.chmod(f"/proc/self/fd/{place}", 0o700)  # noqa: PTH101
+    finally:
+        os.close(place)
+    return os.open(name, OPEN_DIRECTORY, dir_fd=parent)

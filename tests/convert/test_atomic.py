@@ -181,6 +181,42 @@ def test_a_leftover_with_something_mounted_in_it_is_not_emptied(place, mounted):
     assert kept.read_bytes() == b"x"
 
 
+def test_a_link_that_takes_a_directorys_place_is_not_followed(place, monkeypatch):
+    (place / "tree/closed").mkdir(parents=True)
+    (place / "others").mkdir(mode=0o755)
+    really_open = os.open
+
+    def swapped(path, flags, *rest, **more):
+        if path == "closed" and not (place / "tree/closed").is_symlink():
+            (place / "tree/closed").rmdir()
+            (place / "tree/closed").symlink_to(place / "others")
+            raise PermissionError(13, "as for a directory that its owner may not read", path)
+        return really_open(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", swapped)
+    with directory(place) as parent:
+        remove_tree(parent, "tree")
+    assert (place / "others").stat().st_mode & 0o777 == 0o755
+
+
+def test_no_directory_stays_open_where_one_cannot_be_listed(place, monkeypatch):
+    (place / "tree/below/lower").mkdir(parents=True)
+    really_list = os.scandir
+
+    def listed(fd):
+        if Path(f"/proc/self/fd/{fd}").readlink().name == "lower":
+            raise OSError(5, "as on a damaged disk")
+        return really_list(fd)
+
+    with directory(place) as parent:
+        before = _names(Path("/proc/self/fd"))
+        monkeypatch.setattr(os, "scandir", listed)
+        remove_tree(parent, "tree")
+        monkeypatch.undo()
+        assert _names(Path("/proc/self/fd")) == before
+    assert (place / "tree/below/lower").is_dir()
+
+
 def test_an_existing_udocker_repository_gains_a_container(small, place):
     _convert(small, "udocker", place / "repo", name="one")
     _convert(small, "udocker", place / "repo", name="two")
