@@ -67,15 +67,14 @@ def _work(
     wanted = ConvertOptions(force=parsed.force, name=parsed.name)
     if judging is None:
         return convert(image, parsed.to, parsed.destination, wanted, shown), None
-    from imgcheck.convert.held import read_once
+    from imgcheck.convert.held import adds_to, read_once
     from imgcheck.convert.stage import refuse_existing
-    from imgcheck.convert.udocker import is_repository
     from imgcheck.profile.build import build_profile, kept_profile
 
-    if not is_repository(parsed.destination):
+    if not adds_to(parsed.to, parsed.destination):
         refuse_existing(parsed.destination, parsed.force)
     profile = kept_profile(image, store, judging)
-    with nullcontext(image) if profile else read_once(image, parsed.destination) as readable:
+    with nullcontext(image) if profile else read_once(image, parsed.to, parsed.destination) as readable:
         profile = profile or build_profile(readable, shown, store, judging)
         return convert(readable, parsed.to, parsed.destination, wanted, shown), profile
 

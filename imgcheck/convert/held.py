@@ -55,8 +55,16 @@ class Mended:
         return msgspec.structs.replace(finding, waived=reason) if reason else finding
 
 
+def adds_to(target: str, destination: Path) -> bool:
+    """Whether the conversion to `target` adds to what lies at `destination`, and does not make it or replace it."""
+    return target == "udocker" and udocker.is_repository(destination)
+
+
 @contextmanager
-def read_once(image: Image, destination: Path) -> Iterator[Image]:
-    """The image with its remote layers fetched to a hidden directory beside `destination`, for more than one pass."""
-    with staged(destination if udocker.is_repository(destination) else destination.absolute().parent) as stage:
+def read_once(image: Image, target: str, destination: Path) -> Iterator[Image]:
+    """The image with its remote layers fetched to a hidden directory, for more than one pass.
+
+    It lies beside `destination`, or in it where the conversion to `target` adds to that: on the same filesystem.
+    """
+    with staged(destination if adds_to(target, destination) else destination.absolute().parent) as stage:
         yield replace(image, layers=readable_twice(image.layers, stage))

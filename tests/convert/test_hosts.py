@@ -82,3 +82,14 @@ def test_an_existing_destination_is_refused_before_anything_is_read(static, tmp_
             blob.write_bytes(b"")
     assert _convert(tmp_path, f"oci:{layout}", "rootfs", "--host-probe", _host(tmp_path)) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_a_udocker_repository_is_not_made_another_target(static, tmp_path, capsys):
+    layout = _image(static).write(tmp_path / "layout")
+    host = _host(tmp_path)
+    assert _convert(tmp_path, f"oci:{layout}", "udocker", "--name", "app") == 0
+    before = sorted((tmp_path / "out").iterdir())
+    began = (tmp_path / "out").stat().st_mtime_ns
+    assert _convert(tmp_path, f"oci:{layout}", "rootfs", "--host-probe", host) == 2
+    assert "exists" in capsys.readouterr().err
+    assert (sorted((tmp_path / "out").iterdir()), (tmp_path / "out").stat().st_mtime_ns) == (before, began)
