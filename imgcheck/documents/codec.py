@@ -1,6 +1,8 @@
 """Documents to JSON and back, with their kind and schema version checked."""
 
 import os
+import stat
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -71,14 +73,34 @@ def open_document(path: str, type: type[DocumentT], name: str) -> DocumentT | No
 
 def _read(path: "os.PathLike[str] | str") -> bytes:
     """Content of the file at `path`, b"" where it cannot be a document."""
-    if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
+    return read_regular(path, _LARGEST, lambda head: head.lstrip().startswith(b"{"))
+
+
+def read_regular(
+    path: "os.PathLike[str] | str", limit: int, wanted: Callable[[bytes], bool] = lambda head: True
+) -> bytes:
+    """Content of the regular file at `path`; b"" where it is another, has more bytes than `limit`, or is not `wanted`.
+
+    `wanted` is asked about its first bytes, before the others are read. What somebody puts in the file's place
+    meanwhile makes nobody wait, and what grows is read no further. Raises OSError for a file that cannot be read.
+    """
+    if not os.path.isfile(path):
         return b""
     # Unbuffered, since a buffer that holds the beginning makes the whole be copied: new memory is what costs here.
-    with open(path, "rb", buffering=0) as file:
-        if not file.read(64).lstrip().startswith(b"{"):
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limit or not wanted(file.read(64)):
             return b""
         file.seek(0)
-        return file.readall()
+        data = file.read(status.st_size)
+        while len(data) < status.st_size and (more := file.read(status.st_size - len(data))):
+            data += more
+        return data
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens also a FIFO at once, whose writer may never come."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_whole(path: "os.PathLike[str] | str") -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from imgcheck.documents import ImageProfile
+from imgcheck.documents.codec import read_regular
 
 _ENDS = 1 << 16
 """Bytes at the beginning and at the end."""
@@ -83,10 +84,7 @@ def _digest(entry: dict[str, Any]) -> str:
 def _manifests(path: str) -> list[dict[str, Any]]:
     """The entries of an image index; none where it is something else."""
     try:
-        if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_INDEX:
-            return []
-        with open(path, "rb") as file:
-            document = msgspec.json.decode(file.read())
+        document = msgspec.json.decode(read_regular(path, _LARGEST_INDEX))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     entries = document.get("manifests") if isinstance(document, dict) else None

@@ -1,6 +1,7 @@
 """The documents as scripts read them: their keys, their values, and the published schemas."""
 
 import json
+import os
 import runpy
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from demo.build import LAYOUT
 from imgcheck.documents import HostProfile, ImageProfile, decode, encode
+from imgcheck.documents.codec import read_document, read_regular
 from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import FileRecord, ImageConfig, Platform, Script, ShellCommand, TreeIndex
 from imgcheck.errors import DocumentError
@@ -133,3 +135,15 @@ def test_a_profile_has_a_line_for_each_script_and_each_kind_of_facts() -> None:
         for name, end in (("a", ","), ("b", ""))
     ]
     assert '   "linkage": {"elf_class": 64, "machine": "x86_64", "needed": ["liba.so", "libb.so"]}' in lines
+
+
+def test_a_fifo_that_takes_a_documents_place_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "a.json")
+    monkeypatch.setattr(os.path, "isfile", lambda path: True)  # as it was a moment before
+    assert read_document(tmp_path / "a.json") is None
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_no_further(tmp_path: Path) -> None:
+    assert read_regular("/proc/self/status", 1000) == b""  # of size 0, and yet it has bytes
+    (tmp_path / "a").write_bytes(bytes(1001))
+    assert (read_regular(tmp_path / "a", 1000), read_regular(tmp_path / "a", 1001)) == (b"", bytes(1001))
