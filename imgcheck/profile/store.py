@@ -12,6 +12,7 @@ Layout: DIR/v1/KEY/{layers,profiles}/HH/HEX, where HH are the first two digits o
 
 import hashlib
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Container, Iterator
@@ -114,6 +115,8 @@ class Store:
         self._root = directory / "v1"
         self._key = key
         self._limit = limit
+        self._others: int | None = None
+        """Bytes of files that `make_room` does not spare, when it last looked at all of them: it is asked often."""
         self.trouble = ""
         """Why something could not be kept; empty where all went well."""
 
@@ -159,13 +162,16 @@ class Store:
 
     def make_room(self, size: int, spared: Container[str]) -> bool:
         """Drop blobs other than the `spared` names until these may take `size` bytes; False where that is too much."""
+        if self._others is not None and self._others + size <= self._limit:
+            return True
         files = [file for file in self.files() if file.name not in spared]
         blobs = sorted((file for file in files if file.kind == BLOBS), key=lambda file: file.used)
         excess = sum(file.size for file in files) + size - self._limit
         if excess > sum(file.size for file in blobs):
             self.trouble = f"the store {self.directory} may take {self._limit} bytes, too few to keep all blobs"
             return False
-        self._drop_until(blobs, excess)
+        dropped = self._drop_until(blobs, excess)
+        self._others = sum(file.size for file in files) - sum(file.size for file in dropped)
         return True
 
     def _drop_until(self, files: list[StoredFile], excess: int) -> list[StoredFile]:
@@ -221,10 +227,8 @@ class Store:
 
     def _get(self, kind: str, digest: str, type: type[DocumentT]) -> DocumentT | None:
         path = self.place(kind, digest)
-        if path is None or not self._believable(path):
-            return None
-        payload = _payload(_read(path))
-        if payload is None:
+        payload = _payload(self._believed(path)) if path else None
+        if path is None or payload is None:
             return None
         try:
             document = msgspec.msgpack.decode(payload, type=type)
@@ -235,10 +239,20 @@ class Store:
 
     def _believable(self, path: Path) -> bool:
         try:
-            # Of a link the link's own: whoever made it chose the file.
-            return path.lstat().st_uid in (os.geteuid(), 0, self.directory.stat().st_uid)
+            return self._is_believed(path.lstat())
         except OSError:
             return False
+
+    def _is_believed(self, status: os.stat_result) -> bool:
+        return stat.S_ISREG(status.st_mode) and status.st_uid in (os.geteuid(), 0, self.directory.stat().st_uid)
+
+    def _believed(self, path: Path) -> bytes:
+        """Content of a file of the store; empty where it is none that may be believed."""
+        try:
+            with open(path, "rb", buffering=0, opener=_itself) as file:
+                return file.readall() if self._is_believed(os.fstat(file.fileno())) else b""
+        except OSError:
+            return b""
 
     def _put(self, kind: str, digest: str, document: object) -> None:
         path = self.place(kind, digest)
@@ -280,6 +294,11 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def _itself(path: str, flags: int) -> int:
+    """Opens no link, since whoever made it chose the file, and waits for no writer."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _is_sound_blob(file: StoredFile) -> bool:

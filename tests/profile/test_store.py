@@ -208,3 +208,35 @@ def test_a_cache_of_the_loader_behind_a_link_is_read(program: bytes) -> None:
     entries = [file("var/cache/ld.so.cache", cache), symlink("etc/ld.so.cache", "../var/cache/ld.so.cache")]
     tree = build_profile(image_of(Counting(archive([*entries, file("p", program)]))), SILENT).tree
     assert [each.path for each in tree.ld_so_cache] == ["/opt/libx.so.1"]
+
+
+def test_a_link_in_the_place_of_an_entry_is_not_followed(store: Store, program: bytes, tmp_path: Path) -> None:
+    blob = Counting(archive([file("p", program)]))
+    build_profile(image_of(blob), SILENT, store)
+    (kept,) = [each for each in store.files() if each.kind == "layers"]
+    kept.path.rename(tmp_path / "elsewhere")
+    kept.path.symlink_to(tmp_path / "elsewhere")
+    assert store.layer(f"sha256:{kept.name}") is None
+
+
+def test_a_fifo_in_the_place_of_an_entry_holds_nobody_up(store: Store, program: bytes) -> None:
+    build_profile(image_of(Counting(archive([file("p", program)]))), SILENT, store)
+    (kept,) = [each for each in store.files() if each.kind == "layers"]
+    kept.path.unlink()
+    os.mkfifo(kept.path)
+    assert store.layer(f"sha256:{kept.name}") is None
+
+
+def test_room_is_counted_once_while_there_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path, "key", limit=1000)
+    place = store.place("blobs", "sha256:" + "0" * 64)
+    assert place is not None
+    place.parent.mkdir(parents=True)
+    place.write_bytes(bytes(500))
+    looks = []
+    files = store.files
+    monkeypatch.setattr(store, "files", lambda: looks.append(1) or files())
+    assert [store.make_room(size, ()) for size in (100, 200, 500)] == [True] * 3
+    assert (len(looks), place.exists()) == (1, True)
+    assert store.make_room(501, ())
+    assert (len(looks), place.exists()) == (2, False)
