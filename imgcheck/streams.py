@@ -10,4 +10,12 @@ def put(stream, text: str) -> None:
         stream.flush()
     except OSError:
         # What is left in the buffer would be tried again at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        lead_nowhere(stream)
+
+
+def lead_nowhere(stream) -> None:
+    """Let `stream` take whatever is still written to it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    if nowhere != stream.fileno():
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

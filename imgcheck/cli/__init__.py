@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from imgcheck.errors import ImgcheckError
-from imgcheck.streams import put
+from imgcheck.streams import lead_nowhere, put
 
 OK, FOUND, TROUBLE, UNDECIDED = 0, 1, 2, 3
 _LONGEST = 2000
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say("interrupted", status=130)
     except BrokenPipeError:
         # The reader went away (`| head`): a second flush at exit must not complain, and 0 would say "compatible".
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        lead_nowhere(sys.stdout)
         return 141  # 128 and SIGPIPE, as shells say of any other program
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

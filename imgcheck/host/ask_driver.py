@@ -34,6 +34,8 @@ def ask(root: Root, libcuda: str) -> Answer:
     except subprocess.TimeoutExpired:
         # Not waited for: a process that hangs inside the kernel module does not die of SIGKILL either.
         child.kill()
+        if child.stdout:
+            child.stdout.close()
         return Answer()
     except OSError:
         return Answer()

@@ -10,6 +10,7 @@ import pytest
 
 from demo.build import LAYOUT
 from imgcheck.cli.files import write
+from imgcheck.streams import lead_nowhere
 from tests.tools import CHECKOUT
 
 _COMMAND = f"{sys.executable} -m imgcheck"
@@ -111,3 +112,12 @@ def test_explain_fills_its_lines() -> None:
     paragraph = lines[lines.index("What it is") + 1 : lines.index("", lines.index("What it is"))]
     assert len(paragraph) > 2
     assert min(map(len, paragraph[:-1])) > 80
+
+
+def test_a_stream_that_cannot_be_written_costs_no_descriptor() -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(3):
+            lead_nowhere(full)
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        full.write("x")
