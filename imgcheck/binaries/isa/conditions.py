@@ -25,7 +25,7 @@ _KEPT = 1 << 14
 """Results remembered: the same few conditions meet again and again."""
 
 
-@cache
+@lru_cache(_KEPT)
 def having(*features: str) -> Condition:
     """The CPU has all of `features`."""
     return frozenset({frozenset(features)})
@@ -70,7 +70,7 @@ def _either(one: Condition, other: Condition) -> Condition:
     return _simplified(one | other)
 
 
-@cache
+@lru_cache(_KEPT)
 def negated(literal: str) -> str:
     """The literal that holds where `literal` does not; UNTOLD's stands for either."""
     if literal == "?":
@@ -181,7 +181,7 @@ def _shields(term: Term, feature: str) -> bool:
     return any(not _of_feature(literal) or feature in implied(literal) for literal in term)
 
 
-@cache
+@lru_cache(_KEPT)
 def implied(literal: str) -> frozenset[str]:
     """The features that every CPU has for which `literal` holds."""
     return frozenset() if literal[0] in "!?" else frozenset({literal}) | frozenset(_implications().get(literal, ()))
