@@ -1,11 +1,15 @@
-"""A pure model of the dynamic loader over a tree's index; executes nothing and reads no file.
+"""A pure model of the dynamic loader over a tree's index: executes nothing, and reads no file but its own code's.
 
     roots = find_roots(image, command, entries)            what runs (loader/roots.py)
-    injection = injection_for(runtime, host, image)        what the runtime brings in (loader/injection.py)
-    closure = close(image, roots, injection, levels)       what is reached, found and missed (loader/model.py)
+    closure = close(image, roots, levels)                  what is reached, found and missed (loader/model.py)
 
-`Loader(image).close(roots, injection, levels)` is the same and keeps its indexes between runtimes and hosts.
+What a runtime brings in (loader/injection.py) may be None; a Loader keeps its indexes between runtimes and hosts:
 
-`Closures(image, command, entries, levels)` is for checks: what a profile keeps of that work (loader/kept.py) is taken
-from there.
+    injection = injection_for(runtime, host, image)
+    loader = Loader(image, roots, levels)
+    closure = loader.under(injection)
+    closure = loader.close()
+
+`Closures(image, command, entries, levels)` is for checks: what a profile keeps of that work (loader/kept.py), where the
+same code has done it (loader/code.py), is taken from there.
 """

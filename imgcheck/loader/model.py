@@ -5,14 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import REACHES, ImageProfile, Opener, Problem, Reach
-from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.abi import Abi
 from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
 from imgcheck.loader.glibc import is_libc
-from imgcheck.loader.injection import Injection, injection_for
+from imgcheck.loader.injection import Injection
 from imgcheck.loader.opened import Opened, open_libraries
 from imgcheck.loader.outcomes import Company, Outcome, Start
 from imgcheck.loader.process import Object, Process
@@ -25,20 +23,13 @@ _OPENED_BY_NAME = ("libcuda.so", "libnvidia-")
 _PYTHON = "python"
 
 
-def close(
-    image: ImageProfile,
-    roots: Roots | None = None,
-    host: HostProfile | None = None,
-    runtime: Runtime | None = None,
-    levels: tuple[str, ...] = (),
-) -> Closure:
-    """All that `roots` reach in `image`, and what the loader misses, as `runtime` starts it on `host`.
+def close(image: ImageProfile, roots: Roots | None = None, levels: tuple[str, ...] = ()) -> Closure:
+    """All that `roots` reach in `image` by itself, and what the loader misses.
 
-    `roots` None means find_roots(image). Without host or runtime nothing is injected. `levels` are the directories
-    that the host's CPU opens (hwcaps_of); empty (unknown) takes the baseline files. For several runtimes use one
-    `Loader`.
+    `roots` None means find_roots(image). `levels` are the directories that the host's CPU opens (hwcaps_of); empty
+    (unknown) takes the baseline files. For what runtimes place in the image, and for several, use one `Loader`.
     """
-    return Loader(image, roots, levels).close(host, runtime)
+    return Loader(image, roots, levels).close()
 
 
 _Absent = tuple[str, str, Object, str]
@@ -102,10 +93,9 @@ class Loader:
         self._outcomes_before = outcomes
         self._closures: dict[Injection, Closure] = {}
 
-    def close(self, host: HostProfile | None = None, runtime: Runtime | None = None) -> Closure:
-        """The closure on `host` under `runtime`; without either, of the image alone."""
-        injection = injection_for(runtime, host, self.image) if host is not None and runtime is not None else None
-        return self._alone if injection is None else self.under(injection)
+    def close(self) -> Closure:
+        """The closure of the image alone."""
+        return self._alone
 
     def under(self, injection: Injection) -> Closure:
         """The closure with what `injection` places in the image."""

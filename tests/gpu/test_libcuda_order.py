@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from imgcheck.documents.host import Driver, HostLibrary, HostProfile, InstalledRuntime, known
 from imgcheck.documents.image import ImageProfile
 from imgcheck.loader.closure import Closure
-from imgcheck.loader.model import close
 from imgcheck.profile.build import build_profile
 from imgcheck.progress import SILENT
 from imgcheck.sources.open import open_image
 from tests.gpu_files import KNOWLEDGE
 from tests.loader.builder import Root
+from tests.loader.walk import closure_under
 from tests.peers import UNPRIVILEGED, Peer
 from tests.tools import compile_c, need
 
@@ -149,7 +149,7 @@ def host(runtime: str, version: str = "1.17.8") -> HostProfile:
 
 
 def predicted(profile: ImageProfile, machine: HostProfile | None, runtime: str) -> str:
-    closure: Closure = close(profile, None, machine, KNOWLEDGE.runtimes[runtime])
+    closure: Closure = closure_under(profile, machine, KNOWLEDGE.runtimes[runtime])
     path = closure.opens.get("libcuda.so.1")
     if path is None:
         return "none"

@@ -13,12 +13,12 @@ from imgcheck.cli import main
 from imgcheck.documents import HostProfile, decode
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.closure import Closure
-from imgcheck.loader.model import Loader
 from imgcheck.loader.roots import find_roots
 from imgcheck.profile.build import build_profile
 from imgcheck.progress import SILENT
 from imgcheck.sources.open import open_image
 from tests.loader.builder import Root
+from tests.loader.walk import closure_under
 from tests.peers import Peer, as_unprivileged
 from tests.tools import CHECKOUT, cache_directory, compile_c, need
 
@@ -120,7 +120,7 @@ def _closure(tree: Path, host: _Host, program: str) -> Closure:
     profile = decode(host.probe().read_bytes(), HostProfile, "host.json")
     with open_image(f"dir:{tree}") as source:
         image = build_profile(source, SILENT)
-    return Loader(image, find_roots(image, (program,))).close(profile, Knowledge().runtimes["apptainer-nv"])
+    return closure_under(image, profile, Knowledge().runtimes["apptainer-nv"], find_roots(image, (program,)))
 
 
 @pytest.mark.parametrize(("glibc", "fits"), [("2.99", False), ("2.34", True)])

@@ -19,7 +19,7 @@ from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
 from tests.loader.builder import Root
 from tests.loader.roots import debian
-from tests.loader.walk import profile_of
+from tests.loader.walk import closure_under, profile_of
 from tests.tools import need
 
 KNOWLEDGE = Knowledge()
@@ -46,7 +46,7 @@ def judged(
 ) -> Answers:
     described = KNOWLEDGE.runtimes[runtime]
     roots = find_roots(image, command or None)
-    closure = close(image, roots, machine, described)
+    closure = closure_under(image, machine, described, roots)
     return check(Context(image, machine, described, KNOWLEDGE, closure, roots=roots))
 
 
@@ -332,11 +332,10 @@ def test_injection_order_decides_between_the_images_libcuda_and_the_hosts(root: 
     runtimes = KNOWLEDGE.runtimes
     last = msgspec.structs.replace(runtimes["apptainer-nv"], order="ld-library-path-last")
     first = msgspec.structs.replace(runtimes["apptainer-nv"], order="ld-library-path-first")
-    roots = find_roots(image)
-    assert close(image, roots, machine, last).opens["libcuda.so.1"] == "/opt/own/libcuda.so.1"
+    assert closure_under(image, machine, last).opens["libcuda.so.1"] == "/opt/own/libcuda.so.1"
     injected = "/.singularity.d/libs/libcuda.so.550.54.14"
-    assert close(image, roots, machine, first).opens["libcuda.so.1"] == injected
-    assert close(image, roots, machine, first).injected == {injected}
+    assert closure_under(image, machine, first).opens["libcuda.so.1"] == injected
+    assert closure_under(image, machine, first).injected == {injected}
 
 
 # Kernel ------------------------------------------------------------------------------------------------------------

@@ -9,13 +9,12 @@ import pytest
 from imgcheck.documents.host import known
 from imgcheck.documents.image import ImageProfile
 from imgcheck.knowledge.types import Runtime
-from imgcheck.loader.model import close
-from imgcheck.loader.roots import find_roots
 from imgcheck.profile.build import build_profile
 from imgcheck.progress import SILENT
 from imgcheck.sources.open import open_image
 from tests.loader.builder import Root
 from tests.loader.test_library_rules import DRIVER, KNOWLEDGE, host, judged, libcuda, only, outcome
+from tests.loader.walk import closure_under
 from tests.tools import need
 
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32\nsize 12345\n"
@@ -96,7 +95,7 @@ def left_by_a_runtime(root: Root) -> ImageProfile:
 
 def opened(image: ImageProfile, runtime: Runtime) -> str:
     machine = host(driver=DRIVER, libraries=known((libcuda(),), "test"))
-    return close(image, find_roots(image), machine, runtime).opens.get("libcuda.so.1", "")
+    return closure_under(image, machine, runtime).opens.get("libcuda.so.1", "")
 
 
 def test_the_hosts_library_comes_before_an_empty_one_or_not(left_by_a_runtime: ImageProfile) -> None:

@@ -10,11 +10,22 @@ from pathlib import Path
 from imgcheck.binaries.elf import MAGIC, Elf
 from imgcheck.binaries.linkage.read import read_linkage
 from imgcheck.documents.facts import CodeFacts
+from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, TreeIndex
+from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.cache import read_cache
+from imgcheck.loader.closure import Closure, Roots
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
+from imgcheck.loader.injection import injection_for
+from imgcheck.loader.model import Loader
 
 _PYTHON_PATH = re.compile(r".*?/(?:site|dist)-packages(?=/)")
+
+
+def closure_under(image: ImageProfile, host: HostProfile, runtime: Runtime, roots: Roots | None = None) -> Closure:
+    """What `roots` reach in `image` as `runtime` starts it on `host`, with what that places in the image."""
+    loader, injection = Loader(image, roots), injection_for(runtime, host, image)
+    return loader.under(injection) if injection else loader.close()
 
 
 def profile_of(root: Path, environment: tuple[str, ...] = (), command: tuple[str, ...] = ()) -> ImageProfile:
