@@ -61,7 +61,6 @@ class Section(msgspec.Struct, frozen=True, gc=False):
     size: int
     link: int
     info: int
-    entsize: int
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
@@ -145,7 +144,7 @@ class Elf:
         if len(self.data) < (64 if self.bits == 64 else 52):
             raise ElfError("truncated ELF header: the file ends within it")
         header = np.frombuffer(self.data, _ehdr(self.order, self.bits), 1)[0]
-        self.osabi, self.abi_version = self.data[7], self.data[8]
+        self.abi_version = self.data[8]
         self.type = int(header["type"])
         self.e_machine = int(header["machine"])
         self.entry = int(header["entry"])
@@ -214,7 +213,7 @@ class Elf:
             names_index = int(first[0]["link"]) if names_index == 0xFFFF else names_index
         raw = self.records(offset, dtype, min(count, _SECTION_LIMIT))
         names = self._section_names(raw, names_index)
-        fields = ("type", "flags", "addr", "offset", "size", "link", "info", "entsize")
+        fields = ("type", "flags", "addr", "offset", "size", "link", "info")
         return tuple(map(Section, names, *(raw[field].tolist() for field in fields)))
 
     def _section_names(self, raw: np.ndarray, index: int) -> list[str]:
@@ -364,7 +363,7 @@ class Elf:
         if sections:
             return sections
         return tuple(
-            Section("segment", 1, SHF_EXECINSTR, s.vaddr, s.offset, s.filesz, 0, 0, 0)
+            Section("segment", 1, SHF_EXECINSTR, s.vaddr, s.offset, s.filesz, 0, 0)
             for s in self.segments
             if s.type == PT_LOAD and s.flags & PF_X and s.offset < len(self.data)
         )

@@ -91,7 +91,6 @@ class Driver(Document, frozen=True):
     userland: Fact[str] = Fact()
     cuda: Fact[str] = Fact()
     """CUDA version of cuDriverGetVersion: "9.2"."""
-    open_module: Fact[bool] = Fact()
 
 
 class InstalledRuntime(Document, frozen=True):

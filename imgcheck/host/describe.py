@@ -111,7 +111,7 @@ def _driver(knowledge: Knowledge, driver: str, cuda: str) -> Driver:
     if version.absent and stated.known:
         raise UsageError(f"--cuda {cuda} is the driver's CUDA version, but --driver says that there is none")
     if version.absent:
-        return Driver(version, version, version, version)
+        return Driver(version, version, version)
     if version.known and stated.known:
         _refuse_newer_cuda(knowledge, driver, cuda)
     if version.known and not cuda:

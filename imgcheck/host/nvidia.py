@@ -35,7 +35,7 @@ def probe_nvidia(root: Root, knowledge: Knowledge, libraries: Libraries) -> Nvid
     kernel = _kernel_module(root)
     found = _gpus(root, knowledge, answer, kernel)
     userland = _userland(root, libraries, library, answer)
-    return Nvidia(Driver(kernel, userland, _cuda(knowledge, answer, userland), _open_module(root)), found)
+    return Nvidia(Driver(kernel, userland, _cuda(knowledge, answer, userland)), found)
 
 
 def _kernel_module(root: Root) -> Fact[str]:
@@ -50,13 +50,6 @@ def _kernel_module(root: Root) -> Fact[str]:
     if root.names("/sys/module") and root.exists("/proc/driver"):
         return absent("nvidia is not among /sys/module")
     return unknown(f"neither {_VERSION_FILE} nor /sys/module can be read")
-
-
-def _open_module(root: Root) -> Fact[bool]:
-    text = root.text(_VERSION_FILE)
-    if text is None or "NVRM" not in text:
-        return unknown(f"{_VERSION_FILE} is absent")
-    return known("Open Kernel Module" in text, _VERSION_FILE)
 
 
 def _userland(root: Root, libraries: Libraries, library: str, answer: Answer) -> Fact[str]:

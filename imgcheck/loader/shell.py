@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from imgcheck.documents.image import ShellCommand
 
 UNKNOWN = "${?}"
-SCRIPT = "${0}"
 
 COMMANDS_LIMIT = 256
 """Commands that are kept of one text; what is left out counts as one that cannot be told."""

@@ -35,7 +35,6 @@ def test_red_hat_node_with_four_geforces(haswell: Path) -> None:
     assert host.glibc.value == "2.17"
     assert host.driver.kernel_module.value == host.driver.userland.value == "384.81"
     assert host.driver.cuda.value == "9.0"
-    assert host.driver.open_module.value is False
     assert [(gpu.name, gpu.compute_capability, gpu.pci_id) for gpu in host.gpus.value] == [
         ("GeForce GTX 980 Ti", "5.2", "10de:17c8")
     ] * 4
@@ -75,7 +74,6 @@ def test_power_features_come_from_the_auxiliary_vector_where_there_is_one(tmp_pa
 def test_open_kernel_module(tmp_path: Path) -> None:
     root = captured("zen2-a100", tmp_path, libcuda="usr/lib64/libcuda.so.535.104.05")
     host = probe_host(str(root))
-    assert host.driver.open_module.value is True
     assert host.driver.kernel_module.value == "535.104.05"
     assert host.driver.cuda.value == "12.2"
     assert host.cpu.microarchitecture.value == "zen2"
