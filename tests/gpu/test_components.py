@@ -180,7 +180,9 @@ def test_an_unknown_release_opens_what_every_one_opens() -> None:
 
 
 def test_frameworks_name_their_sources_and_open_something() -> None:
-    for framework in frameworks(Knowledge()).values():
+    found = frameworks(Knowledge()).values()
+    assert found
+    for framework in found:
         assert framework.sources
         assert framework.libraries
         for library in framework.libraries:

@@ -63,7 +63,9 @@ def test_findings_hold_no_unfilled_placeholder() -> None:
         cell(profile, host(K80, driver="396.44"), PLAIN, opens=OWN),
         cell(profile, host(), PLAIN, opens=None),
     ):
-        for each in check(context).findings:
+        found = list(check(context).findings)
+        assert found
+        for each in found:
             assert "{" not in each.title + each.predicted_error + each.why + each.remedy
 
 

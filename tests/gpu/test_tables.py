@@ -59,6 +59,7 @@ def test_every_capability_named_is_described() -> None:
 
 def test_newer_releases_ask_for_newer_drivers() -> None:
     found = list(cuda.releases(KNOWLEDGE).values())
+    assert len(found) > 1
     for older, newer in pairwise(found):
         assert parse(older.id) < parse(newer.id)
         assert compare(older.min_driver, newer.min_driver) <= 0
@@ -72,14 +73,17 @@ def test_newer_branches_and_ptx_versions_ask_for_newer_cuda() -> None:
 
 
 def test_shipped_driver_and_branch_agree() -> None:
-    for release in cuda.releases(KNOWLEDGE).values():
-        if release.shipped_driver and parse(release.id) >= (5, 0):
+    releases = [release for release in cuda.releases(KNOWLEDGE).values() if release.shipped_driver]
+    assert releases
+    for release in releases:
+        if parse(release.id) >= (5, 0):
             assert cuda.driver_cuda(KNOWLEDGE, release.shipped_driver) == release.id
 
 
 def test_every_entry_names_its_source() -> None:
     tables = (gpus.products(KNOWLEDGE), gpus.capabilities(KNOWLEDGE).values(), cuda.releases(KNOWLEDGE).values(),
               cuda.vendor_libraries(KNOWLEDGE))  # fmt: skip
+    assert all(tables)
     for entry in (entry for table in tables for entry in table):
         assert entry.sources, entry.id
         assert all(source.strip() for source in entry.sources)

@@ -132,7 +132,9 @@ def test_markdown_renders_to_html_in_which_the_image_s_text_is_text(report, rend
 
 
 def test_gitlab_s_issues_have_the_fields_that_its_documentation_demands(report, rendering):
-    for issue in json.loads(FORMATS["gitlab"](report, rendering)):
+    issues = json.loads(FORMATS["gitlab"](report, rendering))
+    assert issues
+    for issue in issues:
         assert issue.keys() == {"description", "check_name", "fingerprint", "severity", "location"}
         assert issue["severity"] in ("info", "minor", "major", "critical", "blocker")
         assert not issue["location"]["path"].startswith("./")

@@ -392,6 +392,7 @@ def test_localhost_is_spoken_to_in_plain_http_without_being_told(server: Server,
 def test_netrc_logins_are_not_sent(server: Server, reference: str, bare_environment: Path) -> None:
     (bare_environment / ".netrc").write_text("machine 127.0.0.1 login me password mine\n")
     read(reference)
+    assert server.requests
     assert all("Authorization" not in headers for _, headers in server.requests)
 
 
