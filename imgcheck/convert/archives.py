@@ -17,10 +17,11 @@ from imgcheck.convert.stage import Stage
 from imgcheck.convert.tarout import TarWriter
 from imgcheck.documents.image import LayerInfo
 from imgcheck.layers.entry import Entry
+from imgcheck.layers.model import Layer
 from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import Node
 from imgcheck.progress import Progress
-from imgcheck.sources.model import Image, Layer
+from imgcheck.sources.model import Image
 from imgcheck.sources.reference import FILE_ENDINGS, Reference, parse
 
 Written = tuple[int, list[str]]

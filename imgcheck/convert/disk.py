@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
 from imgcheck.convert.mounts import mounts_in_open
-from imgcheck.sources.model import Content
+from imgcheck.layers.model import Content
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CREATE_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

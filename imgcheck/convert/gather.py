@@ -8,9 +8,9 @@ from imgcheck.convert.disk import raw
 from imgcheck.convert.model import Limits
 from imgcheck.errors import ConvertError
 from imgcheck.layers.entry import Entry
+from imgcheck.layers.model import Content, Layer
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.progress import Progress
-from imgcheck.sources.model import Content, Layer
 
 Keep = Callable[[int, int, Entry, Content], Any]
 """Called with layer, ordinal of the entry in it, entry and content of each regular file; gives the Node's payload."""

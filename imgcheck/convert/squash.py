@@ -15,10 +15,10 @@ from imgcheck.convert.stage import Stage
 from imgcheck.convert.tarout import LAST_SECOND, TarWriter
 from imgcheck.errors import ConvertError
 from imgcheck.layers.entry import Entry
+from imgcheck.layers.model import Content, Layer
 from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import Node
 from imgcheck.progress import Progress
-from imgcheck.sources.model import Content, Layer
 
 _TEXT_LIMIT = 1 << 20
 _TEXTS_LIMIT = 64 << 20

@@ -7,7 +7,7 @@ import os
 from imgcheck.convert.disk import CREATE_FILE, OPEN_DIRECTORY, FileWriter, open_file, set_attributes, set_xattrs
 from imgcheck.convert.policy import Policy
 from imgcheck.layers.entry import Entry
-from imgcheck.sources.model import Content
+from imgcheck.layers.model import Content
 
 _PER_DIRECTORY = 4096
 

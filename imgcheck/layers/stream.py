@@ -13,14 +13,14 @@ from contextlib import closing, contextmanager, suppress
 from queue import Queue, SimpleQueue
 from typing import Any, BinaryIO
 
+from imgcheck.digests import is_digest
 from imgcheck.documents.image import LayerInfo
 from imgcheck.errors import DigestError, ImgcheckError, LayerError, LimitError
 from imgcheck.layers.entry import Entry, PlainFiles, Select
+from imgcheck.layers.model import Content
 from imgcheck.layers.tar import read_tar
 from imgcheck.layers.zstd import FRAME, FrameEnds, is_skippable
 from imgcheck.progress import SILENT, Progress
-from imgcheck.sources.model import Content
-from imgcheck.sources.reference import is_digest
 from imgcheck.threads import start
 
 CHUNK = 1 << 20

@@ -13,7 +13,7 @@ from isal.isal_zlib import adler32
 
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, Kind, PlainFiles, Select
-from imgcheck.sources.model import Content
+from imgcheck.layers.model import Content
 
 BLOCK = 512
 _ZERO = bytes(BLOCK)

@@ -12,9 +12,9 @@ from imgcheck.binaries.gpu.payloads import Payloads
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.errors import LimitError
 from imgcheck.layers.entry import Entry
+from imgcheck.layers.model import Content
 from imgcheck.layers.tar import Body
 from imgcheck.profile.worker import MOST_FILES, Engines, Memory, Worker
-from imgcheck.sources.model import Content
 from imgcheck.threads import WAY_OUT, start
 
 _CODE_LIMIT = 4 << 30

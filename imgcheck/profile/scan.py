@@ -14,13 +14,14 @@ from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Script
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, PlainFiles, Select
+from imgcheck.layers.model import Content, Layer
 from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree
 from imgcheck.profile.analysis import Analysis
 from imgcheck.profile.store import LayerIndex, Store, StoredEntry
 from imgcheck.profile.texts import read_script
 from imgcheck.progress import Progress
-from imgcheck.sources.model import Content, Image, Layer
+from imgcheck.sources.model import Image
 
 _HEAD = 8
 """Bytes that tell code, scripts and everything else apart."""

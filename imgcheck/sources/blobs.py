@@ -8,9 +8,9 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
+from imgcheck.digests import is_digest
 from imgcheck.documents.image import Platform
 from imgcheck.errors import DigestError, SourceError
-from imgcheck.sources.reference import is_digest
 
 MANIFEST_LIMIT = 4 << 20
 """Bytes of a manifest or index; registries refuse larger ones (Distribution's own limit is the same)."""

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from imgcheck.digests import is_digest
 from imgcheck.documents.image import ImageConfig, Platform
 from imgcheck.errors import SourceError
 from imgcheck.sources.blobs import CONFIG_FIELDS, parse_document, parse_platform
-from imgcheck.sources.reference import is_digest
 
 
 @dataclass(frozen=True)

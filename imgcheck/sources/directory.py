@@ -11,8 +11,9 @@ from pathlib import Path
 from imgcheck.documents.image import LayerInfo
 from imgcheck.errors import SourceError
 from imgcheck.layers.entry import Entry, Kind
+from imgcheck.layers.model import Content
 from imgcheck.progress import SILENT, Progress
-from imgcheck.sources.model import Content, Image
+from imgcheck.sources.model import Image
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.platforms import distance, wanted_platform
 from imgcheck.sources.reference import Reference

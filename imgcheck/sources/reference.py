@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from imgcheck.digests import is_digest
 from imgcheck.errors import SourceError
 from imgcheck.sources.splitting import split_path
 
@@ -45,7 +46,6 @@ _ELSEWHERE = {"library": _PULL, "shub": _PULL, "oras": _PULL}
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{{1,5}}))?")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _LONGEST_NAME = 255
 
 FILE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2", ".sif", ".json", ".sqsh", ".img")
@@ -73,11 +73,6 @@ class Reference:
         """The name without transport: [registry/]repository[:tag][@digest]."""
         full = f"{self.registry}/{self.repository}" if self.registry else self.repository
         return full + (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
-
-
-def is_digest(text: str) -> bool:
-    """Whether `text` is a digest that may become part of a path or URL: sha256 or sha512 in lower-case hex."""
-    return bool(_DIGEST.fullmatch(text))
 
 
 def is_registry_host(text: str) -> bool:

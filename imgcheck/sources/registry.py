@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import requests
 
+from imgcheck.digests import is_digest
 from imgcheck.errors import DigestError, SourceError, UsageError
 from imgcheck.progress import Progress
 from imgcheck.sources.ahead import LayersAhead
@@ -25,7 +26,7 @@ from imgcheck.sources.blobs import (
 from imgcheck.sources.model import Image
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.pace import Pace, SlowError
-from imgcheck.sources.reference import Reference, is_digest, local_hint
+from imgcheck.sources.reference import Reference, local_hint
 from imgcheck.sources.referrers import referring
 from imgcheck.sources.registries import endpoints
 from imgcheck.sources.registry_http import BROKEN, RegistryHttp, explain

@@ -17,11 +17,12 @@ from typing import BinaryIO
 from imgcheck.documents.image import LayerInfo, Platform
 from imgcheck.errors import SourceError
 from imgcheck.layers.entry import Entry
+from imgcheck.layers.model import Content
 from imgcheck.progress import SILENT, Progress
 from imgcheck.sources.archive import refuse_empty
 from imgcheck.sources.blobs import CONFIG_LIMIT, parse_json
 from imgcheck.sources.config import image_config
-from imgcheck.sources.model import Content, Image
+from imgcheck.sources.model import Image
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.platforms import distance, wanted_platform
 from imgcheck.sources.reference import Reference

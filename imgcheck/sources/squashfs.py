@@ -18,8 +18,8 @@ from typing import BinaryIO, NoReturn
 
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, Kind
+from imgcheck.layers.model import Content
 from imgcheck.sources import lz
-from imgcheck.sources.model import Content
 
 MAGIC = b"hsqs"
 

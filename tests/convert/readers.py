@@ -15,10 +15,10 @@ from imgcheck.convert.gather import gather
 from imgcheck.convert.model import Limits
 from imgcheck.documents.image import LayerInfo
 from imgcheck.layers.entry import Entry
+from imgcheck.layers.model import Content
 from imgcheck.layers.stream import TarLayer
 from imgcheck.progress import SILENT
 from imgcheck.sources.layout import layout_image
-from imgcheck.sources.model import Content
 from imgcheck.sources.open import open_image
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.reference import Reference
