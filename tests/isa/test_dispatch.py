@@ -4,6 +4,7 @@ QEMU's CPU models say what happens.
 """
 
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,8 @@ UNSEEN = {
 
 def cases(shapes: Iterable[str], unseen: set[tuple[str, str]], styles: Iterable[str] = tuple(STYLES)) -> list:
     """Each of `shapes` in each style, expected to fail where it is among `unseen`."""
+    shapes, styles = list(shapes), list(styles)
+    assert unseen <= set(product(SHAPES, styles)), "what is not seen has another name by now"
     return [
         pytest.param(shape, style, marks=pytest.mark.xfail(reason="not seen", strict=True))
         if (shape, style) in unseen
