@@ -1,4 +1,4 @@
-"""How long work tells how far it is. The command line draws it; everything else only reports."""
+"""Progress of long work: everything reports it, and the command line draws it."""
 
 from typing import Protocol
 

@@ -158,7 +158,7 @@ def _check_head(data: bytes, type: type[Document], name: str) -> None:
         raise DocumentError(f"{name}: not a JSON document ({error})") from None
     if head.kind != wanted:
         found = f"its kind is {head.kind!r}" if head.kind else "it has no `kind`"
-        raise DocumentError(f"{name}: not {_ARTICLES[wanted]} profile of imgcheck; {found}, not {wanted!r}")
+        raise DocumentError(f"{name}: not {_NAMES[wanted]} of imgcheck; {found}, not {wanted!r}")
     major = head.schema_version.partition(".")[0]
     if not (major.isdecimal() and len(major) < _DIGITS) or int(major) > _MAJOR:
         raise DocumentError(
@@ -180,4 +180,4 @@ def json_schema(type: type[Document]) -> dict[str, Any]:
     return schema
 
 
-_ARTICLES = {"image": "an image", "host": "a host", "report": "a report"}
+_NAMES = {"image": "an image profile", "host": "a host profile", "report": "a report"}

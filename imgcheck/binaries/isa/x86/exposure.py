@@ -33,7 +33,7 @@ _MOST_HANDED = 1000
 
 
 class Exposure:
-    """By the tests and the false calls that `found` knows of so far: where it learns of more, another one is made."""
+    """By the tests and false calls that `found` knows of: where it learns of more, verdict._Judge makes another one."""
 
     def __init__(self, found: Findings) -> None:
         self.found, self.graph, self.guards, self.table = found, found.graph, found.guards, found.table
