@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from imgcheck import sif_format
 from imgcheck.convert import archives, bundle, charliecloud, enroot, singularity, udocker
 from imgcheck.convert.additions import Additions, add_common
 from imgcheck.convert.disk import write_file
@@ -232,7 +233,7 @@ def _sif(job: Job) -> Converted:
     def plan(launch: Launch) -> SifPlan:
         documents = {
             "inspect-metadata.json": singularity.inspect_metadata(launch),
-            "oci-config.json": udocker.config_object(launch),
+            sif_format.CONFIG_NAME: udocker.config_object(launch),
         }
         return SifPlan(job.image.platform.architecture, documents)
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from imgcheck.digests import is_digest
 from imgcheck.errors import SourceError
+from imgcheck.sif_format import MAGIC, MAGIC_AT
 from imgcheck.sources.splitting import split_path
 
 Kind = Literal[
@@ -225,7 +226,7 @@ def _directory_kind(path: Path) -> Kind:
 def _file_kind(path: Path) -> Kind:
     with path.open("rb") as file:
         head = file.read(512)
-    if head[32:42] == b"SIF_MAGIC\0" or head.startswith(b"hsqs"):
+    if head[MAGIC_AT:].startswith(MAGIC) or head.startswith(b"hsqs"):
         return "sif"
     if head.startswith(b"\x7fELF"):
         raise SourceError(f"{path}: a single binary, not an image", hint=f"try imgcheck binary {path}")

@@ -1,12 +1,11 @@
 """SIF files and bare squashfs images as images of one layer.
 
-Of a SIF (format version 01; layout in `imgcheck.convert.sif`) the descriptors are read for the primary system
+Of a SIF (format version 01; imgcheck.sif_format) the descriptors are read for the primary system
 partition and for `oci-config.json`, the config of the image that it was made of.
 """
 
 import os
 import stat
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +18,22 @@ from imgcheck.errors import SourceError
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.model import Content
 from imgcheck.progress import SILENT, Progress
+from imgcheck.sif_format import (
+    ARCHITECTURES,
+    CONFIG_NAME,
+    DESCRIPTOR,
+    HEADER,
+    IS_JSON,
+    IS_PARTITION,
+    MAGIC,
+    MAGIC_AT,
+    OTHER_FILESYSTEMS,
+    PARTITION,
+    PRIMARY_SYSTEM,
+    SQUASHFS,
+    SYSTEM,
+    VERSION,
+)
 from imgcheck.sources.archive import refuse_empty
 from imgcheck.sources.blobs import CONFIG_LIMIT, parse_json
 from imgcheck.sources.config import image_config
@@ -29,20 +44,7 @@ from imgcheck.sources.reference import Reference
 from imgcheck.sources.settings import Settings, read_settings_of, with_config
 from imgcheck.sources.squashfs import Squashfs
 
-_MAGIC_AT, _MAGIC = 32, b"SIF_MAGIC\0"
-_HEADER = struct.Struct("<32s10s3s3s16s8q")
-_DESCRIPTOR = struct.Struct("<i?IIIqqqqqqq128s384s")
-_PARTITION = struct.Struct("<ii3s")
 _MOST_DESCRIPTORS = 4096
-_IS_PARTITION, _IS_JSON = 0x4004, 0x4006
-_CONFIG_NAME = "oci-config.json"
-_SQUASHFS = 1
-_OTHERS = {2: "ext3", 3: "an archive", 4: "a raw device", 5: "an encrypted squashfs", 6: "encrypted by gocryptfs"}
-_SYSTEM, _PRIMARY = 1, 2
-_ARCHITECTURES = {
-    b"01": "386", b"02": "amd64", b"03": "arm", b"04": "arm64", b"05": "ppc64", b"06": "ppc64le", b"07": "mips",
-    b"08": "mipsle", b"09": "mips64", b"10": "mips64le", b"11": "s390x", b"12": "riscv64", b"13": "loong64",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,21 +113,19 @@ def read_parts(file: BinaryIO, name: str) -> tuple[str, tuple[Part, ...]]:
     """Architecture and data objects of a SIF. SourceError where its header or descriptors do not hold."""
     fd = file.fileno()
     whole = os.fstat(fd).st_size
-    head = os.pread(fd, _HEADER.size, 0)
-    if len(head) < _HEADER.size or head[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC:
+    head = os.pread(fd, HEADER.size, 0)
+    if len(head) < HEADER.size or head[MAGIC_AT : MAGIC_AT + len(MAGIC)] != MAGIC:
         raise SourceError(f"{name}: no SIF file")
-    _launch, _magic, version, code, _uuid, _made, _changed, _free, total, start, length, _data, _size = _HEADER.unpack(
-        head
-    )
-    if version[:2] != b"01":
+    _launch, _, version, code, _uuid, _made, _changed, _free, total, start, length, _data, _size = HEADER.unpack(head)
+    if version[:2] != VERSION:
         raise SourceError(f"{name}: SIF version {version[:2]!r}, which is not read; only 01 is")
     if not 0 <= total <= _MOST_DESCRIPTORS or length < 0 or not 0 <= start <= whole:
         raise SourceError(f"{name}: damaged: its header names {total} descriptors at {start}")
-    table = os.pread(fd, total * _DESCRIPTOR.size, start)
-    if len(table) < total * _DESCRIPTOR.size:
+    table = os.pread(fd, total * DESCRIPTOR.size, start)
+    if len(table) < total * DESCRIPTOR.size:
         raise SourceError(f"{name}: truncated: its descriptors end early")
     parts = []
-    for fields in _DESCRIPTOR.iter_unpack(table):
+    for fields in DESCRIPTOR.iter_unpack(table):
         kind, used, offset, size = fields[0], fields[1], fields[5], fields[6]
         if not used:
             continue
@@ -133,7 +133,7 @@ def read_parts(file: BinaryIO, name: str) -> tuple[str, tuple[Part, ...]]:
         if offset < 0 or size < 0 or offset + size > whole:
             raise SourceError(f"{name}: truncated or damaged: {title or 'an object'} would lie behind its end")
         parts.append(Part(kind, title, offset, size, fields[13]))
-    return _ARCHITECTURES.get(code[:2], ""), tuple(parts)
+    return ARCHITECTURES.get(code[:2], ""), tuple(parts)
 
 
 @contextmanager
@@ -150,34 +150,34 @@ def _open(path: str) -> Iterator[BinaryIO]:
 
 
 def _find_root(file: BinaryIO, name: str) -> _Root:
-    head = os.pread(file.fileno(), _MAGIC_AT + len(_MAGIC), 0)
-    if not head.startswith(b"#!") and head[_MAGIC_AT:] != _MAGIC:
+    head = os.pread(file.fileno(), MAGIC_AT + len(MAGIC), 0)
+    if not head.startswith(b"#!") and head[MAGIC_AT:] != MAGIC:
         return _Root()
     architecture, parts = read_parts(file, name)
     part, code = _primary(parts, name)
-    config = next((part for part in parts if part.kind == _IS_JSON and part.name == _CONFIG_NAME), None)
+    config = next((part for part in parts if part.kind == IS_JSON and part.name == CONFIG_NAME), None)
     data = None
     if config is not None:
         if config.size > CONFIG_LIMIT:
-            raise SourceError(f"{name}: {_CONFIG_NAME} is larger than {CONFIG_LIMIT >> 20} MiB, which none is")
+            raise SourceError(f"{name}: {CONFIG_NAME} is larger than {CONFIG_LIMIT >> 20} MiB, which none is")
         data = os.pread(file.fileno(), config.size, config.offset)
-    return _Root(part.offset, part.size, _ARCHITECTURES.get(code, architecture), data)
+    return _Root(part.offset, part.size, ARCHITECTURES.get(code, architecture), data)
 
 
 def _primary(parts: tuple[Part, ...], name: str) -> tuple[Part, bytes]:
     """The primary system partition and its architecture code."""
     systems = []
     for part in parts:
-        if part.kind != _IS_PARTITION:
+        if part.kind != IS_PARTITION:
             continue
-        filesystem, role, code = _PARTITION.unpack(part.extra[: _PARTITION.size])
-        if role in (_PRIMARY, _SYSTEM):
-            systems.append((role == _PRIMARY, filesystem, code[:2], part))
+        filesystem, role, code = PARTITION.unpack(part.extra[: PARTITION.size])
+        if role in (PRIMARY_SYSTEM, SYSTEM):
+            systems.append((role == PRIMARY_SYSTEM, filesystem, code[:2], part))
     if not systems:
         raise SourceError(f"{name}: holds no system partition, so there is nothing to run in it")
     _primary_one, filesystem, code, part = max(systems, key=lambda found: found[0])
-    if filesystem != _SQUASHFS:
-        what = _OTHERS.get(filesystem, f"a filesystem of kind {filesystem}")
+    if filesystem != SQUASHFS:
+        what = OTHER_FILESYSTEMS.get(filesystem, f"a filesystem of kind {filesystem}")
         raise SourceError(
             f"{name}: its root is {what}, and only squashfs is read", "apptainer build --sandbox DIR FILE, then dir:DIR"
         )
@@ -189,7 +189,7 @@ def _settings(squashfs: Squashfs, root: _Root, name: str) -> Settings:
     settings = read_settings_of(SquashfsFiles(squashfs, name), platform)
     if root.config is not None:
         try:
-            found = image_config(parse_json(root.config, f"{name}: {_CONFIG_NAME}"), f"{name}: {_CONFIG_NAME}")
+            found = image_config(parse_json(root.config, f"{name}: {CONFIG_NAME}"), f"{name}: {CONFIG_NAME}")
             settings = with_config(settings, found)
         except SourceError as error:
             settings = replace(settings, notes=(*settings.notes, error.message))
