@@ -1,5 +1,6 @@
 """`imgcheck explain`: one rule, when it fires, what the user would see, and the sources."""
 
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -27,16 +28,25 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _page(entry: Catalogued, width: int) -> str:
-    errors = [entry.predicted_error, *entry.variants.values()]
+    errors = "\n".join([entry.predicted_error, *entry.variants.values()])
     parts = [
         f"{entry.id}  {entry.title}",
         _section("What it is", _paragraphs(entry.description), width),
-        _section("What you would see", "\n".join(errors), width),
-        _section("Why", entry.why, width),
-        _section("Way out", entry.remedy, width),
+        _section("What you would see", "\n".join(dict.fromkeys(errors.splitlines())), width, hang="    "),
+        _section("Why", _told(entry.why), width),
+        _section("Way out", _told(entry.remedy), width),
         "Sources\n" + "\n".join(f"  {source}" for source in entry.sources),
     ]
     return placeholders("\n\n".join(part for part in parts if part)) + "\n"
+
+
+def _told(text: str) -> str:
+    """`text`, but where all of it is filled in by the check."""
+    return "It depends on what is found, and stands with the finding." if _WHOLE.fullmatch(text.strip()) else text
+
+
+_WHOLE = re.compile(r"\{\w+\}")
+"""A text that is one placeholder."""
 
 
 def _paragraphs(text: str) -> str:
@@ -44,11 +54,14 @@ def _paragraphs(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
 
 
-def _section(title: str, text: str, width: int) -> str:
+def _section(title: str, text: str, width: int, hang: str = "  ") -> str:
     if not text:
         return ""
     lines = [
-        textwrap.fill(line, width, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
+        # What one would look for or type breaks at no hyphen of its own.
+        textwrap.fill(
+            line, width, initial_indent="  ", subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
+        )
         for line in text.strip().splitlines()
     ]
     return title + "\n" + "\n".join(lines)

@@ -10,7 +10,7 @@ from imgcheck.knowledge.types import Catalogued
 from imgcheck.report import across
 from imgcheck.report.formats import Rendering
 from imgcheck.report.location import Location, location, message, whole
-from imgcheck.report.text import safe
+from imgcheck.report.text import placeholders, safe
 
 _LEVELS = {"fail": "error", "risk": "warning", "degraded": "warning", "info": "note"}
 
@@ -44,11 +44,13 @@ def sarif(report: Report, rendering: Rendering) -> str:
 
 def _rule(rule: str, rendering: Rendering) -> dict[str, Any]:
     entry: Catalogued = rendering.knowledge.catalogue[rule]
+    description = entry.description.strip() or placeholders(entry.title)
     return {
         "id": rule,
-        "shortDescription": {"text": entry.title},
-        "fullDescription": {"text": entry.description or entry.why},
-        "help": {"text": f"{entry.why}\n\nWay out: {entry.remedy}\n\nSources:\n" + "\n".join(entry.sources)},
+        "shortDescription": {"text": placeholders(entry.title)},
+        "fullDescription": {"text": description},
+        # Why and way out hold placeholders, which each result fills in its own message.
+        "help": {"text": f"{description}\n\nSources:\n" + "\n".join(entry.sources)},
     }
 
 

@@ -1,8 +1,10 @@
 """Names that people's scripts hold: rule ids, runtimes, commands, exit statuses. None of them changes its meaning."""
 
+import re
+
 import pytest
 
-from imgcheck.cli import COMMANDS
+from imgcheck.cli import COMMANDS, main
 from imgcheck.documents.report import VERDICTS
 from imgcheck.knowledge import Knowledge
 from tests.end_to_end.command import imgcheck
@@ -55,3 +57,15 @@ def test_explain_prints_the_entry_with_its_sources() -> None:
     done = imgcheck("explain", "GPU002")
     assert done.returncode == 0
     assert "https://" in done.stdout
+
+
+def test_explain_repeats_no_line_breaks_no_option_and_shows_no_bare_placeholder(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for rule in Knowledge().catalogue:
+        assert main(["explain", rule]) == 0
+        sections = capsys.readouterr().out.split("\n\n")
+        assert not [part for part in sections if re.fullmatch(r"(Why|Way out)\n  <\w+>", part)], rule
+        seen = next(part for part in sections if part.startswith("What you would see"))
+        seen = seen.replace("\n    ", " ").splitlines()
+        assert len(set(seen)) == len(seen), rule
+        assert not [line for part in sections for line in part.splitlines() if re.search(r"\w-$", line)], rule
