@@ -144,6 +144,9 @@ def _way_out(case: Case) -> str:
     unset = [name for name in case.context.runtime.requires_environment if name not in case.environment]
     if case.context.runtime.injects_driver and unset:
         return f"Set {' and '.join(f'{name}=all' for name in unset)}."
+    injecting = case.context.knowledge.runtimes.get(case.context.runtime.with_driver)
+    if injecting:
+        return f"Let the runtime inject the host's driver: {injecting.started} (`--runtime {injecting.id}` here)."
     return "Let the runtime inject the host's driver (docker --gpus all, apptainer --nv, udocker setup --nvidia)."
 
 

@@ -151,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("reference", metavar="REF", help="NAME[:TAG], oci:DIR, docker-archive:FILE, dir:ROOT, a path")
     options.add_host_option(parser, "hold it against these hosts, or against this machine where no file follows")
-    parser.add_argument("--runtime", metavar="NAME", action="append", default=[], help="judge under this runtime")
+    options.add_runtime_option(parser)
     parser.add_argument("--entry", metavar="PATH", action="append", default=[], help="this file of the image is run")
     parser.add_argument("--require-gpu", action="store_true", help="no usable GPU is a failure")
     options.add_output_option(parser, _FORMATS)

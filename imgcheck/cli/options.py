@@ -4,7 +4,7 @@ import argparse
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -63,7 +63,12 @@ class _Parser(argparse.ArgumentParser):
         return parsed
 
     def format_help(self) -> str:
-        """With the command behind `--` in the usage."""
+        """With the command behind `--` in the usage, and the names that an option may take from the data."""
+        for action in self._actions:
+            listed = getattr(action, "listed", None)
+            if listed and action.help:
+                action.help = f"{action.help}: {', '.join(listed())}"
+                action.listed = None  # type: ignore[attr-defined] # the same parser may be asked again
         usage, blank, rest = super().format_help().partition("\n\n")
         return f"{usage}{' [-- CMD ...]' if self.takes_command else ''}{blank}{rest}"
 
@@ -81,6 +86,13 @@ class _Parser(argparse.ArgumentParser):
         return f"did you mean {' or '.join(near)}? " if near else ""
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Breaks no name at its hyphens."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class _List(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         raise Listed(parser)
@@ -92,7 +104,7 @@ def parser(name: str, description: str, examples: str) -> argparse.ArgumentParse
         prog=f"imgcheck {name}",
         description=textwrap.fill(description, min(columns(80), 100) - 2),
         epilog="examples:\n" + "\n".join("  " + line for line in examples.strip().splitlines()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     made.add_argument(LIST_OPTIONS, action=_List, nargs=0, help=argparse.SUPPRESS)
@@ -219,6 +231,19 @@ def store(arguments: argparse.Namespace):
 def add_host_option(parser: argparse.ArgumentParser, help: str) -> None:
     """`--host-probe [HOST.json ...]`, as host_files.split_host_probe takes it apart; `--host` as preflight calls it."""
     parser.add_argument("--host-probe", "--host", metavar="HOST.json", action="append", default=[], help=help)
+
+
+def add_runtime_option(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument(
+        "--runtime", metavar="NAME", action="append", default=[], help="judge under this runtime"
+    )
+    option.listed = _runtimes  # type: ignore[attr-defined] # read where help is asked for, which costs a check nothing
+
+
+def _runtimes() -> Iterable[str]:
+    from imgcheck.knowledge import Knowledge
+
+    return Knowledge().runtimes
 
 
 def add_command(parser: argparse.ArgumentParser) -> None:

@@ -224,6 +224,13 @@ def _split_command(arguments):
     return arguments[:at], command
 
 
+def _schedulers():
+    from imgcheck.knowledge import Knowledge
+    from imgcheck.knowledge.schedulers import schedulers
+
+    return schedulers(Knowledge())
+
+
 def _parser():
     from imgcheck.cli import options
 
@@ -234,8 +241,11 @@ def _parser():
         _EXAMPLES,
     )
     parser.add_argument("reference", metavar="IMAGE|PROFILE", help="a local image, or its profile")
-    parser.add_argument("--runtime", metavar="NAME", action="append", default=[], help="judge under this runtime")
-    parser.add_argument("--scheduler", metavar="NAME", default="none", help="exit status and output as it expects them")
+    options.add_runtime_option(parser)
+    scheduler = parser.add_argument(
+        "--scheduler", metavar="NAME", default="none", help="exit status and output as it expects them"
+    )
+    scheduler.listed = _schedulers
     parser.add_argument(
         "--incompatible", choices=_MEANINGS, default="cancel", help="what an image that does not fit means"
     )

@@ -68,6 +68,10 @@ class Runtime(Data, frozen=True):
     id: str
     title: str
     sources: tuple[str, ...]
+    started: str = ""
+    """What its user types: "docker run --gpus all"."""
+    with_driver: str = ""
+    """The entry for the same runtime started so that it injects the driver, for one that does not."""
     family: Literal["docker", "podman", "apptainer", "udocker", "charliecloud", "shifter", "sarus", "enroot"] = "docker"
     programs: tuple[str, ...] = ()
     """Programs in PATH that tell that the runtime is installed; all must be there. The last one's version decides."""

@@ -422,6 +422,11 @@ def test_a_runtime_that_activates_compat_does_so_by_the_note() -> None:
 
 
 # GPU007
+def test_the_way_out_of_a_missing_driver_names_the_runtime_that_injects_it() -> None:
+    docker = KNOWLEDGE.runtimes["docker"]
+    profile = image({"/app": gpu_file(KEPLER, cudart="9.0")})
+    found = finding("GPU007", profile, host(K80, driver="396.44"), docker, opens=None)
+    assert "docker run --gpus all (`--runtime nvidia` here)" in found.remedy
 
 
 def test_no_libcuda_anywhere() -> None:

@@ -43,7 +43,7 @@ def test_it_says_what_the_files_say(installed, monkeypatch):
 
 def test_a_changed_file_takes_effect(installed):
     file = installed / "runtimes/podman.toml"
-    file.write_text(file.read_text().replace('title = "Podman with bare devices"', 'title = "Our Podman"'))
+    file.write_text(file.read_text().replace('title = "Podman without CDI"', 'title = "Our Podman"'))
     assert "Our Podman" in {runtime.title for runtime in Knowledge().runtimes.values()}
 
 

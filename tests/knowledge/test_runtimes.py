@@ -3,8 +3,10 @@
 import pytest
 from msgspec import ValidationError, convert
 
+from imgcheck.cli import main
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Runtime
+from tests.tools import CHECKOUT
 
 KNOWLEDGE = Knowledge()
 NAMES = {
@@ -55,3 +57,28 @@ def test_only_glvnd_lists_carry_dispatch_libraries() -> None:
 def test_a_typo_in_a_key_cannot_pass() -> None:
     with pytest.raises(ValidationError):
         convert({"id": "x", "title": "x", "sources": ["y"], "libary": []}, Runtime)
+
+
+def test_the_table_of_the_documentation_is_that_of_the_data() -> None:
+    rows = [
+        f"| `{each.id}` | {each.title} | `{each.started}` | {'yes' if each.injects_driver else 'no'} |"
+        for each in KNOWLEDGE.runtimes.values()
+    ]
+    page = (CHECKOUT / "docs/reports.md").read_text().splitlines()
+    assert [line for line in page if line.startswith("| `") and line.endswith(("| yes |", "| no |"))] == rows
+
+
+def test_what_injects_nothing_names_the_entry_that_does() -> None:
+    for runtime in KNOWLEDGE.runtimes.values():
+        assert bool(runtime.with_driver) == (not runtime.injects_driver)
+        if runtime.with_driver:
+            other = KNOWLEDGE.runtimes[runtime.with_driver]
+            assert other.injects_driver and other.family == runtime.family
+
+
+@pytest.mark.parametrize(("command", "listed"), [("image", ["nvidia"]), ("preflight", ["nvidia", "slurm-task"])])
+def test_the_help_lists_the_names(command: str, listed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert ", ".join(KNOWLEDGE.runtimes) in said
+    assert all(name in said for name in listed)
