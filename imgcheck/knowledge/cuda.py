@@ -41,6 +41,10 @@ class Branch(Data, frozen=True):
     cuda: str
     sources: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        if not (self.id.isascii() and self.id.isdigit()):
+            raise ValueError(f"`id` {self.id!r} is no branch, such as 535")
+
 
 class PtxIsa(Data, frozen=True):
     """A PTX ISA version and the first CUDA version that reads it (rules/tables/cuda/ptx.toml)."""

@@ -48,20 +48,33 @@ class Knowledge:
             self._refuse_strays(directory)
 
     def _refuse_strays(self, directory: str) -> None:
-        """A file where nothing looks would be an overriding that silently does not happen."""
-        for name in _below(directory):
-            folder = name.partition("/")[0]
-            if not os.path.isdir(f"{self._roots[0]}/{folder}"):
-                folders = sorted(entry.name for entry in os.scandir(self._roots[0]) if entry.is_dir())
-                raise KnowledgeError(
-                    f"{directory}/{name}: nothing is read from there",
-                    hint=f"data of a site lie in {', '.join(f'{each}/' for each in folders if each != 'analysis')}",
-                )
+        """A file or key that nothing reads would be an overriding that silently does not happen."""
+        from imgcheck.knowledge.site import refuse_strays
+
+        roots = {"ours": self._roots[0], "site": directory}
+
+        def table(path: str) -> dict[str, Any]:
+            root, _, name = path.partition("/")
+            return self._table(f"{roots[root]}/{name}")
+
+        refuse_strays(directory, _below(directory), _below(self._roots[0]), table)
 
     @cached_property
     def catalogue(self) -> dict[str, Catalogued]:
         """Rule id to its catalogue entry (rules/catalogue/*.toml, one `[[rule]]` each)."""
-        return {entry.id: entry for entry in self.entries("catalogue", "rule", Catalogued)}
+        entries = {entry.id: entry for entry in self.entries("catalogue", "rule", Catalogued)}
+        if len(self._roots) > 1:
+            self._refuse_unfit_rules()
+        return entries
+
+    def _refuse_unfit_rules(self) -> None:
+        from imgcheck.knowledge.site import refuse_unfit_rules
+
+        ours = Knowledge().catalogue
+        for root in self._roots[1:]:
+            for name in self._listed(f"{root}/catalogue"):
+                path = f"{root}/catalogue/{name}"
+                refuse_unfit_rules(path, _convert(self._table(path).get("rule", []), Catalogued, path), ours)
 
     @cached_property
     def runtimes(self) -> dict[str, Runtime]:
@@ -192,4 +205,6 @@ def _convert_one(raw: Any, type: type[T], path: str) -> T:
         return msgspec.convert(raw, type)
     except msgspec.ValidationError as error:
         name = raw.get("id", "an entry without id") if isinstance(raw, dict) else "an entry"
-        raise KnowledgeError(f"{path}: {name}: {error}") from None
+        from imgcheck.knowledge.site import way_out
+
+        raise KnowledgeError(f"{path}: {name}: {error}", way_out(error, raw)) from None

@@ -36,7 +36,9 @@ def _all(knowledge: Knowledge) -> list[dict]:
 
 
 def test_it_says_what_the_files_say(installed, monkeypatch):
-    plain = _all(Knowledge((rules_directory(),)))
+    parsed = (installed / PARSED).rename(installed / "aside")
+    plain = _all(Knowledge())
+    parsed.rename(installed / PARSED)
     monkeypatch.setitem(sys.modules, "tomllib", None)
     assert _all(Knowledge()) == plain
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from imgcheck.errors import KnowledgeError
 from imgcheck.knowledge.store import Knowledge
 from imgcheck.knowledge.variants import is_variant, variants_among
 
@@ -48,4 +49,5 @@ def test_many_paths_are_told_apart_as_each_by_itself() -> None:
 def test_a_site_does_not_override_what_belongs_to_the_engines(tmp_path: Path) -> None:
     (tmp_path / "analysis").mkdir()
     (tmp_path / "analysis/variants.toml").write_text('tokens = ["foo"]\n')
-    assert not is_variant(Knowledge((tmp_path,)), "/usr/lib/lib-foo.so")
+    with pytest.raises(KnowledgeError, match=r"analysis/variants\.toml: nothing is read from there"):
+        Knowledge((tmp_path,))
