@@ -184,6 +184,8 @@ def source_options(
         arguments.password = _password()
     if bool(arguments.username) != arguments.password_stdin:
         raise UsageError("--username and --password-stdin go together")
+    if arguments.authfile and not arguments.authfile.exists():  # it may be the FIFO of a shell's <(...)
+        raise UsageError(f"--authfile {arguments.authfile}: no such file", "name one, or leave the option away")
     return SourceOptions(
         platform=arguments.platform,
         plain_http=arguments.plain_http,

@@ -64,6 +64,11 @@ def test_an_empty_value_is_refused_as_it_may_be_an_unset_variable(arguments, cap
     assert " is empty" in capsys.readouterr().err
 
 
+def test_a_missing_file_of_credentials_is_exit_2(tmp_path, capsys):
+    assert main(["profile", "x.tar", "--authfile", str(tmp_path / "no.json")]) == 2
+    assert "no.json: no such file" in capsys.readouterr().err
+
+
 def test_a_missing_host_file_is_exit_2(tmp_path, capsys):
     assert main(["image", str(tmp_path), "--host-probe", str(tmp_path / "no.json")]) == 2
     assert "no.json: No such file or directory" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def _site(directory: Path, name: str, text: str) -> Knowledge:
         ("tables/registries.toml", "x = 1", "tables/registries.toml: nothing is read", "tables/gpus/*.toml"),
         ("tables/pci/site.toml", "x = 1", "tables/pci/site.toml: nothing is read", "tables/pci/nvidia.toml"),
         ("mpi/site.toml", "x = 1", "mpi/site.toml: nothing is read", "mpi/mpi.toml"),
-        ("tables/gpus/site.toml", PRODUCT.replace("product", "products"), "nothing reads `products`", "holds generic, product"),
+        ("tables/gpus/site.toml", PRODUCT.replace("product", "gpu"), "nothing reads `gpu`", "holds generic, product"),
         ("cpus/site.toml", "[[gpu]]\nid = 'x'", "nothing reads `gpu`", "product"),
         ("catalogue/site.toml", RULE.format("SITE001", "t"), "SITE001: no check makes such a finding", "reword"),
         ("catalogue/site.toml", RULE.format("RUN009", "{foo}"), "RUN009: nothing fills {foo}", "its checks know"),
