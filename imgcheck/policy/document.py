@@ -13,6 +13,7 @@ import msgspec
 from imgcheck.documents.report import FailOn, Severity
 from imgcheck.errors import PolicyError
 from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.site import in_quotes
 
 FILE = "imgcheck.toml"
 
@@ -152,7 +153,8 @@ def _explained(path: Path, problem: str, raw: dict[str, Any]) -> PolicyError:
         return PolicyError(f"{place}{missing['key']} is missing", hint)
     if found["what"].startswith("Invalid enum value") and table in _WORDS:
         return PolicyError(f"{place}{found['what']}", f"one of {', '.join(_WORDS[table])}")
-    return PolicyError(f"{place}{found['what']}", "docs/policy.md tells what each key takes")
+    hint = (table not in _WORDS and in_quotes(problem, raw)) or "docs/policy.md tells what each key takes"
+    return PolicyError(f"{place}{found['what']}", hint)
 
 
 def _near(name: str, names: tuple[str, ...] | list[str]) -> str:

@@ -75,6 +75,8 @@ class Reviewer:
             return []
         if waiver in self._partly:
             return [f"{waiver.label} does not apply: it matches {self._partly[waiver]}"]
+        if waiver.path and waiver.path[0] not in "/*?":
+            return [f"{waiver.label} matches nothing: places in the image begin with a slash, as in /{waiver.path}"]
         return [f"{waiver.label} matches nothing: remove it"]
 
     def _gone(self) -> int:

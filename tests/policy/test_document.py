@@ -80,6 +80,8 @@ def test_a_link_to_a_policy_is_followed(tmp_path):
         (WAIVER.replace("CPU001", "CPU999"), "waiver 1: rule: no rule 'CPU999'", "imgcheck rules"),
         ("[severity]\nNO1 = 'info'", "severity: no rule 'NO1'", "imgcheck rules"),
         ("[severity]\nCPU001 = 'ok'", "Invalid enum value 'ok'", "one of fail, risk, degraded, info"),
+        ("[[host]]\nglibc = 2.17", "host 1.glibc: Expected `str`, got `float`", 'write it in quotes: glibc = "2.17"'),
+        ("[[host]]\ndriver = 535", "host 1.driver: Expected `str`, got `int`", 'write it in quotes: driver = "535"'),
         ("fail_on = 1", "fail_on: Expected `str`, got `int`", "docs/policy.md"),
         ("runtimes = ['apptaner']", "runtimes: unknown runtime 'apptaner'", "did you mean apptainer?"),
         ("[[host]]\ncpu = 'haswell'\nruntimes = ['x']", "host 1: runtimes: unknown runtime 'x'", "one of"),

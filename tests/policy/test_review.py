@@ -45,6 +45,12 @@ def test_a_waiver_of_another_rule_or_place_waives_nothing_and_is_reported_as_unu
     ]
 
 
+def test_a_waiver_whose_path_lacks_the_slash_is_told_so():
+    review = reviewer(waiver(path="opt/**"))
+    assert not review(finding(), host()).waived
+    assert "begin with a slash, as in /opt/**" in review.notes()[0]
+
+
 def test_a_waiver_that_matches_some_places_alone_hides_none_of_them():
     review = reviewer(waiver())
     assert not review(finding(paths=("/opt/a", "/usr/bin/b")), host()).waived
