@@ -141,3 +141,24 @@ def test_without_a_policy_nothing_is_pushed_and_the_hook_says_how_to_make_one(pr
     project.git("config", "imgcheck.policy", "other.toml")
     assert project.push().returncode == 0
     assert project.pushed == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "told"),
+    [
+        ("12", "an image would fail on a required host"),
+        ("13", "an image would fail on a required host"),
+        ("21", "an image would fail on a required host"),
+        ("32", "imgcheck could not do its work (status 2)"),
+        ("23", "imgcheck could not do its work (status 2)"),
+        ("30", "undecided"),
+    ],
+)
+def test_of_several_images_the_worst_is_told(project, statuses, told):
+    stand_in = project.directory.parent / "bin/imgcheck"
+    stand_in.write_text('#!/bin/sh\nexit "$2"\n')
+    for status in statuses:
+        project.git("config", "--add", "imgcheck.image", status)
+    stopped = project.push()
+    assert f"pre-push: stopped: {told}" in stopped.stderr
+    assert project.pushed == []
