@@ -381,13 +381,13 @@ def _component_evidence(case: Case, component: Component) -> Evidence:
 
 
 def no_gpu(case: Case, answers: Answers) -> None:
-    """GPU011: the host has no GPU and the image has code for one."""
+    """GPU011: the host has no GPU, and the image has code for one or the user asks for one."""
     if not case.lacks_gpu:
         if case.context.host.gpus.unknown and not case.kernel_driver:
             return answers.answer("GPU011", "unknown", "whether the host has a GPU is not known")
         return answers.answer("GPU011", "ok", "the host has a GPU")
     host = case.context.host
-    amd = not case.wants_nvidia
+    amd = bool(case.amd_code) and not case.wants_nvidia
     if case.kinds or case.amd_kinds:
         reason = f"its GPUs are {', '.join(kind.label for kind in case.kinds or case.amd_kinds)}"
     elif host.driver.kernel_module.absent:
@@ -400,7 +400,8 @@ def no_gpu(case: Case, answers: Answers) -> None:
         "GPU",
         tuple(case.context.evidence(record, "GPU code or a CUDA runtime") for record in case.gpu_files[:_SHOWN]),
         variant="amd" if amd else _old_or(case, frameworks=False),
-        vendor="AMD" if amd else "NVIDIA",
+        vendor=("AMD" if amd else "NVIDIA") if case.gpu_files else "usable",
+        need="The image has GPU code" if case.gpu_files else "A GPU is asked for (--require-gpu)",
         reason=reason,
     )
     return answers.conclude("GPU011", [finding], "")

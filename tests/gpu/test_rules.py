@@ -514,6 +514,19 @@ def test_a_host_without_gpu() -> None:
     assert outcomes(profile, host(K80, driver="396.44"))["GPU011"] == "ok"
 
 
+def test_a_gpu_that_is_asked_for_is_missed_also_by_an_image_without_gpu_code() -> None:
+    plain = image({"/app": CodeFacts(1)})
+    assert outcomes(plain, host(), opens=None)["GPU011"] == "not-applicable"
+    found = outcomes(plain, host(), opens=None, require_gpu=True)
+    assert found == dict.fromkeys(ALL, "not-applicable") | {"GPU011": "fail"}
+    missing = finding("GPU011", plain, host(), opens=None, require_gpu=True)
+    assert missing.title == "The host has no usable GPU"
+    assert missing.why.startswith("A GPU is asked for (--require-gpu), and this host has nothing to run it")
+    for machine in (host(V100, driver="550.54.14"), amd_host("gfx1030")):
+        assert outcomes(plain, machine, opens=None, require_gpu=True)["GPU011"] == "ok"
+    assert outcomes(plain, HostProfile("1.0", "x"), opens=None, require_gpu=True)["GPU011"] == "unknown"
+
+
 @pytest.mark.parametrize(
     ("gpu", "driver", "outcome"),
     [
