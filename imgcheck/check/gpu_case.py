@@ -143,7 +143,7 @@ class Case:
 
     @cached_property
     def lacks_gpu(self) -> bool:
-        """Whether the host is known to have no GPU of a vendor that the image has code for; without any, none at all."""
+        """Whether the host is known to have no GPU of a vendor that the image has code for, or without code of any."""
         lacks_amd = not self.amd_kinds and not self.context.host.gpus.unknown
         if not self.wants_nvidia and not self.amd_code:
             return self.lacks_nvidia and lacks_amd

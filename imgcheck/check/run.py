@@ -132,6 +132,17 @@ def combine(reports: Sequence[Report]) -> Report:
     )
 
 
+def not_installed(image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge) -> str:
+    """That none of the runtimes which take this form of an image was found on the host, in words; "" else."""
+    found = [each.id for each in host.runtimes.value or () if each.id in knowledge.runtimes]
+    runtimes, chosen_by = _runtimes(image, host, request, knowledge)
+    if not found or chosen_by != "best":
+        return ""
+    return (
+        f"{host.name} has {', '.join(found)}, none of which starts such an image; judged under {runtimes[0].family}'s"
+    )
+
+
 def verdict_of(findings: Sequence[Finding], checks: Sequence[CheckResult]) -> Verdict:
     """The worst of all outcomes, and of all findings that nobody waived."""
     verdicts = [OF_SEVERITY[finding.severity] for finding in findings if not finding.waived]
@@ -151,7 +162,7 @@ def _required(judged: Sequence[Sequence[_Judged]], request: Request) -> Iterator
 def _judge_host(
     image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge, fingerprints: bool
 ) -> list[_Judged]:
-    runtimes, chosen_by = _runtimes(host, request, knowledge)
+    runtimes, chosen_by = _runtimes(image, host, request, knowledge)
     bare = any(runtime.skips_entrypoint for runtime in runtimes)
     closures = Closures(image, request.command, request.entries, hwcaps_of(host, knowledge), bare)
     roots = closures.roots
@@ -210,12 +221,20 @@ class _Question:
         return reaches, needed - closure.injected, closure.libcs, compared_by
 
 
-def _runtimes(host: HostProfile, request: Request, knowledge: Knowledge) -> tuple[list[Runtime], str]:
+def _runtimes(
+    image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge
+) -> tuple[list[Runtime], str]:
+    """Those asked for, else those found on the host, else all that are known; and which of these.
+
+    Of what is found or known those that take the image's form: Docker starts no SIF, whatever is on the host.
+    """
     stated = request.required_runtimes.get(host.name) or request.runtimes
     if stated:
         return [knowledge.runtimes[name] for name in stated], "option"
-    found = [knowledge.runtimes[r.id] for r in host.runtimes.value or () if r.id in knowledge.runtimes]
-    return (found, "host") if found else (list(knowledge.runtimes.values()), "best")
+    suiting = {name: each for name, each in knowledge.runtimes.items() if each.family == image.family}
+    suiting = suiting or dict(knowledge.runtimes)
+    found = [suiting[r.id] for r in host.runtimes.value or () if r.id in suiting]
+    return (found, "host") if found else (list(suiting.values()), "best")
 
 
 def _judge(context: Context, chosen_by: str, request: Request, asked: _Asked) -> _Judged:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from imgcheck.cli import OK, note, options
 from imgcheck.cli.host_files import load_hosts, split_host_probe
 from imgcheck.cli.progress import progress
@@ -89,7 +91,8 @@ def _check(
     from imgcheck.report.terminal import terminal_report
 
     request = Request(runtimes=runtimes_of(parsed.to, hosts, knowledge), review=Mended(parsed.to))
-    report = check(profile, hosts, request, knowledge)
+    # What it was before has no say in which runtimes take what it is now.
+    report = check(msgspec.structs.replace(profile, family=""), hosts, request, knowledge)
     sys.stdout.write(terminal_report(report, terminal=True))
     return exit_status(report, "fail", False)
 

@@ -105,13 +105,17 @@ class Gate:
             baseline = read_baseline(self.baseline_file) if self.baseline_file else None
         return self._reviewed(images, request, knowledge, baseline)
 
+    def asked(self, request):
+        """`request` with the runtimes that the policy requires."""
+        return msgspec.structs.replace(request, required_runtimes=self.required_runtimes)
+
     def _reviewed(self, images, request, knowledge: Knowledge, baseline) -> Report:
         from imgcheck.check.run import check, combine
         from imgcheck.policy.review import Reviewer
 
         names = [host.name for host in self.hosts]
         reviewer = Reviewer(self.policy, baseline, names, datetime.datetime.now(datetime.UTC).date())
-        request = msgspec.structs.replace(request, required_runtimes=self.required_runtimes, review=reviewer)
+        request = msgspec.structs.replace(self.asked(request), review=reviewer)
         report = combine([check(image, hosts, request, knowledge) for image, hosts in images])
         tool = report.tool | ({"policy": as_text(str(self.policy_file))} if self.policy_file else {})
         return msgspec.structs.replace(report, notes=reviewer.notes(), tool=tool)

@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     gate = Gate.of(parsed, knowledge)
     if not gate.hosts:
         return _describe(parsed, command, knowledge)
-    from imgcheck.check.run import Request
+    from imgcheck.check.run import Request, not_installed
     from imgcheck.report.dockerfile import read_dockerfile
     from imgcheck.report.formats import FORMATS, Rendering
     from imgcheck.report.history import origins
@@ -57,6 +57,11 @@ def run(arguments: Sequence[str]) -> int:
     )
     dockerfile = read_dockerfile(parsed.dockerfile) if parsed.dockerfile else None
     images = _images(parsed, gate.hosts, knowledge)
+    for image, hosts in images:
+        for host in hosts:
+            told = not_installed(image, host, gate.asked(request), knowledge)
+            if told:
+                note(told)
     report = gate.check(images, request, knowledge)
     located = origins(dockerfile, [image.layers for image, _ in images]) if dockerfile else None
     if located:

@@ -302,6 +302,8 @@ class ImageProfile(Document, frozen=True, tag_field="kind", tag="image"):
     """Paths that could not be read, with the cause."""
     minimum: tuple[Statement, ...] = ()
     """What it needs of a driver and of GPUs, by the rules of the imgcheck that wrote the document."""
+    family: str = ""
+    """The runtimes that its form is for, as a SIF is for Apptainer's; "" where any may take it."""
     engines: dict[str, str] = {}
     """Versions of the engines that made the facts: isa, gpu, linkage."""
     loads: tuple[Loads, ...] = ()

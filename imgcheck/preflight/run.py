@@ -115,12 +115,14 @@ def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str
 
 
 def _checked(task: Task, profile: ImageProfile, host: HostProfile) -> tuple[Outcome, list[str]]:
-    from imgcheck.check.run import Request, check
+    from imgcheck.check.run import Request, check, not_installed
 
     request = Request(runtimes=task.runtimes, command=task.command, require_gpu=task.require_gpu)
     # Who holds its answer wants no digest of the knowledge, for which every data file would be read, nor fingerprints.
     report = check(profile, (host,), request, task.knowledge, digests=False)
-    return words.outcome_of(report, task.requeue), words.report_lines(report, task.reference)
+    told = not_installed(profile, host, request, task.knowledge)
+    lines = words.report_lines(report, task.reference) + ([f"imgcheck: note: {told}"] if told else [])
+    return words.outcome_of(report, task.requeue), lines
 
 
 def _missing(task: Task) -> tuple[Outcome, list[str]]:

@@ -98,6 +98,7 @@ def named_as(image: Image, kept: ImageProfile) -> ImageProfile:
         config=image.config,
         layers=tuple(layer.info for layer in image.layers),
         manifest_digest=image.manifest_digest,
+        family=image.family,
     )
 
 
@@ -123,6 +124,7 @@ def _read(image: Image, progress: Progress, store: Store | None, asked: Iterable
         components=detect(files, objects, texts, image.config),
         unreadable=_unreadable(image, files, objects),
         engines=engines(),
+        family=image.family,
     )
 
 

@@ -54,6 +54,7 @@ def open_directory(reference: Reference, options: SourceOptions, progress: Progr
         layers=(DirectoryLayer(root),),
         platform_matches=distance(wanted, found) is not None,
         notes=settings.notes,
+        family=settings.family,
     )
 
 

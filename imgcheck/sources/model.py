@@ -41,5 +41,7 @@ class Image:
 
     A source that fetches them ahead of their reader does so in that order. It may be said before the first is opened.
     """
+    family: str = ""
+    """The runtimes that this form of an image is for (knowledge.types.Runtime.family); "" where any may take it."""
     attached: Callable[[str], Iterator[Attached]] | None = None
     """The artifacts of a type that refer to this image, newest first; None where the source keeps none."""

@@ -44,6 +44,8 @@ class Settings:
     config: ImageConfig = field(default_factory=ImageConfig)
     platform: Platform | None = None
     notes: tuple[str, ...] = ()
+    family: str = ""
+    """The runtimes that it was made for (knowledge.types.Runtime.family); "" where nothing tells."""
 
 
 def read_settings(root: Path) -> Settings:
@@ -99,7 +101,7 @@ def _settings(
 def _udocker(root: Path) -> Settings | None:
     """container.json is the image's config (udocker 1.3, container/structure.py)."""
     data = _read(DirectoryFiles(str(root.parent)), "container.json") if root.name == "ROOT" else None
-    return None if data is None else _from_config(data, f"{root.parent}/container.json")
+    return None if data is None else replace(_from_config(data, f"{root.parent}/container.json"), family="udocker")
 
 
 def _charliecloud(files: Files) -> Settings | None:
@@ -108,6 +110,7 @@ def _charliecloud(files: Files) -> Settings | None:
     if metadata is None and environment is None:
         return None
     settings = Settings() if metadata is None else _from_config(metadata, f"{files.place}/ch/metadata.json")
+    settings = replace(settings, family="charliecloud")
     if environment is None:
         return settings
     variables = tuple(f"{name}={_unquoted(value)}" for name, value in _assignments(environment))
@@ -162,7 +165,8 @@ def _singularity(files: Files) -> Settings | None:
         _collect(_text(script or b""), variables, files.place)
     entrypoint, command = _command(_text(runscript or b""))
     environment = tuple(f"{name}={value}" for name, value in variables.items())
-    return Settings(ImageConfig(entrypoint=entrypoint, command=command, environment=environment))
+    config = ImageConfig(entrypoint=entrypoint, command=command, environment=environment)
+    return Settings(config, family="apptainer")
 
 
 def _collect(script: str, variables: dict[str, str], place: str) -> None:

@@ -67,6 +67,11 @@ class _Root:
     architecture: str = ""
     config: bytes | None = None
 
+    @property
+    def is_sif(self) -> bool:
+        """Whether it is inside a SIF, not a file of its own."""
+        return self.offset > 0
+
 
 @contextmanager
 def open_sif(reference: Reference, options: SourceOptions, progress: Progress) -> Iterator[Image]:
@@ -85,6 +90,7 @@ def open_sif(reference: Reference, options: SourceOptions, progress: Progress) -
             layers=(SquashfsLayer(squashfs, path),),
             platform_matches=distance(wanted, found) is not None,
             notes=settings.notes,
+            family="apptainer" if root.is_sif else settings.family,
         )
 
 

@@ -148,6 +148,7 @@ def test_udocker_container_gives_its_config(tmp_path: Path, root: Path) -> None:
                 command=("/bin/tool",), environment=("A=B",), working_directory="/w", user="1"
             )
             assert image.platform.architecture == "arm64"
+            assert image.family == "udocker"
             assert "bin/tool" in contents(image)
 
 
@@ -202,6 +203,14 @@ def test_statement_that_no_program_could_be_given_is_passed_over_at_once(root: P
     assert time.process_time() - begun < 2
 
 
+def test_the_form_of_a_root_tells_which_runtimes_take_it(root: Path) -> None:
+    with open_image(f"dir:{root}", QUICK) as image:
+        assert image.family == ""
+    _singularity(root)
+    with open_image(f"dir:{root}", QUICK) as image:
+        assert image.family == "apptainer"
+
+
 def test_charliecloud_environment_and_metadata_are_read(root: Path) -> None:
     (root / "ch").mkdir()
     (root / "ch" / "environment").write_text("A='b c'\nB=d=e\n")
@@ -209,6 +218,7 @@ def test_charliecloud_environment_and_metadata_are_read(root: Path) -> None:
     with open_image(f"dir:{root}", QUICK) as image:
         assert image.config == ImageConfig(environment=("A=b c", "B=d=e"), working_directory="/w")
         assert image.platform.architecture == "arm64"
+        assert image.family == "charliecloud"
 
 
 @pytest.mark.parametrize(

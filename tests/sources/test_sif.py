@@ -114,6 +114,7 @@ def sif(tmp_path: Path) -> Path:
 
 def test_a_sif_keeps_what_the_image_said(sif):
     with open_image(f"sif:{sif}") as image:
+        assert image.family == "apptainer"
         config, platform = image.config, image.platform
         assert image.notes == ()  # its header says what no program of it does
     assert platform == Platform("linux", "arm64")
