@@ -60,7 +60,8 @@ def _unstartable(context: Context, answers: Answers) -> None:
 
 
 def _not_starting(context: Context, what: Unstartable) -> Finding:
-    why, remedy = _told(what)
+    alone = not what.by and context.image.config.entrypoint and context.roots.command[0] != what.word
+    why, remedy = _told_alone(context, what) if alone else _told(what)
     mounted = what.reason in ("absent", "no-format") or not _comes_with_images(what.interpreter)
     asked = what.interpreter.rpartition(" ")[2]
     return context.finding(
@@ -81,6 +82,14 @@ def _not_starting(context: Context, what: Unstartable) -> Finding:
 def _comes_with_images(interpreter: str) -> bool:
     """What no site mounts over an image: an interpreter elsewhere (/cvmfs, /gpfs) may come from the host."""
     return not interpreter or interpreter.startswith(_OF_IMAGES)
+
+
+def _told_alone(context: Context, what: Unstartable) -> tuple[str, str]:
+    """The same of words that are given in place of CMD, where ENTRYPOINT starts."""
+    why, remedy = _told(what)
+    entrypoint = context.image.config.entrypoint[0]
+    how = f"So it is where the command is started by itself ({context.runtime.family} exec)"
+    return f"{why} {how}; as an argument of the image's ENTRYPOINT it is for {entrypoint} to understand.", remedy
 
 
 def _told(what: Unstartable) -> tuple[str, str]:

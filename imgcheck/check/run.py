@@ -32,6 +32,7 @@ from imgcheck.errors import UsageError
 from imgcheck.host.summary import summarise
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Runtime
+from imgcheck.loader.closure import Roots
 from imgcheck.loader.closures import Closures
 from imgcheck.loader.hwcaps import hwcaps_of
 
@@ -163,19 +164,24 @@ def _judge_host(
     image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge, fingerprints: bool
 ) -> list[_Judged]:
     runtimes, chosen_by = _runtimes(image, host, request, knowledge)
-    bare = any(runtime.skips_entrypoint for runtime in runtimes)
-    closures = Closures(image, request.command, request.entries, hwcaps_of(host, knowledge), bare)
-    roots = closures.roots
+    levels = hwcaps_of(host, knowledge)
+    # Without words of the user, or an ENTRYPOINT before them, all runtimes start the same.
+    starts = [bool(request.command and image.config.entrypoint and each.skips_entrypoint) for each in runtimes]
+    works = {bare: Closures(image, request.command, request.entries, levels, bare) for bare in dict.fromkeys(starts)}
+    _refuse_absent(image, request, next(iter(works.values())).roots)
+    asked = _Asked()
+    contexts = (
+        Context(image, host, each, knowledge, work.under(each, host), request.require_gpu, work.roots, fingerprints)
+        for each, work in zip(runtimes, map(works.__getitem__, starts), strict=True)
+    )
+    return [_judge(context, chosen_by, request, asked) for context in contexts]
+
+
+def _refuse_absent(image: ImageProfile, request: Request, roots: Roots) -> None:
     absent = {each.word for each in roots.unstartable if each.reason == "absent" and not each.by}
     for entry in request.entries:
         if entry in absent:
             raise UsageError(f"--entry {entry}: {image.reference} holds no such program", "imgcheck profile lists them")
-    asked = _Asked()
-    contexts = (
-        Context(image, host, each, knowledge, closures.under(each, host), request.require_gpu, roots, fingerprints)
-        for each in runtimes
-    )
-    return [_judge(context, chosen_by, request, asked) for context in contexts]
 
 
 class _Asked:
@@ -218,7 +224,7 @@ class _Question:
         reaches = {path: reach for path, reach in closure.reaches.items() if path not in closure.injected}
         needed = {path for root, loaded in closure.loaded.items() for path in loaded if path != root}
         compared_by = {record.path: closure.libc_of(record.path) for record, linkage in linked if linkage.isa_level}
-        return reaches, needed - closure.injected, closure.libcs, compared_by
+        return self._context.roots, reaches, needed - closure.injected, closure.libcs, compared_by
 
 
 def _runtimes(

@@ -44,8 +44,8 @@ def find_roots(
 ) -> Roots:
     """What runs: `command` (the user's words after `--`) in place of CMD, ENTRYPOINT before it, and `entries`.
 
-    `command` None means the image's own. `bare`: a runtime may start the user's words without ENTRYPOINT. `entries`
-    (`--entry PATH`) replace the command where that is None, else they add to it.
+    `command` None means the image's own. `bare`: the runtime may start the user's words without ENTRYPOINT, unless
+    they begin with an option. `entries` (`--entry PATH`) replace the command where that is None, else they add to it.
     """
     search = _Search(image)
     words: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ def find_roots(
         words = (*image.config.entrypoint, *tail)
         outcomes.append(search.start(words))
         if command and bare:
-            search.start(command, report=False)
+            search.start(command, report=not command[0].startswith("-"))
     outcomes += [search.start((entry,)) for entry in entries]
     environments = search.environments
     return Roots(

@@ -11,7 +11,7 @@ from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import FileRecord, ImageConfig, Unstartable
 from imgcheck.errors import UsageError
 from imgcheck.loader.roots import find_roots
-from tests.check.contexts import KNOWLEDGE, context, cpu, outcome
+from tests.check.contexts import KNOWLEDGE, code, context, cpu, outcome
 
 PROGRAM = CodeFacts(1000, Linkage(64, "x86_64", "executable", interpreter="/lib64/ld-linux-x86-64.so.2"))
 DAMAGED = CodeFacts(10, error="truncated ELF header")
@@ -153,3 +153,22 @@ def test_docker_hands_the_users_words_to_the_entrypoint_and_apptainer_may_start_
     request = Request(command=("/bin/job",), runtimes=(runtime,))
     report = check_image(image, [cpu("haswell", gpus=("none",))], request, KNOWLEDGE)
     assert [f.rule for f in report.findings if f.severity == "fail" and f.subject == "libgone.so.1"] == missing
+
+
+def test_words_after_an_entrypoint_that_the_image_lacks_are_told_where_they_may_start_by_themselves() -> None:
+    files = {"/bin/ok": code(type="executable")}
+    config = ImageConfig(entrypoint=("/bin/ok",))
+    image = context(files, config=config).image
+    for runtime, command, expected in (
+        ("apptainer", ("python", "train.py"), "risk"),
+        ("apptainer", ("--epochs", "3"), "ok"),
+        ("docker", ("python", "train.py"), "ok"),
+        ("apptainer", ("/bin/ok",), "ok"),
+    ):
+        report = check_image(image, [cpu("haswell")], Request(runtimes=(runtime,), command=command), KNOWLEDGE)
+        found = next(each for each in report.checks if each.rule == "IMG002")
+        assert (runtime, command, found.outcome) == (runtime, command, expected)
+    both = check_image(
+        image, [cpu("haswell")], Request(runtimes=("docker", "apptainer"), command=("nosuch",)), KNOWLEDGE
+    )
+    assert {cell.runtime: cell.verdict for cell in both.cells} == {"docker": "compatible", "apptainer": "at-risk"}
