@@ -9,18 +9,32 @@ from typing import Any
 
 import msgspec
 
+from imgcheck import documents
 from imgcheck.documents import HostProfile, ImageProfile, Report, json_schema
 from imgcheck.knowledge import Knowledge
 from imgcheck.policy import document as policy
 
 HERE = Path(__file__).resolve().parent
 DOCUMENTS = {"image": ImageProfile, "host": HostProfile, "report": Report}
+TITLES = {"image": "Profile of an image", "host": "Profile of a host", "report": "Report of imgcheck"}
+MODULES = (documents.facts, documents.host, documents.image, documents.report)
 
 
 def schema(kind: str) -> str:
     """The text of a schema file: one of DOCUMENTS, or `policy`."""
-    made = policy_schema() if kind == "policy" else json_schema(DOCUMENTS[kind])
+    made = policy_schema() if kind == "policy" else document_schema(kind)
     return json.dumps(made, indent=1, sort_keys=True) + "\n"
+
+
+def document_schema(kind: str) -> dict[str, Any]:
+    """JSON Schema of a document, with what the source says of each key."""
+    made = json_schema(DOCUMENTS[kind])
+    types = {name: found for module in MODULES for name, found in vars(module).items() if isinstance(found, type)}
+    for name, part in made["$defs"].items():
+        for key, said in _described(types[name]).items() if name in types else ():
+            if key in part.get("properties", ()):
+                part["properties"][key]["description"] = said
+    return made | {"title": TITLES[kind]}
 
 
 def policy_schema() -> dict[str, Any]:
