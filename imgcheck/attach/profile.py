@@ -5,7 +5,7 @@ import zlib
 
 import msgspec
 
-from imgcheck import __version__
+from imgcheck import __version__, oci
 from imgcheck.attach.push import Artifact
 from imgcheck.documents import ImageProfile, decode
 from imgcheck.errors import DocumentError, SourceError
@@ -20,7 +20,7 @@ _PROFILE_LIMIT = 512 << 20
 
 def artifact_of(profile: ImageProfile) -> Artifact:
     """`profile` as gzipped JSON: any tool can read it."""
-    annotations = {"org.opencontainers.image.title": "imgcheck profile", "dev.imgcheck.version": __version__}
+    annotations = {oci.TITLE: "imgcheck profile", "dev.imgcheck.version": __version__}
     return Artifact(ARTIFACT_TYPE, BLOB_TYPE, gzip.compress(msgspec.json.encode(profile), mtime=0), annotations)
 
 

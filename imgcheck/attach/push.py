@@ -12,18 +12,17 @@ from typing import Any
 
 import msgspec
 
+from imgcheck import oci
 from imgcheck.errors import SourceError
-from imgcheck.sources.assemble import OCI_INDEX, OCI_MANIFEST
 from imgcheck.sources.blobs import Descriptor, parse_json
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.reference import parse
-from imgcheck.sources.referrers import CREATED, fallback_tag
+from imgcheck.sources.referrers import fallback_tag
 from imgcheck.sources.registries import Endpoint, endpoints
 from imgcheck.sources.registry import RegistryBlobs
 from imgcheck.sources.registry_http import RegistryHttp
 
 EMPTY = b"{}"
-EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 _ATTEMPTS = 5
 """Times that the list of referrers is written again where another client wrote it meanwhile."""
 
@@ -59,7 +58,7 @@ def _subject(blobs: RegistryBlobs, digest: str) -> dict[str, Any]:
     """The descriptor of the image's manifest."""
     data = blobs.manifest(Descriptor(digest))
     media_type = parse_json(data, f"{blobs.place}: manifest {digest[:19]}").get("mediaType")
-    return {"mediaType": media_type or OCI_MANIFEST, "digest": digest, "size": len(data)}
+    return {"mediaType": media_type or oci.MANIFEST, "digest": digest, "size": len(data)}
 
 
 def _push(http: RegistryHttp, registry: Endpoint, subject: dict[str, Any], artifact: Artifact) -> str:
@@ -67,16 +66,16 @@ def _push(http: RegistryHttp, registry: Endpoint, subject: dict[str, Any], artif
     created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     manifest = {
         "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
+        "mediaType": oci.MANIFEST,
         "artifactType": artifact.type,
-        "config": target.blob(EMPTY, EMPTY_TYPE),
+        "config": target.blob(EMPTY, oci.EMPTY),
         "layers": [target.blob(artifact.data, artifact.blob_type)],
         "subject": subject,
-        "annotations": {**artifact.annotations, CREATED: created},
+        "annotations": {**artifact.annotations, oci.CREATED: created},
     }
     data = msgspec.json.encode(manifest)
-    entry = _descriptor(data, OCI_MANIFEST) | {"artifactType": artifact.type, "annotations": manifest["annotations"]}
-    if not target.manifest(entry["digest"], data, OCI_MANIFEST):
+    entry = _descriptor(data, oci.MANIFEST) | {"artifactType": artifact.type, "annotations": manifest["annotations"]}
+    if not target.manifest(entry["digest"], data, oci.MANIFEST):
         target.add_to_list(fallback_tag(subject["digest"]), entry)
     return f"{registry.host}/{registry.repository}@{entry['digest']}"
 
@@ -119,13 +118,13 @@ class _Target:
             if any(other.get("digest") == entry["digest"] for other in entries):
                 return
             entries.append(entry)
-            self.manifest(tag, msgspec.json.encode(document), OCI_INDEX)
+            self.manifest(tag, msgspec.json.encode(document), oci.INDEX)
         raise SourceError(f"{self._place}:{tag}: other clients keep writing it", hint="try again")
 
     def _listed(self, tag: str) -> dict[str, Any]:
         what = f"{self._place}:{tag}"
         data = RegistryBlobs(self._http).tagged(tag)
-        document = parse_json(data, what) if data else {"schemaVersion": 2, "mediaType": OCI_INDEX}
+        document = parse_json(data, what) if data else {"schemaVersion": 2, "mediaType": oci.INDEX}
         entries = document.get("manifests", [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise SourceError(f"{what} is no index of referrers", hint="it belongs to somebody else: remove that tag")

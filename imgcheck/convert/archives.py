@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from imgcheck import oci
 from imgcheck.convert.disk import create_file, open_file, raw, write_file
 from imgcheck.convert.gather import gather, refuse_unreadable
 from imgcheck.convert.model import ConvertOptions
@@ -30,10 +31,6 @@ Write = Callable[[Image, Stage, str, ConvertOptions, Progress], Written]
 """Writes the image as a new file or directory of the stage."""
 
 _COPY = 1 << 20
-_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-_INDEX = "application/vnd.oci.image.index.v1+json"
-_CONFIG = "application/vnd.oci.image.config.v1+json"
-_LAYER = "application/vnd.oci.image.layer.v1.tar"
 _SUFFIXES = ((b"\x1f\x8b", "+gzip"), (b"\x28\xb5\x2f\xfd", "+zstd"))
 _FIT = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 """Parts of a file's name that the name of a repository may have."""
@@ -59,18 +56,18 @@ def write_layout(image: Image, stage: Stage, name: str, options: ConvertOptions,
     blobs = _copy_layers(image, stage, options, progress)
     for blob in blobs:
         os.rename(blob.name, _place(name, blob.digest), src_dir_fd=stage.fd, dst_dir_fd=stage.fd)
-    config = _put(stage, name, _config(image, blobs), _CONFIG)
+    config = _put(stage, name, _config(image, blobs), oci.CONFIG)
     layers = [{"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size} for blob in blobs]
     manifest = _put(
         stage,
         name,
-        _json({"schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": layers}),
-        _MANIFEST,
+        _json({"schemaVersion": 2, "mediaType": oci.MANIFEST, "config": config, "layers": layers}),
+        oci.MANIFEST,
     )
-    manifest["annotations"] = {"org.opencontainers.image.ref.name": image_name(options.name, image.reference)}
+    manifest["annotations"] = {oci.REF_NAME: image_name(options.name, image.reference)}
     manifest["platform"] = _platform(image)
     write_file(
-        stage.fd, f"{name}/index.json", _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": [manifest]})
+        stage.fd, f"{name}/index.json", _json({"schemaVersion": 2, "mediaType": oci.INDEX, "manifests": [manifest]})
     )
     write_file(stage.fd, f"{name}/oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
     return sum(blob.size for blob in blobs), _lost(blobs)
@@ -164,7 +161,7 @@ def _pack(layer: Layer, stage: Stage, name: str, options: ConvertOptions, progre
     found = f"sha256:{digest.hexdigest()}"
     packed = TarLayer(LayerInfo(digest=found, diff_id=found, size=size), lambda: open_file(stage.fd, name))
     gather((packed,), lambda *_entry: None, options.limits, progress)
-    return _Blob(name, found, found, size, _LAYER, tar.lost_xattrs)
+    return _Blob(name, found, found, size, oci.LAYER, tar.lost_xattrs)
 
 
 def _pack_member(tar: TarWriter, entry: Entry, content: Any) -> None:
@@ -209,7 +206,7 @@ def _platform(image: Image) -> dict[str, str]:
 
 
 def _media_type(magic: bytes) -> str:
-    return _LAYER + next((suffix for start, suffix in _SUFFIXES if magic.startswith(start)), "")
+    return oci.LAYER + next((suffix for start, suffix in _SUFFIXES if magic.startswith(start)), "")
 
 
 def _place(layout: str, digest: str) -> str:

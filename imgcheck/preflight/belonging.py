@@ -10,14 +10,15 @@ from typing import Any
 
 import msgspec
 
+from imgcheck import oci
 from imgcheck.documents import ImageProfile
 from imgcheck.documents.codec import read_regular
 
 _ENDS = 1 << 16
 """Bytes at the beginning and at the end."""
 _LARGEST_INDEX = 4 << 20
-_NAMES = ("org.opencontainers.image.ref.name", "io.containerd.image.name")
-"""The annotations that tag an image of a layout (OCI image-spec, annotations.md; containerd's have the full name)."""
+_NAMES = (oci.REF_NAME, oci.IMAGE_NAME)
+"""The annotations that tag an image of a layout (containerd's have the full name)."""
 
 
 def file_identity(path: str, inside: str) -> str:

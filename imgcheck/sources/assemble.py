@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from imgcheck import oci
 from imgcheck.documents.image import LayerInfo, Platform
 from imgcheck.errors import SourceError
 from imgcheck.layers.stream import TarLayer
@@ -20,15 +21,6 @@ from imgcheck.sources.config import ParsedConfig, parse_config
 from imgcheck.sources.model import Image
 from imgcheck.sources.platforms import distance, fallback_order, wanted_platform
 
-# Media types: image-spec media-types.md; Docker's manifest v2 schema 2 and list.
-OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-OCI_INDEX = "application/vnd.oci.image.index.v1+json"
-DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
-DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
-MANIFEST_TYPES = (OCI_MANIFEST, DOCKER_MANIFEST)
-INDEX_TYPES = (OCI_INDEX, DOCKER_LIST)
-_SCHEMA_1 = "application/vnd.docker.distribution.manifest.v1"
-_IMAGE_CONFIGS = ("application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json")
 _SIF_LAYER = "application/vnd.sylabs.sif.layer"
 
 _DEEPEST_INDEX = 4
@@ -182,11 +174,11 @@ def _walk(descriptor: Descriptor, blobs: Blobs, search: _Search, depth: int) -> 
 def _visit(entry: Descriptor, blobs: Blobs, search: _Search, depth: int) -> None:
     if _is_attestation(entry):
         return
-    if entry.media_type in INDEX_TYPES:
+    if entry.media_type in oci.INDEX_TYPES:
         _walk(entry, blobs, search, depth + 1)
-    elif entry.media_type in MANIFEST_TYPES:
+    elif entry.media_type in oci.MANIFEST_TYPES:
         search.leaves.append(entry)
-    elif entry.media_type.startswith(_SCHEMA_1):
+    elif entry.media_type.startswith(oci.DOCKER_MANIFEST_1):
         search.notes.append(f"index entry {entry.short} is of Docker's old schema 1 and was skipped")
     else:
         search.notes.append(f"index entry {entry.short} of type {entry.media_type[:80]!r} was skipped")
@@ -235,7 +227,7 @@ def _layers(manifest: Manifest, parsed: ParsedConfig, blobs: Blobs) -> tuple[Tar
 
 def _refuse_confusion(document: dict[str, Any], descriptor: Descriptor, what: str) -> None:
     """A document that can be read as manifest and as index is an attack (CVE-2021-41190)."""
-    if document.get("schemaVersion") == 1 or descriptor.media_type.startswith(_SCHEMA_1):
+    if document.get("schemaVersion") == 1 or descriptor.media_type.startswith(oci.DOCKER_MANIFEST_1):
         raise SourceError(
             f"{what} is of Docker's manifest schema 1, which was withdrawn and is not read",
             hint="push the image again with a current docker, podman or skopeo",
@@ -243,10 +235,10 @@ def _refuse_confusion(document: dict[str, Any], descriptor: Descriptor, what: st
     stated = document.get("mediaType") or descriptor.media_type
     if "manifests" in document and ("layers" in document or "config" in document):
         raise SourceError(f"{what} is both an index and a manifest; such documents are refused")
-    if descriptor.media_type in MANIFEST_TYPES + INDEX_TYPES and stated != descriptor.media_type:
+    if descriptor.media_type in oci.MANIFEST_TYPES + oci.INDEX_TYPES and stated != descriptor.media_type:
         raise SourceError(f"{what} says it is {str(stated)[:80]!r}, but was announced as {descriptor.media_type!r}")
-    if (stated in MANIFEST_TYPES and "manifests" in document) or (
-        stated in INDEX_TYPES and "manifests" not in document
+    if (stated in oci.MANIFEST_TYPES and "manifests" in document) or (
+        stated in oci.INDEX_TYPES and "manifests" not in document
     ):
         raise SourceError(f"{what} is not what its media type {stated!r} says")
 
@@ -258,7 +250,7 @@ def _refuse_artifact(document: dict[str, Any], manifest: Manifest, what: str) ->
             hint="fetch it with `apptainer pull` and give the file",
         )
     config_type = manifest.config.media_type
-    if config_type in _IMAGE_CONFIGS or any("tar" in layer.media_type for layer in manifest.layers):
+    if config_type in oci.CONFIG_TYPES or any("tar" in layer.media_type for layer in manifest.layers):
         return
     kind = document.get("artifactType") or config_type
     raise SourceError(f"{what} is an artifact of type {str(kind)[:80]!r}, not a container image")

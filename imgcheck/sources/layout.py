@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from imgcheck import oci
 from imgcheck.errors import SourceError
 from imgcheck.progress import Progress
-from imgcheck.sources.assemble import INDEX_TYPES, MANIFEST_TYPES, assemble
+from imgcheck.sources.assemble import assemble
 from imgcheck.sources.blobs import (
     CONFIG_LIMIT,
     MANIFEST_FIELDS,
@@ -25,10 +26,6 @@ from imgcheck.sources.blobs import (
 from imgcheck.sources.model import Image
 from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.reference import Reference
-
-_TAG_ANNOTATION = "org.opencontainers.image.ref.name"
-_NAME_ANNOTATION = "io.containerd.image.name"
-"""Full name that containerd and docker 25 and later write; the OCI annotation then holds the tag alone."""
 
 
 class Files(Protocol):
@@ -116,7 +113,7 @@ def read_index(files: Files) -> list[Descriptor]:
     if not isinstance(entries, list):
         raise SourceError(f"{files.place}: index.json: `manifests` is not a list")
     parsed = [parse_descriptor(entry, f"{files.place}: index.json") for entry in entries]
-    found = [entry for entry in parsed if entry.media_type in MANIFEST_TYPES + INDEX_TYPES]
+    found = [entry for entry in parsed if entry.media_type in oci.MANIFEST_TYPES + oci.INDEX_TYPES]
     if not found:
         raise SourceError(f"{files.place}: index.json names no image")
     return found
@@ -143,7 +140,7 @@ def _pick(reference: Reference, entries: list[Descriptor], place: str) -> list[D
 
 
 def _names(entry: Descriptor) -> tuple[str, ...]:
-    return tuple(name for key in (_NAME_ANNOTATION, _TAG_ANNOTATION) if (name := entry.annotations.get(key)))
+    return tuple(name for key in (oci.IMAGE_NAME, oci.REF_NAME) if (name := entry.annotations.get(key)))
 
 
 def _name(entry: Descriptor) -> str:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from imgcheck import oci
 from imgcheck.errors import SourceError
 from imgcheck.sources.blobs import Blobs, Descriptor, parse_descriptor, parse_json, read_limited, verify
 from imgcheck.sources.model import Attached
 
-CREATED = "org.opencontainers.image.created"
 _NEXT = re.compile(r'<([^<>]*)>\s*;[^,]*\brel="?next"?')
 _LINK_LENGTH = 4096
 _MOST_PAGES = 20
@@ -42,7 +42,7 @@ def referring(registry: Registry, subject: str, artifact_type: str) -> Iterator[
     found = [
         entry for entry in _entries(registry, subject, artifact_type, what) if entry.artifact_type == artifact_type
     ]
-    found.sort(key=lambda entry: entry.annotations.get(CREATED, ""), reverse=True)
+    found.sort(key=lambda entry: entry.annotations.get(oci.CREATED, ""), reverse=True)
     for entry in found[:_MOST_LOOKED_AT]:
         document = parse_json(registry.manifest(entry), f"{registry.place}: manifest {entry.short}")
         if artifact := _attached(registry, entry, document, subject, artifact_type):
@@ -64,7 +64,7 @@ def _attached(
     def read(limit: int) -> bytes:
         return verify(read_limited(registry.open(blob), limit, what), blob, what)
 
-    return Attached(entry.digest, entry.annotations.get(CREATED, ""), read)
+    return Attached(entry.digest, entry.annotations.get(oci.CREATED, ""), read)
 
 
 def _entries(registry: Registry, subject: str, artifact_type: str, what: str) -> Iterator[Descriptor]:

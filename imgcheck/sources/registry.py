@@ -10,11 +10,12 @@ from typing import Any, BinaryIO
 
 import requests
 
+from imgcheck import oci
 from imgcheck.digests import is_digest
 from imgcheck.errors import DigestError, SourceError, UsageError
 from imgcheck.progress import Progress
 from imgcheck.sources.ahead import LayersAhead
-from imgcheck.sources.assemble import INDEX_TYPES, MANIFEST_TYPES, assemble
+from imgcheck.sources.assemble import assemble
 from imgcheck.sources.blobs import (
     CONFIG_LIMIT,
     MANIFEST_LIMIT,
@@ -32,7 +33,7 @@ from imgcheck.sources.registries import endpoints
 from imgcheck.sources.registry_http import BROKEN, RegistryHttp, explain
 
 # Without it Distribution 2.8 answers 404 for OCI manifests. Schema 1 is asked for last, to be refused by name.
-_ACCEPT = ", ".join((*MANIFEST_TYPES, *INDEX_TYPES, "application/vnd.docker.distribution.manifest.v1+prettyjws;q=0.1"))
+_ACCEPT = ", ".join((*oci.MANIFEST_TYPES, *oci.INDEX_TYPES, f"{oci.DOCKER_MANIFEST_1}+prettyjws;q=0.1"))
 _DEFAULT_TAG = "latest"
 _NO_LISTING = (400, 404, 405, 406, 501)
 """What registries answer that know no referrers: 404 by the specification, the others in the wild."""
@@ -109,7 +110,7 @@ class RegistryBlobs:
         media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
         stated = headers.get("Docker-Content-Digest", "").strip()
         digest = reference.digest or (stated if is_digest(stated) else "sha256:" + hashlib.sha256(data).hexdigest())
-        known = media_type if media_type in MANIFEST_TYPES + INDEX_TYPES or "manifest.v1" in media_type else ""
+        known = media_type if media_type in oci.MANIFEST_TYPES + oci.INDEX_TYPES or "manifest.v1" in media_type else ""
         root = Descriptor(digest, media_type=known)
         self._manifests[digest] = verify(data, root, what)
         return root
