@@ -20,6 +20,7 @@ from imgcheck.loader.tree import Tree
 _CONTEXTS: tuple[Opener, ...] = ("entry", "module", "helper", "library")
 # Opened by name at run time, by the CUDA runtime and by frameworks, from whatever the loader finds first.
 _OPENED_BY_NAME = ("libcuda.so", "libnvidia-")
+_LIBCUDA = "libcuda.so.1"
 _PYTHON = "python"
 
 
@@ -530,13 +531,20 @@ def _with_alternatives(view: _View, problem: Problem) -> Problem:
     return problem.with_files(fitting, tuple(path for path in others if posixpath.dirname(path) in sought))
 
 
+def _stand_in(tree: Tree) -> list[str]:
+    """Some program of the image; without any, as in an unpacked wheel, a library that asks for the driver, or any."""
+    own = [path for path in tree.linkage if path not in tree.host]
+    asking = (path for path in own if tree.linkage[path].driver_functions or _LIBCUDA in tree.linkage[path].needed)
+    return [path for path in own if _is_program(tree, path)][:1] or [*asking][:1] or own[:1]
+
+
 def _opens(view: _View, roots: Roots) -> dict[str, str]:
-    """What the driver's sonames lead to for a program of the command, or else for any program of the image."""
+    """What the driver's sonames lead to for a program of the command, or else for what may stand in for one."""
     names = {n for n in view.by_name if n.startswith(_OPENED_BY_NAME) and ".so" in n}
     programs = [path for path in roots.entries if _is_program(view.tree, path)]
     if roots.environments:  # scripts end with the program that they are for: what their shell finds does not count
         programs = programs[-1:]
-    programs = programs or [path for path in view.tree.linkage if _is_program(view.tree, path)][:1]
+    programs = programs or _stand_in(view.tree)
     found: dict[str, str] = {}
     for path in programs:
         process = view.program(path)

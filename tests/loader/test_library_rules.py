@@ -324,6 +324,19 @@ def test_musl_cannot_load_the_drivers_libraries(root: Root) -> None:
     assert (finding.severity, finding.subject) == ("fail", "musl")
 
 
+@pytest.mark.parametrize("runtime", ["apptainer-nv", "nvidia", "udocker-nvidia"])
+def test_a_tree_without_a_program_opens_what_the_runtime_injects(root: Root, runtime: str) -> None:
+    """An unpacked wheel, or a virtual environment whose Python lies outside."""
+    root.library("/tmp/libcuda.so.1", soname="libcuda.so.1")
+    root.library("/venv/lib/python3.11/site-packages/pkg/libgpu.so", ["/tmp/libcuda.so.1"])
+    for path in ("/tmp/libcuda.so.1", "/usr/bin/env", "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"):
+        root.at(path).unlink()
+    image = profile_of(root.path)
+    machine = host(driver=DRIVER, libraries=known((libcuda(),), "test"))
+    opened = closure_under(image, machine, KNOWLEDGE.runtimes[runtime], find_roots(image)).opens
+    assert opened["libcuda.so.1"].endswith(("libcuda.so.550.54.14", "libcuda.so.1"))
+
+
 def test_injection_order_decides_between_the_images_libcuda_and_the_hosts(root: Root) -> None:
     root.library("/opt/own/libcuda.so.1", soname="libcuda.so.1")
     root.program("/usr/bin/app", ["/opt/own/libcuda.so.1"])
