@@ -13,7 +13,7 @@ from imgcheck.cli.host_files import load_hosts, split_host_probe
 from imgcheck.cli.progress import progress
 from imgcheck.knowledge import Knowledge
 from imgcheck.progress import Progress
-from imgcheck.report.text import safe
+from imgcheck.report.text import safe, safe_command
 
 if TYPE_CHECKING:
     from imgcheck.convert.model import Converted
@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     for text in (*converted.notes, *((store.trouble,) if store and store.trouble else ())):
         print(f"note: {safe(text)}")
     status = _check(parsed, profile, hosts, knowledge) if profile else OK
-    print(f"run it with: {safe(converted.command)}")
+    print(f"run it with: {safe_command(converted.command)}")
     return status
 
 

@@ -10,7 +10,7 @@ from imgcheck.layers.model import Content
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CREATE_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _CHUNK = 1 << 20
 _HOLE = 1 << 16
@@ -192,7 +192,7 @@ def _opened(parent: int, name: str | bytes) -> int:
         return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
     except PermissionError:
         # By name chmod would follow a link that stands there meanwhile.
-        place = os.open(name, _DIRECTORY_ITSELF, dir_fd=parent)
+        place = os.open(name, DIRECTORY_ITSELF, dir_fd=parent)
     try:
         os.chmod(f"/proc/self/fd/{place}", 0o700)  # noqa: PTH101
     finally:

@@ -8,13 +8,14 @@ import secrets
 import shlex
 import signal
 import socket
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 
-from imgcheck.convert.disk import OPEN_DIRECTORY, remove_tree
+from imgcheck.convert.disk import DIRECTORY_ITSELF, OPEN_DIRECTORY, remove_tree
 from imgcheck.convert.mounts import mounts_in
 from imgcheck.errors import ConvertError
 
@@ -49,7 +50,7 @@ class Stage:
 
         Without `replace` nothing that stands there, or has come to stand there meanwhile, is touched.
         """
-        with directory(destination.parent) as target:
+        with directory(destination.parent) as target, _movable(self.fd, name):
             if replace and _exists(target, destination.name):
                 self._exchange(name, target, destination)
             elif not _rename_new(self.fd, name, target, destination.name):
@@ -74,6 +75,10 @@ class Stage:
     def _exchange(self, name: str, target: int, destination: Path) -> None:
         """Swap new and old in one step; the old one is removed with the stage."""
         _refuse_mounts(destination)
+        with _movable(target, destination.name):
+            self._swap(name, target, destination)
+
+    def _swap(self, name: str, target: int, destination: Path) -> None:
         if _renameat2(self.fd, name, target, destination.name, _EXCHANGE):
             return
         os.rename(destination.name, "former", src_dir_fd=target, dst_dir_fd=self.fd)
@@ -227,6 +232,27 @@ def _exists(parent: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+@contextmanager
+def _movable(parent: int, name: str) -> Iterator[None]:
+    """While `name` is renamed: a directory's owner must be able to write in it, as its `..` changes (rename(2)).
+
+    A root file system of Red Hat's kind is 0555. Its own mode comes back, wherever it lies by then.
+    """
+    own = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    mode = stat.S_IMODE(own.st_mode)
+    if not stat.S_ISDIR(own.st_mode) or mode & 0o700 == 0o700 or own.st_uid != os.geteuid():
+        yield
+        return
+    place = os.open(name, DIRECTORY_ITSELF, dir_fd=parent)
+    itself = f"/proc/self/fd/{place}"
+    try:
+        os.chmod(itself, mode | 0o700)  # noqa: PTH101
+        yield
+    finally:
+        os.chmod(itself, mode)  # noqa: PTH101
+        os.close(place)
 
 
 def _renameat2(source: int, name: str, target: int, new_name: str, flags: int) -> bool:

@@ -365,3 +365,16 @@ def test_a_read_only_destination_is_one_clear_error(target, layout, small_disk):
     subprocess.run([need("mount"), "-o", "remount,ro", small_disk], check=True)
     with pytest.raises(ConvertError, match="Read-only file system"):
         _convert(layout, target, small_disk / "out")
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o000])
+def test_a_root_that_its_owner_may_not_write_is_moved_and_replaced(mode, converted_rootless, public_tmp):
+    """The root of Red Hat's images is 0555, and a directory's owner must write in it to move it (rename(2))."""
+    place = public_tmp / "out"
+    top = {name: Directory() for name in ("dev", "etc", "proc", "sys")}
+    converted_rootless(ImageBuilder().layer({"./": Directory(mode), **top}), "rootfs", place)
+    assert place.stat().st_mode & 0o7777 == mode
+    place.chmod(0o555)
+    converted_rootless(ImageBuilder().layer({"./": Directory(mode), **top}), "rootfs", place, force=True)
+    assert place.stat().st_mode & 0o7777 == mode
+    assert not [path for path in public_tmp.iterdir() if path.name.startswith(".imgcheck-")]

@@ -1,10 +1,13 @@
 """Text from images steers neither terminal nor reader."""
 
+import shlex
+import subprocess
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imgcheck.report.text import safe
+from imgcheck.report.text import safe, safe_command
 
 
 @pytest.mark.parametrize(
@@ -34,3 +37,11 @@ def test_the_result_is_printable_and_valid_unicode(text):
     result = safe(text)
     result.encode()
     assert not any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in result)
+
+
+def test_a_command_with_control_characters_can_be_pasted_and_does_the_same():
+    words = ["printf", "%s|", "a\n\tb", "it's\x1b[2J", "\u202e", "plain", "\udcff\r"]
+    line = safe_command(shlex.join(words))
+    assert line.replace("\n", "").isprintable()
+    done = subprocess.run(["bash", "-c", line], capture_output=True, check=True)
+    assert done.stdout == "".join(f"{word}|" for word in words[2:]).encode("utf-8", "surrogateescape")
