@@ -89,12 +89,14 @@ def _kernel_floor(context: Context, answers: Answers) -> None:
     if context.host.kernel.known:
         _compare(context, floors, highest, rules, answers)
     elif versions.at_least(rules.kernel.oldest, highest):
-        reason = f"the image asks for Linux {highest} at most, older than any kernel on which containers run"
+        reason = f"no file asks for a newer Linux than {highest}, older than any kernel on which containers run"
         answers.answer("KRN001", "ok", reason)
     elif all(_unchecked(context, floor, rules) for floor in _above(floors, rules.kernel.oldest)):
         answers.answer("KRN001", "ok", "the image's glibc loads files whatever kernel they ask for")
     else:
-        reason = f"the image asks for Linux {highest}, and the host's kernel is not known; give --kernel"
+        reason = (
+            f"a file of the image asks for Linux {highest} or newer, and the host's kernel is not known; give --kernel"
+        )
         answers.answer("KRN001", "unknown", reason)
 
 
@@ -125,7 +127,7 @@ def _compare(context: Context, floors: list[_Floor], highest: str, rules: Loader
     for floor in _above(floors, kernel):
         groups[_subject(context, floor)].append(floor)
     findings = [_finding(context, subject, group, rules) for subject, group in groups.items()]
-    fine = f"the image asks for Linux {highest} at most, and the host runs {kernel}"
+    fine = f"no file asks for a newer Linux than {highest}, and the host runs {kernel}"
     answers.conclude("KRN001", findings, fine)
 
 

@@ -204,7 +204,11 @@ def _mountpoints(context: Context, answers: Answers) -> None:
                 "RUN014", "info", subject=runtime.id, evidence=evidence, runtime=runtime.title, first=missing[0]
             )
         )
-    answers.conclude("RUN014", findings, "the image has what the runtime mounts over", unlooked(unseen))
+    fine = (
+        "the runtime makes what it mounts over and the image lacks" if missing else "the image has what is mounted over"
+    )
+    # What would be information at most leaves no question open either.
+    answers.conclude("RUN014", findings, unlooked(unseen) or fine)
 
 
 def _preloaded(context: Context, answers: Answers) -> None:
