@@ -6,8 +6,9 @@ from itertools import groupby
 
 from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from imgcheck.documents.report import VERDICTS, Cell, Evidence, Report
+from imgcheck.documents.report import VERDICTS, Cell, Evidence, Finding, Report
 from imgcheck.report import across, runtimes
 from imgcheck.report.console import indented, line, render, text
 from imgcheck.report.text import LONGEST_COMMAND, clipped
@@ -77,20 +78,20 @@ def _headline(report: Report) -> Iterator[RenderableType]:
     under = f" under {shown}" if shown and not report.requirements else ""
     yield line((f"{sign} {report.verdict.upper()}{under}", style))
     image = report.image
-    yield line("  image  ", image.reference, f"  ({image.platform})")
+    yield _hanging("  image", line(image.reference, f"  ({image.platform})"))
     if image.components:
-        yield line("         ", ", ".join(image.components))
+        yield _hanging("", text(", ".join(image.components)))
     if image.command:
-        yield line("  runs   ", clipped(" ".join(image.command), LONGEST_COMMAND))
+        yield _hanging("  runs", text(clipped(" ".join(image.command), LONGEST_COMMAND)))
     if "policy" in report.tool:
-        yield line("  policy ", report.tool["policy"])
+        yield _hanging("  policy", text(report.tool["policy"]))
     if not report.requirements:
-        yield line("  host   ", report.host.label)
+        yield _hanging("  host", text(report.host.label))
         if report.host.description:
-            yield line("         ", report.host.description)
+            yield _hanging("", text(report.host.description))
     fails = sorted({cell.runtime for cell in report.cells if cell.verdict == "incompatible"})
     if fails and report.verdict != "incompatible":
-        yield line(("  fails under ", "bold"), ", ".join(fails))
+        yield _hanging("  fails under", text(", ".join(fails)), "bold")
 
 
 def _requirements(report: Report) -> Iterator[RenderableType]:
@@ -117,7 +118,7 @@ def _rule(group: list[across.Across], style: str, extent: _Extent) -> Iterator[R
     yield from _finding(group[0], style, extent)
     others = group[1 : 1 + extent.brief]
     for each in others:
-        yield indented(line((each.finding.rule, style), "  ", (clipped(each.finding.title, _LONGEST), "bold")), 2)
+        yield indented(_titled(each.finding, style), 2)
         if each.hosts != group[0].hosts:
             yield indented(_labelled("on", each.on), 4)
         for evidence in each.finding.evidence[:1]:
@@ -129,7 +130,7 @@ def _rule(group: list[across.Across], style: str, extent: _Extent) -> Iterator[R
 
 def _finding(each: across.Across, style: str, extent: _Extent) -> Iterator[RenderableType]:
     finding = each.finding
-    yield indented(line((finding.rule, style), "  ", (clipped(finding.title, _LONGEST), "bold")), 2)
+    yield indented(_titled(finding, style), 2)
     if each.hosts:
         yield indented(_labelled("on", each.on), 4)
     yield indented(_labelled("you see", clipped(finding.predicted_error, _LONGEST), "italic"), 4)
@@ -162,6 +163,19 @@ def _notes(report: Report) -> Iterator[RenderableType]:
         yield text("")
         yield text("Policy", "bold yellow")
         yield from (indented(text(note), 2) for note in report.notes)
+
+
+def _titled(finding: Finding, style: str) -> Table:
+    return _hanging(finding.rule, text(clipped(finding.title, _LONGEST), "bold"), style, len(finding.rule) + 2)
+
+
+def _hanging(label: str, content: Text, style: str = "", width: int = 9) -> Table:
+    """`content` behind `label`; where it takes several lines, they stand below one another."""
+    grid = Table.grid(padding=(0, 0))
+    grid.add_column(width=max(width, len(label) + 1), no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(text(label, style), content)
+    return grid
 
 
 def _labelled(label: str, content: str, style: str = "") -> Table:

@@ -9,7 +9,7 @@ import pytest
 
 from imgcheck.documents import Report, decode
 from imgcheck.documents.codec import encode
-from imgcheck.documents.report import Cell
+from imgcheck.documents.report import Cell, HostSummary
 from imgcheck.knowledge import Knowledge
 from imgcheck.report.formats import FORMATS, Rendering
 from imgcheck.report.history import Origins
@@ -67,6 +67,17 @@ def test_the_headline_names_all_runtimes_that_agree_and_says_else_which_is_the_b
     table, markdown = _under(report, runtimes, best)
     assert table.endswith(f" under {words}")
     assert markdown.endswith(f" under {words}")
+
+
+def test_what_takes_several_lines_of_a_narrow_terminal_stands_behind_its_label(report, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    long = msgspec.structs.replace(
+        report, host=HostSummary("node1", "haswell, no GPU, no driver, glibc 2.27, kernel 4.15")
+    )
+    lines = FORMATS["table"](long, Rendering(Knowledge(), terminal=True)).splitlines()
+    host, finding = lines.index("  host   node1"), next(n for n, line in enumerate(lines) if "CPU001" in line)
+    assert lines[host + 1 : host + 3] == ["         haswell, no GPU, no driver, glibc 2.27,", "         kernel 4.15"]
+    assert lines[finding + 1].startswith(" " * 10) and "required: AVX-512F" in lines[finding + 1]
 
 
 def test_json_is_the_report_itself(report, rendering):
