@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from imgcheck.cli import FOUND, OK, UNDECIDED
+from imgcheck.cli import FOUND, OK, UNDECIDED, note
 from imgcheck.cli.files import refuse_unwritable, write
 from imgcheck.cli.host_files import load_hosts
 from imgcheck.cli.options import path
@@ -101,6 +101,8 @@ class Gate:
             # Where the image is for another architecture, no other rule speaks before that is accepted.
             baseline = joined(first, baseline_of(self._reviewed(images, request, knowledge, first)))
             write(self.new_baseline_file, encode_baseline(baseline))
+            kept = len(baseline.findings)
+            note(f"{self.new_baseline_file} written: {kept} finding{'' if kept == 1 else 's'} may stay from now on")
         else:
             baseline = read_baseline(self.baseline_file) if self.baseline_file else None
         return self._reviewed(images, request, knowledge, baseline)

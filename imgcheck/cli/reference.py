@@ -51,7 +51,7 @@ def _profile(
         return build_profile(image, shown, kept, knowledge), ()
     known = kept_profile(image, kept, knowledge)
     if known:
-        return known, ()
+        return known, ("the facts kept in the store were used; no attached profile was looked for",)
     from imgcheck.attach.profile import attached_profile
 
     attached, said = attached_profile(image, digest)

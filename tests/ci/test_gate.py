@@ -155,6 +155,12 @@ def test_a_baseline_does_not_cover_a_host_that_is_required_later(images, project
     assert gate(images["skylake-avx512"]) == 1
 
 
+def test_a_baseline_that_is_written_is_told_with_what_it_holds(images, project, capsys):
+    assert gate(images["skylake-avx512"], "--write-baseline", "base.json") == 0
+    kept = len(json.loads((project / "base.json").read_text())["findings"])
+    assert f"note: base.json written: {kept} finding" in capsys.readouterr().err
+
+
 def test_a_baseline_that_is_not_there_is_exit_2_with_the_way_out(images, project, capsys):
     assert gate(images["broadwell"], "--baseline", "no.json") == 2
     assert "--write-baseline no.json" in capsys.readouterr().err
