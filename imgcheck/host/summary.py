@@ -35,7 +35,7 @@ def _gpu(name: str, capability: str, mig: bool, count: int) -> str:
 def _driver(host: HostProfile) -> str:
     kernel, userland = host.driver.kernel_module, host.driver.userland
     if kernel.absent and userland.absent:
-        return "no NVIDIA driver"
+        return "no driver"
     if kernel.known and userland.known and kernel.value != userland.value:
         return f"driver {kernel.value} with libraries of {userland.value}"
     version = kernel.value or userland.value
