@@ -23,6 +23,7 @@ MODULES = (documents.facts, documents.host, documents.image, documents.report)
 def schema(kind: str) -> str:
     """The text of a schema file: one of DOCUMENTS, or `policy`."""
     made = policy_schema() if kind == "policy" else document_schema(kind)
+    made |= {"$id": f"urn:imgcheck:schema:{kind}"}
     return json.dumps(made, indent=1, sort_keys=True) + "\n"
 
 
