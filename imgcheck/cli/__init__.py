@@ -112,7 +112,7 @@ def _dispatch(arguments: list[str]) -> int:
     if name in ("-h", "--help", "help"):
         print(_overview())
         return OK
-    if name in ("-V", "--version"):
+    if name in ("-V", "--version", "version"):
         from imgcheck import __version__
 
         print(f"imgcheck {__version__}")

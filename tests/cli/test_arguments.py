@@ -198,6 +198,12 @@ def test_a_defect_of_ours_never_looks_like_a_verdict(monkeypatch, capsys):
     assert "internal error: ZeroDivisionError" in capsys.readouterr().err
 
 
+def test_version_is_told_however_it_is_asked_for(capsys):
+    for word in ("-V", "--version", "version"):
+        assert main([word]) == 0
+    assert len(set(capsys.readouterr().out.splitlines())) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
