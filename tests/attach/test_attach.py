@@ -62,6 +62,14 @@ def _layers_read(registry: Registry, image: str) -> int:
     )
 
 
+def test_it_is_said_where_the_store_answers_in_place_of_an_attached_profile(
+    image: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option in ((), ("--trust-attached",)):
+        assert main(["profile", image, "--plain-http", "--store", str(tmp_path / "store"), *option]) == 0
+    assert "the facts kept in the store were used; no attached profile" in capsys.readouterr().err
+
+
 def test_attached_profile_answers_without_the_layers(registry: Registry, image: str, command: Command) -> None:
     status, place, _ = command("attach", image)
     assert status == 0 and place.startswith(f"{image.rpartition(':')[0]}@sha256:")
