@@ -39,9 +39,9 @@ def run(arguments: Sequence[str]) -> int:
     knowledge = Knowledge(tuple(parsed.rules))
     hosts = named_apart(load_hosts(parsed.host_probe, knowledge))
     if hosts:
-        from imgcheck.cli.reference import platform_of
+        from imgcheck.cli.reference import choose_platform
 
-        parsed.platform = parsed.platform or platform_of(hosts)
+        choose_platform(parsed, hosts)
     store = options.store(parsed)
     with (
         progress(parsed.quiet) as shown,

@@ -188,6 +188,7 @@ def source_options(
         raise UsageError(f"--authfile {arguments.authfile}: no such file", "name one, or leave the option away")
     return SourceOptions(
         platform=arguments.platform,
+        platform_only=getattr(arguments, "platform_asked", bool(arguments.platform)),
         plain_http=arguments.plain_http,
         insecure=arguments.insecure,
         ca_file=arguments.ca_file,

@@ -29,7 +29,7 @@ def profile_of(arguments: argparse.Namespace, knowledge: Knowledge, hosts: Seque
     from imgcheck.sources.open import open_image
 
     kept = store(arguments)
-    arguments.platform = arguments.platform or platform_of(hosts)
+    choose_platform(arguments, hosts)
     with (
         progress(arguments.quiet) as shown,
         open_image(arguments.reference, source_options(arguments, knowledge, kept), shown) as image,
@@ -56,6 +56,12 @@ def _profile(
 
     attached, said = attached_profile(image, digest)
     return attached or build_profile(image, shown, kept, knowledge), (said,)
+
+
+def choose_platform(arguments: argparse.Namespace, hosts: Sequence[HostProfile]) -> None:
+    """Set the platform to that of `hosts` where none was asked for: one that was asked for must be there."""
+    arguments.platform_asked = bool(arguments.platform)
+    arguments.platform = arguments.platform or platform_of(hosts)
 
 
 def platform_of(hosts: Sequence[HostProfile]) -> str | None:

@@ -92,8 +92,15 @@ def assemble(reference: str, roots: Sequence[Descriptor], blobs: Blobs, platform
         config_digest=manifest.config.digest,
         raw_config=raw,
         platform_matches=distance(wanted, found) is not None,
+        offered=_offered(search, roots),
         notes=tuple(search.notes),
     )
+
+
+def _offered(search: _Search, roots: Sequence[Descriptor]) -> tuple[Platform, ...]:
+    if len(roots) == 1 and search.leaves == list(roots):
+        return ()  # an image, not an index of some
+    return tuple(leaf.platform for leaf in search.leaves if leaf.platform)
 
 
 def parse_manifest(data: bytes, descriptor: Descriptor, place: str) -> Manifest:

@@ -34,6 +34,8 @@ class Image:
     """The config blob; empty where the source has none (dir:)."""
     platform_matches: bool = True
     """False where no platform of the image was the one asked for, so that what exists was taken (ARCH001)."""
+    offered: tuple[Platform, ...] = ()
+    """The platforms that an index names for it; empty where it is one image, listed by itself."""
     notes: tuple[str, ...] = ()
     """What the reader should know about how it was found: a label that lies, a skipped index entry."""
     expect: Callable[[Sequence[int]], None] = lambda order: None

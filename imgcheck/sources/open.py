@@ -22,16 +22,26 @@ def open_image(
     """The image that `reference` names, its layers readable until the context ends.
 
     Manifest and config are verified before the image is yielded, layers while they are read. Raises SourceError
-    where there is no such image or it cannot be reached, DigestError where its bytes are not those its digests
-    name, UsageError for an impossible platform.
+    where there is no such image or it cannot be reached, also for want of the platform, DigestError where its bytes
+    are not those its digests name, UsageError for an impossible platform.
     """
     found = parse(reference) if isinstance(reference, str) else reference
     options = options or SourceOptions()
     with _opener(found)(found, options, progress) as image:
         if options.platform and not image.platform_matches:
+            if options.platform_only and image.offered:
+                raise _lacking(image, options.platform)
             note = f"no image for {options.platform} there: that for {image.platform} was taken"
             image = replace(image, notes=(*image.notes, note))
         yield image
+
+
+def _lacking(image: Image, platform: str) -> SourceError:
+    there = ", ".join(dict.fromkeys(map(str, image.offered)))
+    return SourceError(
+        f"{image.reference}: no image for {platform} there",
+        f"there is {there}; without --platform the nearest is taken",
+    )
 
 
 def _opener(found: Reference) -> Opener:

@@ -51,6 +51,8 @@ class SourceOptions:
 
     platform: str | None = None
     """OS/ARCH[/VARIANT] or ARCH as the user asked; None takes this machine's, else linux/amd64."""
+    platform_only: bool = False
+    """An index that names platforms, and not this one, is refused, as engines do; else the nearest is taken."""
     plain_http: bool = False
     """Speak HTTP without TLS to the registry."""
     insecure: bool = False

@@ -31,8 +31,8 @@ def test_platform_is_that_of_the_hosts_unless_one_is_asked_for(
 ) -> None:
     main(["image", layout, "--no-store", "--host-probe", _host(tmp_path, host)])
     assert platform in capsys.readouterr().out
-    main(["image", layout, "--no-store", "--platform", "linux/386", "--host-probe", _host(tmp_path, host)])
-    assert "linux/amd64" in capsys.readouterr().out
+    main(["image", layout, "--no-store", "--platform", "linux/arm64", "--host-probe", _host(tmp_path, host)])
+    assert "linux/arm64" in capsys.readouterr().out
 
 
 def test_notes_of_the_source_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,8 +58,27 @@ def test_file_whose_name_means_a_registry_is_told_how_to_be_meant(
     assert "write ./" not in said
 
 
-def test_platform_that_the_image_lacks_is_told_by_convert_as_well(
+@pytest.mark.parametrize("command", [("image",), ("profile",), ("convert", "--to", "rootfs", "out")])
+def test_platform_that_is_asked_for_and_that_the_index_lacks_is_refused(
+    layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: tuple
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([command[0], layout, "--platform", "linux/s390x", *command[1:]]) == 2
+    said = capsys.readouterr().err
+    assert "no image for linux/s390x there\n  there is linux/amd64, linux/arm64, linux/ppc64le; " in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_platform_of_the_host_that_the_index_lacks_is_no_reason_to_refuse(
     layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["convert", layout, "--platform", "linux/s390x", "--to", "rootfs", str(tmp_path / "out")]) == 0
+    main(["image", layout, "--no-store", "--host-probe", _host(tmp_path, "s390x")])
+    assert "no image for s390x there: that for linux/amd64 was taken" in capsys.readouterr().err
+
+
+def test_platform_that_an_image_without_an_index_lacks_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    single = ImageBuilder().layer({"etc/name": "x"}).write(tmp_path / "layout")
+    assert main(["profile", f"oci:{single}", "--no-store", "--platform", "linux/s390x"]) == 0
     assert "no image for linux/s390x there: that for linux/amd64 was taken" in capsys.readouterr().err
