@@ -52,27 +52,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except SystemExit as leave:  # argparse: --help
         return leave.code if isinstance(leave.code, int) else TROUBLE
-    except ImgcheckError as error:
-        return _say(error.message, error.hint)
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as error:
+        return _failed(error)
+
+
+def _failed(error: BaseException) -> int:
+    """Say why the command came to nothing; its exit status."""
+    if _is_interrupt(error):
         return _say("interrupted", status=130)
-    except BrokenPipeError:
+    if isinstance(error, ImgcheckError):
+        return _say(error.message, error.hint)
+    if isinstance(error, BrokenPipeError):
         # The reader went away (`| head`): a second flush at exit must not complain, and 0 would say "compatible".
         lead_nowhere(sys.stdout)
         return 141  # 128 and SIGPIPE, as shells say of any other program
-    except OSError as error:
+    if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return _say(f"{where}{error.strerror or error}")
-    except MemoryError:
+    if isinstance(error, MemoryError):
         return _say("out of memory", "give the process more memory, or check the image on a larger machine")
-    except Exception as error:
-        # A defect of ours must not look like a verdict: Python's own exit status here would be 1, "incompatible".
-        if os.environ.get("IMGCHECK_DEBUG"):
-            raise
-        return _say(
-            f"internal error: {type(error).__name__}: {error}",
-            "this is a defect of imgcheck; IMGCHECK_DEBUG=1 shows where, please report it",
-        )
+    # A defect of ours must not look like a verdict: Python's own exit status here would be 1, "incompatible".
+    if os.environ.get("IMGCHECK_DEBUG"):
+        raise error
+    return _say(
+        f"internal error: {type(error).__name__}: {error}",
+        "this is a defect of imgcheck; IMGCHECK_DEBUG=1 shows where, please report it",
+    )
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether `error` is Ctrl-C, or came of it: what is interrupted may fail in its own way while it is left."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

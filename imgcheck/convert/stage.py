@@ -289,32 +289,48 @@ def _rename_new(source: int, name: str, target: int, new_name: str) -> bool:
 _STOPPING = (signal.SIGTERM, signal.SIGHUP)
 
 
+class _StoppedError(BaseException):
+    """Carries a conversion from wherever a signal met it to its end. No Exception: nobody on the way may handle it."""
+
+
+class _Stopping:
+    """A signal handler that remembers the signal: raised in the midst of other code, its error may become another."""
+
+    received = 0
+
+    def __call__(self, number: int, _frame: object) -> None:
+        _ignore_signals()
+        self.received = number
+        raise _StoppedError
+
+
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exception, so that a batch system's end of a job cleans up as well."""
+    """Turn SIGTERM and SIGHUP into a ConvertError, so that a batch system's end of a job cleans up as well."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    stopping = _Stopping()
     former = {number: signal.getsignal(number) for number in _STOPPING}
     for number in _STOPPING:
         if former[number] is signal.SIG_DFL:
-            signal.signal(number, _stop)
+            signal.signal(number, stopping)
     try:
         yield
+    except BaseException as error:
+        if not stopping.received:
+            raise
+        name = signal.Signals(stopping.received).name
+        raise ConvertError(f"stopped by {name}; nothing was left at the destination") from error
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
 
 
-def _stop(number: int, _frame: object) -> None:
-    _ignore_signals()
-    raise ConvertError(f"stopped by {signal.Signals(number).name}; nothing was left at the destination")
-
-
 def _ignore_signals() -> None:
     if threading.current_thread() is threading.main_thread():
         for number in _STOPPING:
-            if signal.getsignal(number) is _stop:
+            if isinstance(signal.getsignal(number), _Stopping):
                 signal.signal(number, signal.SIG_IGN)
 
 

@@ -136,14 +136,22 @@ def _missing(task: Task) -> tuple[Outcome, list[str]]:
 @contextmanager
 def _within(seconds: float) -> Iterator[None]:
     """Raises TimeUpError in the block after `seconds`: also where a file system does not answer."""
+    up = TimeUpError(f"no answer within {seconds:g} s", "--timeout allows more")
+    rung = False
 
     def ring(_signal: int, _frame: object) -> None:
-        raise TimeUpError(f"no answer within {seconds:g} s", "--timeout allows more")
+        nonlocal rung
+        rung = True
+        raise up
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE)
     try:
         yield
+    except Exception as error:
+        if rung and error is not up:  # raised in the midst of other code, an error may become another
+            raise up from error
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -254,3 +254,22 @@ def test_the_command_behind_the_dashes_is_in_the_usage(command, capsys):
     usage, *rest = capsys.readouterr().out.split("\n\n")
     assert usage.endswith("[-- CMD ...]")
     assert any("-- CMD ..." in part for part in rest)
+
+
+def _fails(monkeypatch, error):
+    def fail(_arguments):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise error from None
+
+    monkeypatch.setattr("imgcheck.cli.rules.run", fail)
+    return main(["rules"])
+
+
+@pytest.mark.parametrize("error", [KeyError("limbo"), OSError("closed"), UsageError("no")])
+def test_ctrl_c_is_told_whatever_its_exception_became(error, monkeypatch, capsys):
+    import imgcheck.cli.rules  # noqa: F401
+
+    assert _fails(monkeypatch, error) == 130
+    assert capsys.readouterr().err == "imgcheck: interrupted\n"

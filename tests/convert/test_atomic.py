@@ -378,3 +378,22 @@ def test_a_root_that_its_owner_may_not_write_is_moved_and_replaced(mode, convert
     converted_rootless(ImageBuilder().layer({"./": Directory(mode), **top}), "rootfs", place, force=True)
     assert place.stat().st_mode & 0o7777 == mode
     assert not [path for path in public_tmp.iterdir() if path.name.startswith(".imgcheck-")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_reported_as_such_whatever_its_exception_became(number, small, place):
+    """As in threading.Thread.start, whose own cleaning up fails with a KeyError where it is left in its midst."""
+
+    class Interrupted:
+        def start(self, *_: object) -> None:
+            try:
+                os.kill(os.getpid(), number)
+            except BaseException:
+                raise KeyError("limbo") from None
+
+        advance = finish = start
+
+    with open_image(f"oci:{small}:test") as image, pytest.raises(ConvertError, match=f"stopped by {number.name}"):
+        convert(image, "rootfs", place / "out", ConvertOptions(), Interrupted())
+    assert _names(place) == []
+    assert signal.getsignal(number) is signal.SIG_DFL
