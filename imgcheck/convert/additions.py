@@ -1,7 +1,8 @@
 """Our own files as one more layer: they go into the model of the tree, where a link leads nowhere but inside it."""
 
-from imgcheck.convert.launch import Launch, encode
+from imgcheck.convert.launch import Launch
 from imgcheck.convert.model import Limits
+from imgcheck.documents.codec import as_bytes
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.tree import WHITEOUT, MergedTree, Node
 
@@ -93,7 +94,7 @@ def add_common(additions: Additions, launch: Launch) -> None:
 def add_directory_of_config(additions: Additions, path: str) -> None:
     """Make a directory that the config names, as Docker does for WORKDIR, unless something else stands there."""
     parts = [part for part in path.split("/") if part]
-    if len(parts) > additions.limits.depth or len(encode(path)) > additions.limits.path:
+    if len(parts) > additions.limits.depth or len(as_bytes(path)) > additions.limits.path:
         additions.notes.append(f"the directory {path[:60]!r}... of the config was not made: it lies too deep")
         return
     if any(part.startswith(WHITEOUT) or part == ".." or len(part) > 63 or "\0" in part for part in parts):

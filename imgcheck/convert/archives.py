@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from imgcheck import oci
-from imgcheck.convert.disk import create_file, open_file, raw, write_file
+from imgcheck.convert.disk import create_file, open_file, write_file
 from imgcheck.convert.gather import gather, refuse_unreadable
 from imgcheck.convert.model import ConvertOptions
 from imgcheck.convert.policy import lost
 from imgcheck.convert.stage import Stage
 from imgcheck.convert.tarout import TarWriter
+from imgcheck.documents.codec import as_bytes
 from imgcheck.documents.image import LayerInfo
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.model import Layer
@@ -84,10 +85,10 @@ def write_docker_archive(image: Image, stage: Stage, name: str, options: Convert
     with create_file(stage.fd, name) as file:
         tar = TarWriter(file.write)
         for path, data in ((config_name, config), ("manifest.json", manifest)):
-            tar.member(raw(path), _file_node(), len(data))
+            tar.member(as_bytes(path), _file_node(), len(data))
             tar.data(data)
         for path, blob in dict(zip(names, blobs, strict=True)).items():
-            tar.member(raw(path), _file_node(), blob.size)
+            tar.member(as_bytes(path), _file_node(), blob.size)
             with open_file(stage.fd, blob.name) as content:
                 tar.content(content, blob.size)
             os.unlink(blob.name, dir_fd=stage.fd)
@@ -165,10 +166,10 @@ def _pack(layer: Layer, stage: Stage, name: str, options: ConvertOptions, progre
 
 
 def _pack_member(tar: TarWriter, entry: Entry, content: Any) -> None:
-    path = raw(entry.path)
+    path = as_bytes(entry.path)
     node = Node(entry, 0)
     if entry.kind == "hardlink":
-        tar.hardlink(path, raw(entry.link), node)
+        tar.hardlink(path, as_bytes(entry.link), node)
     elif content is not None:
         tar.member(path, node, entry.size)
         tar.content(content, entry.size)

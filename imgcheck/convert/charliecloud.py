@@ -1,7 +1,8 @@
 """`ch/`: how Charliecloud finds an image's environment and config."""
 
 from imgcheck.convert.additions import Additions
-from imgcheck.convert.launch import Launch, encode, words
+from imgcheck.convert.launch import Launch, words
+from imgcheck.documents.codec import as_bytes
 
 
 def add_charliecloud(additions: Additions, launch: Launch, raw_config: bytes) -> None:
@@ -21,7 +22,7 @@ def add_charliecloud(additions: Additions, launch: Launch, raw_config: bytes) ->
 def environment(launch: Launch) -> bytes:
     """NAME='value' lines. ch-run strips one pair of single quotes, and expands nothing where it is told not to."""
     lines = [f"{name}='{value}'\n" for name, value in launch.searchable.items() if "\n" not in name + value]
-    return encode("".join(lines))
+    return as_bytes("".join(lines))
 
 
 def run_command(launch: Launch, destination: str) -> str:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
 from imgcheck.convert.mounts import mounts_in_open
+from imgcheck.documents.codec import as_bytes
 from imgcheck.layers.model import Content
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,11 +33,6 @@ def write_file(parent: int, path: str, data: bytes) -> None:
     """A new file that holds `data`."""
     with create_file(parent, path) as file:
         file.write(data)
-
-
-def raw(name: str) -> bytes:
-    """The exact bytes of an entry's name or target, whatever the locale."""
-    return name.encode("utf-8", "surrogateescape")
 
 
 def nanoseconds(mtime: float) -> int:
@@ -116,7 +112,7 @@ def set_xattrs(fd: int, xattrs: dict[str, bytes]) -> int:
         try:
             if not name.startswith("user."):
                 raise PermissionError
-            os.setxattr(fd, raw(name), value)
+            os.setxattr(fd, as_bytes(name), value)
         except OSError:
             lost += 1
     return lost

@@ -3,7 +3,8 @@
 import re
 
 from imgcheck.convert.additions import Additions, add_directory_of_config
-from imgcheck.convert.launch import Launch, encode, is_identifier, words
+from imgcheck.convert.launch import Launch, is_identifier, words
+from imgcheck.documents.codec import as_bytes
 
 _EMPTY = "${IMGCHECK_EMPTY}"
 _REFERENCE = re.compile(r"\$(?=\{[A-Za-z_][A-Za-z0-9_]*\})")
@@ -61,7 +62,7 @@ def environment(launch: Launch) -> bytes:
     value in quotes gets two more pairs.
     """
     pairs = launch.environment.items()
-    return encode("".join(f"{name}={_written(value)}\n" for name, value in pairs if _fits(name, value)))
+    return as_bytes("".join(f"{name}={_written(value)}\n" for name, value in pairs if _fits(name, value)))
 
 
 def _written(value: str) -> str:
@@ -73,7 +74,7 @@ def command_script(launch: Launch) -> bytes:
     """/etc/rc: WORKDIR, then ENTRYPOINT with the arguments, or CMD where there are none; LABELs as comments."""
     entrypoint = words(launch.entrypoint)
     labels = "".join(f"# {_one_line(f'{name} {value}')}\n" for name, value in launch.labels)
-    return encode(
+    return as_bytes(
         f"#!/bin/sh\n{labels}"
         f"cd {words((launch.working_directory,))} || exit 1\n"
         "unset OLDPWD\n"

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from imgcheck.convert.disk import raw
 from imgcheck.convert.model import Limits
+from imgcheck.documents.codec import as_bytes
 from imgcheck.errors import ConvertError
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.model import Content, Layer
@@ -78,13 +78,13 @@ class _Bounds:
         path = entry.path
         # Characters are at most four bytes: the common case needs no encoding.
         if len(path) > 60 and (len(path) * 4 > limits.path or len(path) > limits.name // 4):
-            self._check_names(raw(path))
+            self._check_names(as_bytes(path))
         if path.count("/") >= limits.depth:
             self._refuse(f"{path[:60]!r}... is more than {limits.depth} directories deep")
         if "\0" in path or "\0" in entry.link:
             self._refuse(f"{path!r} or its link target holds a NUL byte")
-        if entry.kind == "symlink" and not 0 < len(raw(entry.link)) <= limits.path:
-            self._refuse(f"the link {path!r} has a target of {len(raw(entry.link))} bytes")
+        if entry.kind == "symlink" and not 0 < len(as_bytes(entry.link)) <= limits.path:
+            self._refuse(f"the link {path!r} has a target of {len(as_bytes(entry.link))} bytes")
 
     def check_xattrs(self, total: int) -> None:
         if total > self._limits.xattrs:

@@ -135,11 +135,6 @@ def is_identifier(name: str) -> bool:
     return bool(_IDENTIFIER.match(name))
 
 
-def encode(text: str) -> bytes:
-    """The exact bytes of a string of the config; what a tree's own files hold need not be UTF-8."""
-    return text.encode("utf-8", "surrogateescape")
-
-
 def words(arguments: tuple[str, ...]) -> str:
     """Arguments quoted for a shell; the form holds for dash, bash, busybox and Apptainer's own shell alike."""
     return " ".join(shlex.quote(word) for word in arguments)

@@ -7,13 +7,13 @@ from imgcheck.convert.disk import (
     CREATE_FILE,
     OPEN_DIRECTORY,
     nanoseconds,
-    raw,
     set_attributes,
     set_xattrs,
 )
 from imgcheck.convert.gather import Gathered
 from imgcheck.convert.model import Limits
 from imgcheck.convert.store import Store
+from imgcheck.documents.codec import as_bytes
 from imgcheck.errors import ConvertError
 from imgcheck.layers.tree import Node
 
@@ -37,7 +37,7 @@ class Placer:
 
     def place(self, name: str) -> None:
         """Make the tree as directory `name` of the stage."""
-        stack = [self._enter(self._stage, raw(name), self._root)]
+        stack = [self._enter(self._stage, as_bytes(name), self._root)]
         try:
             while stack:
                 fd, node, children = stack[-1]
@@ -67,7 +67,7 @@ class Placer:
         """Make the directory's entries up to the next directory, which is returned."""
         for text, node in children:
             self.files += 1
-            name = raw(text)
+            name = as_bytes(text)
             if node.children is not None:
                 return name, node
             if node in self._linked:
@@ -86,14 +86,14 @@ class Placer:
                 path = self._store.path(node.payload)
             else:
                 path = self._store.reserve()
-                self._make(self._stage, raw(path), node)
+                self._make(self._stage, as_bytes(path), node)
             self._objects[node] = path
         os.link(path, name, src_dir_fd=self._stage, dst_dir_fd=fd, follow_symlinks=False)
 
     def _make(self, fd: int, name: bytes, node: Node) -> None:
         """A link, FIFO, or a file whose content is no object: empty, or of our own."""
         if node.kind == "symlink":
-            os.symlink(raw(node.link), name, dir_fd=fd)
+            os.symlink(as_bytes(node.link), name, dir_fd=fd)
         elif node.kind == "fifo":
             os.mkfifo(name, 0o600, dir_fd=fd)
             os.chmod(name, self._policy.file_mode(node.mode), dir_fd=fd)

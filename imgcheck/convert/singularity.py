@@ -7,7 +7,8 @@ Singularity before 3.6 runs `actions/*` with the image's /bin/sh. Both see the s
 import json
 
 from imgcheck.convert.additions import Additions
-from imgcheck.convert.launch import Launch, encode, is_identifier, words
+from imgcheck.convert.launch import Launch, is_identifier, words
+from imgcheck.documents.codec import as_bytes
 
 _ROOT = ".singularity.d"
 _HEADER = "#!/bin/sh\n"
@@ -108,7 +109,7 @@ def scripts(launch: Launch) -> dict[str, bytes]:
 def environment_script(launch: Launch) -> bytes:
     """ENV as exports. Runtimes read this after the host's variables are gone, so the image's value always holds."""
     lines = [f"export {name}={words((value,))}\n" for name, value in launch.environment.items() if is_identifier(name)]
-    return encode(_HEADER + "".join(lines))
+    return as_bytes(_HEADER + "".join(lines))
 
 
 def runscript(launch: Launch) -> bytes:
@@ -119,7 +120,7 @@ def runscript(launch: Launch) -> bytes:
         text += f"if [ $# -eq 0 ]; then\n    set -- {words(default)}\nfi\n"
     if launch.entrypoint:
         text += f'set -- {words(launch.entrypoint)} "$@"\n'
-    return encode(text + _INTERPRETED + 'exec "$@"\n')
+    return as_bytes(text + _INTERPRETED + 'exec "$@"\n')
 
 
 def labels(launch: Launch) -> bytes:

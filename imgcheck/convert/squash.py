@@ -8,11 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from imgcheck.convert.disk import create_file, open_file, raw
+from imgcheck.convert.disk import create_file, open_file
 from imgcheck.convert.gather import Gathered
 from imgcheck.convert.policy import lost
 from imgcheck.convert.stage import Stage
 from imgcheck.convert.tarout import LAST_SECOND, TarWriter
+from imgcheck.documents.codec import as_bytes
 from imgcheck.errors import ConvertError
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.model import Content, Layer
@@ -143,7 +144,7 @@ class _Streamer:
         self._first: dict[Node, bytes] = {}
         self._later: list[tuple[bytes, Node]] = []
         for path, node in gathered.tree.walk():
-            self._announce(raw(path), node)
+            self._announce(as_bytes(path), node)
 
     def _announce(self, path: bytes, node: Node) -> None:
         if node in self._linked:

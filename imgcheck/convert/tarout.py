@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from imgcheck.convert.disk import raw
+from imgcheck.documents.codec import as_bytes
 from imgcheck.layers.tree import Node
 
 _BLOCK = 512
@@ -46,7 +46,7 @@ class TarWriter:
             else:
                 self.devices += 1
                 mode &= 0o777
-        link = raw(node.link) if node.kind == "symlink" else b""
+        link = as_bytes(node.link) if node.kind == "symlink" else b""
         name = path + b"/" if node.kind == "directory" else path
         self._header(name, kind, mode, size, node, link, node.xattrs)
 
@@ -76,7 +76,7 @@ class TarWriter:
         self, name: bytes, kind: bytes, mode: int, size: int, node: Node, link: bytes, xattrs: dict[str, bytes]
     ) -> None:
         self.members += 1
-        records = [(b"SCHILY.xattr." + raw(key), value) for key, value in xattrs.items() if self._keeps(key)]
+        records = [(b"SCHILY.xattr." + as_bytes(key), value) for key, value in xattrs.items() if self._keeps(key)]
         self.lost_xattrs += len(xattrs) - len(records)
         if len(name) > 100 or not name.isascii():
             records.append((b"path", name))

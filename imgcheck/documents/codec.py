@@ -38,6 +38,14 @@ def as_text(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
+def as_bytes(name: str) -> bytes:
+    """The exact bytes of a name as the file system or a tree's own files have it: they need not be UTF-8.
+
+    Python keeps such bytes as surrogates (PEP 383); `as_text` writes them for documents.
+    """
+    return name.encode("utf-8", "surrogateescape")
+
+
 def kind_of(data: bytes) -> str:
     """`image`, `host` or `report` where `data` is one of our documents, else ""."""
     try:

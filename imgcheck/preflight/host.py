@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 
 from imgcheck.documents import HostProfile, decode, encode
-from imgcheck.documents.codec import read_whole
+from imgcheck.documents.codec import as_bytes, read_whole
 from imgcheck.errors import DocumentError
 from imgcheck.knowledge import Knowledge
 from imgcheck.preflight import kept, node
@@ -34,7 +34,7 @@ def host_of(
 def _kept_host(place: str, state: str) -> HostProfile | None:
     told, _, data = kept.read_private(place).partition(b"\0") if place else (b"", b"", b"")
     try:
-        return decode(data, HostProfile, place) if told == _bytes(state) else None
+        return decode(data, HostProfile, place) if told == as_bytes(state) else None
     except DocumentError:
         return None
 
@@ -45,9 +45,5 @@ def _probed(place: str, state: str, knowledge: Knowledge) -> HostProfile:
     host = probe_host(knowledge=knowledge)
     if place:
         with suppress(OSError):  # then the next task probes again
-            kept.write_private(place, _bytes(state) + b"\0" + encode(host))
+            kept.write_private(place, as_bytes(state) + b"\0" + encode(host))
     return host
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from imgcheck.binaries.analyse import looks_like_code
+from imgcheck.documents.codec import as_bytes
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Script
 from imgcheck.errors import LayerError
@@ -176,22 +177,18 @@ def _keep(read: dict[str, Seen], objects: dict[str, CodeFacts | None], unfinishe
 
 def _stored(entry: Entry | PlainFiles, payload: Payload) -> StoredEntry:
     if isinstance(entry, PlainFiles):
-        return StoredEntry(_bytes("\0".join(entry.paths)), "plain")
+        return StoredEntry(as_bytes("\0".join(entry.paths)), "plain")
     return StoredEntry(
-        _bytes(entry.path),
+        as_bytes(entry.path),
         entry.kind,
         entry.mode,
         entry.size,
-        _bytes(entry.link),
+        as_bytes(entry.link),
         payload.object if isinstance(payload, Code) else "",
         payload if isinstance(payload, bytes) else None,
         payload if isinstance(payload, Script) else None,
         payload.complaint if isinstance(payload, Unloadable) else "",
     )
-
-
-def _bytes(path: str) -> bytes:
-    return path.encode("utf-8", "surrogateescape")
 
 
 def _text(path: bytes) -> str:

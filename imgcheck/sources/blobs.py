@@ -136,23 +136,23 @@ def parse_descriptor(raw: Any, what: str) -> Descriptor:
     return Descriptor(
         digest=digest,
         size=size,
-        media_type=_text(raw.get("mediaType")),
+        media_type=text_of(raw.get("mediaType")),
         platform=parse_platform(raw.get("platform")),
         annotations={k: v for k, v in annotations.items() if isinstance(v, str)}
         if isinstance(annotations, dict)
         else {},
-        artifact_type=_text(raw.get("artifactType")),
+        artifact_type=text_of(raw.get("artifactType")),
     )
 
 
 def parse_platform(raw: Any) -> Platform | None:
     """The platform object of an index entry or config; None where it names no architecture."""
-    if not isinstance(raw, dict) or not _text(raw.get("architecture")):
+    if not isinstance(raw, dict) or not text_of(raw.get("architecture")):
         return None
     return Platform(
-        os=_text(raw.get("os")) or "linux",
-        architecture=_text(raw.get("architecture")),
-        variant=_text(raw.get("variant")),
+        os=text_of(raw.get("os")) or "linux",
+        architecture=text_of(raw.get("architecture")),
+        variant=text_of(raw.get("variant")),
     )
 
 
@@ -182,5 +182,6 @@ def read_limited(stream: BinaryIO, limit: int, what: str) -> bytes:
     return b"".join(pieces)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """`value` where it is a string, else "": a field that another program filled."""
     return value if isinstance(value, str) else ""

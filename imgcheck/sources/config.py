@@ -6,7 +6,7 @@ from typing import Any
 from imgcheck.digests import is_digest
 from imgcheck.documents.image import ImageConfig, Platform
 from imgcheck.errors import SourceError
-from imgcheck.sources.blobs import CONFIG_FIELDS, parse_document, parse_platform
+from imgcheck.sources.blobs import CONFIG_FIELDS, parse_document, parse_platform, text_of
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def image_config(raw: Any, what: str) -> ImageConfig:
         entrypoint=_words(raw, "Entrypoint", what),
         command=_words(raw, "Cmd", what),
         environment=_words(raw, "Env", what),
-        working_directory=_text(raw.get("WorkingDir")),
-        user=_text(raw.get("User")),
-        labels={_text(k): _text(v) for k, v in labels.items()} if isinstance(labels, dict) else {},
+        working_directory=text_of(raw.get("WorkingDir")),
+        user=text_of(raw.get("User")),
+        labels={text_of(k): text_of(v) for k, v in labels.items()} if isinstance(labels, dict) else {},
     )
 
 
@@ -62,7 +62,7 @@ def _diff_ids(document: dict[str, Any], what: str) -> tuple[str, ...]:
 
 def _history(raw: Any, layers: int) -> tuple[str, ...]:
     entries = [entry for entry in raw if isinstance(entry, dict)] if isinstance(raw, list) else []
-    lines = tuple(_text(entry.get("created_by")) for entry in entries if entry.get("empty_layer") is not True)
+    lines = tuple(text_of(entry.get("created_by")) for entry in entries if entry.get("empty_layer") is not True)
     return lines if len(lines) == layers else ()
 
 
@@ -71,11 +71,7 @@ def _words(raw: dict[str, Any], key: str, what: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
-        return (_text(value),)
+        return (text_of(value),)
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         raise SourceError(f"{what}: config.{key} is not a list of strings")
-    return tuple(_text(word) for word in value)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    return tuple(text_of(word) for word in value)
