@@ -5,8 +5,8 @@ import re
 from imgcheck.convert.additions import Additions, add_directory_of_config
 from imgcheck.convert.launch import Launch, is_identifier, words
 from imgcheck.documents.codec import as_bytes
+from imgcheck.sources.settings import ENROOT_EMPTY
 
-_EMPTY = "${IMGCHECK_EMPTY}"
 _REFERENCE = re.compile(r"\$(?=\{[A-Za-z_][A-Za-z0-9_]*\})")
 _QUOTED = re.compile(r"[\"'].*[\"']\s*\Z")
 _SHELL_VARIABLES = {"IFS", "OPTIND", "PPID"}
@@ -66,7 +66,7 @@ def environment(launch: Launch) -> bytes:
 
 
 def _written(value: str) -> str:
-    value = _REFERENCE.sub(f"${_EMPTY}", value)
+    value = _REFERENCE.sub(f"${ENROOT_EMPTY}", value)
     return f'""{value}""' if _QUOTED.match(value) else value
 
 

@@ -32,7 +32,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _ESCAPED = re.compile(r'\\([\\"$`])')
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ENROOT_QUOTED = re.compile(r"^[\"'](.*)[\"']\s*$")
-_ENROOT_EMPTY = "${IMGCHECK_EMPTY}"
+ENROOT_EMPTY = "${IMGCHECK_EMPTY}"
 """A variable that no host has: `convert` writes it where enroot would else replace what looks like a reference."""
 _RUNSCRIPT = "/.singularity.d/runscript"
 
@@ -129,7 +129,7 @@ def _enroot_value(value: str) -> str:
     """Enroot (src/common.sh) takes quotes round a value away, before its hooks and after them."""
     for _ in range(2):
         value = _ENROOT_QUOTED.sub(r"\1", value)
-    return value.replace(_ENROOT_EMPTY, "")
+    return value.replace(ENROOT_EMPTY, "")
 
 
 def _assignments(data: bytes) -> Iterator[tuple[str, str]]:
