@@ -24,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _whole(sites: tuple[Path, ...]) -> Knowledge:
     """The knowledge with the data of `sites`, all of which were read; what they change is told on stderr."""
-    from imgcheck.knowledge.whole import changes, read_all
+    from imgcheck.check.every_table import changes, read_all
 
     knowledge = Knowledge(sites)
     read_all(knowledge)

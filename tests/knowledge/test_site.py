@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from imgcheck.check.every_table import read_all
 from imgcheck.cli import main
 from imgcheck.errors import KnowledgeError
 from imgcheck.knowledge import Knowledge, cpus, gpus
 from imgcheck.knowledge.cuda import driver_cuda
-from imgcheck.knowledge.whole import read_all
 from tests.tools import CHECKOUT
 
 PAGE = (CHECKOUT / "docs/site-rules.md").read_text()

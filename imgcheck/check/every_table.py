@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from imgcheck.check.mpi_facts import mpi_rules
 from imgcheck.errors import KnowledgeError
 from imgcheck.knowledge import cpus, cuda, gpus
 from imgcheck.knowledge.schedulers import schedulers
@@ -12,8 +13,6 @@ from imgcheck.knowledge.store import Knowledge, rules_directory
 
 def read_all(knowledge: Knowledge) -> None:
     """Raise KnowledgeError for the first entry that is not of its type, or names what no other entry is called."""
-    from imgcheck.check.mpi_facts import mpi_rules
-
     _ = knowledge.catalogue
     for runtime in knowledge.runtimes.values():
         if runtime.with_driver and runtime.with_driver not in knowledge.runtimes:
