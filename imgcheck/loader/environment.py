@@ -1,7 +1,5 @@
 """The part of a container's environment that steers the dynamic loader."""
 
-import posixpath
-
 from msgspec import Struct, structs
 
 from imgcheck.documents.image import ImageProfile
@@ -47,12 +45,7 @@ def with_loader_variables(environment: Environment, values: tuple[str, ...]) -> 
     directories = library_path.replace(";", ":").split(":") if library_path else []
     return structs.replace(
         environment,
-        # A relative one counts from where the program starts.
-        library_path=tuple(
-            posixpath.join(environment.working_directory, directory) if directory[:1] not in "/$" else directory
-            for directory in directories
-            if directory != GIVEN
-        ),
+        library_path=tuple(directory for directory in directories if directory != GIVEN),
         keeps_given=GIVEN in directories,
         preload=tuple(preload.replace(":", " ").split()),
     )

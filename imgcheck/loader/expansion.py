@@ -68,16 +68,18 @@ class Shell(Struct):
         if self.steered or any(len(values) != 1 or GAP in values[0] for values in found):
             return None
         (library_path,), (preload,) = found
-        places = [self._from_here(place) for place in re.split("[:;]", library_path)]
+        # ld.so takes an empty one for none, and an empty part of one for the directory where it starts.
+        places = [self._from_here(place) for place in re.split("[:;]", library_path)] if library_path else []
         names = [self._from_here(name) if "/" in name else name for name in re.split("[: ]", preload)]
         told = ":".join(places), ":".join(names)
         return None if GAP in "".join(told) else told
 
     def _from_here(self, path: str) -> str:
-        """A directory that ld.so is told, as an absolute path: it seeks from where the program starts."""
-        if not path or path[0] in "/$":
+        """A directory that ld.so is told, as an absolute path."""
+        known = len(self.directories) == 1 and GAP not in self.directories[0]
+        if path[:1] in ("/", "$") or not (path or known):
             return path
-        return posixpath.join(self.directories[0], path) if len(self.directories) == 1 else GAP
+        return posixpath.join(self.directories[0], path).rstrip("/") if known else GAP
 
     def declare(self, word: str, exports: bool, conditional: bool) -> None:
         """A word of `export` and its like, or an assignment by itself; `exports`: programs get it from here on."""

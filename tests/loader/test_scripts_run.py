@@ -151,6 +151,8 @@ def test_what_stands_behind_the_end_of_a_script_does_not_run(root: Root, text: s
         ("export LD_LIBRARY_PATH=opt/lib\n/app/server", True),
         ("export LD_LIBRARY_PATH=opt/lib\ncd /opt\n/app/server", False),
         ("cd /opt/lib\nLD_PRELOAD=./libfoo.so /app/server", True),
+        ("cd /opt/lib\nLD_LIBRARY_PATH=/nowhere: /app/server", True),
+        ("cd /opt/lib\nunset LD_LIBRARY_PATH\n/app/server", False),
     ],
 )
 def test_what_stands_before_a_command_holds_for_it_alone(root: Root, text: str, expected: bool) -> None:
