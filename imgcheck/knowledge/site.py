@@ -9,10 +9,9 @@ import msgspec
 from imgcheck.errors import KnowledgeError
 from imgcheck.knowledge.types import Catalogued
 
-OURS = frozenset({"analysis", "tables"})
-"""Folders that a site cannot override: what is found in files is kept beyond one command, and what lies directly in
-tables/ serves commands without `--rules`."""
-WHOLE = {"mpi": "mpi.toml", "tables/pci": "nvidia.toml"}
+OURS = frozenset({"analysis"})
+"""Folders that a site cannot override: what is found in files is kept beyond one command."""
+WHOLE = {"mpi": ("mpi.toml",), "tables": ("nfd.toml", "registries.toml"), "tables/pci": ("nvidia.toml",)}
 """Folders that are read by the names of their files, whose top-level keys override each other."""
 _NAMED_BY_ID = "tables/pci"
 """Its top-level keys are ids, of which a site may have any."""
@@ -26,12 +25,12 @@ def refuse_strays(directory: str, names: Iterable[str], bundled: list[str], tabl
     folders = sorted({name.rpartition("/")[0] for name in bundled} - OURS)
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
-        if folder not in folders or file != WHOLE.get(folder, file):
-            listed = ", ".join(f"{each}/{WHOLE.get(each, '*.toml')}" for each in folders)
+        if folder not in folders or file not in WHOLE.get(folder, (file,)):
+            listed = ", ".join(f"{each}/{one}" for each in folders for one in WHOLE.get(each, ("*.toml",)))
             raise KnowledgeError(f"{directory}/{name}: nothing is read from there", f"data of a site lie in {listed}")
         if folder == _NAMED_BY_ID:
             continue
-        beside = [each for each in bundled if each.rpartition("/")[0] == folder]
+        beside = [name] if folder in WHOLE else [each for each in bundled if each.rpartition("/")[0] == folder]
         keys = list(dict.fromkeys(key for each in beside for key in table(f"ours/{each}")))
         stray = next((key for key in table(f"site/{name}") if key not in keys), None)
         if stray is not None:
