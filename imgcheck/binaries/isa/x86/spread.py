@@ -258,8 +258,14 @@ class Spread:
                 return NOTHING
             if called in self._returns or called in self._outputs or called in self._stacked:
                 flow = self.guards.flows[called]
-                told = flow.returns, flow.obeys, called in self._outputs, called in self._stacked
-                return Callee(*told, flow.result, filled=flow.stack_results)
+                return Callee(
+                    returns=flow.returns,
+                    obeys=flow.obeys,
+                    outputs=called in self._outputs,
+                    stack=called in self._stacked,
+                    value=flow.result,
+                    filled=flow.stack_results,
+                )
             return NOTHING
 
         def asked(after: int, given: Arguments) -> Callee | None:
@@ -272,10 +278,19 @@ class Spread:
                 return False
             return (places and after in sites) or after in self._reading
 
-        spelled = hint.spelled if hint else frozenset()
         variables = self.variables
-        known = variables.holds, variables.pointee, variables.value, variables.initial, variables.fixed
-        context = Context(callee, *known, asked, member, reads, spelled)
+        context = Context(
+            callee=callee,
+            holds=variables.holds,
+            pointee=variables.pointee,
+            value=variables.value,
+            initial=variables.initial,
+            fixed=variables.fixed,
+            asked=asked,
+            member=member,
+            reads=reads,
+            spelled=hint.spelled if hint else frozenset(),
+        )
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
         near = not self.found.leads_to_use[index] or bool(hint and index in hint.functions)
         tells = near and self._round < _TELLING_ROUNDS
@@ -335,16 +350,16 @@ class Spread:
             self._questions -= 1
             flow = self.follow(function, arguments=for_callee(arguments, self.found.bits // 8), depth=depth)
             self._asked[key] = Callee(
-                flow.returns,
-                flow.obeys,
-                flow.outputs,
-                flow.stack,
-                flow.result,
-                flow.second,
-                flow.filled | flow.stack_results,
-                flow.assigned,
-                flow.stores,
-                flow.told,
+                returns=flow.returns,
+                obeys=flow.obeys,
+                outputs=flow.outputs,
+                stack=flow.stack,
+                value=flow.result,
+                second=flow.second,
+                filled=flow.filled | flow.stack_results,
+                assigned=flow.assigned,
+                stores=flow.stores,
+                told=flow.told,
             )
         found = self._asked[key]
         return None if found.obeys else found
