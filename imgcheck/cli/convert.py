@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,9 +12,11 @@ import msgspec
 from imgcheck.cli import OK, note, options
 from imgcheck.cli.host_files import load_hosts, split_host_probe
 from imgcheck.cli.progress import progress
+from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
 from imgcheck.progress import Progress
 from imgcheck.report.text import safe, safe_command
+from imgcheck.sources.reference import parse
 
 if TYPE_CHECKING:
     from imgcheck.convert.model import Converted
@@ -36,6 +39,7 @@ def run(arguments: Sequence[str]) -> int:
     from imgcheck.sources.open import open_image
 
     parsed = _parser().parse_args(split_host_probe(arguments))
+    _refuse_inside(parsed.reference, parsed.destination)
     knowledge = Knowledge(tuple(parsed.rules))
     hosts = named_apart(load_hosts(parsed.host_probe, knowledge))
     if hosts:
@@ -55,6 +59,16 @@ def run(arguments: Sequence[str]) -> int:
     status = _check(parsed, profile, hosts, knowledge) if profile else OK
     print(f"run it with: {safe_command(converted.command)}")
     return status
+
+
+def _refuse_inside(reference: str, destination: Path) -> None:
+    """A directory that is converted would hold what is written below it, as far as that is there by then."""
+    found = parse(reference)
+    if found.kind != "dir":
+        return
+    place = destination.absolute().parent.resolve() / destination.name
+    if place.is_relative_to(Path(found.path).resolve()):
+        raise UsageError(f"{destination} lies in {found.path}, which is converted", "choose a destination outside of it")
 
 
 def _work(

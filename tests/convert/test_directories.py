@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from imgcheck.cli import main
 from imgcheck.convert.run import Converted, convert
 from imgcheck.convert.targets import TARGETS
 from imgcheck.errors import ConvertError
@@ -78,3 +79,11 @@ def test_a_repacked_directory_keeps_capabilities_and_says_what_attributes_it_los
     found, notes = _packed(tree, target, public_tmp / "out")
     assert found["bin/a"].xattrs == {"security.capability": capability}
     assert notes == ("1 extended attributes (labels of SELinux and the like) could not be kept",)
+
+
+@pytest.mark.parametrize("place", ["out", "bin/out", "../root/out"])
+def test_a_destination_in_the_directory_that_is_converted_is_refused(place, tree, capsys):
+    assert main(["convert", f"dir:{tree}", "--to", "rootfs", str(tree / place)]) == 2
+    assert "which is converted" in capsys.readouterr().err
+    assert sorted(path.name for path in tree.iterdir()) == ["bin", "link"]
+    assert main(["convert", f"dir:{tree}", "--to", "rootfs", str(tree.parent / "root2")]) == 0
