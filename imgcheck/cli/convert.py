@@ -68,7 +68,7 @@ def _refuse_inside(reference: str, destination: Path) -> None:
         return
     place = destination.absolute().parent.resolve() / destination.name
     if place.is_relative_to(Path(found.path).resolve()):
-        raise UsageError(f"{destination} lies in {found.path}, which is converted", "choose a destination outside of it")
+        raise UsageError(f"{destination} lies in {found.path}, which is converted", "choose a destination outside")
 
 
 def _work(
