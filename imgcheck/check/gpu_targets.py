@@ -382,13 +382,16 @@ def _component_evidence(case: Case, component: Component) -> Evidence:
 
 def no_gpu(case: Case, answers: Answers) -> None:
     """GPU011: the host has no GPU, and the image has code for one or the user asks for one."""
-    if not case.lacks_gpu:
+    barred = case.context.require_gpu and not case.gpu_files and not case.context.runtime.injects_driver
+    if not case.lacks_gpu and not (barred and case.kinds):
         if case.context.host.gpus.unknown and not case.kernel_driver:
             return answers.answer("GPU011", "unknown", "whether the host has a GPU is not known")
         return answers.answer("GPU011", "ok", "the host has a GPU")
     host = case.context.host
     amd = bool(case.amd_code) and not case.wants_nvidia
-    if case.kinds or case.amd_kinds:
+    if barred and case.kinds:
+        reason = f"{case.context.runtime.title} brings no driver into the container"
+    elif case.kinds or case.amd_kinds:
         reason = f"its GPUs are {', '.join(kind.label for kind in case.kinds or case.amd_kinds)}"
     elif host.driver.kernel_module.absent:
         reason = "neither an NVIDIA GPU nor its driver was found" if not amd else "no GPU was found"

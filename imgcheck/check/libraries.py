@@ -72,7 +72,7 @@ class _Libraries:
         The loader stops there, whether anything would compute on a GPU or not. Where the host has one, GPU007 tells of
         libcuda; other programs of the image, and modules beside which their package has others, are for GPUs alone.
         """
-        if problem.root not in self._context.roots.entries and (problem.context != "module" or self._beside(problem)):
+        if problem.root not in self._context.roots.sure and (problem.context != "module" or self._beside(problem)):
             return False
         without = lacks_nvidia(self._context.host)
         return without or (not self._context.runtime.injects_driver and problem.needed != LIBCUDA)

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from imgcheck.documents.image import ShellCommand
 from imgcheck.loader.environment import GIVEN, LOADER_VARIABLES
+from imgcheck.loader.shell import UNKNOWN
 
 GAP = "\0"
 """In place of text that only running tells; no path has it."""
@@ -85,11 +86,11 @@ class Shell(Struct):
         """A word of `export` and its like, or an assignment by itself; `exports`: programs get it from here on."""
         match = ASSIGNMENT.match(word)
         for value in [word] if match or not exports else self.expand_word(word):
-            if GAP in value:
+            told = ASSIGNMENT.match(value)
+            if GAP in value and not told:
                 self.steered = True  # `export "$LINE"`, `export $(grep ...)`: any variable
                 continue
-            told = ASSIGNMENT.match(value)
-            self.assign(value if match else value.replace("$", "$$"), conditional)
+            self.assign(value if match else value.replace("$", "$$").replace(GAP, UNKNOWN), conditional)
             if exports:
                 self.exported.add(told[1] if told else value)
 

@@ -42,6 +42,7 @@ class Worked(Struct, frozen=True, dict=True):
             steered=loads.steered,
             environments=loads.environments,
             perhaps=loads.perhaps,
+            sure=loads.sure,
             unstartable=loads.unstartable,
         )
 
@@ -98,6 +99,7 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
         steered=roots.steered,
         environments=roots.environments,
         perhaps=roots.perhaps,
+        sure=roots.sure,
         unstartable=roots.unstartable,
         reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),
         companies=tuple(row(number[path] for path in loaded) for loaded in companies),

@@ -114,7 +114,7 @@ MAKES_NOTHING = frozenset({
     "[", "addgroup", "adduser", "basename", "cat", "chgrp", "chown", "cut", "date", "df", "dirname", "du",
     "echo", "egrep", "expr", "false", "fgrep", "free", "getent", "grep", "groupadd", "groupmod", "head",
     "hostname", "id", "ldconfig", "locale", "ls", "mkdir", "nproc", "nvidia-smi", "printenv", "ps", "readlink",
-    "realpath", "rm", "rmdir", "sed", "seq", "sleep", "sort", "stat", "stty", "tail", "test", "touch", "tr",
+    "realpath", "rm", "rmdir", "seq", "sleep", "sort", "stat", "stty", "tail", "test", "touch", "tr",
     "true", "tty", "uname", "uniq", "useradd", "usermod", "wc", "whoami",
 })  # fmt: skip
 """Programs of entrypoints behind which no other program is there that was not before (the manual page of each)."""

@@ -68,6 +68,7 @@ def find_roots(
         steered=tuple(path for path, told in environments.items() if told is None),
         environments={path: told for path, told in environments.items() if told is not None},
         perhaps=tuple(path for path in search.found if path not in search.certain),
+        sure=tuple(path for path in search.found if path in search.sure),
         unstartable=tuple(search.unstartable),
     )
 
@@ -88,10 +89,12 @@ class _By(Struct, frozen=True):
     """Whether it is certain that the command is started as it stands, so that a failure is worth telling."""
     perhaps: bool = False
     """A script that looks at the CPU starts it on a condition, perhaps for other CPUs."""
+    always: bool = True
+    """Every run comes to the command, and ends with it."""
 
-    def inside(self, name: str, report: bool = True, perhaps: bool = False) -> "_By":
+    def inside(self, name: str, report: bool = True, perhaps: bool = False, always: bool = True) -> "_By":
         """The script or launcher `name`, started by this one."""
-        return _By(name, self.report and report, self.perhaps or perhaps)
+        return _By(name, self.report and report, self.perhaps or perhaps, self.always and always)
 
 
 class _Here(Struct, frozen=True):
@@ -147,6 +150,8 @@ class _Search:
         """ELF files that start, and the loader variables with which they do (Shell.loader_variables)."""
         self.certain: set[str] = set()
         """Those of them that something starts whatever the CPU has."""
+        self.sure: set[str] = set()
+        """Those that every run comes to, and ends with."""
         self.unstartable: dict[Unstartable, None] = {}
         self.in_part = False
 
@@ -214,6 +219,8 @@ class _Search:
         self.found.setdefault(path, set()).add(shell.loader_variables)
         if not by.perhaps:
             self.certain.add(path)
+        if by.always:
+            self.sure.add(path)
         called, real, arguments = posixpath.basename(words[0]), posixpath.basename(path), words[1:]
         if called == "busybox" and arguments:
             called, arguments = arguments[0], arguments[1:]
@@ -367,7 +374,8 @@ class _Search:
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
         sure = literal and here.ends and not here.conditional and not shell.touched and len(lines) == 1
         perhaps = shell.asks_cpu and not handed and (here.conditional or len(lines) > 1)
-        by = here.by.inside(here.by.name, sure, perhaps)
+        always = here.ends and not here.conditional and len(lines) == 1
+        by = here.by.inside(here.by.name, sure, perhaps, always)
         for words in lines:
             yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)
 

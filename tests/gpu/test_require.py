@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imgcheck.check.gpu_require import Facts, disabled, evaluate, evaluate_all, requirements
+from imgcheck.knowledge import Knowledge
 
+KNOWLEDGE = Knowledge()
 HOST = Facts("12.2", "535.104.12", "8.0", "Tesla")
 
 
@@ -66,11 +68,12 @@ def test_jetpack_is_not_looked_at_and_legacy_images_ask_for_their_cuda() -> None
 
 
 @pytest.mark.parametrize(
-    ("value", "counts", "off"),
-    [("true", "true", True), ("1", "true", True), ("yes", "true", False), ("yes", "filled", True),
-     ("", "filled", False), ("", "set", True), ("false", "true", False)],
+    ("value", "runtime", "off"),
+    [("true", "nvidia", True), ("1", "nvidia", True), ("yes", "nvidia", False), ("yes", "enroot", True),
+     ("", "enroot", False), ("", "apptainer-nv", True), ("false", "podman-nvidia", False)],
 )  # fmt: skip
-def test_switching_it_off_differs_between_runtimes(value: str, counts: str, off: bool) -> None:
+def test_switching_it_off_differs_between_runtimes(value: str, runtime: str, off: bool) -> None:
+    counts = KNOWLEDGE.family_of(KNOWLEDGE.runtimes[runtime]).disable_require
     assert disabled({"NVIDIA_DISABLE_REQUIRE": value}, counts) is off
     assert not disabled({}, counts)
 

@@ -525,6 +525,8 @@ def test_a_gpu_that_is_asked_for_is_missed_also_by_an_image_without_gpu_code() -
     for machine in (host(V100, driver="550.54.14"), amd_host("gfx1030")):
         assert outcomes(plain, machine, opens=None, require_gpu=True)["GPU011"] == "ok"
     assert outcomes(plain, HostProfile("1.0", "x"), opens=None, require_gpu=True)["GPU011"] == "unknown"
+    barred = outcomes(plain, host(V100, driver="550.54.14"), PLAIN, opens=None, require_gpu=True)
+    assert barred["GPU011"] == "fail"  # the host has one, and the container gets none
 
 
 @pytest.mark.parametrize(
