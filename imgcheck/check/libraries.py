@@ -72,7 +72,7 @@ class _Libraries:
         The loader stops there, whether anything would compute on a GPU or not. Where the host has one, GPU007 tells of
         libcuda; other programs of the image, and modules beside which their package has others, are for GPUs alone.
         """
-        if problem.root not in self._context.roots.sure and (problem.context != "module" or self._beside(problem)):
+        if problem.root not in self._context.roots.always and (problem.context != "module" or self._beside(problem)):
             return False
         without = lacks_nvidia(self._context.host)
         return without or (not self._context.runtime.injects_driver and problem.needed != LIBCUDA)
@@ -98,7 +98,9 @@ class _Libraries:
         if problem.context == "entry":
             return "fail"
         if problem.context == "module":
-            return "info" if self._optional(problem) else "fail"
+            # What is for GPUs alone may be installed beside what the command uses, on nodes without one as well.
+            worst = "risk" if self._rules.of_driver(problem.needed) else "fail"
+            return "info" if self._optional(problem) else worst
         if problem.context == "helper":
             return "risk"
         return "risk" if _package(problem.root) and not self._aside(problem) else "info"

@@ -139,9 +139,8 @@ def not_installed(image: ImageProfile, host: HostProfile, request: Request, know
     runtimes, chosen_by = _runtimes(image, host, request, knowledge)
     if not found or chosen_by != "best":
         return ""
-    return (
-        f"{host.name} has {', '.join(found)}, none of which starts such an image; judged under {runtimes[0].family}'s"
-    )
+    which = "none of which starts" if len(found) > 1 else "which does not start"
+    return f"{host.name} has {', '.join(found)}, {which} such an image; judged under {runtimes[0].family}'s"
 
 
 def verdict_of(findings: Sequence[Finding], checks: Sequence[CheckResult]) -> Verdict:

@@ -256,8 +256,9 @@ class Loads(Document, frozen=True):
     environments: dict[str, tuple[str, ...]] = {}
     """Those of `entries` that start with other loader variables than the image's: LD_LIBRARY_PATH and LD_PRELOAD."""
     perhaps: tuple[str, ...] = ()
-    sure: tuple[str, ...] = ()
     """Those of `entries` that a script which looks at the CPU starts on a condition."""
+    always: tuple[str, ...] = ()
+    """Those of `entries` that every run comes to, and ends with."""
     unstartable: tuple[Unstartable, ...] = ()
     """Programs of the command that do not start."""
     reaches: str = ""

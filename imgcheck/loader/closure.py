@@ -40,7 +40,7 @@ class Roots(Struct, frozen=True):
     """Those of `entries` that a script starts with loader variables of its own, and these (LOADER_VARIABLES)."""
     perhaps: tuple[str, ...] = ()
     """Those of `entries` that are started only on a condition, by scripts that look at the CPU."""
-    sure: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
     """Those of `entries` that every run comes to, and ends with: on no condition, and nothing goes on behind them."""
     unstartable: tuple[Unstartable, ...] = ()
     """What the command, a script of it, or `--entry` names and what does not start."""

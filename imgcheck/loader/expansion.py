@@ -40,6 +40,8 @@ class Shell(Struct):
     """By the name of a function the `source` at its definition."""
     exported: set[str] = set()
     """Variables that programs get."""
+    keeps: bool = True
+    """Assignments before a special builtin stay behind it."""
     steered: bool = False
     """LD_LIBRARY_PATH or LD_PRELOAD may have any value."""
     asks_cpu: bool = False

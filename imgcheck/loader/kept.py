@@ -18,7 +18,7 @@ from imgcheck.loader.hwcaps import KINDS
 if TYPE_CHECKING:
     from imgcheck.loader.model import Loader
 
-REACHES: dict[str, Reach] = {"e": "entry", "i": "import", "p": "path", "u": "unreached"}
+OF_LETTER: dict[str, Reach] = {"e": "entry", "i": "import", "p": "path", "u": "unreached"}
 _NONE = "."
 
 
@@ -42,7 +42,7 @@ class Worked(Struct, frozen=True, dict=True):
             steered=loads.steered,
             environments=loads.environments,
             perhaps=loads.perhaps,
-            sure=loads.sure,
+            always=loads.always,
             unstartable=loads.unstartable,
         )
 
@@ -82,7 +82,7 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
 
     closure = loader.close()
     number = {record.path: index for index, record in enumerate(image.files)}
-    letters = {reach: letter for letter, reach in REACHES.items()}
+    letters = {reach: letter for letter, reach in OF_LETTER.items()}
     companies = dict.fromkeys(loaded[1:] for loaded in closure.loaded.values())
     company = {loaded: index for index, loaded in enumerate(companies)}
     names = {name: index for index, name in enumerate(dict.fromkeys(name for _, name in closure.chosen))}
@@ -99,7 +99,7 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
         steered=roots.steered,
         environments=roots.environments,
         perhaps=roots.perhaps,
-        sure=roots.sure,
+        always=roots.always,
         unstartable=roots.unstartable,
         reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),
         companies=tuple(row(number[path] for path in loaded) for loaded in companies),
@@ -129,7 +129,7 @@ def _unpacked(image: ImageProfile, loads: Loads) -> Closure:
         for problem, places in zip((*loads.problems, *loads.contextual), searched, strict=True)
     ]
     return Closure(
-        reaches={each: REACHES[letter] for each, letter in zip(paths, loads.reaches, strict=True) if letter != _NONE},
+        reaches={each: OF_LETTER[letter] for each, letter in zip(paths, loads.reaches, strict=True) if letter != _NONE},
         problems=tuple(problems[: len(loads.problems)]),
         contextual=tuple(problems[len(loads.problems) :]),
         chosen=dict(zip(asked, map(path, chosen[2::3]), strict=True)),

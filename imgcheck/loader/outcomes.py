@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from imgcheck.documents.image import ImageProfile, Loads, Opener, Outcomes, Problem, Reach
-from imgcheck.loader.kept import REACHES, numbers, row
+from imgcheck.loader.kept import OF_LETTER, numbers, row
 
 _CONTEXTS: dict[str, Opener] = {"e": "entry", "m": "module", "h": "helper", "l": "library"}
 _NOT = -1
@@ -58,7 +58,7 @@ def packed(image: ImageProfile, outcomes: list[Outcome], names: dict[str, int]) 
     chosen = dict.fromkeys(each for company in companies for each in company.chosen.items())
     choice = {each: index for index, each in enumerate(chosen)}
     contexts = {context: letter for letter, context in _CONTEXTS.items()}
-    reaches = {reach: letter for letter, reach in REACHES.items()}
+    reaches = {reach: letter for letter, reach in OF_LETTER.items()}
     return Outcomes(
         contexts="".join(contexts[outcome.start.context] for outcome in outcomes),
         reaches="".join(reaches[outcome.start.reach] for outcome in outcomes),
@@ -94,4 +94,4 @@ def _outcomes(paths: list[str], loads: Loads) -> Iterator[Outcome]:
                 chosen=dict(map(choices.__getitem__, numbers(kept.choices[taken]))),
             )
         program = "" if within == _NOT else path(within)
-        yield Outcome(Start(path(begun), _CONTEXTS[context], REACHES[reach], program), companies.get(taken), ())
+        yield Outcome(Start(path(begun), _CONTEXTS[context], OF_LETTER[reach], program), companies.get(taken), ())

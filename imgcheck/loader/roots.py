@@ -19,7 +19,11 @@ from imgcheck.loader.shell import UNKNOWN, read_commands
 from imgcheck.loader.tree import Tree
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"})
+_TAKE_BACK = frozenset({"bash", "zsh"})
+"""Shells that are not as POSIX has them where it comes to assignments before special builtins."""
 _DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
+_SPECIAL = frozenset({".", "eval", "exec", "set", "shift", "unset"})
+"""Those builtins that are followed behind which assignments before them stay (POSIX, XCU 2.14), but in bash."""
 _EXPORTING = re.compile(r"-[a-zA-Z]*x[a-zA-Z]*")
 """`declare -x`."""
 _PATH_OF_NONE = "/bin:/usr/bin"
@@ -68,7 +72,7 @@ def find_roots(
         steered=tuple(path for path, told in environments.items() if told is None),
         environments={path: told for path, told in environments.items() if told is not None},
         perhaps=tuple(path for path in search.found if path not in search.certain),
-        sure=tuple(path for path in search.found if path in search.sure),
+        always=tuple(path for path in search.found if path in search.always),
         unstartable=tuple(search.unstartable),
     )
 
@@ -150,7 +154,7 @@ class _Search:
         """ELF files that start, and the loader variables with which they do (Shell.loader_variables)."""
         self.certain: set[str] = set()
         """Those of them that something starts whatever the CPU has."""
-        self.sure: set[str] = set()
+        self.always: set[str] = set()
         """Those that every run comes to, and ends with."""
         self.unstartable: dict[Unstartable, None] = {}
         self.in_part = False
@@ -220,7 +224,7 @@ class _Search:
         if not by.perhaps:
             self.certain.add(path)
         if by.always:
-            self.sure.add(path)
+            self.always.add(path)
         called, real, arguments = posixpath.basename(words[0]), posixpath.basename(path), words[1:]
         if called == "busybox" and arguments:
             called, arguments = arguments[0], arguments[1:]
@@ -258,7 +262,7 @@ class _Search:
     def _shell_program(self, name: str, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         invoked = invocation(name, arguments)
         operands, child = invoked.operands, shell.child()
-        child.functions = {}
+        child.functions, child.keeps = {}, name not in _TAKE_BACK
         if not operands:
             return "waits"
         if GAP in operands[0]:
@@ -359,7 +363,8 @@ class _Search:
                 yield from self._function(name[0], rest, here.deeper())
             else:
                 yield from _BUILTINS[name[0]](self, rest, here.deeper()) or ()
-            shell.take_back(lent)
+            if not (shell.keeps and name[0] in _SPECIAL):
+                shell.take_back(lent)
         else:
             yield from self._external((*name, *rest), here, before)
             shell.touched |= posixpath.basename(name[0]) not in MAKES_NOTHING

@@ -205,6 +205,19 @@ def test_a_shell_reads_files_before_its_command(
     assert (done.returncode == 0, starts(image)) == (expected, expected), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("shell", "text", "expected"),
+    [
+        ("sh", f"LD_LIBRARY_PATH={GOOD} eval true\nexport LD_LIBRARY_PATH\n/app/server", True),
+        ("bash", f"LD_LIBRARY_PATH={GOOD} eval true\nexport LD_LIBRARY_PATH\n/app/server", False),
+        ("sh", 'name=PASSWORD\nexport "$name"="$(cat /nowhere)"\n/app/server', False),
+        ("bash", 'name=PASSWORD\nexport "$name"="$(cat /nowhere)"\n/app/server', False),
+    ],
+)
+def test_what_stays_of_an_assignment(root: Root, shell: str, text: str, expected: bool) -> None:
+    assert runs(root, f"#!/bin/{shell}\n{text}\n") == expected
+
+
 @pytest.mark.parametrize("text", ['LINE="A=1"\nexport "$(cat /env)"\n', "export $(grep -v '#' /env | xargs)\n"])
 def test_variables_that_only_running_tells_are_no_failure_that_is_foreseen(root: Root, text: str) -> None:
     image = image_of(root, f"#!/bin/sh\n{text}/app/server\n", ())
@@ -219,8 +232,10 @@ def unstartable(root: Root, text: str) -> list[tuple[str, str]]:
 def test_a_program_that_makes_nothing_leaves_the_next_one_absent(root: Root) -> None:
     root.program("/bin/mkdir")
     root.program("/bin/tar")
+    root.program("/bin/sed")
     assert unstartable(root, "#!/bin/sh\nmkdir -p /data\nexec absent\n") == [("absent", "absent")]
     assert unstartable(root, "#!/bin/sh\ntar xf /data.tar\nexec absent\n") == []
+    assert unstartable(root, "#!/bin/sh\nsed -i s/x/y/ /opt/script\nexec absent\n") == []  # it may mend a script
 
 
 def test_a_carriage_return_belongs_to_the_last_word_of_a_line(root: Root) -> None:
