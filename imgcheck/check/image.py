@@ -7,6 +7,40 @@ from imgcheck.check.context import Answers, Context
 from imgcheck.documents.image import Unstartable
 from imgcheck.documents.report import Evidence, Finding
 
+_CONVERT = "Convert the file: sed -i 's/\\r$//' {path}, and keep it so (.gitattributes: *.sh text eol=lf)."
+_TOLD = {
+    "absent": (
+        "No file of the image answers to {word}, so it starts only where something from outside, such as a mounted "
+        "directory, brings it.",
+        "Correct ENTRYPOINT or CMD, or name what will run: imgcheck image REF -- COMMAND, or --entry PATH.",
+    ),
+    "not-executable": (
+        "No execute bit is set on {path}.",
+        "Set it in the Dockerfile: RUN chmod +x {path}, or COPY --chmod=755.",
+    ),
+    "no-format": (
+        "{path} is no program, and does not begin with #! and an interpreter.",
+        "Begin the file with #!/bin/sh, or name its interpreter in ENTRYPOINT.",
+    ),
+    "no-interpreter": (
+        "The first line of {path} asks for {interpreter}, which is not in the image.",
+        "Install {program} in the image, or change the first line of {path}.",
+    ),
+    "interpreter-not-executable": (
+        "The first line of {path} asks for {interpreter}, on which no execute bit is set.",
+        "Set it in the Dockerfile: RUN chmod +x {interpreter}.",
+    ),
+    "carriage-return": (
+        "The first line of {path} ends in a carriage return (DOS line ends), which belongs to the interpreter's name: "
+        "{interpreter}\\r.",
+        _CONVERT,
+    ),
+    "carriage-return-within": (
+        "The lines of {path} end in carriage returns (DOS line ends), which belong to the last word of each: {word}\\r.",
+        _CONVERT,
+    ),
+}
+"""Why a program does not start, and the way out: by Unstartable.reason, or where a script's own lines are meant."""
 _LIBRARY = r"\.so(?:\.|$)"
 _OF_IMAGES = ("/bin/", "/sbin/", "/usr/", "/lib")
 _PROGRAMS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
@@ -94,43 +128,15 @@ def _told_alone(context: Context, what: Unstartable) -> tuple[str, str]:
 
 def _told(what: Unstartable) -> tuple[str, str]:
     """Why it does not start, and the way out."""
-    if what.reason == "absent":
-        return (
-            f"No file of the image answers to {what.word}, so it starts only where something from outside, such as a "
-            "mounted directory, brings it.",
-            "Correct ENTRYPOINT or CMD, or name what will run: imgcheck image REF -- COMMAND, or --entry PATH.",
-        )
-    if what.reason == "not-executable":
-        return (
-            f"No execute bit is set on {what.path}.",
-            f"Set it in the Dockerfile: RUN chmod +x {what.path}, or COPY --chmod=755.",
-        )
-    if what.reason == "no-format":
-        return (
-            f"{what.path} is no program, and does not begin with #! and an interpreter.",
-            "Begin the file with #!/bin/sh, or name its interpreter in ENTRYPOINT.",
-        )
-    if what.reason == "carriage-return" and not what.interpreter:
-        return (
-            f"The lines of {what.path} end in carriage returns (DOS line ends), which belong to the last word of each: "
-            f"{what.word}\\r.",
-            f"Convert the file: sed -i 's/\\r$//' {what.path}, and keep it so (.gitattributes: *.sh text eol=lf).",
-        )
-    if what.reason == "interpreter-not-executable":
-        return (
-            f"The first line of {what.path} asks for {what.interpreter}, on which no execute bit is set.",
-            f"Set it in the Dockerfile: RUN chmod +x {what.interpreter}.",
-        )
-    if what.reason == "carriage-return":
-        return (
-            f"The first line of {what.path} ends in a carriage return (DOS line ends), which belongs to the "
-            f"interpreter's name: {what.interpreter}\\r.",
-            f"Convert the file: sed -i 's/\\r$//' {what.path}, and keep it so (.gitattributes: *.sh text eol=lf).",
-        )
-    return (
-        f"The first line of {what.path} asks for {what.interpreter}, which is not in the image.",
-        f"Install {posixpath.basename(what.interpreter)} in the image, or change the first line of {what.path}.",
-    )
+    within = what.reason == "carriage-return" and not what.interpreter
+    why, remedy = _TOLD["carriage-return-within" if within else what.reason]
+    names = {
+        "word": what.word,
+        "path": what.path,
+        "interpreter": what.interpreter,
+        "program": posixpath.basename(what.interpreter),
+    }
+    return why.format(**names), remedy.format(**names)
 
 
 def _variant(what: Unstartable) -> str:

@@ -45,38 +45,52 @@ def index_tree(
     `recorded` are the tree's paths of files with code, `texts` the kept ones by path, `asked` the paths and globs of
     which it shall tell whether they are there (knowledge.Knowledge.asked_paths).
     """
-    scripts: list[Script] = []
-    reached = list(recorded)
-    links: list[tuple[str, Node]] = []
-    python: list[str] = []
-    unloadable: dict[str, str] = {}
-    for path, node in nodes:
-        if isinstance(node.payload, Script):
-            if _may_start(path, node.payload):
-                reached.append(path)
-                scripts.append(msgspec.structs.replace(node.payload, path=absolute(path)))
-        elif isinstance(node.payload, Unloadable):
-            reached.append(path)
-            unloadable[absolute(path)] = node.payload.complaint
-        elif node.kind == "symlink":
-            links.append((path, node))
-        elif node.children is not None and path.rpartition("/")[2] in _PYTHON:
-            python.append(absolute(path))
+    found = _gathered(nodes)
+    reached = [*recorded, *found.reached]
     looked_for = sorted({*OWN_PATHS, *asked, *_working_directory(config)})
     files = [path for path in looked_for if _is(tree, path, "file")]
     return TreeIndex(
-        symlinks=_symlinks(tree, links, _with_parents(reached), looked_for),
+        symlinks=_symlinks(tree, found.links, _with_parents(reached), looked_for),
         ld_so_conf=read_conf(texts),
         ld_so_cache=read_cache(texts.get("/etc/ld.so.cache", b"")),
         ld_so_preload=read_preload(texts.get("/etc/ld.so.preload", b"")),
         musl_paths={path: read_musl_path(data) for path, data in texts.items() if path.startswith("/etc/ld-musl-")},
-        scripts=tuple(scripts),
-        python_paths=tuple(python),
+        scripts=tuple(found.scripts),
+        python_paths=tuple(found.python),
         directories=tuple(path for path in looked_for if _is(tree, path, "directory")),
         files=tuple(sorted({*files, *_command_files(tree, config)})),
         looked_for=tuple(looked_for),
-        unloadable=unloadable,
+        unloadable=found.unloadable,
     )
+
+
+class _Gathered:
+    """What one pass over the tree finds."""
+
+    def __init__(self) -> None:
+        self.scripts: list[Script] = []
+        self.links: list[tuple[str, Node]] = []
+        self.python: list[str] = []
+        self.unloadable: dict[str, str] = {}
+        self.reached: list[str] = []
+        """Paths of the tree that are recorded here, so that links to them matter."""
+
+
+def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
+    found = _Gathered()
+    for path, node in nodes:
+        if isinstance(node.payload, Script):
+            if _may_start(path, node.payload):
+                found.reached.append(path)
+                found.scripts.append(msgspec.structs.replace(node.payload, path=absolute(path)))
+        elif isinstance(node.payload, Unloadable):
+            found.reached.append(path)
+            found.unloadable[absolute(path)] = node.payload.complaint
+        elif node.kind == "symlink":
+            found.links.append((path, node))
+        elif node.children is not None and path.rpartition("/")[2] in _PYTHON:
+            found.python.append(absolute(path))
+    return found
 
 
 def _may_start(path: str, script: Script) -> bool:
