@@ -36,7 +36,7 @@ _TOLD = {
         _CONVERT,
     ),
     "carriage-return-within": (
-        "The lines of {path} end in carriage returns (DOS line ends), which belong to the last word of each: {word}\\r.",
+        "The lines of {path} end in carriage returns (DOS line ends), which belong to their last words: {word}\\r.",
         _CONVERT,
     ),
 }
