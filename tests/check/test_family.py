@@ -43,7 +43,7 @@ def test_of_those_on_the_host_the_ones_that_take_it_are_asked():
 def test_it_is_said_that_none_of_those_is_on_the_host():
     image = _image("apptainer")
     told = not_installed(image, _host("docker"), Request(), KNOWLEDGE)
-    assert told == "vm has docker, none of which starts such an image; judged under apptainer's"
+    assert told == "vm has docker, which does not start such an image; judged under apptainer's"
     for host, request in (
         (HOST, Request()),
         (_host("docker", "apptainer"), Request()),
