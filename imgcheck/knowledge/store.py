@@ -98,7 +98,8 @@ class Knowledge:
     @cached_property
     def asked_paths(self) -> tuple[str, ...]:
         """What the runtimes ask of an image's tree: a profile must look for it (types.Runtime.asked_paths)."""
-        return tuple(sorted({path for runtime in self.runtimes.values() for path in runtime.asked_paths}))
+        owned = {family.owns_directory for family in self.families.values()} - {""}
+        return tuple(sorted(owned.union(*(runtime.asked_paths for runtime in self.runtimes.values()))))
 
     def entries(self, folder: str, key: str, type: type[T]) -> list[T]:
         """The `[[key]]` entries of every TOML file in `folder` as `type`, later roots overriding by `id`."""

@@ -8,7 +8,7 @@ from functools import cache
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FOLDERS = ("loader", "documents", "knowledge")
-_MODULES = ("globs.py", "versions.py")
+_MODULES = ("architectures.py", "globs.py", "versions.py")
 RECORD = "digest"
 """The file beside this one in which a wheel brings the digest: a preflight has no time to read the code."""
 

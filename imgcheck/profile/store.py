@@ -115,8 +115,8 @@ class Store:
         self._root = directory / "v1"
         self._key = key
         self._limit = limit
-        self._others: int | None = None
-        """Bytes of files that `make_room` does not spare, when it last looked at all of them: it is asked often."""
+        self._others: tuple[Container[str], int] | None = None
+        """What `make_room` was to spare when it last looked at all files, and bytes of the others: it is asked often."""
         self.trouble = ""
         """Why something could not be kept; empty where all went well."""
 
@@ -162,7 +162,7 @@ class Store:
 
     def make_room(self, size: int, spared: Container[str]) -> bool:
         """Drop blobs other than the `spared` names until these may take `size` bytes; False where that is too much."""
-        if self._others is not None and self._others + size <= self._limit:
+        if self._others and self._others[0] is spared and self._others[1] + size <= self._limit:
             return True
         files = [file for file in self.files() if file.name not in spared]
         blobs = sorted((file for file in files if file.kind == BLOBS), key=lambda file: file.used)
@@ -171,7 +171,7 @@ class Store:
             self.trouble = f"the store {self.directory} may take {self._limit} bytes, too few to keep all blobs"
             return False
         dropped = self._drop_until(blobs, excess)
-        self._others = sum(file.size for file in files) - sum(file.size for file in dropped)
+        self._others = spared, sum(file.size for file in files) - sum(file.size for file in dropped)
         return True
 
     def _drop_until(self, files: list[StoredFile], excess: int) -> list[StoredFile]:

@@ -17,7 +17,7 @@ from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
 from imgcheck.profile.scan import Unloadable
 
 OWN_PATHS = (
-    "/.singularity.d", "/root",  # RUN013, RUN005
+    "/root",  # RUN005
     "/lib", "/lib64", "/usr/lib", "/usr/lib64", *multiarch_directories(),  # where a runtime finds its way by them
 )  # fmt: skip
 """What the checks and the loader's model ask for under every runtime."""

@@ -42,7 +42,9 @@ def test_every_path_of_every_runtime_is_looked_for(runtime: Runtime) -> None:
 
 
 def test_the_paths_of_rules_on_every_runtime_are_looked_for() -> None:
-    asked = {runtime_rules._SINGULARITY, *runtime_rules._HOMES.values()}
+    owned = {family.owns_directory for family in KNOWLEDGE.families.values()} - {""}
+    asked = {*owned, *runtime_rules._HOMES.values()}
+    assert owned
     assert asked <= set(profile_of(directory("a")).tree.looked_for)
 
 
