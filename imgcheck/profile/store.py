@@ -116,7 +116,7 @@ class Store:
         self._key = key
         self._limit = limit
         self._others: tuple[Container[str], int] | None = None
-        """What `make_room` was to spare when it last looked at all files, and bytes of the others: it is asked often."""
+        """What `make_room` was to spare when it last looked at all files, and bytes of the others."""
         self.trouble = ""
         """Why something could not be kept; empty where all went well."""
 
