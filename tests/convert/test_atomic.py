@@ -380,7 +380,14 @@ def test_a_root_that_its_owner_may_not_write_is_moved_and_replaced(mode, convert
     assert not [path for path in public_tmp.iterdir() if path.name.startswith(".imgcheck-")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def number(request):
+    """A signal that ends a process, also where the tests run under nohup."""
+    former = signal.signal(request.param, signal.SIG_DFL)
+    yield request.param
+    signal.signal(request.param, former)
+
+
 def test_a_signal_is_reported_as_such_whatever_its_exception_became(number, small, place):
     """As in threading.Thread.start, whose own cleaning up fails with a KeyError where it is left in its midst."""
 
