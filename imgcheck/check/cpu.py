@@ -461,7 +461,9 @@ def _power_findings(context: Context, host: _Host) -> Iterator[Finding]:
 def _unused(context: Context, host: _Host, code: list, answers: Answers) -> None:
     """CPU004."""
     hot = [
-        (record, linkage, isa) for record, linkage, isa in code if _is_hot(isa) and context.closure.runs(record.path)
+        (record, linkage, isa)
+        for record, linkage, isa in code
+        if _is_hot(context, record, isa) and context.closure.runs(record.path)
     ]
     if not hot:
         answers.answer("CPU004", "not-applicable", "the command reaches no library with much vector arithmetic")
@@ -478,8 +480,11 @@ def _unused(context: Context, host: _Host, code: list, answers: Answers) -> None
     answers.conclude("CPU004", findings, "libraries with much vector arithmetic use what this CPU offers")
 
 
-def _is_hot(isa: Isa) -> bool:
-    return isa.vector_functions >= max(_HOT_FUNCTIONS, _HOT_SHARE * isa.functions)
+def _is_hot(context: Context, record: FileRecord, isa: Isa) -> bool:
+    """Whether a file is for computing: by its code, or as one of TensorFlow's, which says so itself."""
+    if isa.vector_functions < _HOT_FUNCTIONS:
+        return False
+    return isa.vector_functions >= _HOT_SHARE * isa.functions or bool(_tensorflow_words(context, record))
 
 
 def _unused_by(context: Context, host: _Host, record: FileRecord, linkage: Linkage, isa: Isa) -> tuple[str, ...]:

@@ -106,7 +106,7 @@ class Isa(Document, frozen=True):
     vector_functions: int = 0
     """Functions with vector arithmetic: how much a wider baseline could bring (CPU004)."""
     functions: int = 0
-    """Functions in all, where they were counted."""
+    """Functions in all that unwind data tell of; 0 where none do."""
     asks_cpu: tuple[str, ...] = ()
     """How the file finds out what the CPU has (cpuid, __cpu_model, IFUNC, getauxval, ...)."""
     refusal: Refusal | None = None

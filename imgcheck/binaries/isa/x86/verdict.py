@@ -78,7 +78,7 @@ def judge(found: Findings) -> Isa:
         baseline=level({use.feature for use in uses if use.answer == "required" and not use.given}, found.bits),
         code_bytes=found.layout.code_bytes,
         vector_functions=found.vector_functions,
-        functions=len(found.functions),
+        functions=int(found.functions.unwind.sum()),
         asks_cpu=found.asks_cpu,
     )
 
