@@ -46,7 +46,8 @@ def _filtered_calls(context: Context, answers: Answers) -> None:
     glibc, calls = image_glibc(context), loader_rules(context.knowledge).kernel.system_calls
     made = [(call, since) for call, since in refused if glibc and versions.at_least(glibc, calls[call])]
     findings = [_refused_call(context, call, since, glibc, version) for call, since in made]
-    answers.conclude("KRN002", findings, f"{runtime.title} {version} lets pass what the image's C library calls")
+    fine = f"{runtime.family.capitalize()} {version} lets pass what the image's C library calls"
+    answers.conclude("KRN002", findings, fine)
 
 
 def _refused_call(context: Context, call: str, since: str, glibc: str, version: str) -> Finding:
