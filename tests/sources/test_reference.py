@@ -77,7 +77,7 @@ def test_what_is_no_reference_is_refused_in_words(text: str, message: str) -> No
     [
         ("library://lolcow", "apptainer pull FILE.sif library://lolcow, then"),
         ("shub://GodloveD/lolcow", "apptainer pull"),
-        ("oras://ghcr.io/a/b:1", "apptainer pull"),
+        ("oras://registry.example.org/a/b:1", "apptainer pull"),
         ("https://hub.docker.com/_/ubuntu", "write HOST/NAME[:TAG]"),
         ("docker:a/b", "written docker://a/b, or without docker:"),
     ],
