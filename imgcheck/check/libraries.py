@@ -72,7 +72,7 @@ class _Libraries:
         The loader stops there, whether anything would compute on a GPU or not. Where the host has one, GPU007 tells of
         libcuda; other programs of the image, and modules beside which their package has others, are for GPUs alone.
         """
-        if problem.root not in self._context.roots.always and (problem.context != "module" or self._beside(problem)):
+        if problem.root not in self._context.roots.always and not self._stops_package(problem):
             return False
         without = lacks_nvidia(self._context.host)
         return without or (not self._context.runtime.injects_driver and problem.needed != LIBCUDA)
@@ -99,8 +99,9 @@ class _Libraries:
             return "fail"
         if problem.context == "module":
             # What is for GPUs alone may be installed beside what the command uses, on nodes without one as well.
-            worst = "risk" if self._rules.of_driver(problem.needed) else "fail"
-            return "info" if self._optional(problem) else worst
+            if self._rules.of_driver(problem.needed):
+                return "risk"
+            return "info" if self._optional(problem) else "fail"
         if problem.context == "helper":
             return "risk"
         return "risk" if _package(problem.root) and not self._aside(problem) else "info"
@@ -127,21 +128,26 @@ class _Libraries:
             for other in self._context.closure.problems
         )
 
-    def _beside(self, problem: Problem) -> bool:
-        """Whether a module of the same Python package loads that lies as near to its root, or nearer."""
-        package, depth = _package(problem.root), problem.root.count("/")
-        return bool(package) and self._nearest_sound.get(package, depth + 1) <= depth
+    def _stops_package(self, problem: Problem) -> bool:
+        """Whether a file of a Python package has it whose uppermost modules miss something, one and all."""
+        package = _package(problem.path)
+        sound, failing = (depths.get(package) for depths in self._depths)
+        return problem.context == "module" and failing is not None and (sound is None or failing < sound)
 
     @cached_property
-    def _nearest_sound(self) -> dict[str, int]:
-        """How deep the uppermost module of each Python package lies that misses nothing at all."""
-        failing = {problem.root for problem in self._context.closure.problems}
-        nearest: dict[str, int] = {}
+    def _depths(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How deep the uppermost module of each Python package lies that misses nothing, and the one that does."""
+        missing = {problem.path for problem in self._context.closure.problems}
+        loaded = self._context.closure.loaded
+        sound: dict[str, int] = {}
+        failing: dict[str, int] = {}
         for record, linkage in self._context.linked:
-            if linkage.python_module and record.path not in failing:
+            if linkage.python_module:
                 package, depth = _package(record.path), record.path.count("/")
-                nearest[package] = min(depth, nearest.get(package, depth))
-        return nearest
+                fails = record.path in missing or not missing.isdisjoint(loaded.get(record.path, ()))
+                depths = failing if fails else sound
+                depths[package] = min(depth, depths.get(package, depth))
+        return sound, failing
 
     @cached_property
     def _loading_modules(self) -> list[str]:
