@@ -377,9 +377,9 @@ class _Search:
         handed = templates[0] == "${@}"
         lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
-        sure = literal and here.ends and not here.conditional and not shell.touched and len(lines) == 1
-        perhaps = shell.asks_cpu and not handed and (here.conditional or len(lines) > 1)
         always = here.ends and not here.conditional and len(lines) == 1
+        sure = always and literal and not shell.touched
+        perhaps = shell.asks_cpu and not handed and (here.conditional or len(lines) > 1)
         by = here.by.inside(here.by.name, sure, perhaps, always)
         for words in lines:
             yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)
