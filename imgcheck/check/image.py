@@ -128,8 +128,7 @@ def _told_alone(context: Context, what: Unstartable) -> tuple[str, str]:
 
 def _told(what: Unstartable) -> tuple[str, str]:
     """Why it does not start, and the way out."""
-    within = what.reason == "carriage-return" and not what.interpreter
-    why, remedy = _TOLD["carriage-return-within" if within else what.reason]
+    why, remedy = _TOLD["carriage-return-within" if _is_within(what) else what.reason]
     names = {
         "word": what.word,
         "path": what.path,
@@ -139,11 +138,16 @@ def _told(what: Unstartable) -> tuple[str, str]:
     return why.format(**names), remedy.format(**names)
 
 
+def _is_within(what: Unstartable) -> bool:
+    """Whether a line of a script ends in a carriage return, and not the one that names its interpreter."""
+    return what.reason == "carriage-return" and not what.interpreter
+
+
 def _variant(what: Unstartable) -> str:
     """The predicted error, by who starts it: the container's runtime, or a program of the image."""
     from imgcheck.loader.launchers import LAUNCHERS  # which a preflight without this finding does not need
 
-    if what.reason == "carriage-return" and not what.interpreter:
+    if _is_within(what):
         return "carriage-return-by"
     if what.reason == "carriage-return":
         program, _, rest = what.interpreter.partition(" ")

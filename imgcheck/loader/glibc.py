@@ -4,8 +4,8 @@ from imgcheck import versions
 from imgcheck.documents.facts import Linkage
 
 LIBC = "libc.so.6"
-LOADERS = ("ld-linux", "ld64.so")
-PARTS = ("libc.so.", "libm.so.", "libdl.so.", "libpthread.so.", "librt.so.", "libutil.so.", *LOADERS)
+_LOADERS = ("ld-linux", "ld64.so")
+PARTS = ("libc.so.", "libm.so.", "libdl.so.", "libpthread.so.", "librt.so.", "libutil.so.", *_LOADERS)
 """How the names of the libraries begin that come with glibc itself."""
 
 
@@ -16,7 +16,7 @@ def is_libc(linkage: Linkage) -> bool:
 
 def is_loader(linkage: Linkage) -> bool:
     """Whether a file is glibc's dynamic loader."""
-    return linkage.soname.startswith(LOADERS)
+    return linkage.soname.startswith(_LOADERS)
 
 
 def glibc_version(path: str, libc: Linkage) -> str:
