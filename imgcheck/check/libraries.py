@@ -129,8 +129,8 @@ class _Libraries:
         )
 
     def _stops_package(self, problem: Problem) -> bool:
-        """Whether a file of a Python package has it whose uppermost modules miss something, one and all."""
-        package = _package(problem.path)
+        """Whether it stops a Python package whose uppermost modules miss something, one and all."""
+        package = _package(problem.path) or _package(problem.root)
         sound, failing = (depths.get(package) for depths in self._depths)
         return problem.context == "module" and failing is not None and (sound is None or failing < sound)
 

@@ -291,6 +291,18 @@ def test_modules_that_need_the_driver_beside_modules_that_do_not(
     assert outcome(judged(image, NO_GPU, "docker"), "LIB001") == expected
 
 
+def test_a_library_of_the_system_that_needs_the_driver_stops_the_package_that_loads_it(root: Root) -> None:
+    root.library("/tmp/libcuda.so.1", soname="libcuda.so.1")
+    root.library("/usr/lib/libgpu.so", ["/tmp/libcuda.so.1"])
+    root.program("/usr/bin/python3.11")
+    flags, code = ["-shared", "-fPIC"], "void PyInit__{0}(void) {{}}"
+    root.program("/usr/lib/python3.11/lib-dynload/_io.so", flags=flags, code=code.format("io"))
+    root.program("/usr/lib/python3/dist-packages/pkg/_gpu.so", ["/usr/lib/libgpu.so"], flags, code.format("gpu"))
+    root.at("/tmp/libcuda.so.1").unlink()
+    image = profile_of(root.path, command=("/usr/bin/python3.11",))
+    assert outcome(judged(image, NO_GPU, "docker"), "LIB001") == "risk"
+
+
 def test_an_injected_library_that_needs_a_newer_glibc_fails_where_it_is_injected(root: Root) -> None:
     image = gpu_image(root)
     newer = host(driver=DRIVER, libraries=known((libcuda(Verneed("libc.so.6", ("GLIBC_2.99",))),), "test"))
