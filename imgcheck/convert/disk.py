@@ -2,7 +2,9 @@
 
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from imgcheck.convert.mounts import mounts_in_open
@@ -11,7 +13,7 @@ from imgcheck.layers.model import Content
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CREATE_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-DIRECTORY_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _CHUNK = 1 << 20
 _HOLE = 1 << 16
@@ -182,15 +184,21 @@ def _emptied(parent: int, name: str | bytes) -> _Emptied:
     return _Emptied(parent, name, fd, below)
 
 
+@contextmanager
+def itself(parent: int, name: str | bytes) -> Iterator[Path]:
+    """A path to the directory `name`, also once it is renamed: by its name chmod would follow a link put there."""
+    place = os.open(name, _DIRECTORY_ITSELF, dir_fd=parent)
+    try:
+        yield Path(f"/proc/self/fd/{place}")
+    finally:
+        os.close(place)
+
+
 def _opened(parent: int, name: str | bytes) -> int:
     """The directory `name`, also one that its owner may not read as it is."""
     try:
         return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
     except PermissionError:
-        # By name chmod would follow a link that stands there meanwhile.
-        place = os.open(name, DIRECTORY_ITSELF, dir_fd=parent)
-    try:
-        os.chmod(f"/proc/self/fd/{place}", 0o700)  # noqa: PTH101
-    finally:
-        os.close(place)
+        with itself(parent, name) as path:
+            path.chmod(0o700)
     return os.open(name, OPEN_DIRECTORY, dir_fd=parent)

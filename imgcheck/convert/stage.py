@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 
-from imgcheck.convert.disk import DIRECTORY_ITSELF, OPEN_DIRECTORY, remove_tree
+from imgcheck.convert.disk import OPEN_DIRECTORY, itself, remove_tree
 from imgcheck.convert.mounts import mounts_in
 from imgcheck.errors import ConvertError
 
@@ -245,14 +245,12 @@ def _movable(parent: int, name: str) -> Iterator[None]:
     if not stat.S_ISDIR(own.st_mode) or mode & 0o700 == 0o700 or own.st_uid != os.geteuid():
         yield
         return
-    place = os.open(name, DIRECTORY_ITSELF, dir_fd=parent)
-    itself = f"/proc/self/fd/{place}"
-    try:
-        os.chmod(itself, mode | 0o700)  # noqa: PTH101
-        yield
-    finally:
-        os.chmod(itself, mode)  # noqa: PTH101
-        os.close(place)
+    with itself(parent, name) as path:
+        path.chmod(mode | 0o700)
+        try:
+            yield
+        finally:
+            path.chmod(mode)
 
 
 def _renameat2(source: int, name: str, target: int, new_name: str, flags: int) -> bool:
