@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from imgcheck.architectures import machine_of
 from imgcheck.check.context import Context
-from imgcheck.check.gpu_use import LIBCUDA, RuntimeUse, cuda_runtimes, lacks_nvidia, needs_driver
-from imgcheck.documents.facts import CodeFacts, ForwardCompat, GpuCode
+from imgcheck.check.gpu_use import RuntimeUse, cuda_runtimes, lacks_nvidia, needs_driver
+from imgcheck.documents.facts import LIBCUDA, CodeFacts, ForwardCompat, GpuCode
 from imgcheck.documents.host import HostLibrary
 from imgcheck.documents.image import Component, FileRecord
 from imgcheck.knowledge import cuda, gpus

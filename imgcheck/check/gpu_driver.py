@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case, Kind, Opened, compat_serves, driver_version
 from imgcheck.check.gpu_require import Facts, disabled, evaluate_all, requirements
-from imgcheck.check.gpu_use import LIBCUDA
 from imgcheck.check.runtime_gpu import legacy_hook
+from imgcheck.documents.facts import LIBCUDA
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import cuda, gpus

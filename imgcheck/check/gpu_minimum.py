@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from imgcheck.check.gpu_code import capability_of, tally
-from imgcheck.check.gpu_use import LIBCUDA, needs_driver, runtimes_of
-from imgcheck.documents.facts import CodeFacts, GpuCode
+from imgcheck.check.gpu_use import needs_driver, runtimes_of
+from imgcheck.documents.facts import LIBCUDA, CodeFacts, GpuCode
 from imgcheck.documents.image import FileRecord, ImageProfile
 from imgcheck.knowledge import Knowledge, cuda, gpus
 from imgcheck.versions import parse

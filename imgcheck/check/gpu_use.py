@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from imgcheck.documents.facts import CodeFacts
+from imgcheck.documents.facts import LIBCUDA, CodeFacts
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import FileRecord, ImageProfile
 
-LIBCUDA = "libcuda.so.1"
 _RUNTIME = "libcudart.so."
 
 

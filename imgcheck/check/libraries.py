@@ -9,7 +9,7 @@ import msgspec
 
 from imgcheck import versions
 from imgcheck.check.context import Answers, Context, severity_for
-from imgcheck.check.gpu_use import LIBCUDA, lacks_nvidia
+from imgcheck.check.gpu_use import lacks_nvidia
 from imgcheck.check.loader_rules import (
     LoaderRules,
     elsewhere_note,
@@ -20,7 +20,7 @@ from imgcheck.check.loader_rules import (
     places,
 )
 from imgcheck.check.relocations import packed
-from imgcheck.documents.facts import Linkage
+from imgcheck.documents.facts import LIBCUDA, Linkage
 from imgcheck.documents.image import Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
 from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
@@ -271,7 +271,7 @@ class _Libraries:
         return bool(interpreters) and all("ld-musl-" in interpreter for interpreter in interpreters)
 
     def _musl_finding(self) -> Finding:
-        path = self._context.closure.opens.get("libcuda.so.1") or min(self._context.closure.injected)
+        path = self._context.closure.opens.get(LIBCUDA) or min(self._context.closure.injected)
         return self._context.finding(
             "LIB003",
             "fail",
@@ -298,7 +298,7 @@ class _Libraries:
             self._answers.conclude("LIB003", [self._bounded_finding(host.value, image)], "")
 
     def _bounded_finding(self, host: str, image: str) -> Finding:
-        path = self._context.closure.opens.get("libcuda.so.1") or min(self._context.closure.injected)
+        path = self._context.closure.opens.get(LIBCUDA) or min(self._context.closure.injected)
         return self._context.finding(
             "LIB003",
             "risk",

@@ -4,6 +4,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+LIBCUDA = "libcuda.so.1"
+"""The soname of the CUDA driver library, by which files need it and the loader seeks it."""
+
 Answer = Literal["required", "dispatched", "unknown"]
 
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from imgcheck.documents.facts import LIBCUDA
 from imgcheck.documents.host import Driver, Fact, Gpu, absent, known, unknown
 from imgcheck.host.ask_driver import Answer, ask
 from imgcheck.host.files import Root
@@ -30,7 +31,7 @@ class Nvidia:
 
 def probe_nvidia(root: Root, knowledge: Knowledge, libraries: Libraries) -> Nvidia:
     """What the machine has of NVIDIA; a fact whose every source is absent is unknown and says which."""
-    library = libraries.find("libcuda.so.1")
+    library = libraries.find(LIBCUDA)
     answer = ask(root, library)
     kernel = _kernel_module(root)
     found = _gpus(root, knowledge, answer, kernel)

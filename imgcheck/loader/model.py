@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
+from imgcheck.documents.facts import LIBCUDA
 from imgcheck.documents.image import REACHES, ImageProfile, Opener, Problem, Reach
 from imgcheck.loader.abi import Abi
 from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
@@ -20,7 +21,6 @@ from imgcheck.loader.tree import Tree
 _CONTEXTS: tuple[Opener, ...] = ("entry", "module", "helper", "library")
 # Opened by name at run time, by the CUDA runtime and by frameworks, from whatever the loader finds first.
 _OPENED_BY_NAME = ("libcuda.so", "libnvidia-")
-_LIBCUDA = "libcuda.so.1"
 _PYTHON = "python"
 
 
@@ -534,7 +534,7 @@ def _with_alternatives(view: _View, problem: Problem) -> Problem:
 def _stand_in(tree: Tree) -> list[str]:
     """Some program of the image; without any, as in an unpacked wheel, a library that asks for the driver, or any."""
     own = [path for path in tree.linkage if path not in tree.host]
-    asking = (path for path in own if tree.linkage[path].driver_functions or _LIBCUDA in tree.linkage[path].needed)
+    asking = (path for path in own if tree.linkage[path].driver_functions or LIBCUDA in tree.linkage[path].needed)
     return [path for path in own if _is_program(tree, path)][:1] or [*asking][:1] or own[:1]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from imgcheck.binaries.elf import ET_DYN, ET_EXEC, FATBIN_SECTIONS, MAGIC, Elf
 from imgcheck.binaries.gpu import archive, cubin, fatbin, hip, runtime, strings, unpack
 from imgcheck.binaries.gpu.payloads import WHOLE
-from imgcheck.documents.facts import UNREAD, GpuCode, GpuModule
+from imgcheck.documents.facts import LIBCUDA, UNREAD, GpuCode, GpuModule
 from imgcheck.errors import ElfError
 from imgcheck.versions import parse
 
@@ -63,7 +63,7 @@ def _read_elf(elf: Elf) -> GpuCode | None:
     loaded, relocatable = areas(elf)
     modules, toolkit = _modules(loaded, relocatable, elf.type in (ET_EXEC, ET_DYN), pure=bool(elf.sections))
     name = runtime.soname(elf)
-    is_driver = name == runtime.LIBCUDA
+    is_driver = name == LIBCUDA
     driver_cuda = runtime.driver_cuda_version(elf) if is_driver else ""
     found = GpuCode(
         modules=modules,

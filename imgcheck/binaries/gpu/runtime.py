@@ -14,7 +14,6 @@ from imgcheck.binaries.elf import Elf, Section
 from imgcheck.documents.facts import ForwardCompat
 from imgcheck.knowledge.cuda import version_of
 
-LIBCUDA = "libcuda.so.1"
 _RUNTIME_ERROR = b"CUDA driver version is insufficient for CUDA runtime version"
 _PROFILES = re.compile(rb"nvidia-application-profiles-(\d{3,4}\.\d+(?:\.\d+)?)-rc")
 _STORE_X86 = re.compile(rb"\xc7\x07(..\x00\x00)([^\x00]{0,6}?\xc3)?", re.DOTALL)
