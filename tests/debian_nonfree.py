@@ -23,7 +23,10 @@ LIBCUDA = {
     "340": ("libnvidia-legacy-340xx-cuda1", "sid"),
     "390": ("libnvidia-legacy-390xx-cuda1", "sid"),
     "418": ("libnvidia-tesla-418-cuda1", "sid"),
+    "450": ("libnvidia-tesla-450-cuda1", "sid"),
+    "460": ("libnvidia-tesla-460-cuda1", "sid"),
     "470": ("libcuda1", "bullseye"),
+    "525": ("libnvidia-tesla-cuda1", "sid"),
     "535": ("libcuda1", "bookworm"),
     "550": ("libcuda1", "trixie"),
 }

@@ -5,7 +5,7 @@
     python3 device.py CASES > ends.json              there: this folder's device.py, with Python alone
     python -m bench.gpu_oracle judge CASES host.json ends.json
 
-A miss is "runs" where the driver refused the code, a false alarm "fails" where it ran.
+A miss is "runs" where the driver refused the code, a false alarm "fails" where it ran. docs/gpu.md has the record.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from imgcheck.documents import Report, decode
 
 _FAMILY = "GPU"
 _MODULES = ("GPU003", "GPU008", "GPU013")
+_UNDECIDED = " undecided ("
 
 
 def said(root: Path, case: Case, host: Path) -> tuple[str, str]:
@@ -37,6 +38,8 @@ def said(root: Path, case: Case, host: Path) -> tuple[str, str]:
     findings = [finding for finding in report.findings if finding.rule.startswith(_FAMILY)]
     # A module that the program opens by its path is not reached as a library is, which makes it information alone.
     failing = [f for f in findings if f.severity == "fail" or (f.severity == "info" and f.rule in _MODULES)]
+    if any(_UNDECIDED in evidence.detail for finding in failing for evidence in finding.evidence):
+        return "unknown", f"{failing[0].rule}"
     if failing:
         return "fails", f"{failing[0].rule} {failing[0].predicted_error}"
     outcomes = {check.outcome for check in report.checks if check.rule.startswith(_FAMILY)}

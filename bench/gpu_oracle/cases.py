@@ -151,6 +151,14 @@ _MIXED = {
     "exact-code": ("cubin 90a",), "exact-ptx": ("ptx 8.0 90a",), "newer-code-old-ptx": ("cubin 120", "ptx 7.0 75"),
     "two-ptx": ("ptx 9.5 90", "ptx 7.0 75"), "two-ptx-newer-last": ("ptx 7.0 75", "ptx 9.5 90"),
     "ampere-both": ("cubin 80", "cubin 86"), "old-and-fitting": ("cubin 75", "cubin 90"),
+    "new-ptx-of-old-target": ("ptx 9.5 75", "ptx 9.0 90"),
+    "old-code-new-ptx-old-ptx": ("cubin 80", "ptx 9.5 90", "ptx 8.0 80"),
+    "same-target-new-first": ("ptx 9.5 90", "ptx 9.0 90"), "same-target-new-last": ("ptx 9.0 90", "ptx 9.5 90"),
+    "exact-and-new": ("ptx 9.0 90a", "ptx 9.5 90"), "new-and-exact": ("ptx 9.5 90", "ptx 9.0 90a"),
+    "new-exact-and-old": ("ptx 9.5 90a", "ptx 9.0 90"), "old-and-new-exact": ("ptx 9.0 90", "ptx 9.5 90a"),
+    "new-exact-old-target": ("ptx 9.5 90a", "ptx 7.0 75"), "newer-target-old-target": ("ptx 8.6 100", "ptx 7.0 75"),
+    "exact-code-and-new-ptx": ("cubin 90a", "ptx 9.5 90"), "oldest-target": ("ptx 2.3 10",),
+    "oldest-and-old-target": ("ptx 2.3 10", "ptx 3.1 30"), "new-target-too-old": ("ptx 9.5 80", "ptx 2.3 13"),
 }  # fmt: skip
 """Fatbins of several images: a cubin's target, or a PTX version and target."""
 
@@ -186,7 +194,7 @@ def _programs(root: Path) -> Iterator[Case]:
 
 def _drivers(root: Path) -> Iterator[Case]:
     """Driver libraries of other branches in the image, with nothing injected."""
-    for branch in ("390", "418", "470", "535", "550"):
+    for branch in debian_nonfree.LIBCUDA:
         case = _module(
             root, f"libcuda-{branch}", "scale.ptx", _ptx_text("6.0", "60"), libraries=(LIBRARIES,), runtime="docker"
         )

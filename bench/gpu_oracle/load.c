@@ -1,5 +1,5 @@
-/* load FILE [KERNEL]: has the driver load a module and, with KERNEL, runs its kernel `scale` and looks at the result.
-   The last line says what went wrong: the driver's function, the code and its name. */
+/* load FILE [KERNEL]: has the driver load a module and, with KERNEL, runs that on one number and looks at the result.
+   The kernel multiplies the number by its second argument. The last line says what went wrong: the driver's function, the code and its name. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,6 @@ Result cuMemcpyDtoH_v2(void *, unsigned long long, size_t), cuGetErrorName(Resul
 Result cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                       void **);
 
-#define COUNT 32
 #define TRY(call)                                            \
   do {                                                       \
     Result end = call;                                       \
@@ -35,12 +34,11 @@ static char *contents(const char *path) {
 
 int main(int count, char **words) {
   char *image = count > 1 ? contents(words[1]) : NULL;
-  float values[COUNT], factor = 3;
+  float value = 2, factor = 3;
   unsigned long long memory;
   void *context, *module, *function, *parameters[] = {&memory, &factor};
   int device;
   if (!image) return fputs("no such module\n", stderr), 2;
-  for (int i = 0; i < COUNT; i++) values[i] = i;
   TRY(cuInit(0));
   TRY(cuDeviceGet(&device, 0));
   TRY(cuDevicePrimaryCtxRetain(&context, device));
@@ -48,11 +46,10 @@ int main(int count, char **words) {
   TRY(cuModuleLoadData(&module, image));
   if (count == 2) return puts("loaded"), 0;
   TRY(cuModuleGetFunction(&function, module, words[2]));
-  TRY(cuMemAlloc_v2(&memory, sizeof values));
-  TRY(cuMemcpyHtoD_v2(memory, values, sizeof values));
-  TRY(cuLaunchKernel(function, 1, 1, 1, COUNT, 1, 1, 0, NULL, parameters, NULL));
-  TRY(cuMemcpyDtoH_v2(values, memory, sizeof values));
-  for (int i = 0; i < COUNT; i++)
-    if (values[i] != 3 * i) return puts("wrong values"), 1;
+  TRY(cuMemAlloc_v2(&memory, sizeof value));
+  TRY(cuMemcpyHtoD_v2(memory, &value, sizeof value));
+  TRY(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+  TRY(cuMemcpyDtoH_v2(&value, memory, sizeof value));
+  if (value != 6) return printf("%g instead of 6\n", value), 1;
   return puts("right"), 0;
 }
