@@ -12,12 +12,14 @@ from msgspec import Struct
 
 from imgcheck.documents.facts import GpuCode, GpuModule
 from imgcheck.knowledge import Knowledge, cuda, gpus
+from imgcheck.knowledge.changes import does
 from imgcheck.versions import at_least, parse
 
 Fit = Literal["native", "jit", "too-new", "undecided", "none"]
 """`too-new`: PTX would serve, but the driver does not read its ISA version."""
 
 _RANK: tuple[Fit, ...] = ("native", "jit", "undecided", "too-new", "none")
+_FERMI = (2, 0)
 _RENAMED = {"10.1": "11.0"}
 """sm_101 of CUDA 12.8 and 12.9 is sm_110 since 13.0."""
 
@@ -90,19 +92,36 @@ def module_fit(knowledge: Knowledge, module: GpuModule, capability: str, driver_
     answers = {sass_fits(knowledge, target, capability) for target in module.sass}
     if "yes" in answers:
         return "native"
-    isas = fitting_ptx(knowledge, module.ptx, capability)
-    if any(readable(knowledge, isa, driver_cuda) for isa in isas):
+    isas = chosen_ptx(knowledge, module, capability, driver_cuda)
+    read = {readable(knowledge, isa, driver_cuda) for isa in isas}
+    if read == {True}:
         return "jit"
     # Of tile IR, and of what has no name, nobody says here which driver makes code of it for which GPU.
-    if "undecided" in answers or module.other or fitting_ptx(knowledge, module.relocatable, capability):
+    if "undecided" in answers or module.other or True in read:
         return "undecided"
     return "too-new" if isas else "none"
 
 
-def fitting_ptx(knowledge: Knowledge, ptx: tuple[str, ...], capability: str) -> tuple[str, ...]:
-    """ISA versions of those targets of `ptx` ("70@6.0") that may be compiled for `capability`, oldest first."""
-    pairs = [entry.partition("@") for entry in ptx]
-    return tuple(sorted({isa for target, _, isa in pairs if ptx_fits(knowledge, target, capability)}, key=parse))
+def chosen_ptx(knowledge: Knowledge, module: GpuModule, capability: str, driver_cuda: str) -> tuple[str, ...]:
+    """ISA versions of the PTX that the driver compiles for `capability`, oldest first; none where nothing fits.
+
+    The driver takes the PTX of the highest target that fits, `a` before plain, and fails where it cannot read that,
+    whatever older PTX lies beside it. Relocatable PTX it links as well (run: docs/gpu.md, "On a GPU").
+    """
+    listed = (entry.partition("@") for entry in (*module.ptx, *module.relocatable))
+    fitting = [(target, isa) for target, _, isa in listed if _compiles(knowledge, target, capability, driver_cuda)]
+    best = max((_preference(target) for target, _ in fitting), default=None)
+    return tuple(sorted({isa for target, isa in fitting if _preference(target) == best}, key=parse))
+
+
+def _preference(target: str) -> tuple[tuple[int, ...], bool, bool]:
+    return parse(capability_of(target)), target.endswith("a"), target.endswith("f")
+
+
+def _compiles(knowledge: Knowledge, target: str, capability: str, driver_cuda: str) -> bool:
+    if not ptx_fits(knowledge, target, capability):
+        return False
+    return parse(capability_of(target)) >= _FERMI or not does(knowledge, "driver-drops-ptx-1x", driver_cuda)
 
 
 def readable(knowledge: Knowledge, isa: str, driver_cuda: str) -> bool:

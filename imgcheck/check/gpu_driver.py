@@ -55,7 +55,7 @@ def _library_mismatch(case: Case, opened: Opened) -> Iterator[Finding]:
         return
     variant = case.framework(("TensorFlow",))
     if not variant and not does(case.knowledge, "driver-names-its-mismatch", opened.driver):
-        variant = "before-418"
+        variant = "before-460"
     yield _mismatch(case, LIBCUDA, opened.path, opened.driver, opened.record, variant)
 
 

@@ -1,18 +1,17 @@
 """GPU013: the library by which the driver compiles PTX, where PTX is all that fits a GPU."""
 
-from collections.abc import Iterator
-
 from imgcheck.check.context import Answers
-from imgcheck.check.gpu_case import Case, Kind
+from imgcheck.check.gpu_case import Case, Kind, Opened, driver_version
 from imgcheck.check.gpu_targets import Judged, capability_option, evidence_of, judge
 from imgcheck.documents.report import Finding, Severity
 from imgcheck.knowledge.changes import does
+from imgcheck.versions import compare, parse
 
 _COMPILER = "libnvidia-ptxjitcompiler.so"
 
 
 def no_compiler(case: Case, answers: Answers) -> None:
-    """GPU013: PTX must be compiled, and the driver's compiler library is not where the loader looks."""
+    """GPU013: PTX must be compiled, and what the loader finds for it is nothing, or of another driver."""
     if not case.context.host.gpus.known:
         return answers.answer("GPU013", "unknown", "the host's GPUs are not known")
     if case.opened is None or case.opened.stub:
@@ -20,34 +19,49 @@ def no_compiler(case: Case, answers: Answers) -> None:
     dependent = {kind: _compiled(case, kind) for kind in case.kinds}
     if not any(dependent.values()):
         return answers.answer("GPU013", "not-applicable", "no file depends on PTX for the host's GPUs")
-    path = next((path for name, path in case.context.closure.opens.items() if name.startswith(_COMPILER)), "")
-    if path:
-        return answers.answer("GPU013", "ok", f"{path} compiles the PTX")
     driver = case.opened.driver
+    path = next((path for name, path in case.context.closure.opens.items() if name.startswith(_COMPILER)), "")
     if not does(case.knowledge, "driver-opens-ptx-compiler", driver):
+        if path:
+            return answers.answer("GPU013", "ok", f"{path} is there for the PTX")
         which = f"driver {driver}" if driver else case.opened.path
         return answers.answer("GPU013", "unknown", f"whether {which} needs a library to compile PTX is not known")
-    findings = [finding for kind, files in dependent.items() if files for finding in _finding(case, kind, files)]
-    return answers.conclude("GPU013", findings, "")
+    version = driver_version(path)
+    if path and not version and path not in case.context.closure.injected:
+        return answers.answer("GPU013", "unknown", f"of which driver {path} is, which compiles the PTX, is not known")
+    if path and compare(version or driver, driver) == 0:
+        return answers.answer("GPU013", "ok", f"{path} compiles the PTX")
+    needing = [(kind, files) for kind, files in dependent.items() if files]
+    return answers.conclude("GPU013", [_finding(case, kind, files, path) for kind, files in needing], "")
 
 
 def _compiled(case: Case, kind: Kind) -> list[Judged]:
     return [each for each in judge(case, kind) if each.tally.best == "jit" and each.role != "optional"]
 
 
-def _finding(case: Case, kind: Kind, files: list[Judged]) -> Iterator[Finding]:
+def _finding(case: Case, kind: Kind, files: list[Judged], compiler: str) -> Finding:
     assert case.opened is not None
-    yield case.context.finding(
+    severity = _severity(case)
+    if compiler and parse(driver_version(compiler))[:1] == parse(case.opened.driver)[:1]:
+        severity = "risk"  # of two releases of one branch nobody has seen it fail
+    return case.context.finding(
         "GPU013",
-        _severity(case),
+        severity,
         kind.label,
         tuple(case.context.evidence(each.record, evidence_of(each)) for each in files),
+        variant="other" if compiler else "",
         gpu=kind.label,
         capability=kind.capability,
-        path=case.opened.path,
-        source="comes from the image" if not case.opened.injected else "is injected without it",
+        state=_state(case.opened, compiler),
         option=capability_option(case, kind),
     )
+
+
+def _state(opened: Opened, compiler: str) -> str:
+    if compiler:
+        return f"The loader finds {compiler}, which is of another driver than {opened.path} ({opened.driver})"
+    source = "is injected without it" if opened.injected else "comes from the image"
+    return f"The loader finds none, and the libcuda that would be opened, {opened.path}, {source}"
 
 
 def _severity(case: Case) -> Severity:

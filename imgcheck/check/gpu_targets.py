@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case, Kind
-from imgcheck.check.gpu_code import Tally, capability_of, describe, fitting_ptx, tally
+from imgcheck.check.gpu_code import Tally, capability_of, chosen_ptx, describe, tally
 from imgcheck.documents.facts import GpuCode
 from imgcheck.documents.image import Component, FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
@@ -18,6 +18,10 @@ from imgcheck.versions import compare, parse
 
 _SHOWN = 8
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_UUIDS = ("GPU-", "MIG-")
+_ELSEWHERE = "Check on a node with GPUs; a login node often has none (imgcheck probe -o HOST.json there)."
+_UNHIDE = f"Take {_VISIBLE} out of the image, or set it at the start (docker run -e, apptainer --env)."
 _OPEN_FEATURES = 4
 """Names come from images; targets have two features, sramecc and xnack."""
 
@@ -99,7 +103,7 @@ def evidence_of(each: Judged) -> str:
     """What a file has for the GPU, in words."""
     undecided = each.tally.count("undecided")
     runs = each.tally.count("native") + each.tally.count("jit")
-    note = f", {undecided} undecided (relocatable PTX, a Tegra part, or not readable)" if undecided else ""
+    note = f", {undecided} undecided (a Tegra part, PTX of two versions for one target, or not readable)" if undecided else ""
     return f"{runs} of {each.tally.total} modules have code for this GPU{note}: {describe(each.code)}"
 
 
@@ -319,7 +323,7 @@ def _too_new(case: Case, kind: Kind, judged: list[Judged]) -> Iterator[Finding]:
         isa
         for each in bad
         for module in each.code.modules
-        for isa in fitting_ptx(case.knowledge, module.ptx, kind.capability)
+        for isa in chosen_ptx(case.knowledge, module, kind.capability, case.driver_cuda)
     }
     isa = min(isas, key=parse)
     needed = cuda.ptx_cuda(case.knowledge, isa)
@@ -381,22 +385,13 @@ def _component_evidence(case: Case, component: Component) -> Evidence:
 
 
 def no_gpu(case: Case, answers: Answers) -> None:
-    """GPU011: the host has no GPU, and the image has code for one or the user asks for one."""
-    barred = case.context.require_gpu and not case.gpu_files and not case.context.runtime.injects_driver
-    if not case.lacks_gpu and not (barred and case.kinds):
+    """GPU011: the host has no GPU that the process sees, and the image has code for one or the user asks for one."""
+    reason, remedy = _without_gpu(case)
+    if not reason:
         if case.context.host.gpus.unknown and not case.kernel_driver:
             return answers.answer("GPU011", "unknown", "whether the host has a GPU is not known")
         return answers.answer("GPU011", "ok", "the host has a GPU")
-    host = case.context.host
     amd = bool(case.amd_code) and not case.wants_nvidia
-    if barred and case.kinds:
-        reason = f"{case.context.runtime.title} brings no driver into the container"
-    elif case.kinds or case.amd_kinds:
-        reason = f"its GPUs are {', '.join(kind.label for kind in case.kinds or case.amd_kinds)}"
-    elif host.driver.kernel_module.absent:
-        reason = "neither an NVIDIA GPU nor its driver was found" if not amd else "no GPU was found"
-    else:
-        reason = "no GPU was found"
     finding = case.context.finding(
         "GPU011",
         "fail" if case.context.require_gpu else "degraded",
@@ -406,8 +401,39 @@ def no_gpu(case: Case, answers: Answers) -> None:
         vendor=("AMD" if amd else "NVIDIA") if case.gpu_files else "usable",
         need="The image has GPU code" if case.gpu_files else "A GPU is asked for (--require-gpu)",
         reason=reason,
+        remedy=remedy,
     )
     return answers.conclude("GPU011", [finding], "")
+
+
+def _without_gpu(case: Case) -> tuple[str, str]:
+    """Why the process gets no GPU, and the way out; empty where it gets one, or where that is not known."""
+    host, kinds = case.context.host, case.kinds or case.amd_kinds
+    for_nvidia = case.wants_nvidia or not case.amd_code
+    if case.kinds and case.context.require_gpu and not case.gpu_files and not case.context.runtime.injects_driver:
+        return f"{case.context.runtime.title} brings no driver into the container", _ELSEWHERE
+    if not case.lacks_gpu:
+        visible = case.environment.get(_VISIBLE)
+        if case.kinds and for_nvidia and hides_gpus(visible):
+            return f"ENV {_VISIBLE}={visible} of the image hides every GPU", _UNHIDE
+        return "", ""
+    if kinds:
+        return f"this host's GPUs are {', '.join(kind.label for kind in kinds)}", _ELSEWHERE
+    if host.driver.kernel_module.absent and for_nvidia:
+        return "this host has neither an NVIDIA GPU nor its driver", _ELSEWHERE
+    return "no GPU was found on this host", _ELSEWHERE
+
+
+def hides_gpus(visible: str | None) -> bool:
+    """Whether a value of CUDA_VISIBLE_DEVICES leaves CUDA no device, whatever GPUs there are; None is not set.
+
+    CUDA reads the list up to the first entry that is no index and no UUID (CUDA C++ Programming Guide, "CUDA
+    Environment Variables"; run: docs/gpu.md). An index that the host lacks is not judged.
+    """
+    if visible is None:
+        return False
+    first = visible.partition(",")[0].strip()
+    return not first.startswith(_UUIDS) and not first.removeprefix("+")[:1].isdecimal()
 
 
 def _old_or(case: Case, frameworks: bool = True) -> str:

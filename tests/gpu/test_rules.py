@@ -228,9 +228,35 @@ def test_lto_code_alone_is_no_code() -> None:
     assert targets(GpuModule(1, lto=("70",)))["GPU003"] == "fail"
 
 
-def test_relocatable_ptx_is_a_risk_not_a_failure() -> None:
-    profile = image({"/app": gpu_file(GpuModule(1, sass=("70",), relocatable=("70@6.0",)))})
-    assert finding("GPU003", profile, host(A100, driver="535.104.05")).severity == "risk"
+def test_relocatable_ptx_is_compiled_and_linked_by_the_driver_as_other_ptx() -> None:
+    found = targets(GpuModule(1, sass=("70",), relocatable=("70@6.0",)), gpu=A100)
+    assert (found["GPU003"], found["GPU004"], found["GPU008"]) == ("ok", "degraded", "ok")
+    assert targets(GpuModule(1, sass=("70",), relocatable=("70@9.5",)), gpu=A100)["GPU008"] == "fail"
+    assert targets(GpuModule(1, sass=("70",), relocatable=("90@6.0",)), gpu=A100)["GPU003"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("ptx", "outcome"),
+    [
+        (("70@6.0", "80@9.5"), "fail"),  # the driver takes the higher target, though it reads the lower one alone
+        (("70@9.5", "80@6.0"), "ok"),
+        (("80@6.0", "80a@9.5"), "fail"),
+        (("80@9.5", "80a@6.0"), "ok"),
+        (("80@6.0", "80@9.5"), "unknown"),  # it depends on their order
+        (("70@6.0", "90@9.5"), "ok"),
+    ],
+)
+def test_of_several_ptx_the_one_for_the_highest_target_counts(ptx: tuple[str, ...], outcome: str) -> None:
+    found = targets(GpuModule(1, sass=("70",), ptx=ptx), gpu=A100)
+    assert (found["GPU003"] if outcome == "unknown" else found["GPU008"]) == (
+        "risk" if outcome == "unknown" else outcome
+    )
+
+
+@pytest.mark.parametrize(("driver", "outcome"), [("418.40.04", "ok"), ("470.256.02", "fail"), ("580.65.06", "fail")])
+def test_ptx_for_the_first_gpus_of_all_is_compiled_by_old_drivers_alone(driver: str, outcome: str) -> None:
+    assert targets(GpuModule(1, ptx=("10@2.3",)), gpu=V100, driver=driver)["GPU003"] == outcome
+    assert targets(GpuModule(1, ptx=("20@2.3",)), gpu=V100, driver=driver)["GPU003"] == "ok"
 
 
 def test_code_that_cannot_be_read_is_a_risk_unless_what_can_be_read_runs() -> None:
@@ -520,13 +546,30 @@ def test_a_gpu_that_is_asked_for_is_missed_also_by_an_image_without_gpu_code() -
     found = outcomes(plain, host(), opens=None, require_gpu=True)
     assert found == dict.fromkeys(ALL, "not-applicable") | {"GPU011": "fail"}
     missing = finding("GPU011", plain, host(), opens=None, require_gpu=True)
-    assert missing.title == "The host has no usable GPU"
-    assert missing.why.startswith("A GPU is asked for (--require-gpu), and this host has nothing to run it")
+    assert missing.title == "No usable GPU for the image"
+    assert missing.why.startswith("A GPU is asked for (--require-gpu), and nothing runs it: no GPU was found")
     for machine in (host(V100, driver="550.54.14"), amd_host("gfx1030")):
         assert outcomes(plain, machine, opens=None, require_gpu=True)["GPU011"] == "ok"
     assert outcomes(plain, HostProfile("1.0", "x"), opens=None, require_gpu=True)["GPU011"] == "unknown"
     barred = outcomes(plain, host(V100, driver="550.54.14"), PLAIN, opens=None, require_gpu=True)
     assert barred["GPU011"] == "fail"  # the host has one, and the container gets none
+
+
+@pytest.mark.parametrize("visible", ["", "-1", "NoDevFiles", "none", "all", "-1,0"])
+def test_an_image_that_hides_the_gpus_gets_none(visible: str) -> None:
+    profile = image({"/app": gpu_file(module(["37"]))}, environment=[f"CUDA_VISIBLE_DEVICES={visible}"])
+    machine = host(K80, driver="396.44")
+    assert outcomes(profile, machine)["GPU011"] == "degraded"
+    found = finding("GPU011", profile, machine, require_gpu=True)
+    assert found.severity == "fail"
+    assert f"ENV CUDA_VISIBLE_DEVICES={visible} of the image" in found.why
+    assert "apptainer --env" in found.remedy
+
+
+@pytest.mark.parametrize("visible", ["0", "0,1", "3", " 0", "0,-1", "GPU-45d142b6", "MIG-1"])
+def test_an_image_that_picks_gpus_gets_them(visible: str) -> None:
+    profile = image({"/app": gpu_file(module(["37"]))}, environment=[f"CUDA_VISIBLE_DEVICES={visible}"])
+    assert outcomes(profile, host(K80, driver="396.44"), require_gpu=True)["GPU011"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -601,6 +644,23 @@ def test_ptx_alone_without_the_compiler_library_fails() -> None:
 
 def test_ptx_alone_with_the_compiler_library_is_fine() -> None:
     assert answer(only_ptx("", COMPILER), "GPU013") == "ok"
+
+
+@pytest.mark.parametrize(
+    ("compiler", "outcome"),
+    [
+        ("/opt/jit/libnvidia-ptxjitcompiler.so.535.104.05", "fail"),
+        ("/opt/jit/libnvidia-ptxjitcompiler.so.550.163.01", "risk"),
+        ("/opt/jit/libnvidia-ptxjitcompiler.so.550.54.14", "ok"),
+        ("/opt/jit/libnvidia-ptxjitcompiler.so.1", "unknown"),
+    ],
+)
+def test_a_compiler_library_of_another_driver_ends_the_process(compiler: str, outcome: str) -> None:
+    context = only_ptx("", compiler)
+    assert answer(context, "GPU013") == outcome
+    for found in (each for each in check(context).findings if each.rule == "GPU013"):
+        assert found.predicted_error == "Segmentation fault (core dumped)"
+        assert compiler in found.why and "550.54.14" in found.why
 
 
 def test_the_compiler_library_matters_where_ptx_is_all_there_is() -> None:
