@@ -23,7 +23,7 @@ from imgcheck.check.relocations import packed
 from imgcheck.documents.facts import LIBCUDA, Linkage
 from imgcheck.documents.image import Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
-from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
+from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES, beside_packages
 
 _DRIVER_REMEDY = (
     "It belongs to the NVIDIA driver of the host: run on a node that has one, by a runtime that brings it into the "
@@ -99,7 +99,8 @@ class _Libraries:
             return "fail"
         if problem.context == "module":
             # What is for GPUs alone may be installed beside what the command uses, on nodes without one as well.
-            if self._rules.of_driver(problem.needed):
+            # So may what packages put into the prefix, from where some load it by its path.
+            if self._rules.of_driver(problem.needed) or beside_packages(problem.root, problem.elsewhere):
                 return "risk"
             return "info" if self._optional(problem) else "fail"
         if problem.context == "helper":
@@ -111,7 +112,15 @@ class _Libraries:
         name = posixpath.basename(problem.root).partition(".")[0]
         if "/lib-dynload/" in problem.root:
             return name in self._rules.python.optional_modules
-        return self._aside(problem)
+        return self._aside(problem) or self._another_variant_loads(problem)
+
+    def _another_variant_loads(self, problem: Problem) -> bool:
+        """Whether a variant of the same module misses nothing (mpi4py's MPI.openmpi beside MPI.mpich).
+
+        Python itself imports no file with a dot in its module's name: the package picks the one that loads.
+        """
+        own = _variant_of(problem.root)
+        return own is not None and any(_variant_of(path) == own for path in self._loading_modules)
 
     def _aside(self, problem: Problem) -> bool:
         """Whether `problem` lies deeper in its Python package than a module of it that loads, and only there.
@@ -385,6 +394,17 @@ class _Libraries:
         if problem.path not in self._context.records:
             return evidence
         return msgspec.structs.replace(evidence, reach=self._context.closure.reach(problem.root))
+
+
+def _variant_of(module: str) -> tuple[str, str, str] | None:
+    """What all variants of an extension module share: its directory, its name and the tag of the interpreter.
+
+    ("/p", "MPI", "cpython-311-x86_64-linux-gnu.so") of "/p/MPI.mpich.cpython-311-x86_64-linux-gnu.so"; None where the
+    name tells of no variant.
+    """
+    directory, _, name = module.rpartition("/")
+    parts = name.split(".", 2)
+    return (directory, parts[0], parts[2]) if len(parts) == 3 and parts[2].endswith(".so") else None
 
 
 def _package(path: str) -> str:

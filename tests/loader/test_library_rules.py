@@ -208,6 +208,26 @@ def test_a_python_module_fails_unless_its_package_works_without_it(root: Root, m
     assert finding.predicted_error.startswith("ImportError: libx.so.1: cannot open shared object file")
 
 
+@pytest.mark.parametrize(("others_load", "severity"), [(True, "info"), (False, "fail")])
+def test_one_variant_of_a_module_that_loads_suffices(root: Root, others_load: bool, severity: str) -> None:
+    entry, package = ["-Wl,--defsym=PyInit_m=0x1000"], "/usr/lib/python3/site-packages/pkg"
+    second = "/usr/lib/liby.so.1" if others_load else "/tmp/liby.so.1"
+    for variant, library in (("first", "/tmp/libx.so.1"), ("second", second)):
+        root.library(library)
+        root.library(f"{package}/core.{variant}.cpython-311-x86_64-linux-gnu.so", [library], entry)
+    shutil.rmtree(root.at("/tmp"))
+    answers = judged(profile_of(root.path), host())
+    assert {each.subject: each.severity for each in answers if each.rule == "LIB001"}["libx.so.1"] == severity
+
+
+@pytest.mark.parametrize(("prefix", "expected"), [("/opt/env", "ok"), ("/usr/local", "risk")])
+def test_a_module_may_count_on_what_packages_put_into_their_prefix(root: Root, prefix: str, expected: str) -> None:
+    root.library(f"{prefix}/lib/libx.so.1")
+    entry = ["-Wl,--defsym=PyInit_m=0x1000"]
+    root.library(f"{prefix}/lib/python3.11/site-packages/pkg/core.so", [f"{prefix}/lib/libx.so.1"], entry)
+    assert outcome(judged(profile_of(root.path), host()), "LIB001") == expected
+
+
 @pytest.mark.parametrize(
     ("place", "expected"),
     [("/usr/lib/python3/site-packages/nvidia/cublas/lib", "ok"), ("/usr/local/cuda/lib64", "fail")],
