@@ -57,11 +57,23 @@ class _Libraries:
 
     def _missing_libraries(self) -> None:
         groups: dict[str, list[Problem]] = defaultdict(list)
+        unread: list[str] = []
         for problem in self._context.closure.problems:
             if problem.kind == "interpreter" or (problem.kind == "library" and self._counts(problem)):
-                groups[problem.needed].append(problem)
+                path = "" if problem.refused else self._unread(problem.needed)
+                if not path:
+                    groups[problem.needed].append(problem)
+                elif problem.context in ("entry", "module"):
+                    unread.append(f"whether {path} serves {problem.path} is not known, since it could not be read")
         findings = [self._missing(needed, problems) for needed, problems in groups.items()]
-        self._answers.conclude("LIB001", findings, "what the command reaches finds every library that it needs")
+        fine = "what the command reaches finds every library that it needs"
+        self._answers.conclude("LIB001", findings, fine, next(iter(unread), ""))
+
+    def _unread(self, needed: str) -> str:
+        """The file that may well be the library `needed`, yet could not be read (IMG001); empty where there is none."""
+        name = posixpath.basename(needed)
+        unread = ((path, posixpath.basename(path)) for path in self._context.image.unreadable)
+        return next((path for path, file in unread if file == name or file.startswith(f"{name}.")), "")
 
     def _counts(self, problem: Problem) -> bool:
         return not problem.injected and (not self._rules.of_driver(problem.needed) or self._is_in_vain(problem))

@@ -99,12 +99,9 @@ def _facts(path: Path) -> CodeFacts:
 
     require_engines()
     try:
-        with (
-            path.open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-            memoryview(data) as view,
-        ):
-            facts = analyse(view)
+        with path.open("rb") as file:
+            # Never closed by hand: an error of the analysis holds views of it, and closing would hide that error.
+            facts = analyse(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the file is empty"
         raise SourceError(f"{path}: {reason}") from None

@@ -92,6 +92,19 @@ def test_a_library_outside_the_search_is_missing_and_its_place_is_told(root: Roo
     assert outcome(judged(with_path, host()), "LIB001") == "ok"
 
 
+@pytest.mark.parametrize("file", ["libx.so.1", "libx.so.1.2.3"])
+def test_a_library_that_could_not_be_read_is_not_called_missing(root: Root, file: str) -> None:
+    root.library("/usr/lib/libx.so.1")
+    root.program("/usr/bin/main", ["/usr/lib/libx.so.1"])
+    root.at("/usr/lib/libx.so.1").unlink()
+    image = msgspec.structs.replace(profile_of(root.path), unreadable={f"/usr/lib/{file}": "Permission denied"})
+    answers = judged(image, host(), command=("main",))
+    assert outcome(answers, "LIB001") == "unknown"
+    assert not list(answers)
+    other = msgspec.structs.replace(image, unreadable={"/usr/lib/liby.so.1": "Permission denied"})
+    assert outcome(judged(other, host(), command=("main",)), "LIB001") == "fail"
+
+
 def test_a_missing_version_is_told_in_the_loaders_words(root: Root) -> None:
     root.library("/opt/new/libx.so.1", versions=["X_1", "X_2"])
     root.program("/usr/bin/app", ["/opt/new/libx.so.1"], ["-Wl,--enable-new-dtags,-rpath,/opt/old"], CALLS_X)
