@@ -1,6 +1,7 @@
 """GPU003, GPU004, GPU008, GPU010, GPU011: the image's GPU code against the host's GPUs."""
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
@@ -428,12 +429,13 @@ def hides_gpus(visible: str | None) -> bool:
     """Whether a value of CUDA_VISIBLE_DEVICES leaves CUDA no device, whatever GPUs there are; None is not set.
 
     CUDA reads the list up to the first entry that is no index and no UUID (CUDA C++ Programming Guide, "CUDA
-    Environment Variables"; run: docs/gpu.md). An index that the host lacks is not judged.
+    Environment Variables"; run: docs/gpu.md), and of an index the digits that it begins with. An index or a UUID that
+    the host lacks is not judged.
     """
-    if visible is None:
+    if visible is None or visible.startswith(_UUIDS):
         return False
-    first = visible.partition(",")[0].strip()
-    return not first.startswith(_UUIDS) and not first.removeprefix("+")[:1].isdecimal()
+    index = re.match(r"\s*[+-]?\d+", visible, re.ASCII)
+    return index is None or int(index[0]) < 0
 
 
 def _old_or(case: Case, frameworks: bool = True) -> str:

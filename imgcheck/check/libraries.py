@@ -284,7 +284,9 @@ class _Libraries:
     def _uses_driver(self) -> bool:
         """What wants a GPU of NVIDIA in the image, or a program that loads an injected file."""
         closure = self._context.closure
-        return self._context.wants_nvidia or not closure.injected.isdisjoint(closure.chosen.values())
+        return self._context.wants_nvidia or any(
+            found in closure.injected for (path, _), found in closure.chosen.items() if path not in closure.injected
+        )
 
     def _musl_image(self) -> bool:
         linkages = [facts.linkage for facts in self._context.image.objects.values() if facts.linkage is not None]

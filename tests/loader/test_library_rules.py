@@ -366,6 +366,16 @@ def test_a_host_without_a_driver_injects_nothing(root: Root) -> None:
     assert outcome(judged(gpu_image(root), bare, "apptainer-nv"), "LIB003") == "not-applicable"
 
 
+def test_what_is_injected_for_an_image_without_a_need_of_it_does_not_matter(root: Root) -> None:
+    """Sites start everything with --nv; the driver's libraries load each other, and the program none of them."""
+    root.program("/usr/bin/app")
+    compiler = HostLibrary("/usr/lib64/libnvidia-ptxjitcompiler.so.1", "libnvidia-ptxjitcompiler.so.1",
+                           needed=("libcuda.so.1", "libabsent.so.1"))  # fmt: skip
+    machine = host(driver=DRIVER, libraries=known((libcuda(), compiler), "test"))
+    assert outcome(judged(profile_of(root.path), machine, "apptainer-nv"), "LIB003") == "not-applicable"
+    assert outcome(judged(gpu_image(root), machine, "apptainer-nv"), "LIB003") == "risk"
+
+
 def test_musl_cannot_load_the_drivers_libraries(root: Root) -> None:
     shutil.copy2(root.at("/lib64/ld-linux-x86-64.so.2"), root.at("/lib/ld-musl-x86_64.so.1"))
     for glibc in ("/usr/bin/env", "/lib/x86_64-linux-gnu/libc.so.6"):
