@@ -107,7 +107,7 @@ class Isa(Document, frozen=True):
     code_bytes: int = 0
     """Size of the executable sections that were looked at."""
     vector_functions: int = 0
-    """Functions with vector arithmetic: how much a wider baseline could bring (CPU004)."""
+    """Functions that compute on several numbers at once: how much a wider baseline could bring (CPU004)."""
     functions: int = 0
     """Functions in all that unwind data tell of; 0 where none do."""
     asks_cpu: tuple[str, ...] = ()

@@ -357,10 +357,18 @@ def test_library_with_little_vector_code_is_not_worth_a_word() -> None:
     assert outcome(answers, "CPU004") == "not-applicable"
 
 
-@pytest.mark.parametrize(("functions", "expected"), [(10221, "not-applicable"), (3000, "degraded")])
-def test_an_interpreter_that_copies_by_vectors_is_no_vector_library(functions: int, expected: str) -> None:
-    python = code(use("sse2"), vector_functions=1132, functions=functions, baseline="x86-64")
-    answers = check(context({"/usr/bin/python3.11": python}, cpu("haswell")))
+def test_a_codec_that_chooses_has_taken_what_is_of_use_to_it() -> None:
+    """Of whole numbers none has a use for FMA."""
+    codec = code(use("avx2", "dispatched"), use("avx", "dispatched"), vector_functions=1900, functions=5900)
+    assert outcome(check(context({"/usr/lib/libaom.so": codec}, cpu("haswell"))), "CPU004") == "ok"
+    some = code(use("sse3", "dispatched"), vector_functions=1900, functions=5900)
+    assert outcome(check(context({"/usr/lib/libaom.so": some}, cpu("haswell"))), "CPU004") == "degraded"
+
+
+@pytest.mark.parametrize(("functions", "expected"), [(400_000, "not-applicable"), (10_000, "degraded")])
+def test_a_large_library_with_some_kernels_is_no_vector_library(functions: int, expected: str) -> None:
+    library = code(use("sse2"), vector_functions=3000, functions=functions, baseline="x86-64")
+    answers = check(context({"/usr/lib/libtriton.so": library}, cpu("haswell")))
     assert outcome(answers, "CPU004") == expected
 
 

@@ -5,6 +5,7 @@ ymm integer operation is AVX2, an EVEX form on xmm needs AVX512VL). Reading them
 drift from the decoder that confirms. Encoding layouts: Intel SDM volume 2, chapter 2; AMD manual volume 6 for XOP.
 """
 
+import re
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain, product
@@ -38,6 +39,16 @@ BASELINE = ("sse", "sse2")
 VECTOR = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd", "avx512_fp16",
           "fma4", "xop", "avx_vnni", "vaes", "vpclmulqdq")  # fmt: skip
 """Vector code in VEX and EVEX encodings."""
+PACKED = "packed"
+"""Arithmetic on several numbers at once, as kernels do it: counts as a feature, so that the same screen finds it.
+
+Compilers copy, clear, compare and shuffle with vectors in any code; that is none.
+"""
+_PACKED = re.compile(
+    r"V?(?:ADD|SUB|MUL|DIV|SQRT|RCP|RSQRT|HADD|HSUB|ADDSUB|DP)P[SDH]"
+    r"|VFN?M(?:ADD|SUB|ADDSUB|SUBADD)(?:132|213|231)?P[SDH]"
+    r"|V?P(?:MADD\w+|MULL[WDQ]|MULH\w+|MULU?DQ|SADBW|DPB\w+|DPW\w+)|VDPBF16PS|TDP\w+"
+)
 UNDECODED = {"apx", "avx10"}
 """Features of encodings that the decoder does not know: seen by their form alone."""
 
@@ -46,8 +57,8 @@ UNDECODED = {"apx", "avx10"}
 class Encodings:
     """Feature sets and the tables that lead from bytes to them.
 
-    `sets[i]` is a set of feature names, `member[i, f]` tells that it holds `features[f]`; set 0 is empty. `cpuid` and
-    `xgetbv` count as features, so that the same screen finds them.
+    `sets[i]` is a set of feature names, `member[i, f]` tells that it holds `features[f]`; set 0 is empty. QUERIES and
+    PACKED count as features, so that the same screen finds them.
     """
 
     features: tuple[str, ...]
@@ -91,7 +102,7 @@ class Encodings:
     @cached_property
     def baseline_alone(self) -> np.ndarray:
         """Which sets hold nothing but what every 64-bit CPU has."""
-        return np.array([one <= set(BASELINE) for one in self.sets])
+        return np.array([one <= {*BASELINE, PACKED} for one in self.sets])
 
 
 @cache
@@ -114,7 +125,14 @@ def needs(instruction: iced.Instruction) -> frozenset[str]:
 
 def _listed(instruction: iced.Instruction) -> frozenset[str]:
     wanted = names()
-    return frozenset(wanted[f] for f in instruction.cpuid_features() if f in wanted)
+    found = frozenset(wanted[f] for f in instruction.cpuid_features() if f in wanted)
+    return found | {PACKED} if found and instruction.mnemonic in _packed() else found
+
+
+@cache
+def _packed() -> frozenset[int]:
+    """The decoder's numbers of the mnemonics that compute on several numbers at once."""
+    return frozenset(number for name, number in vars(iced.Mnemonic).items() if re.fullmatch(_PACKED, name))
 
 
 class _Builder:

@@ -20,7 +20,7 @@ from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
-from imgcheck.binaries.isa.x86.encodings import BASELINE, QUERIES, UNDECODED, VECTOR, Encodings
+from imgcheck.binaries.isa.x86.encodings import BASELINE, PACKED, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, Graph
 from imgcheck.binaries.isa.x86.guards import Guards
@@ -102,7 +102,7 @@ class Findings:
     def features(self) -> tuple[str, ...]:
         """Features with at least one confirmed instruction, queries and baseline left out."""
         present = self.table.member[distinct(self.first.set)].any(axis=0)
-        skipped = set(QUERIES) | (set(BASELINE) if self.bits == 64 else set()) | self._implausible()
+        skipped = {*QUERIES, PACKED} | (set(BASELINE) if self.bits == 64 else set()) | self._implausible()
         found = (f for f, there in zip(self.table.features, present, strict=True) if there and f not in skipped)
         return tuple(feature for feature in found if not self._is_chance(feature))
 
@@ -160,8 +160,8 @@ class Findings:
 
     @property
     def vector_functions(self) -> int:
-        """How many functions hold vector code of any kind."""
-        return int((self.vector | self.legacy).sum())
+        """How many functions compute on several numbers at once."""
+        return int(self.using(PACKED).sum())
 
     @cached_property
     def pairing(self) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from imgcheck.binaries.isa.functions import unwound
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.ordered import numbers
 from imgcheck.binaries.isa.x86.decode import confirm
-from imgcheck.binaries.isa.x86.encodings import BASELINE, Encodings
+from imgcheck.binaries.isa.x86.encodings import BASELINE, PACKED, Encodings
 from imgcheck.binaries.isa.x86.screen import Candidates
 from imgcheck.documents.facts import Isa
 
@@ -37,7 +37,8 @@ def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | Non
         confirmed = confirm(layout, candidates.take(inside), functions, np.flatnonzero(chosen), 64, table)
         if not table.holding(*BASELINE).take(confirmed.set).all():
             return None
-        vector_functions += len(numbers(functions.holding(confirmed.address), len(functions)))
+        packed = confirmed.address[table.holding(PACKED).take(confirmed.set)]
+        vector_functions += len(numbers(functions.holding(packed), len(functions)))
     return Isa(
         uses=(),
         baseline="x86-64",
