@@ -22,8 +22,8 @@ from imgcheck.loader.glibc import is_libc, is_loader
 _HOT_FUNCTIONS = 1000
 """Functions with packed arithmetic from which a library counts as hot, and"""
 _HOT_SHARE = 0.025
-"""the least share of its functions: what is large has some anywhere. Triton, xgboost and libarrow have 0.001, polars has
-0.006, GDAL 0.008, catboost 0.011; SimpleITK 0.029, OpenCV 0.13, MKL 0.35, libaom 0.32, OpenBLAS 0.17 to 0.33."""
+"""the least share of its functions: what is large has some anywhere. Triton, xgboost and libarrow have 0.001, polars
+has 0.006, GDAL 0.008, catboost 0.011; SimpleITK 0.029, OpenCV 0.13, MKL 0.35, libaom 0.32, OpenBLAS 0.17 to 0.33."""
 _LOADED = ("executable", "shared")
 _BY_GLIBC = "the image's glibc {glibc} compares that mark with the CPU before it runs anything"
 _REFUSERS = {
