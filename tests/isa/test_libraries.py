@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.debian import unpacked
 from tests.isa.programs import analyse, answers
-from tests.tools import compile_c, missing
+from tests.tools import cache_directory, compile_c, missing
 
 DEBIAN = Path("/usr/lib/x86_64-linux-gnu")
 WIDE = {"avx", "avx2", "avx512f", "avx512vl", "avx512bw", "fma", "bmi2"}
@@ -36,6 +37,15 @@ def test_numpy_dispatches_above_its_baseline() -> None:
     assert wide(module) == {"dispatched"}
     for blas in Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*"):
         assert wide(blas) == {"dispatched"}
+
+
+def test_openblas_of_debian_chooses_by_the_model_of_the_cpu_or_as_the_user_asks() -> None:
+    """Its chooser has seven jump tables: one for a variable, the others for families and models of makers."""
+    directory = unpacked(
+        cache_directory("packages") / "libopenblas0-pthread", "libopenblas0-pthread", ["bookworm"], "main"
+    )
+    (library,) = directory.glob("usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblasp-r*.so")
+    assert set(answers(library).values()) == {"dispatched"}
 
 
 PARTLY_WIDE = """

@@ -4,11 +4,14 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.endings import Endings
 from imgcheck.binaries.isa.x86.facts import PUSHED, Code, Memory, facts, located
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters
 from imgcheck.binaries.isa.x86.stack import settled
+from imgcheck.binaries.isa.x86.tables import cases
 
 if TYPE_CHECKING:
     from imgcheck.binaries.isa.x86.findings import Findings
@@ -53,6 +56,7 @@ class Bodies:
         if function not in self._codes:
             start, end = int(self._functions.start[function]), int(self._functions.end[function])
             code = facts(self._layout.bytes_at(start, end), start, self._bits)
+            code = msgspec.structs.replace(code, cases=cases(self._layout.elf, code))
             self._codes[function] = settled(located(code, self._learnt)) if self._bits == 32 else code
         return self._codes[function]
 
