@@ -5,7 +5,8 @@
     python3 device.py CASES > ends.json              there: this folder's device.py, with Python alone
     python -m bench.gpu_oracle judge CASES host.json ends.json
 
-A miss is "runs" where the driver refused the code, a false alarm "fails" where it ran. docs/gpu.md has the record.
+A miss is "runs" where the driver refused the code, a false alarm "fails" where it ran. docs/gpu.md has the record;
+h200.host.json and h200.ends.json are of one such machine.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import contextlib
 import io
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -59,17 +61,34 @@ def kind_of(answer: str, ended: str) -> str:
     return "false alarm" if answer == "fails" else "compiles at start or not"
 
 
-def judge(root: Path, host: Path, ends: dict[str, dict]) -> None:
-    """Prints the sums, and each case whose answer was not right, with what was said and what happened."""
-    tally: Counter[str] = Counter()
+class Judged(msgspec.Struct, frozen=True):
+    """One case: what was said of it, with the error that is foreseen, and what happened."""
+
+    case: str
+    kind: str
+    answer: str
+    error: str
+    ended: str
+    text: str = ""
+
+
+def judged(root: Path, host: Path, ends: dict[str, dict]) -> Iterator[Judged]:
+    """Each case of `root` on the machine of `host`, on which it ended as `ends` tells."""
     for case in msgspec.json.decode((root / "cases.json").read_bytes(), type=list[Case]):
         end = ends[case.name]
         ended = "fails" if end["code"] else "compiles" if end["compiled"] else "runs"
         answer, error = said(root, case, host)
-        kind = kind_of(answer, ended)
-        tally[kind] += 1
-        if kind != "right" or ended == "fails":
-            print(f"{kind:12} {case.name}: said {answer} ({error}), {ended}: {end['text'].splitlines()[-1:]}")
+        last = end["text"].splitlines()[-1:]
+        yield Judged(case.name, kind_of(answer, ended), answer, error, ended, *last)
+
+
+def judge(root: Path, host: Path, ends: dict[str, dict]) -> None:
+    """Prints the sums, and of each case that failed or was judged otherwise what was said and what happened."""
+    tally: Counter[str] = Counter()
+    for each in judged(root, host, ends):
+        tally[each.kind] += 1
+        if each.kind != "right" or each.ended == "fails":
+            print(f"{each.kind:12} {each.case}: said {each.answer} ({each.error}), {each.ended}: {each.text}")
     print(*(f"{kind} {count}" for kind, count in sorted(tally.items())), sep="   ")
 
 
@@ -77,9 +96,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("make").add_argument("cases", type=Path)
-    judged = actions.add_parser("judge")
+    judging = actions.add_parser("judge")
     for name in ("cases", "host", "ends"):
-        judged.add_argument(name, type=Path)
+        judging.add_argument(name, type=Path)
     chosen = parser.parse_args()
     if chosen.action == "make":
         print(f"{len(make(chosen.cases))} cases in {chosen.cases}")
