@@ -19,7 +19,7 @@ _RULES = {
     "GPU008": ("gpu_targets", "ptx_too_new"),
     "GPU009": ("gpu_driver", "missing_functions"),
     "GPU010": ("gpu_targets", "framework_minimum"),
-    "GPU011": ("gpu_targets", "no_gpu"),
+    "GPU011": ("gpu_present", "no_gpu"),
     "GPU012": ("gpu_driver", "unsupported_gpu"),
     "GPU013": ("gpu_jit", "no_compiler"),
     "GPU014": ("gpu_opened", "missing_libraries"),

@@ -14,6 +14,7 @@ from imgcheck.documents.facts import LIBCUDA, CodeFacts, ForwardCompat, GpuCode
 from imgcheck.documents.host import HostLibrary
 from imgcheck.documents.image import Component, FileRecord
 from imgcheck.knowledge import cuda, gpus
+from imgcheck.knowledge.changes import does
 from imgcheck.versions import compare, is_driver, parse
 
 _OVERRIDE, _GFX_VERSION = "HSA_OVERRIDE_GFX_VERSION", r"(\d{1,2})\.(\d{1,2})\.(\d{1,2})"
@@ -112,6 +113,13 @@ class Case:
     def framework(self, names: tuple[str, ...] = ("TensorFlow", "PyTorch")) -> str:
         """Which framework's wording the user sees: of the first of `names` in the image, in lower case; else ""."""
         return next((name.lower() for name in names if name in self.components), "")
+
+    def wording(self, frameworks: bool = True) -> str:
+        """The variant whose text the user sees: PyTorch's, or the error numbers of CUDA before 10.1."""
+        if frameworks and "PyTorch" in self.components:
+            return "pytorch"
+        newest = max((use.version for use in self.runtimes), key=parse, default="")
+        return "before-10-1" if newest and not does(self.knowledge, "cuda-renumbers-errors", newest) else ""
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:

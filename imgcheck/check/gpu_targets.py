@@ -1,7 +1,6 @@
-"""GPU003, GPU004, GPU008, GPU010, GPU011: the image's GPU code against the host's GPUs."""
+"""GPU003, GPU004, GPU008, GPU010: the image's GPU code against the host's GPUs."""
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
@@ -17,12 +16,6 @@ from imgcheck.knowledge import Knowledge, cuda, gpus
 from imgcheck.knowledge.changes import does
 from imgcheck.versions import compare, parse
 
-_SHOWN = 8
-
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
-_UUIDS = ("GPU-", "MIG-")
-_ELSEWHERE = "Check on a node with GPUs; a login node often has none (imgcheck probe -o HOST.json there)."
-_UNHIDE = f"Take {_VISIBLE} out of the image, or set it at the start (docker run -e, apptainer --env)."
 _OPEN_FEATURES = 4
 """Names come from images; targets have two features, sramecc and xnack."""
 
@@ -90,7 +83,7 @@ def _no_code(case: Case, kind: Kind) -> Iterator[Finding]:
         severity,
         kind.label,
         tuple(case.context.evidence(each.record, evidence_of(each)) for each in bad),
-        variant=_old_or(case),
+        variant=case.wording(),
         gpu=kind.label,
         capability=kind.capability,
         targets=describe(_union(each.code for each in bad)),
@@ -383,65 +376,3 @@ def _below(case: Case, component: Component) -> Iterator[Finding]:
 def _component_evidence(case: Case, component: Component) -> Evidence:
     detail = f"built for {', '.join(component.built_for)}" if component.built_for else "names its minimum"
     return case.context.evidence_at(component.path, detail)
-
-
-def no_gpu(case: Case, answers: Answers) -> None:
-    """GPU011: the host has no GPU that the process sees, and the image has code for one or the user asks for one."""
-    reason, remedy = _without_gpu(case)
-    if not reason:
-        if case.context.host.gpus.unknown and not case.kernel_driver:
-            return answers.answer("GPU011", "unknown", "whether the host has a GPU is not known")
-        return answers.answer("GPU011", "ok", "the host has a GPU")
-    amd = bool(case.amd_code) and not case.wants_nvidia
-    finding = case.context.finding(
-        "GPU011",
-        "fail" if case.context.require_gpu else "degraded",
-        "GPU",
-        tuple(case.context.evidence(record, "GPU code or a CUDA runtime") for record in case.gpu_files[:_SHOWN]),
-        variant="amd" if amd else _old_or(case, frameworks=False),
-        vendor=("AMD" if amd else "NVIDIA") if case.gpu_files else "usable",
-        need="The image has GPU code" if case.gpu_files else "A GPU is asked for (--require-gpu)",
-        reason=reason,
-        remedy=remedy,
-    )
-    return answers.conclude("GPU011", [finding], "")
-
-
-def _without_gpu(case: Case) -> tuple[str, str]:
-    """Why the process gets no GPU, and the way out; empty where it gets one, or where that is not known."""
-    host, kinds = case.context.host, case.kinds or case.amd_kinds
-    for_nvidia = case.wants_nvidia or not case.amd_code
-    if case.kinds and case.context.require_gpu and not case.gpu_files and not case.context.runtime.injects_driver:
-        return f"{case.context.runtime.title} brings no driver into the container", _ELSEWHERE
-    if not case.lacks_gpu:
-        visible = case.environment.get(_VISIBLE)
-        if case.kinds and for_nvidia and hides_gpus(visible):
-            return f"ENV {_VISIBLE}={visible} of the image hides every GPU", _UNHIDE
-        return "", ""
-    if kinds:
-        return f"this host's GPUs are {', '.join(kind.label for kind in kinds)}", _ELSEWHERE
-    if host.driver.kernel_module.absent and for_nvidia:
-        return "this host has neither an NVIDIA GPU nor its driver", _ELSEWHERE
-    return "no GPU was found on this host", _ELSEWHERE
-
-
-def hides_gpus(visible: str | None) -> bool:
-    """Whether a value of CUDA_VISIBLE_DEVICES leaves CUDA no device, whatever GPUs there are; None is not set.
-
-    CUDA reads the list up to the first entry that is no index and no UUID (CUDA C++ Programming Guide, "CUDA
-    Environment Variables"; run: docs/gpu.md), and of an index the digits that it begins with. An index or a UUID that
-    the host lacks is not judged.
-    """
-    if visible is None or visible.startswith(_UUIDS):
-        return False
-    index = re.match(r"\s*[+-]?\d+", visible, re.ASCII)
-    return index is None or int(index[0]) < 0
-
-
-def _old_or(case: Case, frameworks: bool = True) -> str:
-    """The variant whose text the user sees: PyTorch's, or the error numbers of CUDA before 10.1."""
-    if frameworks and "PyTorch" in case.components:
-        return "pytorch"
-    versions = [use.version for use in case.runtimes]
-    newest = max(versions, key=parse, default="")
-    return "before-10-1" if newest and not does(case.knowledge, "cuda-renumbers-errors", newest) else ""

@@ -555,7 +555,7 @@ def test_a_gpu_that_is_asked_for_is_missed_also_by_an_image_without_gpu_code() -
     assert barred["GPU011"] == "fail"  # the host has one, and the container gets none
 
 
-@pytest.mark.parametrize("visible", ["", "-1", "NoDevFiles", "none", "all", "-1,0", "a0", "gpu-45d142b6"])
+@pytest.mark.parametrize("visible", ["", "-1", "-01", "-", "NoDevFiles", "none", "all", "-1,0", "a0", "gpu-45d142b6"])
 def test_an_image_that_hides_the_gpus_gets_none(visible: str) -> None:
     profile = image({"/app": gpu_file(module(["37"]))}, environment=[f"CUDA_VISIBLE_DEVICES={visible}"])
     machine = host(K80, driver="396.44")

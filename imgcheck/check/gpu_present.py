@@ -1,0 +1,67 @@
+"""GPU011: whether the process gets a GPU at all: of the host, by the runtime, past what the image itself says."""
+
+import re
+
+from imgcheck.check.context import Answers
+from imgcheck.check.gpu_case import Case
+
+_SHOWN = 8
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_UUIDS = ("GPU-", "MIG-")
+_INDEX = r"\s*(?:\+?\d|-0+(?!\d))"
+"""The beginning of one; below nought there is none."""
+_ELSEWHERE = "Check on a node with GPUs; a login node often has none (imgcheck probe -o HOST.json there)."
+_INJECT = "Start it by a runtime that brings the driver in (docker run --gpus all, apptainer --nv)."
+_UNHIDE = f"Take {_VISIBLE} out of the image, or set it at the start (docker run -e, apptainer --env)."
+
+
+def no_gpu(case: Case, answers: Answers) -> None:
+    """GPU011: the host has no GPU that the process sees, and the image has code for one or the user asks for one."""
+    reason, remedy = _without_gpu(case)
+    if not reason:
+        if case.context.host.gpus.unknown and not case.kernel_driver:
+            return answers.answer("GPU011", "unknown", "whether the host has a GPU is not known")
+        return answers.answer("GPU011", "ok", "the host has a GPU")
+    amd = bool(case.amd_code) and not case.wants_nvidia
+    finding = case.context.finding(
+        "GPU011",
+        "fail" if case.context.require_gpu else "degraded",
+        "GPU",
+        tuple(case.context.evidence(record, "GPU code or a CUDA runtime") for record in case.gpu_files[:_SHOWN]),
+        variant="amd" if amd else case.wording(frameworks=False),
+        vendor=("AMD" if amd else "NVIDIA") if case.gpu_files else "usable",
+        need="The image has GPU code" if case.gpu_files else "A GPU is asked for (--require-gpu)",
+        reason=reason,
+        remedy=remedy,
+    )
+    return answers.conclude("GPU011", [finding], "")
+
+
+def _without_gpu(case: Case) -> tuple[str, str]:
+    """Why the process gets no GPU, and the way out; empty where it gets one, or where that is not known."""
+    host, kinds = case.context.host, case.kinds or case.amd_kinds
+    for_nvidia = case.wants_nvidia or not case.amd_code
+    if case.kinds and case.context.require_gpu and not case.gpu_files and not case.context.runtime.injects_driver:
+        return f"{case.context.runtime.title} brings no driver into the container", _INJECT
+    if not case.lacks_gpu:
+        visible = case.environment.get(_VISIBLE)
+        if case.kinds and for_nvidia and hides_gpus(visible):
+            return f"ENV {_VISIBLE}={visible} of the image hides every GPU", _UNHIDE
+        return "", ""
+    if kinds:
+        return f"this host's GPUs are {', '.join(kind.label for kind in kinds)}", _ELSEWHERE
+    if host.driver.kernel_module.absent and for_nvidia:
+        return "this host has neither an NVIDIA GPU nor its driver", _ELSEWHERE
+    return "no GPU was found on this host", _ELSEWHERE
+
+
+def hides_gpus(visible: str | None) -> bool:
+    """Whether a value of CUDA_VISIBLE_DEVICES leaves CUDA no device, whatever GPUs there are; None is not set.
+
+    CUDA reads the list up to the first entry that is no index and no UUID (CUDA C++ Programming Guide, "CUDA
+    Environment Variables"; run: docs/gpu.md), and of an index the digits that it begins with. An index or a UUID that
+    the host lacks is not judged.
+    """
+    if visible is None or visible.startswith(_UUIDS):
+        return False
+    return not re.match(_INDEX, visible, re.ASCII)
