@@ -175,8 +175,9 @@ def _own_scripts(context: Context, answers: Answers) -> None:
     """RUN013."""
     owned = context.family.owns_directory
     if not owned:
-        answers.answer("RUN013", "not-applicable", "the runtime takes no directory of the image for its own")
-        return
+        return answers.answer("RUN013", "not-applicable", "the runtime takes no directory of the image for its own")
+    if not context.image.config_digest:
+        return answers.answer("RUN013", "not-applicable", f"a tree or a SIF, of which {owned} is a part, is no image")
     tree = context.image.tree
     findings = []
     if owned in {*tree.directories, *tree.symlinks}:
@@ -185,7 +186,7 @@ def _own_scripts(context: Context, answers: Answers) -> None:
         findings.append(
             context.finding("RUN013", "info", subject=owned, evidence=evidence, runtime=context.runtime.title)
         )
-    answers.conclude("RUN013", findings, f"the image does not ship {owned}")
+    return answers.conclude("RUN013", findings, f"the image does not ship {owned}")
 
 
 def _mountpoints(context: Context, answers: Answers) -> None:

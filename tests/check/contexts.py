@@ -69,10 +69,11 @@ def context(
     components: Sequence[Component] = (),
     loaded: Mapping[str, tuple[str, ...]] | None = None,
     everything: bool = False,
+    config_digest: str = "sha256:" + 64 * "0",
 ) -> Context:
     """`files` by path; all are reached from the command but for those that `reaches` says otherwise of.
 
-    `everything` is reached where there is no command.
+    `everything` is reached where there is no command. Without `config_digest` it is a tree or a SIF.
     """
     digests = {path: hashlib.sha256(path.encode()).hexdigest() for path in files}
     image = ImageProfile(
@@ -84,6 +85,7 @@ def context(
         tuple(FileRecord(path, digests[path], 0, _may_start(facts)) for path, facts in files.items()),
         {digests[path]: facts for path, facts in files.items()},
         tree or TreeIndex(),
+        config_digest=config_digest,
         components=tuple(components),
     )
     closure = Closure(

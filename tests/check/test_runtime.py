@@ -348,6 +348,7 @@ def test_apptainer_keeps_scripts_that_the_image_ships() -> None:
     assert "opt/real" in judged("singularity", "RUN013", tree=link)[1][0].evidence[0].detail
     assert judged("apptainer", "RUN013") == ("ok", [])
     assert judged("udocker", "RUN013", tree=tree)[0] == "not-applicable"
+    assert judged("apptainer", "RUN013", tree=tree, config_digest="") == ("not-applicable", [])  # a sandbox or a SIF
 
 
 def test_apptainer_makes_mountpoints_only_where_it_may() -> None:
