@@ -1,0 +1,139 @@
+"""CPU003: a CPU below a level that the image's C library, loader or program refuses before it runs anything."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from imgcheck.check.context import Answers, Context
+from imgcheck.check.cpu_host import CpuHost, build, example, lacking
+from imgcheck.check.loader_rules import glibc_of
+from imgcheck.documents.image import FileRecord
+from imgcheck.documents.report import Finding
+from imgcheck.knowledge import cpus
+from imgcheck.knowledge.changes import does
+from imgcheck.loader.glibc import is_libc, is_loader
+
+_BY_GLIBC = "the image's glibc {glibc} compares that mark with the CPU before it runs anything"
+_REFUSERS = {
+    "glibc": ("The C library", "its note", _BY_GLIBC),
+    "": ("The loader", "its note", _BY_GLIBC),
+    "itself": ("The program itself", "its start code", "its start code tests for it before it does anything else"),
+}
+"""Who refuses a CPU, the worst first: by the variant of the predicted error, the name, what asks, and how."""
+_POWER_FLOORS = (("arch_3_1", "3.1", "POWER10"), ("arch_3_00", "3.00", "POWER9"))
+
+
+class _Refused(Struct, frozen=True):
+    """A file that is ended on a CPU below a level before it runs, and by whom."""
+
+    record: FileRecord
+    level: str
+    by: str
+    """A key of _REFUSERS."""
+    words: str = ""
+    """What is printed, where the file tells."""
+    glibc: str = ""
+    """The version of the C library of its process, where it is known and asked."""
+
+
+def refusals(context: Context, host: CpuHost, answers: Answers) -> None:
+    """CPU003."""
+    refusing = [*_marked(context), *_refusing_themselves(context)]
+    if host.features is None and (refusing or _power_floor(context, host)):
+        levels = sorted({each.level for each in refusing}) or ["more than the baseline"]
+        answers.answer(
+            "CPU003", "unknown", f"the image demands {levels[-1]}, and the host's CPU features are not known"
+        )
+        return
+    findings = [*_level_findings(context, host, refusing), *_power_findings(context, host)]
+    reaches = "the CPU reaches the levels that the image's files demand"
+    baseline = "no file of the image demands a level above the baseline"
+    answers.conclude("CPU003", findings, reaches if refusing else baseline)
+
+
+def _marked(context: Context) -> Iterator[_Refused]:
+    """Files whose note the loader of their process obeys, and the C library, which obeys its own."""
+    for record, linkage in context.linked:
+        if linkage.isa_level not in cpus.LEVELS[1:]:
+            continue
+        glibc, itself = glibc_of(context, record.path), is_libc(linkage) or is_loader(linkage)
+        if not itself and not does(context.knowledge, "glibc-compares-isa-note", glibc):
+            continue
+        if cpus.guarded_by(context.knowledge, linkage.machine, record.path) is None:
+            yield _Refused(record, linkage.isa_level, "glibc" if itself else "", glibc=glibc)
+
+
+def _refusing_themselves(context: Context) -> Iterator[_Refused]:
+    for record, _ in context.linked:
+        isa = context.image.facts(record).isa
+        if isa and isa.refusal and isa.refusal.level in cpus.LEVELS:
+            yield _Refused(record, isa.refusal.level, "itself", isa.refusal.words)
+
+
+def _level_findings(context: Context, host: CpuHost, refusing: list[_Refused]) -> Iterator[Finding]:
+    """One finding per level and refuser: the C library stops every program, the others those with the file."""
+    groups: dict[tuple[str, str], list[_Refused]] = defaultdict(list)
+    for each in refusing:
+        if lacking(host, each.level):
+            groups[each.by, each.level].append(each)
+    for (by, level), members in sorted(groups.items(), key=lambda item: ([*_REFUSERS].index(item[0][0]), item[0][1])):
+        members.sort(key=lambda each: (context.closure.rank(each.record.path), each.record.path))
+        refuser, asks, how = _REFUSERS[by]
+        yield context.finding(
+            "CPU003",
+            "fail",
+            subject=f"{by} {level}" if by else level,
+            evidence=tuple(context.evidence(each.record, f"{asks} asks for {level}", level=level) for each in members),
+            variant=by,
+            refuser=refuser,
+            level=level,
+            path=members[0].record.path,
+            words=members[0].words,
+            how=how.replace("{glibc}", members[0].glibc or "(version unknown)"),
+            host_cpu=host.name,
+            host_level=cpus.level_of(host.knowledge, host.features or ()),
+            features=cpus.display(host.knowledge, "x86_64", lacking(host, level)),
+            example=example(host, cpus.level_features(host.knowledge, level)),
+            build=build(host),
+        )
+
+
+def _power_floor(context: Context, host: CpuHost) -> list[tuple[FileRecord, str, str, str]]:
+    """C libraries for ppc64le whose own code requires a newer ISA: their loader tests for it before all else."""
+    found = []
+    for record, linkage in context.linked:
+        itself = linkage.machine == "ppc64le" and (is_libc(linkage) or is_loader(linkage))
+        isa = context.image.facts(record).isa if itself else None
+        if isa is None:
+            continue
+        required = {use.feature for use in isa.uses if use.answer == "required"}
+        floor = next((entry for entry in _POWER_FLOORS if entry[0] in required), None)
+        if floor and host.has("ppc64le", floor[0]) is not True:
+            found.append((record, *floor))
+    return found
+
+
+def _power_findings(context: Context, host: CpuHost) -> Iterator[Finding]:
+    floors = _power_floor(context, host)
+    for feature in sorted({entry[1] for entry in floors}):
+        members = [entry for entry in floors if entry[1] == feature]
+        record, _, isa, generation = members[0]
+        yield context.finding(
+            "CPU003",
+            "fail",
+            subject=f"glibc {feature}",
+            evidence=tuple(context.evidence(entry[0], f"built for {generation}", feature=feature) for entry in members),
+            variant="power",
+            refuser="The C library",
+            level=generation,
+            path=record.path,
+            isa=isa,
+            generation=generation,
+            how="it tests for it before it runs anything",
+            host_cpu=host.name,
+            host_level="an older ISA",
+            features=cpus.display(host.knowledge, "ppc64le", [feature]),
+            example="",
+            build=build(host),
+        )
