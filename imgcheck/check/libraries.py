@@ -23,7 +23,7 @@ from imgcheck.check.relocations import packed
 from imgcheck.documents.facts import LIBCUDA, Linkage
 from imgcheck.documents.image import Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
-from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES, beside_packages
+from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
 
 _DRIVER_REMEDY = (
     "It belongs to the NVIDIA driver of the host: run on a node that has one, by a runtime that brings it into the "
@@ -76,7 +76,14 @@ class _Libraries:
         return next((path for path, file in unread if file == name or file.startswith(f"{name}.")), "")
 
     def _counts(self, problem: Problem) -> bool:
-        return not problem.injected and (not self._rules.of_driver(problem.needed) or self._is_in_vain(problem))
+        if problem.injected or self._is_loaded_from_prefix(problem):
+            return False
+        return not self._rules.of_driver(problem.needed) or self._is_in_vain(problem)
+
+    def _is_loaded_from_prefix(self, problem: Problem) -> bool:
+        """Whether a Python package is known to load the library by its path, from where its wheel has put it."""
+        package = posixpath.basename(_package(problem.root))
+        return package in self._rules.python.loads_from_prefix and _is_beside(problem)
 
     def _is_in_vain(self, problem: Problem) -> bool:
         """Whether the command needs a library of the driver, which neither the host nor the runtime can give.
@@ -111,8 +118,8 @@ class _Libraries:
             return "fail"
         if problem.context == "module":
             # What is for GPUs alone may be installed beside what the command uses, on nodes without one as well.
-            # So may what packages put into the prefix, from where some load it by its path.
-            if self._rules.of_driver(problem.needed) or beside_packages(problem.root, problem.elsewhere):
+            # So may what wheels put into the prefix, from where their packages may load it by its path.
+            if self._rules.of_driver(problem.needed) or _is_beside(problem):
                 return "risk"
             return "info" if self._optional(problem) else "fail"
         if problem.context == "helper":
@@ -172,12 +179,12 @@ class _Libraries:
 
     @cached_property
     def _loading_modules(self) -> list[str]:
-        """Extension modules that miss nothing but, at most, the driver's libraries."""
+        """Extension modules that miss nothing but, at most, the driver's libraries and what their package loads."""
         of_driver = self._rules.of_driver
         failing = {
             p.root
             for p in self._context.closure.problems
-            if p.kind != "library" or not (p.injected or of_driver(p.needed))
+            if p.kind != "library" or not (p.injected or of_driver(p.needed) or self._is_loaded_from_prefix(p))
         }
         modules = (record.path for record, linkage in self._context.linked if linkage.python_module)
         return [path for path in modules if path not in failing]
@@ -408,6 +415,18 @@ class _Libraries:
         if problem.path not in self._context.records:
             return evidence
         return msgspec.structs.replace(evidence, reach=self._context.closure.reach(problem.root))
+
+
+def _is_beside(problem: Problem) -> bool:
+    """Whether the image has the library in `lib` of the prefix that the module is installed in, where wheels put some.
+
+    In /opt/venv/lib for /opt/venv/lib/python3.11/site-packages/pkg/core.so.
+    """
+    for part in PYTHON_DIRECTORIES:
+        above, found, _ = problem.root.partition(part)
+        if found:
+            return any(posixpath.dirname(path) == posixpath.dirname(above) for path in problem.elsewhere)
+    return False
 
 
 def _variant_of(module: str) -> tuple[str, str, str] | None:

@@ -25,6 +25,8 @@ class Driver(Data, frozen=True):
 class Python(Data, frozen=True):
     optional_modules: tuple[str, ...]
     sources: tuple[str, ...]
+    loads_from_prefix: tuple[str, ...] = ()
+    """Packages that load libraries by their paths from `lib` of the prefix that they are installed in."""
 
 
 class Kernel(Data, frozen=True):

@@ -17,25 +17,6 @@ def in_python_packages(files: Iterable[str], package: str = "") -> bool:
     return any(f"{part}{package}" in path for path in files for part in PYTHON_DIRECTORIES)
 
 
-def prefix_libraries(module: str) -> str:
-    """`lib` of the prefix that a Python module is installed in; wheels bring libraries there, beside pythonX.Y.
-
-    /opt/venv/lib for /opt/venv/lib/python3.11/site-packages/pkg/core.so; empty for modules elsewhere.
-    """
-    for part in PYTHON_DIRECTORIES:
-        above, found, _ = module.partition(part)
-        directory, _, python = above.rpartition("/")
-        if found and python.startswith("python"):
-            return directory
-    return ""
-
-
-def beside_packages(module: str, files: Iterable[str]) -> bool:
-    """Whether one of `files` lies in `lib` of the prefix that a Python module is installed in."""
-    directory = prefix_libraries(module)
-    return bool(directory) and any(path.rpartition("/")[0] == directory for path in files)
-
-
 PRIVATE = "GLIBC_PRIVATE"
 """The version of what glibc's loader and its C library have for each other alone."""
 

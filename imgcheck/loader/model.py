@@ -8,7 +8,7 @@ from functools import cached_property
 from imgcheck.documents.facts import LIBCUDA
 from imgcheck.documents.image import REACHES, ImageProfile, Opener, Problem, Reach
 from imgcheck.loader.abi import Abi
-from imgcheck.loader.closure import PRIVATE, Closure, Roots, beside_packages, in_python_packages, prefix_libraries
+from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
 from imgcheck.loader.glibc import is_libc
 from imgcheck.loader.injection import Injection
@@ -22,8 +22,6 @@ _CONTEXTS: tuple[Opener, ...] = ("entry", "module", "helper", "library")
 # Opened by name at run time, by the CUDA runtime and by frameworks, from whatever the loader finds first.
 _OPENED_BY_NAME = ("libcuda.so", "libnvidia-")
 _PYTHON = "python"
-_SYSTEM = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64")
-"""Where others than Python's packages put libraries, too."""
 
 
 def close(image: ImageProfile, roots: Roots | None = None, levels: tuple[str, ...] = ()) -> Closure:
@@ -516,15 +514,12 @@ def _sorted_out(
 def _may_be_loaded(problem: Problem) -> bool:
     """Whether what opens `problem.root` may have loaded the library before, from where the image has it.
 
-    Python packages preload libraries of other packages (nvidia/*/lib, *.libs), also those that lie in the prefix of an
-    environment (Open MPI's for mpi4py), never those of the system: a module that misses
-    /usr/local/cuda/lib64/libcublas.so does miss it.
+    Python packages preload libraries of other packages (nvidia/*/lib, *.libs), never those of the system: a module
+    that misses /usr/local/cuda/lib64/libcublas.so does miss it.
     """
-    if problem.context != "module":
-        return bool(problem.elsewhere)
-    return in_python_packages(problem.elsewhere) or (
-        prefix_libraries(problem.root) not in _SYSTEM and beside_packages(problem.root, problem.elsewhere)
-    )
+    if problem.context == "module":
+        return in_python_packages(problem.elsewhere)
+    return bool(problem.elsewhere)
 
 
 def _with_alternatives(view: _View, problem: Problem) -> Problem:

@@ -233,11 +233,25 @@ def test_one_variant_of_a_module_that_loads_suffices(root: Root, others_load: bo
     assert {each.subject: each.severity for each in answers if each.rule == "LIB001"}["libx.so.1"] == severity
 
 
-@pytest.mark.parametrize(("prefix", "expected"), [("/opt/env", "ok"), ("/usr/local", "risk")])
-def test_a_module_may_count_on_what_packages_put_into_their_prefix(root: Root, prefix: str, expected: str) -> None:
+def test_a_variant_whose_library_its_package_loads_suffices_too(root: Root) -> None:
+    entry, packages = ["-Wl,--defsym=PyInit_m=0x1000"], "/opt/env/lib/python3.11/site-packages"
+    for variant, library in (("mpich", "/tmp/libx.so.1"), ("openmpi", "/opt/env/lib/liby.so.1")):
+        root.library(library)
+        root.library(f"{packages}/mpi4py/MPI.{variant}.cpython-311-x86_64-linux-gnu.so", [library], entry)
+    shutil.rmtree(root.at("/tmp"))
+    answers = judged(profile_of(root.path), host())
+    assert outcome(answers, "LIB001") == "ok"
+    assert only(answers, "LIB001").severity == "info"
+
+
+@pytest.mark.parametrize(("package", "expected"), [("mpi4py", "ok"), ("pkg", "risk")])
+@pytest.mark.parametrize("prefix", ["/opt/env", "/usr/local"])
+def test_what_wheels_put_into_their_prefix_is_there_for_who_is_known_to_load_it(
+    root: Root, prefix: str, package: str, expected: str
+) -> None:
     root.library(f"{prefix}/lib/libx.so.1")
     entry = ["-Wl,--defsym=PyInit_m=0x1000"]
-    root.library(f"{prefix}/lib/python3.11/site-packages/pkg/core.so", [f"{prefix}/lib/libx.so.1"], entry)
+    root.library(f"{prefix}/lib/python3.11/site-packages/{package}/core.so", [f"{prefix}/lib/libx.so.1"], entry)
     assert outcome(judged(profile_of(root.path), host()), "LIB001") == expected
 
 
