@@ -11,7 +11,7 @@ from imgcheck.binaries.isa.x86.endings import Endings
 from imgcheck.binaries.isa.x86.facts import PUSHED, Code, Memory, facts, located
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters
 from imgcheck.binaries.isa.x86.stack import settled
-from imgcheck.binaries.isa.x86.tables import cases
+from imgcheck.binaries.isa.x86.tables import tables
 
 if TYPE_CHECKING:
     from imgcheck.binaries.isa.x86.findings import Findings
@@ -56,7 +56,7 @@ class Bodies:
         if function not in self._codes:
             start, end = int(self._functions.start[function]), int(self._functions.end[function])
             code = facts(self._layout.bytes_at(start, end), start, self._bits)
-            code = msgspec.structs.replace(code, cases=cases(self._layout.elf, code))
+            code = msgspec.structs.replace(code, tables=tables(self._layout.elf, code))
             self._codes[function] = settled(located(code, self._learnt)) if self._bits == 32 else code
         return self._codes[function]
 

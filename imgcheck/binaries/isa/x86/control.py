@@ -253,7 +253,7 @@ def _blocks(code: Code) -> list[Block]:
         if to < count and ips[to] == target:
             leaders.add(to)
             goes[at] = to
-    leaders.update(bisect_left(ips, target) for targets in code.cases.values() for target in targets)
+    leaders.update(bisect_left(ips, target) for targets in code.tables.values() for target in targets)
     starts = sorted(leaders - {count})
     place = {first: i for i, first in enumerate(starts)}
     controls = set(code.controls)
@@ -265,9 +265,9 @@ def _blocks(code: Code) -> list[Block]:
         leads = ([goes[last]] if last in goes else []) + ([stop] if kind < JUMP and stop < count else [])
         successors = [place[to] for to in dict.fromkeys(leads)]
         end = ips[last] + facts[last].size
-        successors += [place[bisect_left(ips, target)] for target in code.cases.get(ips[last], ())]
+        successors += [place[bisect_left(ips, target)] for target in code.tables.get(ips[last], ())]
         blocks.append(Block(range(first, stop), ips[first], end, ips[last] if ends else -1, successors))
-        if kind == INDIRECT_JUMP and ips[last] not in code.cases:
+        if kind == INDIRECT_JUMP:
             indirect.append(blocks[-1])
     orphans = _orphans(code, blocks) if indirect else []
     if len(indirect) * len(orphans) <= _MOST_CASES:
@@ -277,7 +277,7 @@ def _blocks(code: Code) -> list[Block]:
 
 
 def _orphans(code: Code, blocks: list[Block]) -> list[int]:
-    """Blocks that nothing names, which are the targets of jump tables that are not known: all but padding."""
+    """Blocks that nothing names, to which jump tables lead that are not known, or known in part: all but padding."""
     named = {target for block in blocks for target in block.successors} | {0}
     return [i for i, block in enumerate(blocks) if i not in named and not _is_idle(code, block)]
 

@@ -242,8 +242,8 @@ class Code(msgspec.Struct, frozen=True):
     handed: dict[int, int] = {}
     """Of 32-bit code, by the address of a call, or of a jump out of the function: how far from where the stack
     pointer stood at the beginning the words lie that it hands over."""
-    cases: dict[int, tuple[int, ...]] = {}
-    """By the address of an indirect jump where its table leads to, for those whose table is known."""
+    tables: dict[int, tuple[int, ...]] = {}
+    """By the address of an indirect jump where its table leads to, as far as that is known."""
 
     @property
     def pushed(self) -> int:
