@@ -199,12 +199,16 @@ class Case:
         return next((path for path in sorted(closure.injected) if path.rpartition("/")[2] == LIBCUDA), None)
 
     def _host_libcuda(self, path: str) -> Opened:
-        driver = self.context.host.driver
+        library = self._host_library(LIBCUDA)
+        functions = frozenset(library.functions) if library and library.functions else None
+        return Opened(path, True, self.host_driver, self.host_cuda, functions=functions)
+
+    @cached_property
+    def host_driver(self) -> str:
+        """Version of the host's driver libraries, else of its kernel module; empty where not known."""
         library = self._host_library(LIBCUDA)
         named = library.version if library and is_driver(library.version) else ""
-        version = driver.userland.value or named or self.kernel_driver
-        functions = frozenset(library.functions) if library and library.functions else None
-        return Opened(path, True, version, self.host_cuda, functions=functions)
+        return self.context.host.driver.userland.value or named or self.kernel_driver
 
     def _host_library(self, soname: str) -> HostLibrary | None:
         libraries = self.context.host.libraries.value or ()

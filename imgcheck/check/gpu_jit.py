@@ -1,5 +1,7 @@
 """GPU013: the library by which the driver compiles PTX, where PTX is all that fits a GPU."""
 
+import posixpath
+
 from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case, Kind, Opened, driver_version
 from imgcheck.check.gpu_targets import Judged, capability_option, evidence_of, judge
@@ -7,7 +9,7 @@ from imgcheck.documents.report import Finding, Severity
 from imgcheck.knowledge.changes import does
 from imgcheck.versions import compare, parse
 
-_COMPILER = "libnvidia-ptxjitcompiler.so"
+_COMPILER = "libnvidia-ptxjitcompiler.so.1"
 
 
 def no_compiler(case: Case, answers: Answers) -> None:
@@ -19,30 +21,38 @@ def no_compiler(case: Case, answers: Answers) -> None:
     dependent = {kind: _compiled(case, kind) for kind in case.kinds}
     if not any(dependent.values()):
         return answers.answer("GPU013", "not-applicable", "no file depends on PTX for the host's GPUs")
-    driver = case.opened.driver
-    path = next((path for name, path in case.context.closure.opens.items() if name.startswith(_COMPILER)), "")
+    driver, path = case.opened.driver, _compiler_of(case, case.opened)
     if not does(case.knowledge, "driver-opens-ptx-compiler", driver):
         if path:
             return answers.answer("GPU013", "ok", f"{path} is there for the PTX")
         which = f"driver {driver}" if driver else case.opened.path
         return answers.answer("GPU013", "unknown", f"whether {which} needs a library to compile PTX is not known")
-    version = driver_version(path)
-    if path and not version and path not in case.context.closure.injected:
+    version = driver_version(path) or (case.host_driver if path in case.context.closure.injected else "")
+    if path and not version:
         return answers.answer("GPU013", "unknown", f"of which driver {path} is, which compiles the PTX, is not known")
-    if path and compare(version or driver, driver) == 0:
+    if path and compare(version, driver) == 0:
         return answers.answer("GPU013", "ok", f"{path} compiles the PTX")
     needing = [(kind, files) for kind, files in dependent.items() if files]
-    return answers.conclude("GPU013", [_finding(case, kind, files, path) for kind, files in needing], "")
+    return answers.conclude("GPU013", [_finding(case, kind, files, path, version) for kind, files in needing], "")
+
+
+def _compiler_of(case: Case, opened: Opened) -> str:
+    """What the driver opens to compile PTX; "" where nothing is there. cuda-compat has its own beside its libcuda."""
+    if opened.compat and opened.record:
+        beside = f"{posixpath.dirname(opened.path)}/{_COMPILER.removesuffix('.1')}.{opened.driver}"
+        if beside in case.context.records:
+            return beside
+    return case.context.closure.opens.get(_COMPILER, "")
 
 
 def _compiled(case: Case, kind: Kind) -> list[Judged]:
     return [each for each in judge(case, kind) if each.tally.best == "jit" and each.role != "optional"]
 
 
-def _finding(case: Case, kind: Kind, files: list[Judged], compiler: str) -> Finding:
+def _finding(case: Case, kind: Kind, files: list[Judged], compiler: str, version: str) -> Finding:
     assert case.opened is not None
     severity = _severity(case)
-    if compiler and parse(driver_version(compiler))[:1] == parse(case.opened.driver)[:1]:
+    if compiler and parse(version)[:1] == parse(case.opened.driver)[:1]:
         severity = "risk"  # of two releases of one branch nobody has seen it fail
     return case.context.finding(
         "GPU013",

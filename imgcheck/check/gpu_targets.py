@@ -97,7 +97,7 @@ def evidence_of(each: Judged) -> str:
     """What a file has for the GPU, in words."""
     undecided = each.tally.count("undecided")
     runs = each.tally.count("native") + each.tally.count("jit")
-    note = f", {undecided} undecided (a Tegra part, PTX of several versions, or not readable)" if undecided else ""
+    note = f", {undecided} undecided (a Tegra part, PTX that differs by object, or not readable)" if undecided else ""
     return f"{runs} of {each.tally.total} modules have code for this GPU{note}: {describe(each.code)}"
 
 

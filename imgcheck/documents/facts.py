@@ -129,9 +129,10 @@ class GpuModule(Document, frozen=True):
     lto: tuple[str, ...] = ()
     """Targets that exist as NVVM/LTO IR alone, which the driver does not load."""
     other: tuple[str, ...] = ()
-    """Tile IR, kinds without a name, and UNREAD where a part could not be read."""
+    """Tile IR, kinds without a name, relocatable PTX that only some objects have, and UNREAD where a part could not be
+    read."""
     relocatable: tuple[str, ...] = ()
-    """PTX of relocatable code (-rdc) that the driver may compile and link at load, as `ptx`."""
+    """PTX of relocatable code (-rdc), of all its objects, which the driver compiles and links at load, as `ptx`."""
 
 
 class ForwardCompat(Document, frozen=True):

@@ -177,3 +177,20 @@ def test_ptx_of_relocatable_code_is_no_code_for_every_gpu() -> None:
     assert found is not None
     assert [(module.count, module.sass, module.ptx) for module in found.modules] == [(1, (), ())]
     assert [entry.partition("@")[0] for entry in found.modules[0].relocatable] == ["80"]
+
+
+LAUNCHING = """
+__global__ void child(float *a) { a[threadIdx.x] *= 2; }
+__global__ void parent(float *a) { child<<<1, 32>>>(a); }
+int main() { float *a; cudaMalloc(&a, 128); parent<<<1, 1>>>(a); return cudaDeviceSynchronize(); }
+"""
+
+
+def test_relocatable_ptx_of_some_objects_alone_is_told_as_such() -> None:
+    """Kernels that start kernels: the device runtime that is linked to them has PTX for its newest target."""
+    program = gpu_toolchain.nvcc("-rdc=true", *gencode("80"), out="app", source=LAUNCHING)
+    found = engine.read_gpu(memoryview(program.read_bytes()), Elf(program.read_bytes()))
+    assert found is not None
+    assert [(module.sass, module.relocatable, module.other) for module in found.modules] == [
+        (("80",), (), ("relocatable PTX in part",))
+    ]

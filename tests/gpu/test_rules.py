@@ -663,6 +663,24 @@ def test_a_compiler_library_of_another_driver_ends_the_process(compiler: str, ou
         assert compiler in found.why and "550.54.14" in found.why
 
 
+@pytest.mark.parametrize(("own", "outcome"), [(True, "ok"), (False, "fail")])
+def test_cuda_compat_compiles_with_the_library_beside_it(own: bool, outcome: str) -> None:
+    files = {COMPAT: libcuda("12.9", forward_compat=NOTE)}
+    if own:
+        files["/usr/local/cuda-12.9/compat/libnvidia-ptxjitcompiler.so.575.57.08"] = CodeFacts(1)
+    assert answer(only_ptx(COMPAT, COMPILER, files.items()), "GPU013") == outcome
+
+
+@pytest.mark.parametrize(("driver", "outcome"), [("550.54.14", "ok"), ("535.104.05", "fail")])
+def test_an_injected_compiler_library_is_of_the_hosts_driver(driver: str, outcome: str) -> None:
+    """Whatever it is called there, and whatever libcuda the image brings."""
+    injected = "/.singularity.d/libs/libnvidia-ptxjitcompiler.so.1"
+    bundled = {"/opt/libcuda.so.550.54.14": libcuda("12.4")}
+    context = only_ptx("/opt/libcuda.so.550.54.14", injected, bundled.items(), driver=driver)
+    context = replace(context, closure=replace(context.closure, injected=frozenset([injected])))
+    assert answer(context, "GPU013") == outcome
+
+
 def test_the_compiler_library_matters_where_ptx_is_all_there_is() -> None:
     fitting = image({"/app": gpu_file(module(["70"], ["70@8.0"]))})
     assert outcomes(fitting, host(V100, driver="550.54.14"))["GPU013"] == "not-applicable"

@@ -2,7 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
 
 from imgcheck.binaries.elf import ET_DYN, ET_EXEC, FATBIN_SECTIONS, MAGIC, Elf
 from imgcheck.binaries.gpu import archive, cubin, fatbin, hip, runtime, strings, unpack
@@ -104,19 +106,29 @@ def _modules(
     pairs = [(area, container) for area, container in pairs if not _is_stub(area, container, empty)]
     objects = [(area, container) for area in relocatable for container in fatbin.containers(area)]
     if pairs:
-        parts = _parts(container for _, container in objects)
+        parts = _parts([container for _, container in objects])
         counts = Counter(_module(container.entries, parts, container.whole) for _, container in pairs)
     elif objects and linked:
-        counts = Counter([GpuModule(0, relocatable=_parts(_uncompiled(container for _, container in objects)))])
+        counts = Counter([_module((), _parts(_uncompiled(container for _, container in objects)))])
     else:
-        counts = Counter(_module(container.entries, ()) for _, container in objects)
+        counts = Counter(_module(container.entries, _Parts()) for _, container in objects)
     modules = tuple(_counted(module, count) for module, count in counts.items())
     return tuple(sorted(modules, key=_order)), _toolkit([*pairs, *objects])
 
 
-def _parts(objects: Iterable[fatbin.Container]) -> tuple[str, ...]:
-    """The PTX of relocatable code, from which the driver may make what a module lacks."""
-    return tuple(sorted({ptx for each in objects for ptx in _named(each.entries, (fatbin.PTX,), True)}))
+class _Parts(Struct, frozen=True):
+    """The PTX of relocatable code, from which the driver may make what a module lacks: it links all objects or none."""
+
+    ptx: tuple[str, ...] = ()
+    """What every object has."""
+    differ: bool = False
+    """Some object has other PTX, or none; whether that is needed is not known."""
+
+
+def _parts(objects: Sequence[fatbin.Container]) -> _Parts:
+    named = [frozenset(_named(each.entries, (fatbin.PTX,), True)) for each in objects]
+    common = frozenset.intersection(*named) if named else frozenset()
+    return _Parts(tuple(sorted(common, key=target_key)), common != frozenset().union(*named))
 
 
 def _uncompiled(objects: Iterable[fatbin.Container]) -> list[fatbin.Container]:
@@ -125,21 +137,24 @@ def _uncompiled(objects: Iterable[fatbin.Container]) -> list[fatbin.Container]:
     return [each for each in every if all(entry.kind != fatbin.CUBIN for entry in each.entries)] or every
 
 
-def _module(entries: tuple[fatbin.Entry, ...], parts: tuple[str, ...], whole: bool = True) -> GpuModule:
+def _module(entries: tuple[fatbin.Entry, ...], parts: _Parts, whole: bool = True) -> GpuModule:
     known = (fatbin.PTX, fatbin.CUBIN, fatbin.LTO, fatbin.RELOCATABLE_PTX, fatbin.OLD_CUBIN, fatbin.INDEX)
     ptx = _named(entries, (fatbin.PTX,), True)
     rest = sorted({f"{_KINDS.get(e.kind, f'kind {e.kind:#x}')} {e.target}" for e in entries if e.kind not in known})
+    if parts.differ and not ptx:
+        rest.append(_IN_PART)
     return GpuModule(
         count=0,
         sass=_named(entries, (fatbin.CUBIN,), False),
         ptx=ptx,
         lto=_named(entries, (fatbin.LTO,), False),
-        relocatable=_named(entries, (fatbin.RELOCATABLE_PTX,), True) or (() if ptx else parts),
+        relocatable=_named(entries, (fatbin.RELOCATABLE_PTX,), True) or (() if ptx else parts.ptx),
         other=tuple(rest) if whole else (*rest, UNREAD),
     )
 
 
 _KINDS = {fatbin.TILE: "tile IR"}
+_IN_PART = "relocatable PTX in part"
 
 
 def _named(entries: Iterable[fatbin.Entry], kinds: tuple[int, ...], versioned: bool) -> tuple[str, ...]:
