@@ -16,6 +16,7 @@ _HOT_SHARE = 0.025
 """The least share of a hot library's functions that are such: what is large has some anywhere. Triton, xgboost and
 libarrow have 0.001, polars has 0.006, GDAL 0.008, catboost 0.011; SimpleITK 0.029, OpenCV 0.13, MKL 0.35, libaom 0.32,
 OpenBLAS 0.17 to 0.33."""
+_FIRST_WIDE = "avx"
 
 
 def left_unused(context: Context, host: CpuHost, code: list, answers: Answers) -> None:
@@ -52,11 +53,12 @@ def _unused_by(context: Context, host: CpuHost, record: FileRecord, linkage: Lin
     table = cpus.features(host.knowledge, linkage.machine)
     used = _compiled_for(host, isa)
     if not _tensorflow_words(context, record):
-        chosen = {use.feature for use in isa.uses if use.answer != "required"}
-        # What chooses by itself has taken what is of use to it: a codec of whole numbers has none for FMA.
-        if any(entry.vector == "gain" for name, entry in table.items() if name in chosen):
+        used |= {use.feature for use in isa.uses if use.answer != "required"}
+        # What chooses by itself has taken what is of use to it: a codec of whole numbers has none for FMA. Who chooses
+        # the first wide vectors alone may be older than the others.
+        chosen = [entry for use in isa.uses if use.answer == "dispatched" and (entry := table.get(use.feature))]
+        if any(entry.vector == "gain" and entry.id != _FIRST_WIDE for entry in chosen):
             return ()
-        used |= chosen
     free = [name for name, entry in table.items() if entry.vector and host.has(linkage.machine, name) is True]
     unused = tuple(name for name in free if name not in used)
     return unused if any(table[name].vector == "gain" for name in unused) else ()

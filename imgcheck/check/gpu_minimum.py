@@ -64,7 +64,7 @@ def _demands(path: str, facts: CodeFacts, knowledge: Knowledge) -> Iterator[tupl
         if driver:
             yield driver, f"driver function {name} (CUDA {since})"
     modules = facts.gpu.modules if facts.gpu else ()
-    only_ptx = [entry.partition("@")[2] for m in modules if not m.sass for entry in m.ptx]
+    only_ptx = [entry.partition("@")[2] for m in modules if not m.sass for entry in (*m.ptx, *m.relocatable)]
     if only_ptx:
         isa = min(only_ptx, key=parse)
         first = cuda.ptx_cuda(knowledge, isa)

@@ -6,6 +6,8 @@ from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case
 
 _SHOWN = 8
+_LONGEST = 80
+"""Characters of a value that are shown."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _UUIDS = ("GPU-", "MIG-")
 _INDEX = r"\s*(?:\+?\d|-0+(?!\d))"
@@ -46,7 +48,7 @@ def _without_gpu(case: Case) -> tuple[str, str]:
     if not case.lacks_gpu:
         visible = case.environment.get(_VISIBLE)
         if case.kinds and for_nvidia and hides_gpus(visible):
-            return f"ENV {_VISIBLE}={visible} of the image hides every GPU", _UNHIDE
+            return f"ENV {_VISIBLE}={(visible or '')[:_LONGEST]} of the image hides every GPU", _UNHIDE
         return "", ""
     if kinds:
         return f"this host's GPUs are {', '.join(kind.label for kind in kinds)}", _ELSEWHERE

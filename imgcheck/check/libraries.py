@@ -25,6 +25,8 @@ from imgcheck.documents.image import Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
 from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
 
+_SYSTEM = ("/usr/",)
+"""Prefixes where others than wheels put libraries, too."""
 _DRIVER_REMEDY = (
     "It belongs to the NVIDIA driver of the host: run on a node that has one, by a runtime that brings it into the "
     "container (docker --gpus all, apptainer --nv)."
@@ -60,20 +62,37 @@ class _Libraries:
         unread: list[str] = []
         for problem in self._context.closure.problems:
             if problem.kind == "interpreter" or (problem.kind == "library" and self._counts(problem)):
-                path = "" if problem.refused else self._unread(problem.needed)
+                path = "" if problem.refused else self._unread(problem)
                 if not path:
                     groups[problem.needed].append(problem)
-                elif problem.context in ("entry", "module"):
+                elif self._context.closure.runs(problem.root):
                     unread.append(f"whether {path} serves {problem.path} is not known, since it could not be read")
         findings = [self._missing(needed, problems) for needed, problems in groups.items()]
         fine = "what the command reaches finds every library that it needs"
         self._answers.conclude("LIB001", findings, fine, next(iter(unread), ""))
 
-    def _unread(self, needed: str) -> str:
-        """The file that may well be the library `needed`, yet could not be read (IMG001); empty where there is none."""
-        name = posixpath.basename(needed)
-        unread = ((path, posixpath.basename(path)) for path in self._context.image.unreadable)
-        return next((path for path, file in unread if file == name or file.startswith(f"{name}.")), "")
+    def _unread(self, problem: Problem) -> str:
+        """The file where it is sought that could not be read (IMG001) and may well be it; "" where there is none."""
+        for path in self._unread_files.get(posixpath.basename(problem.needed), ()):
+            directory = posixpath.dirname(path)
+            # In the tree /lib may be a link to /usr/lib, and what the cache names lies anywhere.
+            for sought in map(posixpath.normpath, problem.searched):
+                if sought == "ld.so.cache" or directory.endswith(sought):
+                    return path
+        return ""
+
+    @cached_property
+    def _unread_files(self) -> dict[str, list[str]]:
+        """Files that nothing is known of, by what may be their soname: libx.so.1.2 by that, libx.so.1 and libx.so."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for path in self._context.image.unreadable:
+            record = self._context.records.get(path)
+            if record is None or self._context.image.facts(record).linkage is None:
+                name = posixpath.basename(path)
+                while ".so" in name:
+                    found[name].append(path)
+                    name = name.rpartition(".")[0]
+        return found
 
     def _counts(self, problem: Problem) -> bool:
         if problem.injected or self._is_loaded_from_prefix(problem):
@@ -118,10 +137,12 @@ class _Libraries:
             return "fail"
         if problem.context == "module":
             # What is for GPUs alone may be installed beside what the command uses, on nodes without one as well.
-            # So may what wheels put into the prefix, from where their packages may load it by its path.
-            if self._rules.of_driver(problem.needed) or _is_beside(problem):
+            if self._rules.of_driver(problem.needed):
                 return "risk"
-            return "info" if self._optional(problem) else "fail"
+            if self._optional(problem):
+                return "info"
+            # What wheels put into the prefix of an environment their packages may load from there by its path.
+            return "risk" if _is_beside(problem) and not problem.root.startswith(_SYSTEM) else "fail"
         if problem.context == "helper":
             return "risk"
         return "risk" if _package(problem.root) and not self._aside(problem) else "info"

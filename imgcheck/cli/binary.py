@@ -100,11 +100,12 @@ def _facts(path: Path) -> CodeFacts:
     require_engines()
     try:
         with path.open("rb") as file:
-            # Never closed by hand: an error of the analysis holds views of it, and closing would hide that error.
-            facts = analyse(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the file is empty"
         raise SourceError(f"{path}: {reason}") from None
+    # Never closed by hand: an error of the analysis holds views of it, and closing would hide that error.
+    facts = analyse(memoryview(data))
     if facts is None:
         raise SourceError(f"{path}: neither ELF, fatbin, cubin, PTX nor an archive of them")
     if facts.error and facts.linkage is None and facts.gpu is None:

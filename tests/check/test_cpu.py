@@ -361,8 +361,9 @@ def test_a_codec_that_chooses_has_taken_what_is_of_use_to_it() -> None:
     """Of whole numbers none has a use for FMA."""
     codec = code(use("avx2", "dispatched"), use("avx", "dispatched"), vector_functions=1900, functions=5900)
     assert outcome(check(context({"/usr/lib/libaom.so": codec}, cpu("haswell"))), "CPU004") == "ok"
-    some = code(use("sse3", "dispatched"), vector_functions=1900, functions=5900)
-    assert outcome(check(context({"/usr/lib/libaom.so": some}, cpu("haswell"))), "CPU004") == "degraded"
+    for uses in ([use("sse3", "dispatched")], [use("avx", "dispatched")], [use("avx2", "unknown")]):
+        some = code(*uses, vector_functions=1900, functions=5900)
+        assert outcome(check(context({"/usr/lib/libaom.so": some}, cpu("haswell"))), "CPU004") == "degraded"
 
 
 @pytest.mark.parametrize(("functions", "expected"), [(400_000, "not-applicable"), (10_000, "degraded")])

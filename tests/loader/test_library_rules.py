@@ -92,17 +92,29 @@ def test_a_library_outside_the_search_is_missing_and_its_place_is_told(root: Roo
     assert outcome(judged(with_path, host()), "LIB001") == "ok"
 
 
-@pytest.mark.parametrize("file", ["libx.so.1", "libx.so.1.2.3"])
-def test_a_library_that_could_not_be_read_is_not_called_missing(root: Root, file: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "command", "expected"),
+    [
+        ("/usr/lib/libx.so.1", "main", "unknown"),
+        ("/usr/lib/libx.so.1.2.3", "main", "unknown"),
+        ("/usr/lib/libx.so.1", "true", "ok"),  # main is not what runs
+        ("/usr/lib/liby.so.1", "main", "fail"),
+        ("/usr/lib/libx.so.12", "main", "fail"),
+        ("/srv/libx.so.1", "main", "fail"),  # where it is not sought
+    ],
+)
+def test_a_library_that_could_not_be_read_is_not_called_missing(
+    root: Root, file: str, command: str, expected: str
+) -> None:
     root.library("/usr/lib/libx.so.1")
     root.program("/usr/bin/main", ["/usr/lib/libx.so.1"])
+    root.program("/usr/bin/true")
     root.at("/usr/lib/libx.so.1").unlink()
-    image = msgspec.structs.replace(profile_of(root.path), unreadable={f"/usr/lib/{file}": "Permission denied"})
-    answers = judged(image, host(), command=("main",))
-    assert outcome(answers, "LIB001") == "unknown"
-    assert not list(answers)
-    other = msgspec.structs.replace(image, unreadable={"/usr/lib/liby.so.1": "Permission denied"})
-    assert outcome(judged(other, host(), command=("main",)), "LIB001") == "fail"
+    (root.at("/etc/ld.so.cache")).unlink(missing_ok=True)
+    image = msgspec.structs.replace(profile_of(root.path), unreadable={file: "Permission denied"})
+    answers = judged(image, host(), command=(command,))
+    assert outcome(answers, "LIB001") == expected
+    assert bool(list(answers)) == (expected == "fail")
 
 
 def test_a_missing_version_is_told_in_the_loaders_words(root: Root) -> None:
@@ -244,8 +256,15 @@ def test_a_variant_whose_library_its_package_loads_suffices_too(root: Root) -> N
     assert only(answers, "LIB001").severity == "info"
 
 
-@pytest.mark.parametrize(("package", "expected"), [("mpi4py", "ok"), ("pkg", "risk")])
-@pytest.mark.parametrize("prefix", ["/opt/env", "/usr/local"])
+@pytest.mark.parametrize(
+    ("prefix", "package", "expected"),
+    [
+        ("/opt/env", "mpi4py", "ok"),
+        ("/usr/local", "mpi4py", "ok"),
+        ("/opt/env", "pkg", "risk"),
+        ("/usr/local", "pkg", "fail"),  # of what was put there without ldconfig
+    ],
+)
 def test_what_wheels_put_into_their_prefix_is_there_for_who_is_known_to_load_it(
     root: Root, prefix: str, package: str, expected: str
 ) -> None:
