@@ -25,8 +25,8 @@ from imgcheck.documents.image import Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
 from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
 
-_SYSTEM = ("/usr/",)
-"""Prefixes where others than wheels put libraries, too."""
+_SYSTEM = "/usr/"
+"""Where others than wheels put libraries, too."""
 _DRIVER_REMEDY = (
     "It belongs to the NVIDIA driver of the host: run on a node that has one, by a runtime that brings it into the "
     "container (docker --gpus all, apptainer --nv)."
@@ -73,13 +73,11 @@ class _Libraries:
 
     def _unread(self, problem: Problem) -> str:
         """The file where it is sought that could not be read (IMG001) and may well be it; "" where there is none."""
-        for path in self._unread_files.get(posixpath.basename(problem.needed), ()):
-            directory = posixpath.dirname(path)
-            # In the tree /lib may be a link to /usr/lib, and what the cache names lies anywhere.
-            for sought in map(posixpath.normpath, problem.searched):
-                if sought == "ld.so.cache" or directory.endswith(sought):
-                    return path
-        return ""
+        found = self._unread_files.get(posixpath.basename(problem.needed), ())
+        sought = set(map(posixpath.normpath, problem.searched)) if found else ()
+        # Of /lib, and others that are links to what lies below /usr, the files are recorded there.
+        places = {*sought, *(f"/usr{directory}" for directory in sought)}
+        return next((path for path in found if posixpath.dirname(path) in places), "")
 
     @cached_property
     def _unread_files(self) -> dict[str, list[str]]:
