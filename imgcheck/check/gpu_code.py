@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from imgcheck.documents.facts import GpuCode, GpuModule
+from imgcheck.documents.facts import GpuCode, GpuModule, GpuObject
 from imgcheck.knowledge import Knowledge, cuda, gpus
 from imgcheck.knowledge.changes import does
 from imgcheck.versions import at_least, parse
@@ -89,26 +89,47 @@ def module_fit(knowledge: Knowledge, module: GpuModule, capability: str, driver_
 
     Without the driver's version PTX counts as readable; the caller says that this is not decided.
     """
-    answers = {sass_fits(knowledge, target, capability) for target in module.sass}
+    own = _image_fit(knowledge, module.sass, module.ptx, capability, driver_cuda)
+    if own in ("native", "jit"):
+        return own
+    linked = _linked_fit(knowledge, module.objects, capability, driver_cuda)
+    if linked == "jit":
+        return linked
+    # Of tile IR, and of what has no name, nobody says here which driver makes code of it for which GPU.
+    if module.other or "undecided" in (own, linked):
+        return "undecided"
+    return "too-new" if "too-new" in (own, linked) else "none"
+
+
+def _linked_fit(knowledge: Knowledge, objects: tuple[GpuObject, ...], capability: str, driver_cuda: str) -> Fit:
+    """How relocatable code runs: the driver links every object, or the module does not load (run: docs/gpu.md)."""
+    fits = {_image_fit(knowledge, each.sass, each.ptx, capability, driver_cuda) for each in objects}
+    worst: tuple[Fit, ...] = ("none", "too-new", "undecided")
+    return next((fit for fit in worst if fit in fits), "jit" if objects else "none")
+
+
+def _image_fit(
+    knowledge: Knowledge, sass: tuple[str, ...], ptx: tuple[str, ...], capability: str, driver_cuda: str
+) -> Fit:
+    answers = {sass_fits(knowledge, target, capability) for target in sass}
     if "yes" in answers:
         return "native"
-    isas = chosen_ptx(knowledge, module, capability, driver_cuda)
+    isas = chosen_ptx(knowledge, ptx, capability, driver_cuda)
     read = {readable(knowledge, isa, driver_cuda) for isa in isas}
     if read == {True}:
         return "jit"
-    # Of tile IR, and of what has no name, nobody says here which driver makes code of it for which GPU.
-    if "undecided" in answers or module.other or True in read:
+    if "undecided" in answers or True in read:
         return "undecided"
     return "too-new" if isas else "none"
 
 
-def chosen_ptx(knowledge: Knowledge, module: GpuModule, capability: str, driver_cuda: str) -> tuple[str, ...]:
-    """ISA versions of the PTX that the driver compiles for `capability`, oldest first; none where nothing fits.
+def chosen_ptx(knowledge: Knowledge, ptx: tuple[str, ...], capability: str, driver_cuda: str) -> tuple[str, ...]:
+    """ISA versions of those of `ptx` ("70@6.0") that the driver compiles for `capability`, oldest first.
 
-    The driver takes the PTX of the highest target that fits, `a` before plain, and fails where it cannot read that,
-    whatever older PTX lies beside it. Relocatable PTX it links as well (run: docs/gpu.md, "On a GPU").
+    It takes the PTX of the highest target that fits, `a` before plain, and fails where it cannot read that, whatever
+    older PTX lies beside it (run: docs/gpu.md, "On a GPU"). More than one has the same target.
     """
-    listed = (entry.partition("@") for entry in (*module.ptx, *module.relocatable))
+    listed = (entry.partition("@") for entry in ptx)
     fitting = [(target, isa) for target, _, isa in listed if _compiles(knowledge, target, capability, driver_cuda)]
     best = max((_preference(target) for target, _ in fitting), default=None)
     return tuple(sorted({isa for target, isa in fitting if _preference(target) == best}, key=parse))

@@ -97,7 +97,7 @@ def evidence_of(each: Judged) -> str:
     """What a file has for the GPU, in words."""
     undecided = each.tally.count("undecided")
     runs = each.tally.count("native") + each.tally.count("jit")
-    note = f", {undecided} undecided (a Tegra part, PTX that differs by object, or not readable)" if undecided else ""
+    note = f", {undecided} undecided (a Tegra part, PTX of several versions, or not readable)" if undecided else ""
     return f"{runs} of {each.tally.total} modules have code for this GPU{note}: {describe(each.code)}"
 
 
@@ -317,7 +317,8 @@ def _too_new(case: Case, kind: Kind, judged: list[Judged]) -> Iterator[Finding]:
         isa
         for each in bad
         for module in each.code.modules
-        for isa in chosen_ptx(case.knowledge, module, kind.capability, case.driver_cuda)
+        for ptx in (module.ptx, *(part.ptx for part in module.objects))
+        for isa in chosen_ptx(case.knowledge, ptx, kind.capability, case.driver_cuda)
     }
     isa = min(isas, key=parse)
     needed = cuda.ptx_cuda(case.knowledge, isa)

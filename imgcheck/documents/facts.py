@@ -118,6 +118,13 @@ class Isa(Document, frozen=True):
 UNREAD = "unread"
 
 
+class GpuObject(Document, frozen=True):
+    """Relocatable code (-rdc) of one source file, by its targets as GpuModule has them."""
+
+    sass: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+
+
 class GpuModule(Document, frozen=True):
     """Fatbin containers of one file that carry the same targets, and how many of them there are."""
 
@@ -129,10 +136,14 @@ class GpuModule(Document, frozen=True):
     lto: tuple[str, ...] = ()
     """Targets that exist as NVVM/LTO IR alone, which the driver does not load."""
     other: tuple[str, ...] = ()
-    """Tile IR, kinds without a name, relocatable PTX that only some objects have, and UNREAD where a part could not be
-    read."""
-    relocatable: tuple[str, ...] = ()
-    """PTX of relocatable code (-rdc), of all its objects, which the driver compiles and links at load, as `ptx`."""
+    """Tile IR, kinds without a name, and UNREAD where a part could not be read."""
+    objects: tuple[GpuObject, ...] = ()
+    """Different ones of relocatable code, of all of which the driver links what the module lacks, at load."""
+
+    @property
+    def relocatable(self) -> tuple[str, ...]:
+        """The PTX of its objects, as `ptx`."""
+        return tuple(dict.fromkeys(entry for each in self.objects for entry in each.ptx))
 
 
 class ForwardCompat(Document, frozen=True):

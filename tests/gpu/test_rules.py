@@ -7,7 +7,7 @@ from imgcheck.check.gpu import check
 from imgcheck.check.gpu_minimum import minimum
 from imgcheck.check.needs import with_minimum
 from imgcheck.documents import ImageProfile, decode, encode
-from imgcheck.documents.facts import UNREAD, CodeFacts, ForwardCompat, GpuCode, GpuModule
+from imgcheck.documents.facts import UNREAD, CodeFacts, ForwardCompat, GpuCode, GpuModule, GpuObject
 from imgcheck.documents.host import Driver, Gpu, HostLibrary, HostProfile, InstalledRuntime, absent, known
 from imgcheck.documents.image import Component, Problem
 from imgcheck.documents.report import Finding
@@ -228,11 +228,28 @@ def test_lto_code_alone_is_no_code() -> None:
     assert targets(GpuModule(1, lto=("70",)))["GPU003"] == "fail"
 
 
+def relocatable(*objects: GpuObject) -> GpuModule:
+    return GpuModule(1, sass=("70",), objects=objects)
+
+
 def test_relocatable_ptx_is_compiled_and_linked_by_the_driver_as_other_ptx() -> None:
-    found = targets(GpuModule(1, sass=("70",), relocatable=("70@6.0",)), gpu=A100)
+    found = targets(relocatable(GpuObject(("70",), ("70@6.0",))), gpu=A100)
     assert (found["GPU003"], found["GPU004"], found["GPU008"]) == ("ok", "degraded", "ok")
-    assert targets(GpuModule(1, sass=("70",), relocatable=("70@9.5",)), gpu=A100)["GPU008"] == "fail"
-    assert targets(GpuModule(1, sass=("70",), relocatable=("90@6.0",)), gpu=A100)["GPU003"] == "fail"
+    assert targets(relocatable(GpuObject(ptx=("70@9.5",))), gpu=A100)["GPU008"] == "fail"
+    assert targets(relocatable(GpuObject(ptx=("90@6.0",))), gpu=A100)["GPU003"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("other", "rule", "outcome"),
+    [
+        (GpuObject(ptx=("75@6.4",)), "GPU003", "ok"),
+        (GpuObject(("75", "80", "90")), "GPU003", "ok"),  # CUDA's device runtime
+        (GpuObject(("70",)), "GPU003", "fail"),
+        (GpuObject(ptx=("75@9.5",)), "GPU008", "fail"),
+    ],
+)
+def test_the_driver_links_every_object_or_none(other: GpuObject, rule: str, outcome: str) -> None:
+    assert targets(relocatable(GpuObject(ptx=("70@6.0",)), other), gpu=A100)[rule] == outcome
 
 
 @pytest.mark.parametrize(

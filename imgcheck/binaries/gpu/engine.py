@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from msgspec import Struct
+from msgspec import structs
 
 from imgcheck.binaries.elf import ET_DYN, ET_EXEC, FATBIN_SECTIONS, MAGIC, Elf
 from imgcheck.binaries.gpu import archive, cubin, fatbin, hip, runtime, strings, unpack
 from imgcheck.binaries.gpu.payloads import WHOLE
-from imgcheck.documents.facts import LIBCUDA, UNREAD, GpuCode, GpuModule
+from imgcheck.documents.facts import LIBCUDA, UNREAD, GpuCode, GpuModule, GpuObject
 from imgcheck.errors import ElfError
 from imgcheck.versions import parse
 
@@ -17,6 +17,8 @@ _SAMPLE = 128
 """Cubins whose header is unpacked to find their toolkit; evenly spread, since a file has few toolkits."""
 _STUB_LIMIT = 2560
 """Larger cubins are taken to hold code: those without any measure 960 to 1992 bytes."""
+_MOST_OBJECTS = 64
+"""Different objects of relocatable code; of more nothing is told."""
 _PTX_HEAD = re.compile(
     rb"^[ \t]*+\.version\s++(\d+\.\d+)\s++(?://[^\n]*+\s*+)*+\.target\s++sm_(\d+[af]?)", re.MULTILINE
 )
@@ -106,55 +108,43 @@ def _modules(
     pairs = [(area, container) for area, container in pairs if not _is_stub(area, container, empty)]
     objects = [(area, container) for area in relocatable for container in fatbin.containers(area)]
     if pairs:
-        parts = _parts([container for _, container in objects])
+        parts = _objects(container for _, container in objects)
         counts = Counter(_module(container.entries, parts, container.whole) for _, container in pairs)
     elif objects and linked:
-        counts = Counter([_module((), _parts(_uncompiled(container for _, container in objects)))])
+        counts = Counter([_module((), _objects(container for _, container in objects))])
     else:
-        counts = Counter(_module(container.entries, _Parts()) for _, container in objects)
+        counts = Counter(_module(container.entries, ()) for _, container in objects)
     modules = tuple(_counted(module, count) for module, count in counts.items())
     return tuple(sorted(modules, key=_order)), _toolkit([*pairs, *objects])
 
 
-class _Parts(Struct, frozen=True):
-    """The PTX of relocatable code, from which the driver may make what a module lacks: it links all objects or none."""
-
-    ptx: tuple[str, ...] = ()
-    """What every object has."""
-    differ: bool = False
-    """Some object has other PTX, or none; whether that is needed is not known."""
+def _objects(containers: Iterable[fatbin.Container]) -> tuple[GpuObject, ...]:
+    """Different ones of relocatable code, from all of which the driver may make what a module lacks."""
+    return tuple(sorted({_object(each.entries) for each in containers}, key=lambda each: (each.sass, each.ptx)))
 
 
-def _parts(objects: Sequence[fatbin.Container]) -> _Parts:
-    named = [frozenset(_named(each.entries, (fatbin.PTX,), True)) for each in objects]
-    common = frozenset.intersection(*named) if named else frozenset()
-    return _Parts(tuple(sorted(common, key=target_key)), common != frozenset().union(*named))
+def _object(entries: tuple[fatbin.Entry, ...]) -> GpuObject:
+    return GpuObject(_named(entries, (fatbin.CUBIN,), False), _named(entries, (fatbin.PTX,), True))
 
 
-def _uncompiled(objects: Iterable[fatbin.Container]) -> list[fatbin.Container]:
-    """Those that are PTX alone: nvcc links no machine code then, although its device runtime has some for every GPU."""
-    every = list(objects)
-    return [each for each in every if all(entry.kind != fatbin.CUBIN for entry in each.entries)] or every
-
-
-def _module(entries: tuple[fatbin.Entry, ...], parts: _Parts, whole: bool = True) -> GpuModule:
+def _module(entries: tuple[fatbin.Entry, ...], objects: tuple[GpuObject, ...], whole: bool = True) -> GpuModule:
     known = (fatbin.PTX, fatbin.CUBIN, fatbin.LTO, fatbin.RELOCATABLE_PTX, fatbin.OLD_CUBIN, fatbin.INDEX)
     ptx = _named(entries, (fatbin.PTX,), True)
     rest = sorted({f"{_KINDS.get(e.kind, f'kind {e.kind:#x}')} {e.target}" for e in entries if e.kind not in known})
-    if parts.differ and not ptx:
-        rest.append(_IN_PART)
+    if own := _named(entries, (fatbin.RELOCATABLE_PTX,), True):
+        objects = (GpuObject(ptx=own),)
+    crowded = len(objects) > _MOST_OBJECTS
     return GpuModule(
         count=0,
         sass=_named(entries, (fatbin.CUBIN,), False),
         ptx=ptx,
         lto=_named(entries, (fatbin.LTO,), False),
-        relocatable=_named(entries, (fatbin.RELOCATABLE_PTX,), True) or (() if ptx else parts.ptx),
-        other=tuple(rest) if whole else (*rest, UNREAD),
+        other=tuple(rest) if whole and not crowded else (*rest, UNREAD),
+        objects=() if ptx or crowded else objects,
     )
 
 
 _KINDS = {fatbin.TILE: "tile IR"}
-_IN_PART = "relocatable PTX in part"
 
 
 def _named(entries: Iterable[fatbin.Entry], kinds: tuple[int, ...], versioned: bool) -> tuple[str, ...]:
@@ -168,7 +158,7 @@ def target_key(target: str) -> tuple[int, str]:
 
 
 def _counted(module: GpuModule, count: int) -> GpuModule:
-    return GpuModule(count, module.sass, module.ptx, module.lto, module.other, module.relocatable)
+    return structs.replace(module, count=count)
 
 
 def _order(module: GpuModule) -> tuple:
