@@ -10,7 +10,7 @@ from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Finding
 from imgcheck.knowledge import cpus
 
-_HOT_FUNCTIONS = 1000
+_HOT_FUNCTIONS = 500
 """Functions with packed arithmetic from which a library counts as hot."""
 _HOT_SHARE = 0.025
 """The least share of a hot library's functions that are such: what is large has some anywhere. Triton, xgboost and
