@@ -83,7 +83,7 @@ def _no_code(case: Case, kind: Kind) -> Iterator[Finding]:
         severity,
         kind.label,
         tuple(case.context.evidence(each.record, evidence_of(each)) for each in bad),
-        variant=case.wording(),
+        variant=case.wording() or _wording(bad),
         gpu=kind.label,
         capability=kind.capability,
         targets=describe(_union(each.code for each in bad)),
@@ -91,6 +91,12 @@ def _no_code(case: Case, kind: Kind) -> Iterator[Finding]:
         option=capability_option(case, kind),
         supported=_supported(bad),
     )
+
+
+def _wording(bad: Sequence[Judged]) -> str:
+    """The variant for relocatable code: of what the driver cannot link it finds no kernel by its name."""
+    modules = [module for each in bad for module in each.code.modules]
+    return "relocatable" if all(module.objects for module in modules) else ""
 
 
 def evidence_of(each: Judged) -> str:

@@ -239,6 +239,13 @@ def test_relocatable_ptx_is_compiled_and_linked_by_the_driver_as_other_ptx() -> 
     assert targets(relocatable(GpuObject(ptx=("90@6.0",))), gpu=A100)["GPU003"] == "fail"
 
 
+def test_relocatable_code_that_is_not_linked_is_told_as_the_driver_tells_it() -> None:
+    profile = image({"/app": gpu_file(relocatable(GpuObject(("70",))))})
+    assert "named symbol not found" in finding("GPU003", profile, host(A100, driver="535.104.05")).predicted_error
+    plain = image({"/app": gpu_file(module(["70"]))})
+    assert "no kernel image" in finding("GPU003", plain, host(A100, driver="535.104.05")).predicted_error
+
+
 @pytest.mark.parametrize(
     ("other", "rule", "outcome"),
     [
