@@ -1,5 +1,6 @@
 /* load FILE [KERNEL]: has the driver load a module and, with KERNEL, runs that on one number and looks at the result.
-   The kernel multiplies the number by its second argument. The last line says what went wrong: the driver's function, the code and its name. */
+   The kernel multiplies the number by its second argument. The last line says what went wrong: the driver's function,
+   the code and its name. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

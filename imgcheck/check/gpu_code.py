@@ -19,6 +19,7 @@ Fit = Literal["native", "jit", "too-new", "undecided", "none"]
 """`too-new`: PTX would serve, but the driver does not read its ISA version."""
 
 _RANK: tuple[Fit, ...] = ("native", "jit", "undecided", "too-new", "none")
+"""The best first."""
 _FERMI = (2, 0)
 _RENAMED = {"10.1": "11.0"}
 """sm_101 of CUDA 12.8 and 12.9 is sm_110 since 13.0."""
@@ -92,20 +93,16 @@ def module_fit(knowledge: Knowledge, module: GpuModule, capability: str, driver_
     own = _image_fit(knowledge, module.sass, module.ptx, capability, driver_cuda)
     if own in ("native", "jit"):
         return own
-    linked = _linked_fit(knowledge, module.objects, capability, driver_cuda)
-    if linked == "jit":
-        return linked
+    best = min(own, _linked_fit(knowledge, module.objects, capability, driver_cuda), key=_RANK.index)
     # Of tile IR, and of what has no name, nobody says here which driver makes code of it for which GPU.
-    if module.other or "undecided" in (own, linked):
-        return "undecided"
-    return "too-new" if "too-new" in (own, linked) else "none"
+    return "undecided" if module.other and best != "jit" else best
 
 
 def _linked_fit(knowledge: Knowledge, objects: tuple[GpuObject, ...], capability: str, driver_cuda: str) -> Fit:
     """How relocatable code runs: the driver links every object, or the module does not load (run: docs/gpu.md)."""
-    fits = {_image_fit(knowledge, each.sass, each.ptx, capability, driver_cuda) for each in objects}
-    worst: tuple[Fit, ...] = ("none", "too-new", "undecided")
-    return next((fit for fit in worst if fit in fits), "jit" if objects else "none")
+    fits = (_image_fit(knowledge, each.sass, each.ptx, capability, driver_cuda) for each in objects)
+    worst = max(fits, key=_RANK.index, default="none")
+    return "jit" if worst == "native" else worst
 
 
 def _image_fit(
@@ -127,7 +124,7 @@ def chosen_ptx(knowledge: Knowledge, ptx: tuple[str, ...], capability: str, driv
     """ISA versions of those of `ptx` ("70@6.0") that the driver compiles for `capability`, oldest first.
 
     It takes the PTX of the highest target that fits, `a` before plain, and fails where it cannot read that, whatever
-    older PTX lies beside it (run: docs/gpu.md, "On a GPU"). More than one has the same target.
+    older PTX lies beside it (run: docs/gpu.md, "On a GPU"). Several where they are for the same target.
     """
     listed = (entry.partition("@") for entry in ptx)
     fitting = [(target, isa) for target, _, isa in listed if _compiles(knowledge, target, capability, driver_cuda)]

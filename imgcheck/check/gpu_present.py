@@ -47,8 +47,8 @@ def _without_gpu(case: Case) -> tuple[str, str]:
         return f"{case.context.runtime.title} brings no driver into the container", _INJECT
     if not case.lacks_gpu:
         visible = case.environment.get(_VISIBLE)
-        if case.kinds and for_nvidia and hides_gpus(visible):
-            return f"ENV {_VISIBLE}={(visible or '')[:_LONGEST]} of the image hides every GPU", _UNHIDE
+        if case.kinds and for_nvidia and visible is not None and hides_gpus(visible):
+            return f"ENV {_VISIBLE}={visible[:_LONGEST]} of the image hides every GPU", _UNHIDE
         return "", ""
     if kinds:
         return f"this host's GPUs are {', '.join(kind.label for kind in kinds)}", _ELSEWHERE
@@ -57,13 +57,11 @@ def _without_gpu(case: Case) -> tuple[str, str]:
     return "no GPU was found on this host", _ELSEWHERE
 
 
-def hides_gpus(visible: str | None) -> bool:
-    """Whether a value of CUDA_VISIBLE_DEVICES leaves CUDA no device, whatever GPUs there are; None is not set.
+def hides_gpus(visible: str) -> bool:
+    """Whether a value of CUDA_VISIBLE_DEVICES leaves CUDA no device, whatever GPUs there are.
 
     CUDA reads the list up to the first entry that is no index and no UUID (CUDA C++ Programming Guide, "CUDA
     Environment Variables"; run: docs/gpu.md), and of an index the digits that it begins with. An index or a UUID that
     the host lacks is not judged.
     """
-    if visible is None or visible.startswith(_UUIDS):
-        return False
-    return not re.match(_INDEX, visible, re.ASCII)
+    return not visible.startswith(_UUIDS) and not re.match(_INDEX, visible, re.ASCII)

@@ -158,7 +158,11 @@ class _Libraries:
         Python itself imports no file with a dot in its module's name: the package picks the one that loads.
         """
         own = _variant_of(problem.root)
-        return own is not None and any(_variant_of(path) == own for path in self._loading_modules)
+        return own is not None and own in self._loading_variants
+
+    @cached_property
+    def _loading_variants(self) -> frozenset[tuple[str, str, str] | None]:
+        return frozenset(map(_variant_of, self._loading_modules))
 
     def _aside(self, problem: Problem) -> bool:
         """Whether `problem` lies deeper in its Python package than a module of it that loads, and only there.

@@ -56,7 +56,8 @@ class Bodies:
         if function not in self._codes:
             start, end = int(self._functions.start[function]), int(self._functions.end[function])
             code = facts(self._layout.bytes_at(start, end), start, self._bits)
-            code = msgspec.structs.replace(code, tables=tables(self._layout.elf, code))
+            if found := tables(self._layout.elf, code):
+                code = msgspec.structs.replace(code, tables=found)
             self._codes[function] = settled(located(code, self._learnt)) if self._bits == 32 else code
         return self._codes[function]
 
