@@ -14,7 +14,7 @@ help:
 	@echo "make demo       install into $(VENV) and check a small bundled image against two hosts"
 	@echo "make test       install what the tests need and run all of them with real peers"
 	@echo "make test-unit  the quick tests, offline"
-	@echo "make lint       ruff"
+	@echo "make lint       ruff and mypy"
 	@echo "make seeds      print the table of recorded failures and what imgcheck says of each"
 	@echo "make bench      measure imgcheck beside the tools used today"
 	@echo "make docs       write docs/real-image.md again from real runs"
@@ -53,6 +53,7 @@ test-unit: $(VENV)/.test-installed
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 
 seeds: peers
 	@$(BIN)/python -m tests.seeds
@@ -72,4 +73,4 @@ schema: $(VENV)/.installed
 	@$(BIN)/python docs/schema/generate.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis imgcheck/binaries/isa/kernels/kernels.so
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis imgcheck/binaries/isa/kernels/kernels.so

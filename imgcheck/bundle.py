@@ -8,15 +8,21 @@ import marshal
 import os
 import sys
 
+TYPE_CHECKING = False
+"""Of type checkers alone True, as that of `typing`, for which a kept answer has no time."""
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec, SourceFileLoader
+
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _BUNDLE = f"{_PACKAGE}/modules.{sys.implementation.cache_tag}"
 _LENGTH = 8
 """Bytes of the number with which the file begins: the length of the index behind it."""
-# importlib.machinery has both, and a kept answer no time to import it.
-_Spec, _SourceLoader = type(__spec__), type(__spec__.loader)
+if not TYPE_CHECKING:
+    # importlib.machinery has both, and a kept answer no time to import it.
+    ModuleSpec, SourceFileLoader = type(__spec__), type(__spec__.loader)
 
 
-class _Loader(_SourceLoader):
+class _Loader(SourceFileLoader):
     """Loads a module as from its source file, with the bundle's bytes for those of its compiled file."""
 
     def __init__(self, name: str, path: str, compiled: bytes) -> None:
@@ -42,18 +48,18 @@ class _Finder:
         """Module to whether it is a package, and where its bytes begin behind the index and how many they are."""
         self._begin = _LENGTH + length
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> "ModuleSpec | None":
         """The module `name` as Python's import asks for it; None where the bundle lacks it."""
         if name not in self._index:
             return None
         is_package, begin, length = self._index[name]
-        place = _PACKAGE + name.removeprefix(__spec__.parent).replace(".", "/")
+        place = _PACKAGE + name.removeprefix(__package__).replace(".", "/")
         source = f"{place}/__init__.py" if is_package else f"{place}.py"
         loader = _Loader(name, source, os.pread(self._file, length, self._begin + begin))
-        spec = _Spec(name, loader, origin=source, is_package=is_package)
+        spec = ModuleSpec(name, loader, origin=source, is_package=is_package)
         spec.has_location = True
         if is_package:
-            spec.submodule_search_locations.append(place)
+            spec.submodule_search_locations = [place]
         return spec
 
 
@@ -76,7 +82,7 @@ def make() -> None:
     for source in sorted(Path(_PACKAGE).rglob("*.py")):
         parts = source.relative_to(_PACKAGE).with_suffix("").parts
         is_package = parts[-1] == "__init__"
-        name = ".".join((__spec__.parent, *(parts[:-1] if is_package else parts)))
+        name = ".".join((__package__, *(parts[:-1] if is_package else parts)))
         compiled = Path(cache_from_source(str(source))).read_bytes()
         index[name] = (is_package, len(contents), len(compiled))
         contents += compiled

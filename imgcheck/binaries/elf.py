@@ -6,8 +6,10 @@ absent, and only a header that makes the file unreadable as a whole raises ElfEr
 System V gABI (elf.h).
 """
 
+import mmap
 from collections.abc import Iterator
 from functools import cache, cached_property
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -132,7 +134,7 @@ def _rel(o: str, bits: int) -> np.dtype:
 class Elf:
     """`data` seen as an ELF file. Raises ElfError where even its header cannot be believed."""
 
-    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+    def __init__(self, data: bytes | bytearray | memoryview | mmap.mmap) -> None:
         self.data = memoryview(data).cast("B")
         self.array = np.frombuffer(self.data, np.uint8)
         if len(self.data) < 20 or bytes(self.data[:4]) != MAGIC:
@@ -306,8 +308,8 @@ class Elf:
         section = next((s for s in self.sections if s.type == SHT_DYNSYM), None)
         if section is not None:
             return section.size // self.symbol_dtype.itemsize
-        table, names = self.dynamic_value(DT_SYMTAB), self.dynamic_value(DT_STRTAB)
-        return (names - table) // self.symbol_dtype.itemsize if table is not None and table < (names or 0) else None
+        table, names = self.dynamic_value(DT_SYMTAB), self.dynamic_value(DT_STRTAB) or 0
+        return (names - table) // self.symbol_dtype.itemsize if table is not None and table < names else None
 
     def _dynamic_words(self, tag: int, skip: int, count: int) -> np.ndarray:
         address = self.dynamic_value(tag)
@@ -340,7 +342,7 @@ class Elf:
 
     def _notes_in(self, offset: int, size: int, align: int) -> Iterator[Note]:
         area = self.slice(offset, size)
-        order = "little" if self.order == "<" else "big"
+        order: Literal["little", "big"] = "little" if self.order == "<" else "big"
         at = 0
         while at + 12 <= len(area):
             name_size, desc_size, kind = (int.from_bytes(area[at + i : at + i + 4], order) for i in (0, 4, 8))

@@ -3,7 +3,7 @@
 from imgcheck.architectures import goarch_of, machine_of
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.image import FileRecord
-from imgcheck.documents.report import Evidence
+from imgcheck.documents.report import Evidence, Severity
 
 # A 64-bit kernel runs the 32-bit programs of its predecessor; ARMv8 and later CPUs need not have that mode.
 _ALSO_RUNS = {"x86_64": ("i386",), "aarch64": ()}
@@ -31,7 +31,8 @@ def check(context: Context) -> Answers:
     if not machines:
         answers.answer("ARCH001", "ok", f"the image has programs for {host.value}")
         return answers
-    severity = "fail" if certain and machines.isdisjoint(_MAY_RUN.get(host.value, ())) else "risk"
+    may_run = _MAY_RUN.get(host.value or "", ())
+    severity: Severity = "fail" if certain and machines.isdisjoint(may_run) else "risk"
     finding = context.finding(
         "ARCH001",
         severity,

@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from imgcheck.check.context import Answers, Context
 from imgcheck.check.cpu_host import CpuHost, build, example, is_tensorflow, lacking, words
@@ -25,6 +25,7 @@ class _Need(Struct, frozen=True):
     """What one file wants of the CPU and the CPU lacks or may lack."""
 
     record: FileRecord
+    machine: str
     isa: Isa
     uses: tuple[IsaUse, ...]
     """From the oldest extension to the newest."""
@@ -128,7 +129,7 @@ def _needs(
         if wanted:
             uses = {use.feature: use for use in isa.uses if use.answer == answer}
             order = cpus.ranked(host.knowledge, linkage.machine, uses.keys() & set(wanted))
-            yield _Need(record, isa, tuple(uses[name] for name in order))
+            yield _Need(record, linkage.machine, isa, tuple(uses[name] for name in order))
 
 
 def _illegal(context: Context, host: CpuHost, code: list, unread: str, answers: Answers) -> set[str]:
@@ -146,7 +147,7 @@ def _only_trapping(host: CpuHost):
 
     def kept(need: _Need) -> _Need:
         trapping = tuple(use for use in need.uses if table[use.feature].without == "trap")
-        return _Need(need.record, need.isa, trapping)
+        return structs.replace(need, uses=trapping)
 
     return kept
 
@@ -172,7 +173,7 @@ def _wrong_results(context: Context, host: CpuHost, code: list) -> Iterator[Find
     for need in _needs(host, code, "required", False):
         silent = tuple(use for use in need.uses if table[use.feature].without == "other-result")
         if silent:
-            needs.append(_Need(need.record, need.isa, silent))
+            needs.append(structs.replace(need, uses=silent))
     yield from _grouped(context, host, "CPU002", "risk", needs, variant="other-result")
 
 
@@ -244,8 +245,7 @@ def _open(context: Context, host: CpuHost, open_needs: Iterable[_Need]) -> str:
     reached = [need for need in open_needs if context.closure.runs(need.record.path)]
     if host.features is not None or not reached:
         return ""
-    machine = context.image.facts(reached[0].record).linkage.machine
-    names = cpus.display(context.knowledge, machine, {use.feature for need in reached for use in need.uses})
+    names = cpus.display(context.knowledge, reached[0].machine, {use.feature for need in reached for use in need.uses})
     return f"the image uses {names}, and the host's CPU features are not known"
 
 

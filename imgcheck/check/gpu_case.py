@@ -124,7 +124,7 @@ class Case:
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """NVIDIA GPUs of the host, equal ones once; empty where there are none or they are not known."""
-        found = {}
+        found: dict[Kind, None] = {}
         for gpu in self.context.host.gpus.value or ():
             if gpu.vendor == "nvidia":
                 product = gpus.by_name(self.knowledge, gpu.name) if gpu.name else None

@@ -101,7 +101,7 @@ def module_fit(knowledge: Knowledge, module: GpuModule, capability: str, driver_
 def _linked_fit(knowledge: Knowledge, objects: tuple[GpuObject, ...], capability: str, driver_cuda: str) -> Fit:
     """How relocatable code runs: the driver links every object, or the module does not load (run: docs/gpu.md)."""
     fits = (_image_fit(knowledge, each.sass, each.ptx, capability, driver_cuda) for each in objects)
-    worst = max(fits, key=_RANK.index, default="none")
+    worst: Fit = max(fits, key=_RANK.index, default="none")
     return "jit" if worst == "native" else worst
 
 

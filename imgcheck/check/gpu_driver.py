@@ -398,9 +398,9 @@ def unsupported_gpu(case: Case, answers: Answers) -> None:
             return answers.answer("GPU012", "not-applicable", "the host has no NVIDIA kernel module (GPU007)")
         return answers.answer("GPU012", "unknown", "the host's driver is not known")
     judged = [(kind, _unsupported(case, kind)) for kind in case.kinds]
-    found = [(kind, *problem) for kind, problem in judged if problem]
+    found = [(kind, problem) for kind, problem in judged if problem]
     severity: Severity = "fail" if len(found) == len(judged) else "risk"
-    findings = [_unsupported_finding(case, kind, severity, *problem) for kind, *problem in found]
+    findings = [_unsupported_finding(case, kind, severity, *problem) for kind, problem in found]
     known = gpus.capabilities(case.knowledge)
     open_kinds = [kind.label for kind in case.kinds if kind.capability not in known]
     unknown = f"which drivers drive {', '.join(open_kinds)} is not known" if open_kinds else ""

@@ -302,7 +302,8 @@ def ptx_too_new(case: Case, answers: Answers) -> None:
         return answers.answer("GPU008", "unknown", "the host's GPUs are not known")
     if not case.code:
         return answers.answer("GPU008", "not-applicable", "no file has GPU code of its own")
-    findings, dependent = [], False
+    findings: list[Finding] = []
+    dependent = False
     for kind in case.kinds:
         judged = judge(case, kind)
         dependent = dependent or any(each.tally.best == "jit" for each in judged)

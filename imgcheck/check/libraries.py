@@ -338,17 +338,17 @@ class _Libraries:
 
     def _bounded(self) -> None:
         """A described host: its files are not known, its glibc bounds what they can need."""
-        host, image = self._context.host.glibc, image_glibc(self._context)
-        if not host.known:
+        host, image = self._context.host.glibc.value, image_glibc(self._context)
+        if not host:
             reason = "the host's glibc and the version needs of its driver libraries are not known; give --glibc"
             self._answers.answer("LIB003", "unknown", reason)
         elif not image:
             self._answers.answer("LIB003", "unknown", "the image's glibc is not known, so what it defines is neither")
-        elif versions.at_least(image, host.value):
-            reason = f"the host's glibc {host.value} is not newer than the image's {image}"
+        elif versions.at_least(image, host):
+            reason = f"the host's glibc {host} is not newer than the image's {image}"
             self._answers.answer("LIB003", "ok", reason)
         else:
-            self._answers.conclude("LIB003", [self._bounded_finding(host.value, image)], "")
+            self._answers.conclude("LIB003", [self._bounded_finding(host, image)], "")
 
     def _bounded_finding(self, host: str, image: str) -> Finding:
         path = self._context.closure.opens.get(LIBCUDA) or min(self._context.closure.injected)

@@ -266,7 +266,8 @@ class MpiFacts:
 
     def providers(self, fabric: Fabric) -> tuple[list[str], list[str]]:
         """Files of the image that drive `fabric`, and those that its libibverbs does not take."""
-        taken, refused = [], []
+        taken: list[str] = []
+        refused: list[str] = []
         for record in self.context.image.files:
             linkage = self.context.image.facts(record).linkage
             names = (linkage.soname if linkage else "", posixpath.basename(record.path))

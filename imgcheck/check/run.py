@@ -20,6 +20,7 @@ from imgcheck.documents.report import (
     VERDICTS,
     Cell,
     CheckResult,
+    ChosenBy,
     Finding,
     HostSummary,
     ImageSummary,
@@ -72,7 +73,7 @@ class Request(Struct, frozen=True):
 class _Judged(Struct, frozen=True):
     host: HostProfile
     runtime: Runtime
-    chosen_by: str
+    chosen_by: ChosenBy
     verdict: Verdict
     findings: tuple[Finding, ...]
     checks: tuple[CheckResult, ...]
@@ -228,7 +229,7 @@ class _Question:
 
 def _runtimes(
     image: ImageProfile, host: HostProfile, request: Request, knowledge: Knowledge
-) -> tuple[list[Runtime], str]:
+) -> tuple[list[Runtime], ChosenBy]:
     """Those asked for, else those found on the host, else all that are known; and which of these.
 
     Of what is found or known those that take the image's form: Docker starts no SIF, whatever is on the host.
@@ -242,7 +243,7 @@ def _runtimes(
     return (found, "host") if found else (list(suiting.values()), "best")
 
 
-def _judge(context: Context, chosen_by: str, request: Request, asked: _Asked) -> _Judged:
+def _judge(context: Context, chosen_by: ChosenBy, request: Request, asked: _Asked) -> _Judged:
     host = context.host
     findings, checks = _reviewed([arch.check(context)], host, request)
     # Once that is accepted, say for an emulator, the other rules are all that is left to go by.

@@ -68,7 +68,7 @@ def _shown(action: argparse.Action) -> bool:
 
 def _option(action: argparse.Action, values: dict[str, tuple[str, ...]]) -> _Option:
     names = tuple(action.option_strings)
-    words = tuple(action.choices or ()) or getattr(action, "words", ()) or values.get(names[-1], ())
+    words = tuple(action.choices or ()) or getattr(action, options.VALUES, ()) or values.get(names[-1], ())
     return _Option(names, (action.help or "").replace("%%", "%"), action.nargs != 0, words)
 
 

@@ -5,6 +5,7 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,10 @@ from imgcheck.documents.codec import as_text
 from imgcheck.documents.report import FailOn, at_or_above
 from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
+
+if TYPE_CHECKING:
+    from imgcheck.policy.baseline import Baseline
+    from imgcheck.policy.document import Policy
 
 
 def add_policy_options(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +48,8 @@ class Gate:
     required_runtimes: dict[str, tuple[str, ...]]
     fail_on: FailOn
     allow_unknown: bool
-    policy: object
-    """A Policy; an empty one where there is none."""
+    policy: "Policy"
+    """An empty one where there is none."""
     policy_file: Path | None
     baseline_file: Path | None
     new_baseline_file: Path | None
@@ -96,12 +101,13 @@ class Gate:
         """
         from imgcheck.policy.baseline import baseline_of, encode_baseline, joined, read_baseline
 
+        baseline: Baseline | None
         if self.new_baseline_file:
             first = baseline_of(self._reviewed(images, request, knowledge, None))
             # Where the image is for another architecture, no other rule speaks before that is accepted.
-            baseline = joined(first, baseline_of(self._reviewed(images, request, knowledge, first)))
-            write(self.new_baseline_file, encode_baseline(baseline))
-            kept = len(baseline.findings)
+            new = baseline = joined(first, baseline_of(self._reviewed(images, request, knowledge, first)))
+            write(self.new_baseline_file, encode_baseline(new))
+            kept = len(new.findings)
             note(f"{self.new_baseline_file} written: {kept} finding{'' if kept == 1 else 's'} may stay from now on")
         else:
             baseline = read_baseline(self.baseline_file) if self.baseline_file else None

@@ -27,6 +27,8 @@ class Output(NamedTuple):
     file: Path | None
 
 
+VALUES = "words"
+"""The attribute of an option that names what may stand behind it, for shell completion."""
 LIST_OPTIONS = "--list-options"
 """Makes a command raise Listed instead of doing anything: the completion scripts are written from its parser."""
 
@@ -55,7 +57,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, f"{self.prog} --help tells more")
 
-    def parse_args(self, args=None, namespace=None):  # type: ignore[override]
+    def parse_args(self, args=None, namespace=None):
         parsed, rest = self.parse_known_args(args, namespace)
         if rest:
             meant = self._meant(rest, parsed)
@@ -147,7 +149,7 @@ def add_cache_options(parser: argparse.ArgumentParser) -> None:
 def add_output_option(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
     named = f"{', '.join(formats)}; repeatable" if len(formats) > 1 else formats[0]
     option = parser.add_argument("-o", "--output", metavar="FORMAT[=FILE]", action="append", default=[], help=named)
-    option.words = tuple(formats)  # for shell completion
+    setattr(option, VALUES, tuple(formats))
 
 
 def add_attached_options(parser: argparse.ArgumentParser) -> None:

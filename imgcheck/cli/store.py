@@ -22,8 +22,8 @@ def run(arguments: Sequence[str]) -> int:
     parser = options.parser("store", "Lists, shrinks or verifies the facts kept between runs.", _EXAMPLES)
     parser.add_argument("action", metavar="ls|prune|verify", choices=("ls", "prune", "verify"), help="what to do")
     parser.add_argument("--store", metavar="DIR", type=options.path, help="the store (default: the user's cache)")
-    limit = {"type": options.size, "default": DEFAULT_LIMIT}
-    parser.add_argument("--limit", metavar="SIZE", **limit, help="prune: keep at most this (default: 4G)")
+    keep = "prune: keep at most this (default: 4G)"
+    parser.add_argument("--limit", metavar="SIZE", type=options.size, default=DEFAULT_LIMIT, help=keep)
     parsed = parser.parse_args(arguments)
     if parsed.store and not parsed.store.exists():
         raise UsageError(f"--store {parsed.store}: no such directory")

@@ -86,7 +86,7 @@ def _write_all(fd: int, view: memoryview) -> None:
 
 def _write_sparse(fd: int, view: memoryview) -> None:
     """Write at the file's position; blocks of zeros are skipped, so that they need no space."""
-    if _ZEROS[:64] not in (view[start : start + 64] for start in range(0, len(view), _HOLE)):
+    if all(view[start : start + 64] != _ZEROS[:64] for start in range(0, len(view), _HOLE)):
         _write_all(fd, view)
         return
     for start in range(0, len(view), _HOLE):

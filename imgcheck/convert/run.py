@@ -76,7 +76,7 @@ def convert(
 def _explained(error: OSError, destination: Path) -> ConvertError:
     cause = error.strerror or str(error)
     named = f" ({os.fsdecode(error.filename)!r})" if isinstance(error.filename, str | bytes) else ""
-    hint = _CAUSES.get(error.errno, "nothing was left at the destination")
+    hint = _CAUSES.get(error.errno or 0, "nothing was left at the destination")
     return ConvertError(f"{destination} cannot be written: {cause}{named}", hint)
 
 

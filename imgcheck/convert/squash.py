@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import IO
 
 from imgcheck.convert.disk import create_file, open_file
 from imgcheck.convert.gather import Gathered
@@ -99,15 +100,17 @@ def _sqfstar(stage: Stage, name: str, offset: int, root: Node) -> Iterator:
             [program, "-comp", "gzip", "-offset", str(offset), *attributes, *quiet, name],
             cwd=stage.path, env=fixed_time, stdin=subprocess.PIPE, stdout=log, stderr=log,
         )  # fmt: skip
+        archive = process.stdin
+        assert archive is not None  # as it is a pipe
         try:
-            yield process.stdin.write
-            process.stdin.close()
+            yield archive.write
+            archive.close()
             process.wait()
         except BrokenPipeError:
             process.wait()
         finally:
             with suppress(OSError):
-                process.stdin.close()
+                archive.close()
             if process.poll() is None:
                 process.kill()
                 process.wait()
@@ -125,7 +128,7 @@ def _latest(root: Node) -> int:
     return int(min(latest, LAST_SECOND))
 
 
-def _failure(log: object, status: int) -> ConvertError:
+def _failure(log: IO[bytes], status: int) -> ConvertError:
     log.seek(0)
     lines = log.read(1 << 16).decode("utf-8", "replace").split("\n")
     said = next((line.strip() for line in lines if "No space" in line), "")

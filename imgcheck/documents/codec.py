@@ -150,7 +150,7 @@ def decode(data: bytes, type: type[DocumentT], name: str) -> DocumentT:
         raise DocumentError(f"{name}: damaged {_KINDS[type]} document: {error}") from None
     # The decoder compares the kind where there is one, as there is at the beginning of ours.
     has_kind = b"".join(data[:64].split()).startswith(b'{"kind":')
-    if not has_kind or document.schema_version.partition(".")[0] != str(_MAJOR):
+    if not has_kind or str(getattr(document, "schema_version", "")).partition(".")[0] != str(_MAJOR):
         _check_head(data, type, name)
     if isinstance(document, ImageProfile):
         _refuse_dangling(document, name)

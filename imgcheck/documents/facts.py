@@ -7,6 +7,7 @@ from msgspec import Struct
 LIBCUDA = "libcuda.so.1"
 """The soname of the CUDA driver library, by which files need it and the loader seeks it."""
 
+ElfType = Literal["executable", "shared", "relocatable", "core", "other"]
 Answer = Literal["required", "dispatched", "unknown"]
 
 
@@ -33,7 +34,7 @@ class Linkage(Document, frozen=True):
     """32 or 64."""
     machine: str
     """x86_64, i386, aarch64, arm, ppc64le, ppc64, riscv64, s390x, loongarch64 or `em-N`."""
-    type: Literal["executable", "shared", "relocatable", "core", "other"] = "shared"
+    type: ElfType = "shared"
     """`executable` is ET_EXEC, or ET_DYN with DF_1_PIE or an interpreter."""
     interpreter: str = ""
     soname: str = ""

@@ -94,14 +94,17 @@ class Script(Document, frozen=True):
     """A shell's script that looks at what the CPU has."""
 
 
+Hindrance = Literal[
+    "absent", "not-executable", "no-format", "no-interpreter", "interpreter-not-executable", "carriage-return"
+]
+
+
 class Unstartable(Document, frozen=True):
     """A program of the command that does not start."""
 
     word: str
     """As the command names it, or a script or launcher of it."""
-    reason: Literal[
-        "absent", "not-executable", "no-format", "no-interpreter", "interpreter-not-executable", "carriage-return"
-    ]
+    reason: Hindrance
     path: str = ""
     """The file in the image, where there is one."""
     interpreter: str = ""

@@ -32,6 +32,8 @@ OF_OUTCOME: Mapping[Outcome, Verdict] = {
 }
 """What a rule's answer makes of it."""
 
+ChosenBy = Literal["option", "host", "best"]
+"""Who chose the runtime: an option, what the host has, or else the verdict, by the best of all."""
 FailOn = Literal["never", "fail", "risk", "unknown", "degraded"]
 FAIL_ON: tuple[FailOn, ...] = get_args(FailOn)
 """Levels from which on a check fails, from the mildest demand to the strictest; each but the first is an outcome."""
@@ -146,7 +148,7 @@ class Report(Complete, frozen=True, tag_field="kind", tag="report"):
     image: ImageSummary
     host: HostSummary
     runtime: str
-    runtime_chosen_by: Literal["option", "host", "best"]
+    runtime_chosen_by: ChosenBy
     findings: tuple[Finding, ...] = ()
     checks: tuple[CheckResult, ...] = ()
     cells: tuple[Cell, ...] = ()

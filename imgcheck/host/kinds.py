@@ -99,7 +99,7 @@ def unfold(names: str) -> list[str] | None:
     for word in _OUTER_COMMA.split(names):
         # Every other part is what stood in brackets; a name may have several of them: rack[1-2]n[1-4].
         parts = [_numbers(part) if index % 2 else _Choices([part], 1) for index, part in enumerate(_RANGES.split(word))]
-        if len(found) + math.prod(part.count for part in parts) > _MOST_NAMES:
+        if len(found) + math.prod(part.many for part in parts) > _MOST_NAMES:
             return None
         found += map("".join, itertools.product(*(part.names for part in parts)))
     return found
@@ -109,7 +109,7 @@ class _Choices(NamedTuple):
     """What may stand at one place of a name."""
 
     names: Iterable[str]
-    count: int
+    many: int
 
 
 def _numbers(ranges: str) -> _Choices:

@@ -39,7 +39,7 @@ class Knowledge:
     """All that rules/ holds, each table read on first use. `site` directories override by id, the last wins."""
 
     def __init__(self, site: "tuple[os.PathLike[str] | str, ...]" = ()) -> None:
-        self._roots = (_rules(), *map(os.fspath, site))
+        self._roots = (_rules(), *(os.fspath(directory) for directory in site))
         self._tables: dict[str, dict[str, Any]] = {}
         self._names: dict[str, list[str]] = {}
         for directory in self._roots[1:]:

@@ -21,9 +21,13 @@ class Content(Protocol):
 class Layer(Protocol):
     """One layer of an image, lowest first in `Image.layers`."""
 
-    info: LayerInfo
-    unreadable: Mapping[str, str]
-    """Entry paths that the source may not read, with the cause; filled while entries are taken."""
+    @property
+    def info(self) -> LayerInfo:
+        """What the manifest and the config tell of it."""
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Entry paths that the source may not read, with the cause; filled while entries are taken."""
 
     def entries(self, progress: Progress = SILENT) -> Iterator[tuple[Entry, Content | None]]:
         """The layer's entries in stored order; Content for regular files alone. `progress` is told of the blob's bytes.

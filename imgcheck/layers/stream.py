@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from queue import Queue, SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from imgcheck.digests import is_digest
 from imgcheck.documents.image import LayerInfo
@@ -356,7 +356,8 @@ class _ZstdReader:
         self._frames = FrameEnds()
         context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
         followed = _Followed(tap, self._frames)
-        self._reader = context.stream_reader(followed, read_size=1 << 20, read_across_frames=True)
+        # Of a file it wants `read` alone.
+        self._reader = context.stream_reader(cast(BinaryIO, followed), read_size=1 << 20, read_across_frames=True)
 
     def read(self, size: int = -1) -> bytes:
         data = self._reader.read(size)
@@ -473,13 +474,13 @@ def _gzip(tap: _Tap) -> Any:
     # keep the interpreter's lock meanwhile, 5 % of the time of the thread that all others wait for.
     from isal.isal_zlib import _GzipReader
 
-    return _GzipReader(tap, _READ)
+    return _GzipReader(cast(BinaryIO, tap), _READ)
 
 
 def _bzip2(tap: _Tap) -> Any:
     import bz2
 
-    return bz2.BZ2File(tap)
+    return bz2.BZ2File(cast(BinaryIO, tap))
 
 
 _MAGIC = 6

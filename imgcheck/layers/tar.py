@@ -7,7 +7,7 @@ Go's archive/tar, which unpacks layers in Docker, Podman, containerd and Apptain
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 from isal.isal_zlib import adler32
 
@@ -40,6 +40,14 @@ Records = dict[str, str]
 Segments = list[tuple[int, int]]
 
 
+@overload
+def read_tar(
+    chunks: Iterator[bytes | memoryview], name: str, select: None = None
+) -> Iterator[tuple[Entry, Content | None]]: ...
+@overload
+def read_tar(
+    chunks: Iterator[bytes | memoryview], name: str, select: Select | None
+) -> Iterator[tuple[Entry | PlainFiles, Content | None]]: ...
 def read_tar(
     chunks: Iterator[bytes | memoryview], name: str, select: Select | None = None
 ) -> Iterator[tuple[Entry | PlainFiles, Content | None]]:
@@ -174,7 +182,7 @@ class Body:
 class SparseBody:
     """Content of a sparse member: its segments with zeros between them."""
 
-    def __init__(self, body: Body, segments: Segments, size: int) -> None:
+    def __init__(self, body: Content, segments: Segments, size: int) -> None:
         self.segments = segments
         """(offset, bytes) of what is stored, in the order in which it is."""
         self._body = body
@@ -301,8 +309,9 @@ class _Reader:
                 self._check(bytes(data[at : at + BLOCK]), checksum)
             if flag != b"0" and flag != b"L":
                 break
-            length = numbers.get(size)
-            if length is None and (length := self._number(size, "size")) < 0:
+            known = numbers.get(size)
+            length = self._number(size, "size") if known is None else known
+            if length < 0:
                 break
             if flag == b"L":
                 if long or not 1 < length <= BLOCK:

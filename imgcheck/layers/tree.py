@@ -86,10 +86,16 @@ class Node(Struct, gc=False, eq=False):
         return self.entry.xattrs
 
 
+class Directory(Node, gc=False, eq=False):
+    """A directory: what has `children`."""
+
+    children: dict[str, Node] = {}
+
+
 _NAME = itemgetter(0)
 
 
-def _follow(link: Node, trail: list[Node], todo: list[str]) -> int:
+def _follow(link: Node, trail: list[Any], todo: list[str]) -> int:
     """Go on at the link's target: what is passed by leaves `trail`, what is to come joins `todo`. Names to come."""
     names = link.link.split("/")
     if link.link.startswith("/"):
@@ -98,22 +104,18 @@ def _follow(link: Node, trail: list[Node], todo: list[str]) -> int:
     return len(names)
 
 
-def _directory(entry: Entry, layer: int) -> Node:
-    return Node(entry, layer, None, {})
-
-
 class MergedTree:
     """Layers applied one after another. Paths are relative to the root, "" is the root; a leading `/` is accepted."""
 
     def __init__(self) -> None:
-        self.root = _directory(Entry("", "directory", 0o755), 0)
+        self.root = Directory(Entry("", "directory", 0o755), 0)
         self.plain = Node(Entry("", "file"), 0)
         """Every file that came by `apply_files`."""
         self._layer = 0
-        self._touched: list[Node] = []
-        self._opaque: set[Node] = set()
+        self._touched: list[Directory] = []
+        self._opaque: set[Directory] = set()
         """Directories without anything of lower layers: what is once removed of them in a layer stays so."""
-        self._parents: dict[str, Node] = {}
+        self._parents: dict[str, Directory] = {}
 
     def begin_layer(self, index: int) -> None:
         """Entries applied from here on belong to layer `index`, above all applied before."""
@@ -159,7 +161,7 @@ class MergedTree:
             children.pop(name, None)
             node = self._link_target(entry)
         elif kind == "directory":
-            node = _directory(entry, self._layer)
+            node = Directory(entry, self._layer)
         else:
             node = Node(entry, self._layer, payload)
         children[name] = node
@@ -204,7 +206,7 @@ class MergedTree:
         Without `plain`, those of files that came by `apply_files` are left out.
         """
         hidden = None if plain else self.plain
-        stack = [("", self.root)]
+        stack: list[tuple[str, Node]] = [("", self.root)]
         while stack:
             path, node = stack.pop()
             if path:
@@ -227,12 +229,12 @@ class MergedTree:
         self.root.entry, self.root.layer = entry, self._layer
         return self.root
 
-    def _begin_touched(self, directory: Node) -> set[str]:
+    def _begin_touched(self, directory: Directory) -> set[str]:
         directory.touched = set()
         self._touched.append(directory)
         return directory.touched
 
-    def _make_parent(self, path: str, parent_path: str) -> Node:
+    def _make_parent(self, path: str, parent_path: str) -> Directory:
         """The directory `parent_path`, through links inside the root, with what is missing created and touched."""
         trail, lengths = [self.root], [0]
         todo = parent_path.split("/")[::-1] if parent_path else []
@@ -249,7 +251,7 @@ class MergedTree:
             directory = trail[-1]
             node = directory.children.get(name)
             if node is None:
-                node = directory.children[name] = _directory(Entry(name, "directory", 0o755), self._layer)
+                node = directory.children[name] = Directory(Entry(name, "directory", 0o755), self._layer)
             if node.kind == "symlink":
                 links += 1
                 names += _follow(node, trail, todo)
@@ -257,7 +259,7 @@ class MergedTree:
                 if links > _LINKS_WHEN_BUILDING or names > _MOST_NAMES:
                     self._fail(path, "its directory is a loop of symbolic links, or leads through too many")
                 continue
-            if node.children is None:
+            if not isinstance(node, Directory):
                 self._fail(path, f"its parent {name!r} is a {node.kind}, not a directory")
             (self._begin_touched(directory) if directory.touched is None else directory.touched).add(name)
             trail.append(node)
@@ -287,19 +289,19 @@ class MergedTree:
             self._fail(path, "a whiteout that names no file")
         directory = self._lower_directory(parent_path)
         node = directory.children.get(hidden) if directory is not None else None
-        if node is None:
+        if directory is None or node is None:
             return
         if directory.touched is None or hidden not in directory.touched:
             del directory.children[hidden]
             self._forget(node)
-        elif node.children is not None:
+        elif isinstance(node, Directory):
             self._remove_lower(node)
 
-    def _lower_directory(self, path: str) -> Node | None:
+    def _lower_directory(self, path: str) -> Directory | None:
         node = self.lookup(path)
-        return node if node is not None and node.children is not None else None
+        return node if isinstance(node, Directory) else None
 
-    def _remove_lower(self, directory: Node) -> None:
+    def _remove_lower(self, directory: Directory) -> None:
         """Remove below `directory` every name that the layer at hand has not brought or walked through."""
         stack = [directory]
         while stack:
@@ -310,7 +312,7 @@ class MergedTree:
             touched = node.touched or ()
             for name in [name for name in node.children if name not in touched]:
                 self._forget(node.children.pop(name))
-            stack.extend(child for child in node.children.values() if child.children is not None)
+            stack.extend(child for child in node.children.values() if isinstance(child, Directory))
 
     def _forget(self, node: Node) -> None:
         # Remembered parents may lie behind what has gone.
@@ -318,7 +320,7 @@ class MergedTree:
             self._parents.clear()
 
     def _find(self, path: str, follow_last: bool) -> tuple[str, Node] | None:
-        trail = [self.root]
+        trail: list[Node] = [self.root]
         names: list[str] = []
         todo = path.split("/")[::-1]
         links = followed = 0

@@ -98,7 +98,7 @@ class Shell(Struct):
 
     def lend(self, assignments: tuple[str, ...]) -> dict[str, tuple[list[str] | None, bool]]:
         """`NAME=TEMPLATE` before a command, which gets it; what the names were before."""
-        lent = {}
+        lent: dict[str, tuple[list[str] | None, bool]] = {}
         for word in assignments:
             if match := ASSIGNMENT.match(word):
                 lent.setdefault(match[1], (self.variables.get(match[1]), match[1] in self.exported))

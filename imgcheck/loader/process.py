@@ -39,14 +39,16 @@ class Object:
         """(file, directories) of the RPATH of this object, of what loaded it, and so on up to the program."""
         if self._chain is None:
             # Chains are as deep as the longest path of first requests: walked up to the first one known.
-            pending, at = [], self
+            pending: list[Object] = []
+            at: Object | None = self
             while at is not None and at._chain is None:
                 pending.append(at)
                 at = at.loader
-            above = at._chain if at is not None else ()
+            above = at._chain or () if at is not None else ()
             for item in reversed(pending):
                 own = item._directories(item._inherited)
                 above = item._chain = ((item.opened, own), *above)[:_CHAIN_LIMIT] if own else above
+            return above
         return self._chain
 
     @property
@@ -95,7 +97,7 @@ class Process:
         self._refused: dict[tuple[Object, str], Refused] = {}
         """By who asks for it, and the name."""
         linkage = system.tree.linkage[path]
-        self.main = Object(system, opened or path, path, linkage, within.main if within else None)
+        self.main: Object = Object(system, opened or path, path, linkage, within.main if within else None)
         self._add(self.main)
         if within is None:
             self._add_interpreter()

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from imgcheck.documents.image import ImageProfile, Script, ShellCommand, Unstartable
+from imgcheck.documents.image import Hindrance, ImageProfile, Script, ShellCommand, Unstartable
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
@@ -302,7 +302,7 @@ class _Search:
             asked = " ".join(interpreter).removesuffix("\r")
             return self._fail(Unstartable(words[0], "carriage-return", script.path, asked, by.name), by)
         if reason := self._look(interpreter[0], shell).reason:
-            closed = "interpreter-not-executable" if reason == "not-executable" else "no-interpreter"
+            closed: Hindrance = "interpreter-not-executable" if reason == "not-executable" else "no-interpreter"
             return self._fail(Unstartable(words[0], closed, script.path, interpreter[0], by.name), by)
         return self._run((*interpreter, script.path, *words[1:]), shell, by.inside(script.path), depth - 1)
 

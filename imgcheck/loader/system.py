@@ -320,7 +320,9 @@ class System:
 
     def find(self, name: str, plan: Plan) -> Found | Refused | None:
         """The library `name`, which holds no slash, by `plan`."""
-        passed, at, found = [], plan, None
+        passed: list[Plan] = []
+        at: Plan | None = plan
+        found = None
         while found is None and at is not None and name not in at.known:
             passed.append(at)
             found = self._find(name, at)

@@ -272,7 +272,9 @@ class Analysis:
 
 def _memory_of(jobs: Sequence[_Job]) -> Memory:
     content = jobs[0].content
-    return content if isinstance(content, Memory) else Memory.of([job.content for job in jobs])
+    # A large file waits in a memory of its own, and is a job by itself.
+    small = [job.content for job in jobs if not isinstance(job.content, Memory)]
+    return content if isinstance(content, Memory) else Memory.of(small)
 
 
 def _close(job: _Job) -> None:

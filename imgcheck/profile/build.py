@@ -163,7 +163,7 @@ def _texts(tree: MergedTree, nodes: Nodes, patterns: tuple[str, ...]) -> dict[st
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
                 texts[name] = node.payload
     for pattern in patterns:
-        node = tree.lookup(pattern) if "*" not in pattern else None
-        if node is not None and isinstance(node.payload, bytes):
-            texts[pattern] = node.payload
+        named = tree.lookup(pattern) if "*" not in pattern else None
+        if named is not None and isinstance(named.payload, bytes):
+            texts[pattern] = named.payload
     return texts

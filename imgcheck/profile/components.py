@@ -88,9 +88,8 @@ def detect(
             if known is None or len(parse(component.version)) > len(parse(known.version)):
                 found[component.name] = component
     for name, complete in _FRAMEWORKS.items():
-        component = complete(found.get(name), records, objects, texts)
-        if component:
-            found[name] = component
+        if completed := complete(found.get(name), records, objects, texts):
+            found[name] = completed
     for name, framework in frameworks(_knowledge()).items():
         if name in found:
             found[name] = _with_opened(found[name], framework, records, objects, texts)

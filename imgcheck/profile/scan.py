@@ -141,8 +141,10 @@ def _read(
     layer: Layer, wanted: "_Wanted", analysis: Analysis, progress: Progress
 ) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
     for entry, content in _entries(layer, wanted, progress):
-        asked = content is not None and isinstance(entry, Entry)
-        yield entry, _payload(entry, content, wanted, analysis) if asked else None
+        if content is None or isinstance(entry, PlainFiles):
+            yield entry, None
+        else:
+            yield entry, _payload(entry, content, wanted, analysis)
 
 
 def _entries(

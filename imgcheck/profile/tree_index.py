@@ -108,7 +108,8 @@ def _command_files(tree: MergedTree, config: ImageConfig) -> list[str]:
 
 def _executable(tree: MergedTree, path: str) -> str:
     node = tree.lookup(path)
-    return tree.resolve(path.lstrip("/")) if node is not None and node.kind == "file" and node.mode & 0o111 else ""
+    runs = node is not None and node.kind == "file" and node.mode & 0o111
+    return tree.resolve(path.lstrip("/")) or "" if runs else ""
 
 
 def _working_directory(config: ImageConfig) -> tuple[str, ...]:

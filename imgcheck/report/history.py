@@ -107,11 +107,11 @@ def _aligned(lineage: Sequence[Instruction], told: Sequence[_Told]) -> dict[int,
     """Line by index of `told`. From the end, since the layers of the base image come first; both are in one order."""
     places: dict[tuple[str, str], list[int]] = defaultdict(list)
     loose: dict[str, list[int]] = defaultdict(list)
-    for place, instruction in enumerate(lineage):
+    for number, instruction in enumerate(lineage):
         for text in instruction.texts:
-            places[instruction.name, text].append(place)
+            places[instruction.name, text].append(number)
         if instruction.loose:
-            loose[instruction.name].append(place)
+            loose[instruction.name].append(number)
     found: dict[int, int] = {}
     before = len(lineage)
     for index in range(len(told) - 1, -1, -1):

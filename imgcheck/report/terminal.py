@@ -242,5 +242,5 @@ def _cells(report: Report) -> Iterator[RenderableType]:
 def _row(host: str | None, verdict: str, reason: str, cells: list[Cell]) -> list[RenderableType]:
     sign, style = _VERDICT_STYLE[verdict]
     names = ", ".join(cell.runtime for cell in cells)
-    row = [line("  ", (f"{sign} {verdict}", style)), text(names), text(reason)]
+    row: list[RenderableType] = [line("  ", (f"{sign} {verdict}", style)), text(names), text(reason)]
     return row if host is None else [text(f"  {host}"), *row]

@@ -147,8 +147,7 @@ def _docker_layers(entry: dict[str, Any], parsed: ParsedConfig, files: "ArchiveF
 
 
 def _docker_layer(path: str, diff_id: str, history: str, files: "ArchiveFiles") -> TarLayer:
-    with files.member(path) as member:
-        size = member.size
+    size = files.size(path)
     blob = _BLOB_PATH.fullmatch(path)
     info = LayerInfo(diff_id=diff_id, digest=f"sha256:{blob[1]}" if blob else "", size=size, history=history)
     return TarLayer(info, partial(files.member, path))
@@ -183,10 +182,20 @@ class ArchiveFiles:
         stored = Member(self._file.fileno(), offset, _stored(segments))
         return SparseMember(stored, segments, size)  # type: ignore[return-value]
 
-    def member(self, path: str) -> "Member | SparseMember":
+    def member(self, path: str) -> BinaryIO:
         """As `open`, with SourceError."""
+        with self._sought(path):
+            return self.open(path)
+
+    def size(self, path: str) -> int:
+        """Bytes of the member at `path`; SourceError as of `member`."""
+        with self._sought(path):
+            return self._members[self._resolve(path)][1]
+
+    @contextmanager
+    def _sought(self, path: str) -> Iterator[None]:
         try:
-            return self.open(path)  # type: ignore[return-value]
+            yield
         except OSError as error:
             cause = "is missing" if isinstance(error, FileNotFoundError) else str(error)
             raise SourceError(f"{self.place}: member {path[:200]} {cause}") from None

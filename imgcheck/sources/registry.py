@@ -2,17 +2,18 @@
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import requests
 
 from imgcheck import oci
 from imgcheck.digests import is_digest
 from imgcheck.errors import DigestError, SourceError, UsageError
+from imgcheck.layers.stream import TarLayer
 from imgcheck.progress import Progress
 from imgcheck.sources.ahead import LayersAhead
 from imgcheck.sources.assemble import assemble
@@ -48,7 +49,8 @@ def open_registry(reference: Reference, options: SourceOptions, progress: Progre
     with ExitStack() as stack:
         blobs, root, notes = _find(reference, options, stack)
         image = assemble(reference.text, [root], blobs, options.platform)
-        ahead = stack.enter_context(closing(LayersAhead(image.layers, options)))
+        blobs_in_order = cast(Sequence[TarLayer], image.layers)  # a registry has no others
+        ahead = stack.enter_context(closing(LayersAhead(blobs_in_order, options)))
         attached = partial(referring, blobs, image.manifest_digest)
         notes = (*image.notes, *notes)
         yield replace(image, layers=ahead.layers, notes=notes, attached=attached, expect=ahead.expect)

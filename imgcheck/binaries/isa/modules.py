@@ -77,7 +77,7 @@ def _module_functions(layout: Layout) -> np.ndarray:
 
 def _functions(layout: Layout, first: int, width: int) -> list[int]:
     """The functions named by the slots that begin at an address; none where those are no slots."""
-    found = []
+    found: list[int] = []
     for at in range(first, first + _MOST_SLOTS * 2 * width, 2 * width):
         number = layout.number_at(at, 4)
         if number == 0:

@@ -124,5 +124,5 @@ def words(layout: Layout, known: Iterable[bytes], pieces: Iterable[bytes] = ()) 
     begins, spelled = places[len(files) : len(files) + len(forms)], places[len(files) + len(forms) :]
     ends = [at + len(form) for form, at in zip(forms, begins, strict=True)]
     none = np.empty(0, np.int64)
-    texts, spelled = distinct(np.concatenate([none, *begins, *ends])), np.concatenate([none, *spelled])
-    return Words(file, _WORDS.format(file), texts, spelled)
+    texts = distinct(np.concatenate([none, *begins, *ends]))
+    return Words(file, _WORDS.format(file), texts, np.concatenate([none, *spelled]))

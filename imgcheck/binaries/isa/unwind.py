@@ -48,7 +48,8 @@ def _walk(layout: "Layout") -> tuple[np.ndarray, np.ndarray]:
     if section is None or layout.elf.order != "<" or section.addr >= ADDRESS_LIMIT:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     data = bytes(layout.elf.section_data(section))
-    at, entries = 0, []
+    at = 0
+    entries: list[int] = []
     encoded: dict[int, bool] = {}
     while at + 16 <= len(data) and len(entries) < _ENTRIES_LIMIT:
         size = int.from_bytes(data[at : at + 4], "little")

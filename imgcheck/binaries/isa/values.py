@@ -260,9 +260,9 @@ def lowered(value: Value, other: Value, bits: int) -> Value:
     """The difference of two values, of which one can be but one number."""
     if isinstance(other, Options) and other.constant is not None:
         return added(value, -other.constant, bits)
-    numbers = numbered(other) if isinstance(value, Options) and value.constant is not None else None
-    if numbers:
-        return mapped(numbers, lambda number: value.constant - number & (1 << bits) - 1)
+    minuend = value.constant if isinstance(value, Options) else None
+    if minuend is not None and (numbers := numbered(other)):
+        return mapped(numbers, lambda number: minuend - number & (1 << bits) - 1)
     return None
 
 
@@ -299,7 +299,8 @@ def extended(value: Value, source: int, bits: int) -> Value:
     if not isinstance(value, Word) or not isinstance(found, Word):
         return None
     copies = mask & ~(2 * sign - 1)
-    repeated = [(at, *told) for place, *told in found.bits if 1 << place == sign for at in range(source, bits)]
+    signs = (told for told in found.bits if 1 << told[0] == sign)
+    repeated = [(at, held, clear) for _, held, clear in signs for at in range(source, bits)]
     return Word(found.bits + tuple(repeated), found.unknown | (copies if found.unknown & sign else 0))
 
 
@@ -376,7 +377,7 @@ def outcome(told: Comparison | None, test: int) -> tuple[Condition, Condition] |
     """What holds where the condition `test` of a jump is met, and where not; None where that is not known."""
     if told is None:
         return None
-    if test == BELOW and told.carry not in (BORROW, CLEAR):
+    if test == BELOW and not isinstance(told.carry, str):
         return _reversed(outcome(Comparison(told.carry, 0, 1, CLEAR), EQUAL))
     if told.value is None:
         return None

@@ -6,17 +6,19 @@ no segments. Tags and layouts are those of the System V gABI and of glibc's elf.
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 from imgcheck.binaries.elf import ET_CORE, ET_DYN, ET_EXEC, ET_REL, Elf
 from imgcheck.binaries.linkage.markers import driver_functions, is_python_module, markers_of
 from imgcheck.binaries.linkage.symbols import DynamicStrings, DynamicSymbols
 from imgcheck.binaries.linkage.versions import read_verdef, read_verneed
-from imgcheck.documents.facts import Linkage
+from imgcheck.documents.facts import ElfType, Linkage
 
 DT_NEEDED, DT_SONAME, DT_RPATH, DT_TEXTREL, DT_BIND_NOW, DT_RUNPATH, DT_FLAGS = 1, 14, 15, 22, 24, 29, 30
 DT_HASH, DT_RELR = 4, 36
 DT_GNU_HASH, DT_FLAGS_1 = 0x6FFFFEF5, 0x6FFFFFFB
 DT_AUXILIARY, DT_FILTER = 0x7FFFFFFD, 0x7FFFFFFF
+_TYPES: dict[int, ElfType] = {ET_DYN: "shared", ET_REL: "relocatable", ET_CORE: "core"}
 DF_TEXTREL, DF_BIND_NOW = 0x4, 0x8
 DF_1_NOW, DF_1_NODEFLIB, DF_1_PIE = 0x1, 0x800, 0x08000000
 NT_GNU_ABI_TAG, NT_GNU_PROPERTY_TYPE_0 = 1, 5
@@ -98,10 +100,10 @@ def _glibc_release(elf: Elf, soname: str) -> str:
     return found[1].decode() if found else ""
 
 
-def _type(elf: Elf) -> str:
+def _type(elf: Elf) -> ElfType:
     if elf.type == ET_EXEC or (elf.type == ET_DYN and (elf.interpreter or _has(elf, DT_FLAGS_1, DF_1_PIE))):
         return "executable"
-    return {ET_DYN: "shared", ET_REL: "relocatable", ET_CORE: "core"}.get(elf.type, "other")
+    return _TYPES.get(elf.type, "other")
 
 
 def _has(elf: Elf, tag: int, bit: int) -> bool:
@@ -124,7 +126,7 @@ def _flags(elf: Elf) -> tuple[str, ...]:
     return tuple(name for name, holds in present.items() if holds)
 
 
-def _order(elf: Elf) -> str:
+def _order(elf: Elf) -> Literal["little", "big"]:
     return "little" if elf.order == "<" else "big"
 
 

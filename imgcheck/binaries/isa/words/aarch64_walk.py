@@ -166,8 +166,8 @@ class AArch64Walk(Walk):
         elif kind == 2:
             number = (word >> 10 & 0xFFF) << (12 if word >> 22 & 1 else 0)
             self._add(word, (False, constant(number)), number, bits)
-        elif kind == 4 and (number := _bitmask(word, bits)):
-            self._logical(word, self._read(source), constant(number), bits)
+        elif kind == 4 and (mask := _bitmask(word, bits)):
+            self._logical(word, self._read(source), constant(mask), bits)
         elif kind == 5:
             self._move_wide(word, bits)
         elif kind == 6:
@@ -281,12 +281,12 @@ class AArch64Walk(Walk):
             if word & 0x3FE00000 == 0x3A000000:  # ADCS, SBCS, RMIF and SETF
                 self.state.flags.clear()
             told = self._read(source)[0] or self._read(other)[0]
-            made = None
+            made: Value = None
             if word & 0x5FE0F800 == 0x1AC02000 and word >> 10 & 3 < 2:  # LSLV, LSRV
-                distance = self._read(other)[1]
+                far = self._read(other)[1]
                 value = self._read(source)[1]
-                if isinstance(distance, Options) and distance.constant is not None and not isinstance(value, Frame):
-                    by = distance.constant % bits
+                if isinstance(far, Options) and far.constant is not None and not isinstance(value, Frame):
+                    by = far.constant % bits
                     made = shifted(low(value, bits), -by if word >> 10 & 1 else by, bits)
             self._write(register, (told, made), bits)
 

@@ -75,8 +75,11 @@ class Code:
 
     go: "Convention"
     """How Go uses registers (its "internal ABI specification")."""
-    table: int | None = None
-    """Where the register of the table of contents points to, on machines that have one."""
+
+    @property
+    def table(self) -> int | None:
+        """Where the register of the table of contents points to, on machines that have one."""
+        return None
 
     @cached_property
     def branches(self) -> Places:

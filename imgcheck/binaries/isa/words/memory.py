@@ -116,8 +116,9 @@ class Memory:
         """What lies in a table at one of some addresses, which tell the same as what is there."""
         on_path = under(address, self.state.path)
         addresses = on_path.numbers if isinstance(on_path, Options) else ()
-        entries = {at: self.surroundings.fixed(at, size) for at, _ in addresses}
-        inside = tuple(each for each in addresses if entries[each[0]] is not None)
+        lying = ((at, self.surroundings.fixed(at, size)) for at, _ in addresses)
+        entries = {at: number for at, number in lying if number is not None}
+        inside = tuple(each for each in addresses if each[0] in entries)
         return True, mapped(Options(inside), entries.__getitem__) if inside else None
 
     def store(self, address: Value, known: Known, size: int) -> None:
@@ -143,9 +144,10 @@ class Memory:
 
     def forget(self, address: Value, size: int) -> None:
         """Something unknown is stored at an address."""
-        if not self.is_one(address):
+        place = self.one_place(address)
+        if place is None:
             return
-        base, first = address.place if isinstance(address, Frame) else (VARIABLE, address.constant)
+        base, first = place
         for at in range(first - _WIDEST + 1, first + size):
             if at + self._widths.get((base, at), _WIDEST) > first:
                 self.put((base, at), NOTHING)
@@ -153,9 +155,10 @@ class Memory:
 
     def parts(self, address: Value, size: int) -> list[Part]:
         """What the CPU told that lies in the bytes at an address."""
-        if not self.is_one(address):
+        place = self.one_place(address)
+        if place is None:
             return []
-        base, first = address.place if isinstance(address, Frame) else (VARIABLE, address.constant)
+        base, first = place
         held = [at for at in range(size) if (base, first + at) in self.state.told or self._is_left(base, first + at)]
         found = []
         for at, behind in pairwise([*held, size]):
@@ -182,9 +185,16 @@ class Memory:
                     self.put((VARIABLE, value.constant + at), (True, None))
 
     @staticmethod
-    def is_one(address: Value) -> bool:
+    def one_place(address: Value) -> tuple[int, int] | None:
+        """The place at an address, where that can be but one."""
+        if isinstance(address, Frame):
+            return address.place
+        where = address.constant if isinstance(address, Options) else None
+        return None if where is None else (VARIABLE, where)
+
+    def is_one(self, address: Value) -> bool:
         """Whether an address can be but one."""
-        return isinstance(address, Frame) or (isinstance(address, Options) and address.constant is not None)
+        return self.one_place(address) is not None
 
     def is_object(self, value: Value) -> bool:
         """Whether a value is the address of an object in which something lies that the CPU told."""

@@ -45,8 +45,10 @@ _STACK, _PRESERVED = 1, range(14, 32)
 _BLR, _MTLR = 0x4E800020, 0x7C0803A6
 _MOST_KEPT = len(_PRESERVED) + 4
 """Words of a function that saves or restores all of these."""
-_CALLS = (0xFC000001, _BRANCH | 1), (0xFC0007FE, 0x4C000420), (0xFC000000, 0x44000000), (0xFC000001, 0x40000001)
-_CALLS += (0xFC000000, 0xB8000000), (0xFC000000, 0xE0000000)
+_CALLS = (
+    *((0xFC000001, _BRANCH | 1), (0xFC0007FE, 0x4C000420), (0xFC000000, 0x44000000), (0xFC000001, 0x40000001)),
+    *((0xFC000000, 0xB8000000), (0xFC000000, 0xE0000000)),
+)
 """BL, BCTR and BCTRL, SC, BCL; LMW and LQ, which write to registers that they do not name."""
 _BRANCHES = 16, 18, 19
 _NEAR_STUB = 8
@@ -92,8 +94,8 @@ class Ppc64le(Code):
         """Distances from the table of contents, from zero in programs that cannot be moved, and from prefixed
         instructions, whose second words stand for them.
         """
-        kinds = self._near_table, self._near_zero, self._near_themselves
-        return tuple(np.concatenate(each) for each in zip(*kinds, strict=True))
+        sites, targets = zip(self._near_table, self._near_zero, self._near_themselves, strict=True)
+        return np.concatenate(sites), np.concatenate(targets)
 
     @cached_property
     def _near_themselves(self) -> Places:
@@ -128,11 +130,11 @@ class Ppc64le(Code):
         word = self.word_at(sites).astype(np.int64)
         register, high = word >> 21 & 31, at + (signed(word, 16) << 16)
         for step in range(1, _USES):
-            at = sites + 4 * step
-            user = self.word_at(at).astype(np.int64)
+            place = sites + 4 * step
+            user = self.word_at(place).astype(np.int64)
             hit = (user >> 16 & 31 == register) & np.isin(user >> 26, _USERS)
-            found_sites.append(at[hit])
-            found_targets.append(high[hit] + self._distance(at[hit]))
+            found_sites.append(place[hit])
+            found_targets.append(high[hit] + self._distance(place[hit]))
         return np.concatenate(found_sites), np.concatenate(found_targets)
 
     def _distance(self, addresses: np.ndarray) -> np.ndarray:

@@ -205,11 +205,8 @@ class Ppc64leWalk(Walk):
         source, target = word >> 21 & 31, word >> 16 & 31
         told, value = self.known(source)
         told |= other[0]
-        values = [None if isinstance(each, Frame) else each for each in (value, other[1])]
-        if work is or_ and values[1] == constant(0):
-            made = value
-        else:
-            made = combined(work, *values, 64)
+        one, two = (None if isinstance(each, Frame) else each for each in (value, other[1]))
+        made = value if work is or_ and two == constant(0) else combined(work, one, two, 64)
         origin = self.state.origins.get(source, -1)
         self._write(target, (told, made))
         if records:
@@ -359,6 +356,7 @@ class Ppc64leWalk(Walk):
         """An instruction of two words: PADDI (PLI, PLA), loads and stores; of others the target is forgotten."""
         kind, opcode, register, base = prefix >> 24 & 3, word >> 26, word >> 21 & 31, word >> 16 & 31
         distance = distance_of_prefixed(prefix, word)
+        where: Value
         if prefix >> 20 & 1:
             told, where = False, constant(self.site - 4 + distance & (1 << 64) - 1)
         else:

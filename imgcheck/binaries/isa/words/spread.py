@@ -299,7 +299,7 @@ class Spread:
             known = before
             for given in handed:
                 known = given if known is None else _joined(known, given)
-            if known != before:
+            if known is not None and known != before:
                 self._given[index] = known
                 changed.add(index)
         return changed
@@ -320,7 +320,8 @@ class Spread:
             return set()
         widths = ((address, self._widths.get(address, _POINTER)) for address in variables)
         held = np.array(sorted({address + i for address, width in widths for i in range(width)}), np.int64)
-        told = {address for address in variables if self._is_knowledge(self._variable(address, 0, -1)[1])}
+        known = ((address, self._variable(address, 0, -1)) for address in variables)
+        told = {address for address, held in known if held and self._is_knowledge(held[1])}
         before = np.array(sorted({address - i for address in told for i in range(OBJECT)}), np.int64)
         sites, targets = self.code.addresses
         pointers = self.layout.pointers

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import TypeGuard
 
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, Labels, either
 from imgcheck.binaries.isa.values import SETTLED, Comparison, Value, joined, tells
@@ -22,7 +23,7 @@ Tested = Callable[[Comparison, int], Labels | None]
 _ABSENT = object()
 
 
-def is_variable(place: Place) -> bool:
+def is_variable(place: Place) -> TypeGuard[tuple[int, int]]:
     """Whether a place is a variable of the file."""
     return isinstance(place, tuple) and place[0] == VARIABLE
 

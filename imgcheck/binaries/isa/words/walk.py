@@ -47,7 +47,6 @@ from imgcheck.binaries.isa.words.state import (
     VARIABLE,
     Flags,
     Known,
-    Place,
     State,
     Test,
     Tested,
@@ -116,7 +115,7 @@ class Walk(Memory):
         self._back: dict[int, list[State]] = {}
         """By the block that a loop begins with: the states that come back to it."""
         self._results: list[Known] = []
-        self._left: list[dict[Place, Known]] = []
+        self._left: list[dict[tuple[int, int], Known]] = []
         self._noted = 0
         """How many places all of these have."""
         self._cases: dict[int, Condition] = {}
@@ -171,7 +170,7 @@ class Walk(Memory):
         arriving, back = {0: entry}, self._back
         self._back = {}
         for number in self.blocks.tree.order:
-            self.state = arriving.pop(number, None) or State()
+            self.state = arriving.pop(number) if number in arriving else State()
             for state in back.get(number, ()):
                 self.state.widen(state)
             met = self.blocks.met(number) if number and self.state.path != ALWAYS else -1
@@ -255,7 +254,8 @@ class Walk(Memory):
         """The labels of a test that rests on what the CPU told; of one whose outcome is sure, that says nothing."""
         taken = not_understood(address)
         if labels and NEVER in labels and ALWAYS in labels:
-            return tuple(ALWAYS if label == ALWAYS else taken for label in labels)
+            met, missed = labels
+            return (ALWAYS if met == ALWAYS else taken), (ALWAYS if missed == ALWAYS else taken)
         return (taken, opposite(taken)) if labels is None or NEVER in labels else labels
 
     def _leave(self, path: Condition) -> None:
@@ -264,7 +264,8 @@ class Walk(Memory):
         behind = self.surroundings.by_tests and path != ALWAYS
         self._hand_out(value, path)
         self._results.append((behind or self.first in state.told, under(value, path)))
-        left, many = {}, self._noted > _MOST_LEFT
+        left: dict[tuple[int, int], Known] = {}
+        many = self._noted > _MOST_LEFT
         for place in state.values.keys() | state.told:
             if isinstance(place, tuple) and (place[0] == VARIABLE or PARAMETER <= place[0] < VARIABLE):
                 told = place in state.told or (behind and is_variable(place))
@@ -343,6 +344,7 @@ class Walk(Memory):
         self._hand_out(register, self.state.path)
         if isinstance(register, Options) and register.constant is not None:
             target = register.constant
+        told: Told | None
         if isinstance(register, Frame) and register.place[0] == FUNCTION:
             told = self.surroundings.asked(register.place[1], arguments[0])
         else:

@@ -44,7 +44,7 @@ class Branches:
     def labels(self, state: State, ip: int, fact: Fact, block: Block) -> Labels:
         """What the two directions of a test, at the end of `block`, tell of the CPU: where it is taken, and not."""
         found = outcome(state.told, fact.condition >> 1) if fact.condition >= 0 else None
-        if found is None or NEVER in found or _is_lost(state, found):
+        if found is None or state.told is None or NEVER in found or _is_lost(state.told, found):
             if self._is_before(state, fact, found):
                 return ALWAYS, ALWAYS
             taken = not_understood(ip)
@@ -70,7 +70,8 @@ class Branches:
         number, met = first
         where = state.compared[0]
         left = self._context.value(where)
-        places = [variable(where), *(register for register, origin in state.origins.items() if origin == where)]
+        places: list[Place] = [variable(where)]
+        places += (register for register, origin in state.origins.items() if origin == where)
         if met != (taken != bool(fact.condition & 1)):
             _exclude(state, places, number, _without(left, number))
         elif number == 0 and isinstance(left, Options) and not any(_is_met(state, fact, n) for n, _ in left.numbers):
@@ -139,11 +140,11 @@ def _is_met(state: State, fact: Fact, number: int) -> bool | None:
     return found[0] == ALWAYS if found else None
 
 
-def _is_lost(state: State, found: Labels) -> bool:
+def _is_lost(told: Comparison, found: Labels) -> bool:
     """Whether knowledge was lost on the way: one answer goes with any CPU, and the other is not understood."""
     others = [condition for condition in found if condition != ALWAYS]
     if not others:
-        return not tells(state.told.value)
+        return not tells(told.value)
     return len(others) == 1 and not understood(others[0])
 
 

@@ -130,11 +130,11 @@ class Calls(Effects):
             return self._compare_texts(brings.compares)
         if not (brings.obeys or brings.outputs):
             return brings
-        arguments = {r: v for r in ARGUMENTS if _is_argument(v := state.values.get(r))}
+        arguments: Arguments = {r: v for r in ARGUMENTS if _is_argument(v := state.values.get(r))}
         if brings.stack:
-            first, values = self.code.handed.get(ip, 0), state.values
-            words = ((at, values.get((RSP, first + at))) for at in range(_STACK_RESULTS))
-            arguments |= {(WORDS, at): value for at, value in words if _is_argument(value)}
+            first = self.code.handed.get(ip, 0)
+            words = ((at, state.values.get((RSP, first + at))) for at in range(_STACK_RESULTS))
+            arguments.update({(WORDS, at): value for at, value in words if _is_argument(value)})
         if not brings.obeys and not any(map(self._is_address, arguments.values())):
             return brings
         asked = self.context.asked(after, arguments)
@@ -199,13 +199,12 @@ class Calls(Effects):
 
     def _objects(self) -> dict[tuple[int, int], Value]:
         """Knowledge in objects on the stack that a call gets by pointer, as in Given."""
-        found = {}
+        found: dict[tuple[int, int], Value] = {}
         for register in ARGUMENTS:
             frame = self.state.values.get(register)
-            for at in range(STRUCT) if isinstance(frame, Frame) else ():
-                place = moved(frame.place, at)
-                if place in self.state.slots:
-                    found[register, at] = self.state.values.get(place)
+            if isinstance(frame, Frame):
+                places = ((at, moved(frame.place, at)) for at in range(STRUCT))
+                found |= {(register, at): self.state.values.get(p) for at, p in places if p in self.state.slots}
             if self.context.spelled and any(key[0] == register for key in found):  # a text and the pointer to it
                 found |= {(register, at): None for at in range(STRUCT)}
             for place in self.state.members_of(register & self.state.bases):

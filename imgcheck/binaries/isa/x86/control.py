@@ -154,7 +154,9 @@ class ControlFlow:
 
     def _writes(self, parts: list[range]) -> Writes:
         code = self.code
-        registers, calls, slots, variables = 0, [], set(), {}
+        registers, calls = 0, []
+        slots: set[tuple[int, int]] = set()
+        variables: dict[int, int] = {}
         for numbers in parts:
             for i in numbers:
                 fact = code.facts[i]

@@ -1,6 +1,7 @@
 """What single x86 instructions do to what is known of registers, the stack and variables, and to the marks on them."""
 
 from functools import reduce
+from typing import Any
 
 from imgcheck.binaries.isa.conditions import (
     ALWAYS,
@@ -53,7 +54,8 @@ class Effects:
         self.operands = Operands(graph, context)
         self.notes = Notes()
         self.state = State(given.knowledge | sum(given.pointers), set(), dict(given.pointers))
-        self.state.values.update(given.values | arguments)
+        self.state.values.update(given.values.items())
+        self.state.values.update(arguments)
         for (register, at), value in given.objects.items():
             place = CALLER + register, at
             self.state.values.setdefault(register, Frame((CALLER + register, 0)))
@@ -164,8 +166,8 @@ class Effects:
             self._store_somewhere(array, marked)
         if where is None and self._is_member(marked, memory, value):
             state.bases |= memory.base
-            where = memory.base, memory.displacement
-            state.slots |= {moved(where, i) for i in range(memory.size)} if marked else set()
+            where = place = memory.base, memory.displacement
+            state.slots |= {moved(place, i) for i in range(memory.size)} if marked else set()
         self._keep(where, value, memory.size)
         if isinstance(where, int):
             self.notes.written.append((ip, where, memory.size))
@@ -240,7 +242,9 @@ class Effects:
 
     def _hand_out(self, value: Value, path: Condition) -> None:
         """Addresses of code that somebody may call from now on."""
-        for number, condition in value.numbers if isinstance(value, Options) else ():
+        if not isinstance(value, Options):
+            return
+        for number, condition in value.numbers:
             if _ADDRESSES[0] <= number < _ADDRESSES[1]:
                 told = _by_default(value, number) if condition == ALWAYS else condition
                 self.flow.chosen[number] = either(self.flow.chosen.get(number, NEVER), both(told, path))
@@ -299,25 +303,26 @@ class Effects:
 
     def _point(self, register: int, known: Value) -> None:
         """What is known of a register may be an address."""
-        if isinstance(known, Options) and _ADDRESSES[0] <= (known.constant or 0) < _ADDRESSES[1]:
-            self.state.addresses[register] = known.constant
-            if self.context.holds(known.constant):
+        address = known.constant if isinstance(known, Options) else None
+        if address is not None and _ADDRESSES[0] <= address < _ADDRESSES[1]:
+            self.state.addresses[register] = address
+            if self.context.holds(address):
                 self.state.marked |= register
 
     def _copy(self, source: int, target: int) -> None:
         """A register gets what another one holds."""
         state = self.state
         state.mark(target, bool(state.marked & source))
-        for known in (state.values, state.addresses, state.origins):
+        every: tuple[dict[Any, Any], ...] = state.values, state.addresses, state.origins
+        for known in every:
             if source in known:
                 known[target] = known[source]
 
-    def _store_somewhere(self, first: Where, marked: bool) -> None:
+    def _store_somewhere(self, first: int | tuple[int, int], marked: bool) -> None:
         """Something is stored to one element of an array: to which is not known."""
         values = self.state.values
         if isinstance(first, int):
-            held = {variable(first + i) for i in range(ARRAY)} & values.keys()
-            values.update(dict.fromkeys(held))
+            values.update(dict.fromkeys({variable(first + i) for i in range(ARRAY)} & values.keys()))
             if marked:
                 self.flow.stores.update(range(first & ~3, first + ARRAY, 4))
             return

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain, product
+from typing import Any
 
 import iced_x86 as iced
 import numpy as np
@@ -96,7 +97,7 @@ class Encodings:
         """Which sets hold one of `features`."""
         if features not in self._held:
             columns = [self.features.index(f) for f in features if f in self.features]
-            self._held[features] = self.member[:, columns].any(axis=1)
+            self._held[features] = np.any(self.member[:, columns], axis=1)
         return self._held[features]
 
     @cached_property
@@ -151,13 +152,13 @@ class _Builder:
             return
         prefixes = _PREFIXES[info.mandatory_prefix]
         if info.encoding == iced.EncodingKind.LEGACY:
-            for key in product((place,), prefixes, (opcode,), regs):
-                self.legacy.setdefault(key, []).append(found)
+            for legacy in product((place,), prefixes, (opcode,), regs):
+                self.legacy.setdefault(legacy, []).append(found)
         elif info.encoding in _VECTOR:
             widths = (0, 1) if info.is_wig or info.is_wig32 else (info.w,)
             lengths = (0, 1, 2) if info.is_lig else (info.l,)
-            for key in product((_VECTOR[info.encoding],), (place & 7,), prefixes[:1], (opcode,), widths, lengths):
-                self.vector.setdefault(key, []).append(found)
+            for vector in product((_VECTOR[info.encoding],), (place & 7,), prefixes[:1], (opcode,), widths, lengths):
+                self.vector.setdefault(vector, []).append(found)
 
     def build(self, bits: int) -> Encodings:
         number: dict[frozenset[str], int] = {frozenset(): 0}
@@ -166,12 +167,12 @@ class _Builder:
             number.setdefault(found, len(number))
         vector = np.zeros((3, 8, 4, 256, 2, 4), np.uint8)
         ambiguous_vector = np.zeros(vector.shape, bool)
-        for key, found in self.legacy.items():
-            legacy[key] = number.setdefault(frozenset().union(*found), len(number))
-            ambiguous[key] = len(set(found)) > 1
-        for key, found in self.vector.items():
-            vector[key] = number.setdefault(frozenset().union(*found), len(number))
-            ambiguous_vector[key] = len(set(found)) > 1
+        for key, perhaps in self.legacy.items():
+            legacy[key] = number.setdefault(frozenset().union(*perhaps), len(number))
+            ambiguous[key] = len(set(perhaps)) > 1
+        for key, perhaps in self.vector.items():
+            vector[key] = number.setdefault(frozenset().union(*perhaps), len(number))
+            ambiguous_vector[key] = len(set(perhaps)) > 1
         avx, apx, avx10 = (number.setdefault(frozenset({f}), len(number)) for f in ("avx", "apx", "avx10"))
         sets = tuple(number)
         features = tuple(sorted(frozenset().union(*sets)))
@@ -183,6 +184,7 @@ class _Builder:
 def encodings(bits: int) -> Encodings:
     """The tables for 32-bit or 64-bit code."""
     builder, probe = _Builder(), iced.Instruction()
+    code: Any  # the decoder's types know the numbers by their names alone
     for code in sorted(v for v in vars(iced.Code).values() if isinstance(v, int)):
         info = iced.OpCodeInfo(code)
         # What has a decoder option was taken back or belongs to other makers' CPUs: the decoder does not tell it.

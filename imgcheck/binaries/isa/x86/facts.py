@@ -9,7 +9,7 @@ counting as the whole.
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import iced_x86 as iced
 import msgspec
@@ -35,8 +35,11 @@ _PLAINLY = 4
 _COMPARISONS = (iced.Mnemonic.CMP, iced.Mnemonic.TEST, iced.Mnemonic.BT)
 _M = iced.Mnemonic
 _MOV, _PUSH, _SUB, _XCHG = _M.MOV, _M.PUSH, _M.SUB, _M.XCHG
-_CARRIES = {_M.ADC: 1, _M.SBB: -1}
-_register_size, _memory_size = iced.RegisterExt.size, iced.MemorySizeExt.size
+_CARRIES: dict[int, int] = {_M.ADC: 1, _M.SBB: -1}
+# The decoder's types know its numbers by their names alone.
+_full_register: Any = iced.RegisterExt.full_register
+_register_size: Any = iced.RegisterExt.size
+_memory_size: Any = iced.MemorySizeExt.size
 _OPERATIONS = {
     _M.MOV, _M.MOVZX, _M.MOVSX, _M.MOVSXD, _M.AND, _M.OR, _M.XOR, _M.NOT, _M.SHL, _M.SHR, _M.SAR, _M.ANDN,
     _M.ADD, _M.SUB, _M.INC, _M.DEC, _M.TEST, _M.CMP, _M.BT, _M.BTS, _M.BTR, _M.ADC, _M.SBB,
@@ -78,13 +81,13 @@ def _register_bits() -> list[int]:
     numbers = [value for value in vars(_R).values() if isinstance(value, int)]
     general = [*range(_R.RAX, _R.R15 + 1)]
     order = [0, *general, *(n for n in sorted(numbers) if n and n not in general)]
-    wholes = list(dict.fromkeys(iced.RegisterExt.full_register(n) if n else 0 for n in order))
+    wholes = list(dict.fromkeys(_full_register(n) if n else 0 for n in order))
     behind = 1 + len(general)
     position = {number: i + (1 + _WORDS_HANDED) * (i >= behind) for i, number in enumerate(wholes)}
     bits = [0] * (max(numbers) + 1)
     for number in numbers:
         if number:
-            bits[number] = 1 << position[iced.RegisterExt.full_register(number)]
+            bits[number] = 1 << position[_full_register(number)]
     return bits
 
 
@@ -216,7 +219,8 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     def with_number(self) -> tuple[int, int] | None:
         """The registers that it compares with a number, or that lead to what it compares, and that number."""
         told = self.comparison
-        return (self.read, told[-1]) if len(told) == _PLAINLY and told[2] in (0, told[1]) else None
+        number = told[-1] if len(told) == _PLAINLY and told[2] in (0, told[1]) else None
+        return (self.read, number) if isinstance(number, int) else None
 
 
 _NOTHING = Fact(

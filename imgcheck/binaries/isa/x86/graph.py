@@ -161,7 +161,8 @@ class Graph:
 
         The target is right for instructions without an immediate. The kind is the byte before the ModRM byte.
         """
-        return self._named[:3]
+        site, target, kind, *_ = self._named
+        return site, target, kind
 
     @cached_property
     def _named(self) -> tuple[np.ndarray, ...]:
@@ -384,8 +385,12 @@ class Graph:
     def leads(self) -> Edges:
         """The calls with the addresses taken, by the functions that they stand in."""
         calls, taken = self.calls, self.taken
-        columns = ((getattr(calls, name), getattr(taken, name)) for name in ("source", "target", "site"))
-        return Edges(*(self.in_leads(*column) for column in columns), calls.count)
+        return Edges(
+            self.in_leads(calls.source, taken.source),
+            self.in_leads(calls.target, taken.target),
+            self.in_leads(calls.site, taken.site),
+            calls.count,
+        )
 
     @cached_property
     def leads_by_address(self) -> np.ndarray:

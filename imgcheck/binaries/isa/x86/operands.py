@@ -1,5 +1,7 @@
 """Where the operands of instructions lie in memory, and what is known of what lies there."""
 
+from typing import overload
+
 from imgcheck.binaries.isa.values import (
     SETTLED,
     Frame,
@@ -30,6 +32,10 @@ ARRAY = 64
 """Bytes of an array as far as they are taken to be meant by an index that is not known."""
 
 
+@overload
+def moved(place: tuple[int, int], distance: int) -> tuple[int, int]: ...
+@overload
+def moved(place: Where, distance: int) -> Where: ...
 def moved(place: Where, distance: int) -> Where:
     """The place that many bytes further on."""
     return (place[0], place[1] + distance) if isinstance(place, tuple) else place and place + distance
@@ -123,7 +129,8 @@ class Operands:
         index = numbered(state.values.get(memory.index)) if memory.index else constant(0)
         if base is None or index is None:
             return None
-        return _total(base, index, memory)
+        found = _total(base, index, memory)
+        return found if isinstance(found, Options) else None
 
     def sum(self, state: State, memory: Memory) -> Value:
         """What LEA makes of an operand, of which compilers make use for sums of any kind."""

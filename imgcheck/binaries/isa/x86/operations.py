@@ -1,5 +1,6 @@
 """What single x86 instructions make of values: results and flags (Intel SDM volume 2)."""
 
+from collections.abc import Callable
 from operator import and_, or_, xor
 
 import iced_x86 as iced
@@ -32,14 +33,14 @@ from imgcheck.binaries.isa.x86.facts import VECTOR_COPIES, Operation
 _M = iced.Mnemonic
 _SIGNED = {_M.MOVSX, _M.MOVSXD, _M.CDQE}
 COPIES = {_M.MOV, _M.MOVZX} | _SIGNED | VECTOR_COPIES
-_BITWISE = {_M.AND: and_, _M.OR: or_, _M.XOR: xor}
+_BITWISE: dict[int, Callable[[int, int], int]] = {_M.AND: and_, _M.OR: or_, _M.XOR: xor}
 _LOGICAL = {*_BITWISE, _M.ANDN}
 _SHIFTS = {_M.SHL, _M.SHR, _M.SAR}
 SELECTING = {*_SHIFTS, _M.BT}
 """Their second operand says which bit of the first is asked for."""
 _COUNTS = {_M.BSF, _M.TZCNT}
-_STEPS = {_M.INC: 1, _M.DEC: -1}
-_SETS_BIT = {_M.BTS: or_, _M.BTR: lambda a, b: a & ~b}
+_STEPS: dict[int, int] = {_M.INC: 1, _M.DEC: -1}
+_SETS_BIT: dict[int, Callable[[int, int], int]] = {_M.BTS: or_, _M.BTR: lambda a, b: a & ~b}
 
 
 def same(operation: Operation) -> bool:

@@ -21,6 +21,7 @@ from imgcheck.binaries.isa.x86.facts import (
     Memory,
 )
 from imgcheck.binaries.isa.x86.stack import parameter_places
+from imgcheck.binaries.isa.x86.state import Place
 
 
 class Parameters(NamedTuple):
@@ -101,9 +102,12 @@ class _Copies:
         original = self._original(fact, fresh)
         if original and fact.with_number and fact.with_number[1]:
             return original
-        for place in [place for place in self._held if isinstance(place, int) and place & written]:
-            del self._held[place]
-        for place in (*self._places(fact.stores), *([written] if fact.kind in (COMPUTE, LEA) and written else [])):
+        for held in [place for place in self._held if isinstance(place, int) and place & written]:
+            del self._held[held]
+        new: list[Place] = [*self._places(fact.stores)]
+        if fact.kind in (COMPUTE, LEA) and written:
+            new.append(written)
+        for place in new:
             if original:
                 self._held[place] = original
             else:

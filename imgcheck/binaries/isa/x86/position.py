@@ -7,7 +7,7 @@ Prologue"). Variables and functions are then named by how far they lie from that
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -101,7 +101,7 @@ class Position:
     def _number(self, after: np.ndarray, distance: np.ndarray) -> np.ndarray:
         """The signed 32-bit number so far behind each address."""
         parts = (self._layout.bytes_behind(after + distance, k).astype(np.uint32) << 8 * k for k in range(4))
-        return sum(parts).view(np.int32).astype(np.int64)
+        return reduce(np.bitwise_or, parts).view(np.int32).astype(np.int64)
 
     @cached_property
     def registers(self) -> dict[int, tuple[int, int]]:

@@ -97,7 +97,7 @@ class Retrace:
             for place, value in flow.members.items():
                 add_member(members, place, value)
         far = {place: value for place, value in members.items() if _SMALLEST_FIELD <= place[0] < _LARGEST_FIELD}
-        told = {place: value for place, value in far.items() if value is not None}
+        told: Members = {place: value for place, value in far.items() if value is not None}
         return tuple((_member_of(seen), _member_of({} if seen == members else members)) for seen in (told, far))
 
 

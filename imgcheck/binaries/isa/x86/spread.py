@@ -426,7 +426,7 @@ def _objects(known: Given, more: dict[tuple[int, int], Value]) -> dict[tuple[int
 
 def _values(one: Given, other: Given, knowledge: int) -> dict[int, Value]:
     """What is known of the knowledge that two calls hand down: of what both do, what is known of each."""
-    found = {}
+    found: dict[int, Value] = {}
     for register in one.values.keys() | other.values.keys():
         given = [each.values.get(register) for each in (one, other) if register & each.knowledge]
         value = joined(given[0], ALWAYS, given[-1], ALWAYS)

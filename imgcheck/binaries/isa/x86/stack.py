@@ -54,7 +54,8 @@ def settled(code: Code) -> Code:
 def _depths(code: Code) -> tuple[list[int], int]:
     """How far the stack pointer has moved down before each instruction, and where the frame pointer is set."""
     depth = frame = usual = 0
-    found, waiting = [], {}
+    found = []
+    waiting: dict[int, int] = {}
     goes_on = True
     for number, (ip, fact) in enumerate(zip(code.ips, code.facts, strict=True)):
         if ip in waiting or not goes_on:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, either
 from imgcheck.binaries.isa.values import Comparison, Options, Value, joined, tells, under
@@ -36,7 +37,7 @@ def each_of(bits: int) -> tuple[int, ...]:
     return tuple(1 << at for at in range(bits.bit_length()) if bits >> at & 1)
 
 
-def _drop(known: dict[Place, object], registers: int) -> None:
+def _drop(known: dict[Any, Any], registers: int) -> None:
     """Take out what is known of some registers, or below zero of all but some."""
     if registers > 0:
         for register in each_of(registers):
@@ -209,7 +210,8 @@ class State:
         self.marked, self.members = (
             held ^ registers if bool(held & one) != bool(held & other) else held for held in (self.marked, self.members)
         )
-        for known in (self.addresses, self.origins, self.values):
+        every: tuple[dict[Any, Any], ...] = self.addresses, self.origins, self.values
+        for known in every:
             moved = [(to, known.pop(at)) for at, to in ((one, other), (other, one)) if at in known]
             known.update(moved)
 

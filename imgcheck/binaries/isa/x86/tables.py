@@ -77,8 +77,8 @@ def _targets(elf: Elf, code: Code, ips: np.ndarray, place: _Place, behind: int |
     size = _WORD if distances else code.pointer
     count = _MOST if behind is None else min((behind - base) // size, _MOST)
     held = elf.array[offset : offset + count * size]
-    held = held[: len(held) // size * size].tobytes()
-    entries = np.frombuffer(held, np.dtype(f"<{'i' if distances else 'u'}{size}"))
+    whole = held[: len(held) // size * size].tobytes()
+    entries = np.frombuffer(whole, np.dtype(f"<{'i' if distances else 'u'}{size}"))
     targets = entries.astype(np.int64) + (base if distances else 0)
     wrong = np.flatnonzero(ips[np.searchsorted(ips, targets).clip(max=len(ips) - 1)] != targets)
     return tuple(dict.fromkeys(targets[: wrong[0] if len(wrong) else None].tolist()))

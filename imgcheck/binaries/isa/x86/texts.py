@@ -24,8 +24,9 @@ def compared_texts(function: str, arguments: tuple[Value, Value, Value], initial
         return None
     if not (isinstance(one, Options) and isinstance(other, Options)):
         return None
-    texts = {address: _text(address, initial) for address, _ in (*one.numbers, *other.numbers)}
-    if None in texts.values():
+    addresses = [address for address, _ in (*one.numbers, *other.numbers)]
+    texts = {address: text for address in addresses if (text := _text(address, initial)) is not None}
+    if len(texts) < len(set(addresses)):
         return None
     return combined(lambda a, b: int(texts[a][:count] != texts[b][:count]), one, other, 32)
 
@@ -35,7 +36,7 @@ def _text(address: int, initial: Initial) -> bytes | None:
     found = bytearray()
     while len(found) < _LONGEST:
         byte = initial(address + len(found), 1)
-        if not isinstance(byte, Options):
+        if not isinstance(byte, Options) or byte.constant is None:
             return None
         if byte.constant == 0:
             return bytes(found).lower()

@@ -38,7 +38,7 @@ from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.exposure import Exposure
 from imgcheck.binaries.isa.x86.findings import Findings
-from imgcheck.documents.facts import Isa, IsaUse
+from imgcheck.documents.facts import Answer, Isa, IsaUse
 
 _UNREAD = (
     "The code holds well-formed encodings that no decoder at hand knows, and no test of the CPU before them is seen."
@@ -212,7 +212,7 @@ class _Judge:
         kinds = _kinds(unshielded(condition, feature)) if condition else ()
         if not kinds:
             return None
-        answer = "required" if self.found.layout.is_program else "unknown"
+        answer: Answer = "required" if self.found.layout.is_program else "unknown"
         return Verdict(answer, MISCHOSEN.format(in_words(kinds)), given=kinds)
 
     def _doubtfully_chosen(self, feature: str) -> Verdict | None:
