@@ -2,8 +2,13 @@
 
 import os
 
+TYPE_CHECKING = False
+"""Of type checkers alone True, as that of `typing`, for which a kept answer has no time."""
+if TYPE_CHECKING:
+    from typing import TextIO
 
-def put(stream, text: str) -> None:
+
+def put(stream: "TextIO", text: str) -> None:
     """Write `text` at once. Where nobody reads or the disk is full, the exit status alone tells."""
     try:
         stream.write(text)
@@ -13,7 +18,7 @@ def put(stream, text: str) -> None:
         lead_nowhere(stream)
 
 
-def lead_nowhere(stream) -> None:
+def lead_nowhere(stream: "TextIO") -> None:
     """Let `stream` take whatever is still written to it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     if nowhere != stream.fileno():

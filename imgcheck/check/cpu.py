@@ -3,7 +3,7 @@
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct, structs
 
@@ -142,7 +142,7 @@ def _illegal(context: Context, host: CpuHost, code: list, unread: str, answers: 
     return {need.record.path for need in trapping}
 
 
-def _only_trapping(host: CpuHost):
+def _only_trapping(host: CpuHost) -> Callable[[_Need], _Need]:
     table = cpus.features(host.knowledge, host.machine)
 
     def kept(need: _Need) -> _Need:

@@ -2,7 +2,7 @@
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import msgspec
@@ -411,7 +411,9 @@ class _Libraries:
 
     # common ----------------------------------------------------------------------------------------------------------
 
-    def _weighed(self, problems: Sequence[Problem], severity_of) -> tuple[Severity, Problem, tuple[Evidence, ...]]:
+    def _weighed(
+        self, problems: Sequence[Problem], severity_of: Callable[[Problem], Severity]
+    ) -> tuple[Severity, Problem, tuple[Evidence, ...]]:
         """The worst severity after reach, the problem that has it, and all evidence with that first."""
         pairs = [(self._evidence(problem), severity_of(problem), problem) for problem in problems]
         pairs.sort(key=lambda item: SEVERITIES.index(severity_for(item[1], (item[0],))))

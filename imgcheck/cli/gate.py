@@ -20,6 +20,7 @@ from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
 
 if TYPE_CHECKING:
+    from imgcheck.check.run import Request
     from imgcheck.policy.baseline import Baseline
     from imgcheck.policy.document import Policy
 
@@ -37,6 +38,9 @@ def exit_status(report: Report, fail_on: FailOn, allow_unknown: bool) -> int:
     if at_or_above(report.verdict, fail_on):
         return FOUND
     return UNDECIDED if report.verdict == "unknown" and not allow_unknown else OK
+
+
+_Images = Sequence[tuple[ImageProfile, list[HostProfile]]]
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class Gate:
             new_baseline_file=parsed.write_baseline,
         )
 
-    def check(self, images: Sequence[tuple[ImageProfile, list[HostProfile]]], request, knowledge: Knowledge) -> Report:
+    def check(self, images: "_Images", request: "Request", knowledge: Knowledge) -> Report:
         """The report on every image for its hosts, under the policy; writes the new baseline where one was asked for.
 
         `images` holds the same image for each platform. The report is then the one that a run with the new baseline
@@ -113,11 +117,13 @@ class Gate:
             baseline = read_baseline(self.baseline_file) if self.baseline_file else None
         return self._reviewed(images, request, knowledge, baseline)
 
-    def asked(self, request):
+    def asked(self, request: "Request") -> "Request":
         """`request` with the runtimes that the policy requires."""
         return msgspec.structs.replace(request, required_runtimes=self.required_runtimes)
 
-    def _reviewed(self, images, request, knowledge: Knowledge, baseline) -> Report:
+    def _reviewed(
+        self, images: "_Images", request: "Request", knowledge: Knowledge, baseline: "Baseline | None"
+    ) -> Report:
         from imgcheck.check.run import check, combine
         from imgcheck.policy.review import Reviewer
 

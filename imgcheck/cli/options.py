@@ -4,9 +4,9 @@ import argparse
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from imgcheck.cli.files import refuse_unwritable, write
 from imgcheck.errors import UsageError
@@ -27,6 +27,8 @@ class Output(NamedTuple):
     file: Path | None
 
 
+_LISTED = "listed"
+"""The attribute of an option that reads the names for its help."""
 VALUES = "words"
 """The attribute of an option that names what may stand behind it, for shell completion."""
 LIST_OPTIONS = "--list-options"
@@ -57,7 +59,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, f"{self.prog} --help tells more")
 
-    def parse_args(self, args=None, namespace=None):
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         parsed, rest = self.parse_known_args(args, namespace)
         if rest:
             meant = self._meant(rest, parsed)
@@ -67,10 +69,10 @@ class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """With the command behind `--` in the usage, and the names that an option may take from the data."""
         for action in self._actions:
-            listed = getattr(action, "listed", None)
+            listed = getattr(action, _LISTED, None)
             if listed and action.help:
                 action.help = f"{action.help}: {', '.join(listed())}"
-                action.listed = None  # type: ignore[attr-defined] # the same parser may be asked again
+                setattr(action, _LISTED, None)  # the same parser may be asked again
         usage, blank, rest = super().format_help().partition("\n\n")
         return f"{usage}{' [-- CMD ...]' if self.takes_command else ''}{blank}{rest}"
 
@@ -219,7 +221,7 @@ def refuse_unless_registry(reference: str) -> None:
         raise UsageError(f"{reference}: only an image in a registry can be attached to")
 
 
-def store(arguments: argparse.Namespace):
+def store(arguments: argparse.Namespace) -> "Store | None":
     """The Store that the command line names, or None with --no-store."""
     from imgcheck.profile.build import engines
     from imgcheck.profile.store import DEFAULT_LIMIT, open_store, store_key
@@ -242,7 +244,12 @@ def add_runtime_option(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument(
         "--runtime", metavar="NAME", action="append", default=[], help="judge under this runtime"
     )
-    option.listed = _runtimes  # type: ignore[attr-defined] # read where help is asked for, which costs a check nothing
+    list_in_help(option, _runtimes)
+
+
+def list_in_help(option: argparse.Action, names: Callable[[], Iterable[str]]) -> None:
+    """Let the help of `option` end in these names, read where help is asked for: that costs a check nothing."""
+    setattr(option, _LISTED, names)
 
 
 def _runtimes() -> Iterable[str]:

@@ -9,6 +9,17 @@ import sys
 from imgcheck.preflight import kept
 from imgcheck.preflight.place import private_directory
 
+TYPE_CHECKING = False
+"""Of type checkers alone True, as that of `typing`, for which a kept answer has no time."""
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from imgcheck.errors import UsageError
+    from imgcheck.knowledge.schedulers import Scheduler
+    from imgcheck.preflight.run import Task
+
 _EXAMPLES = """
 imgcheck preflight app.sif                                       by hand, on a node
 imgcheck preflight app.sif --runtime apptainer-nv -- python train.py
@@ -19,7 +30,7 @@ _TIME_LIMIT = 60.0
 _LONGEST = 86400.0
 
 
-def run(arguments):
+def run(arguments: "Sequence[str]") -> int:
     """Answer for one image; the exit status is what the scheduler understands."""
     arguments = list(arguments)
     try:
@@ -31,18 +42,18 @@ def run(arguments):
     return kept.emit(answer or _answer(arguments, directory, asked))
 
 
-def _nowhere(error):
+def _nowhere(error: OSError) -> "UsageError":
     from imgcheck.errors import UsageError
 
     return UsageError(f"the working directory: {error.strerror or error}", "start in a directory that exists")
 
 
-def _value(arguments, option):
+def _value(arguments: list[str], option: str) -> str:
     """The value of `option`, of several the last, as the parser has it; "" without one."""
     return ["", *_values(arguments, option)][-1]
 
 
-def _values(arguments, option):
+def _values(arguments: list[str], option: str) -> list[str]:
     """The values of `option` among the arguments before `--`; the parser has not been imported yet."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     found = []
@@ -54,7 +65,7 @@ def _values(arguments, option):
     return found
 
 
-def _answer(arguments, directory, asked):
+def _answer(arguments: list[str], directory: str, asked: str) -> kept.Answer:
     """The answer worked out. Under a scheduler nothing may end otherwise than its preset says, not even a mistyped
     option: any other exit status drains nodes or closes queues. SystemExit of `--help` alone passes.
     """
@@ -70,10 +81,8 @@ def _answer(arguments, directory, asked):
         return _in_trouble(arguments, error)
 
 
-def _in_trouble(arguments, error):
+def _in_trouble(arguments: list[str], error: Exception) -> kept.Answer:
     """What the preset of the scheduler says of a check that could not be done; without a scheduler `error` again."""
-    from imgcheck.preflight.kept import Answer
-
     name = _value(arguments, "--scheduler") or _misspelt_scheduler(arguments)
     if name in ("", "none"):
         raise error
@@ -91,10 +100,10 @@ def _in_trouble(arguments, error):
     except Exception:
         # Not even the preset can be read: every scheduler takes 0 for "go on".
         cause = "; ".join(filter(None, (str(error), getattr(error, "hint", ""))))
-        return Answer(0, "", f"imgcheck: not checked: {' '.join(cause.split())}\n", "", "", "")
+        return kept.Answer(0, "", f"imgcheck: not checked: {' '.join(cause.split())}\n", "", "", "")
 
 
-def _misspelt_scheduler(arguments):
+def _misspelt_scheduler(arguments: list[str]) -> str:
     """The scheduler that an option close to `--scheduler` names: who mistypes that word shall lose no node either."""
     from imgcheck.spelling import misspelt
 
@@ -102,7 +111,7 @@ def _misspelt_scheduler(arguments):
     return next((_value(arguments, option) for option in sorted(options) if misspelt(option, ["--scheduler"])), "")
 
 
-def _task(arguments):
+def _task(arguments: list[str]) -> "tuple[Task, dict[str, str]]":
     """The arguments as a Task, and the files of --rules, which the answer depends on."""
     from imgcheck.errors import UsageError
     from imgcheck.knowledge import Knowledge
@@ -134,20 +143,21 @@ def _task(arguments):
     return task, {path: kept.fingerprint(path) for site in parsed.rules for path in _below(site)}
 
 
-def _below(directory):
+def _below(directory: str) -> list[str]:
     """`directory` with all that lies in it, by absolute paths."""
-    found = []
+    found: list[str] = []
     for place, folders, files in os.walk(os.path.join(os.getcwd(), directory)):  # noqa: PTH109, PTH118
         found += [place, *(f"{place}/{name}" for name in (*folders, *files))]
-    return dict.fromkeys(found)
+    return list(dict.fromkeys(found))
 
 
-def _plainly(arguments):
+def _plainly(arguments: list[str]) -> "Any":
     """The arguments as the parser would read them, which takes longer to import than most checks take.
 
     None where they are to be read by it: without an image, for --help, and wherever there is something to complain of.
     """
-    found = dict.fromkeys(_FLAGS.values(), False) | {name: default for name, default, _ in _VALUES.values()}
+    found: dict[str, Any] = dict.fromkeys(_FLAGS.values(), False)
+    found |= {name: default for name, default, _ in _VALUES.values()}
     found |= {"runtime": [], "rules": [], "reference": None}
     pending = arguments[::-1]
     while pending:
@@ -167,7 +177,7 @@ def _plainly(arguments):
     return type(sys.implementation)(**found) if found["reference"] is not None else None
 
 
-def _set(found, name, default, allowed, value):
+def _set(found: "dict[str, Any]", name: str, default: object, allowed: tuple[str, ...], value: str) -> bool:
     """Set or add to `name`; False for a value that is not one of `allowed`, or no number where there shall be one."""
     if isinstance(found[name], list):
         found[name].append(value)
@@ -187,7 +197,7 @@ def _set(found, name, default, allowed, value):
 
 _FLAGS = {"--require-gpu": "require_gpu", "--trust-attached": "trust_attached", "--no-store": "no_store"}
 _MEANINGS, _MISSING = ("cancel", "requeue"), ("analyse", "pass", "fail")
-_VALUES = {
+_VALUES: "dict[str, tuple[str, str | float | None, tuple[str, ...]]]" = {
     "--runtime": ("runtime", None, ()),
     "--rules": ("rules", None, ()),
     "--scheduler": ("scheduler", "none", ()),
@@ -203,7 +213,7 @@ _VALUES = {
 """Options to attribute, default and allowed values, as `_parser` has them."""
 
 
-def _among(option, names, known):
+def _among(option: str, names: "Iterable[str]", known: "Mapping[str, object]") -> None:
     from imgcheck.errors import UsageError
 
     for name in names:
@@ -211,7 +221,7 @@ def _among(option, names, known):
             raise UsageError(f"{option} {name}: unknown", f"known are {', '.join(known)}")
 
 
-def _split_command(arguments):
+def _split_command(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
     from imgcheck.documents.codec import as_text
     from imgcheck.errors import UsageError
 
@@ -224,14 +234,14 @@ def _split_command(arguments):
     return arguments[:at], command
 
 
-def _schedulers():
+def _schedulers() -> "Mapping[str, Scheduler]":
     from imgcheck.knowledge import Knowledge
     from imgcheck.knowledge.schedulers import schedulers
 
     return schedulers(Knowledge())
 
 
-def _parser():
+def _parser() -> "argparse.ArgumentParser":
     from imgcheck.cli import options
 
     parser = options.parser(
@@ -245,7 +255,7 @@ def _parser():
     scheduler = parser.add_argument(
         "--scheduler", metavar="NAME", default="none", help="exit status and output as it expects them"
     )
-    scheduler.listed = _schedulers
+    options.list_in_help(scheduler, _schedulers)
     parser.add_argument(
         "--incompatible", choices=_MEANINGS, default="cancel", help="what an image that does not fit means"
     )

@@ -1,5 +1,6 @@
 """`imgcheck probe`: what this host offers, or a host described by options."""
 
+import argparse
 import re
 import sys
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ def _expanded(output: Path) -> Path:
     return Path(re.sub("%[h%]", lambda found: short if found[0] == "%h" else "%", str(output)))
 
 
-def _parser():
+def _parser() -> argparse.ArgumentParser:
     parser = options.parser(
         "probe",
         "Shows or keeps what this host offers. Any describing option turns probing off: what is not named is unknown, "

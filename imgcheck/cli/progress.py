@@ -3,17 +3,21 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from imgcheck.progress import SILENT, Progress
 from imgcheck.report.text import safe
+
+if TYPE_CHECKING:
+    import rich.progress
 
 
 class _Bar:
     """Draws a Progress with rich, whose own calls are safe from several threads."""
 
-    def __init__(self, display) -> None:
+    def __init__(self, display: "rich.progress.Progress") -> None:
         self._display = display
-        self._tasks: dict[str, int] = {}
+        self._tasks: dict[str, rich.progress.TaskID] = {}
 
     def start(self, task: str, total: int | None = None) -> None:
         if task in self._tasks:

@@ -7,12 +7,16 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from imgcheck.documents.host import Fact, HostLibrary, absent, known, unknown
 from imgcheck.errors import ElfError
 from imgcheck.host.files import Root
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.cache import read_cache
+
+if TYPE_CHECKING:
+    from imgcheck.binaries.elf import Elf
 
 # Where drivers lie that are not in the loader's cache: NixOS, WSL, sites that unpack NVIDIA's archive.
 _DIRECTORIES = (
@@ -144,7 +148,7 @@ def _read(root: Root, path: str, real: str) -> HostLibrary | None:
     )
 
 
-def _driver_exports(elf) -> tuple[str, ...]:
+def _driver_exports(elf: "Elf") -> tuple[str, ...]:
     from imgcheck.binaries.linkage.symbols import DynamicStrings, DynamicSymbols
 
     symbols = DynamicSymbols(elf, DynamicStrings(elf))

@@ -1,6 +1,7 @@
 """A HostProfile for people: every fact, and plainly which ones are not known."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -42,7 +43,7 @@ def _facts(host: HostProfile) -> Iterator[tuple[str, Fact]]:
     yield "runtimes", _mapped(host.runtimes, lambda found: ", ".join(f"{r.id} {r.version}".strip() for r in found))
 
 
-def _mapped(fact: Fact, words) -> Fact[str]:
+def _mapped(fact: Fact, words: Callable[[Any], str]) -> Fact[str]:
     return Fact(fact.state, words(fact.value), fact.source) if fact.known and fact.value is not None else fact
 
 

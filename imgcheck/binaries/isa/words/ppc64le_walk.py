@@ -4,6 +4,7 @@ Encodings: Power ISA 3.1, book I. Registers and calls: 64-Bit ELF V2 ABI Specifi
 are not followed leave nothing known of the register that they would write to.
 """
 
+from collections.abc import Callable
 from operator import and_, or_, xor
 
 from imgcheck.binaries.isa.conditions import ALWAYS, Labels
@@ -201,7 +202,7 @@ class Ppc64leWalk(Walk):
             told = any(flags.told for at in sources if (flags := self.state.flags.get(at)))
             self.state.flags[field] = Flags(told, lambda bit: None, site=self.site)
 
-    def _logical(self, word: int, records: bool, work, other: Known) -> None:
+    def _logical(self, word: int, records: bool, work: Callable[[int, int], int], other: Known) -> None:
         source, target = word >> 21 & 31, word >> 16 & 31
         told, value = self.known(source)
         told |= other[0]
