@@ -19,6 +19,8 @@ class Guards:
     flows: dict[int, Flow] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
     """Functions that ask but were too long to follow: all they do counts as behind a test."""
+    put_off: set[int] = field(default_factory=set)
+    """Functions that may know what the CPU told, and would have been followed had bytes been left for that."""
     narrowed: dict[int, list[Guarded]] = field(default_factory=dict)
     """What is known of functions that closer looks have shown more of than their flows tell."""
 

@@ -78,9 +78,8 @@ class Retrace:
 
         Where a program names variables by their addresses alone, nobody knows which functions do.
         """
-        spread = self._spread
-        named = spread.found.layout.elf.type == ET_EXEC
-        return named or function in spread.put_off or function in spread.readers.informed
+        named = self._spread.found.layout.elf.type == ET_EXEC
+        return named or function in self._guards.put_off or function in self._spread.readers.informed
 
     def _reads(self, function: int, member: Member) -> bool:
         """Whether a function reads what may be one of those members."""

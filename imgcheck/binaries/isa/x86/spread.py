@@ -81,8 +81,6 @@ class Spread:
         self._stacked: set[int] = set()
         """Functions that tell something: as their result, through a pointer, and on the stack as Go's assembly does."""
         self._given: dict[int, Given] = {}
-        self.put_off: set[int] = set()
-        """Functions that would have been followed, had bytes been left for that."""
         self._budget = _HINTED_BYTES if hint else _TOTAL_BYTES
         """Bytes of functions that may still be followed."""
         self.bodies = Bodies(self.found, self._budget)
@@ -150,10 +148,10 @@ class Spread:
         """Follows the functions; those whose parameters a caller's hand-over marked come back."""
         marked: set[int] = set()
         sizes = {index: self.bodies.size(index) for index in pending}
-        leads = self.found.leads_to_use
-        for index, size in sorted(sizes.items(), key=lambda item: (not leads[item[0]], item[1])):
+        uses, leads = self.found.any_use, self.found.leads_to_use
+        for index, size in sorted(sizes.items(), key=lambda item: (not uses[item[0]], not leads[item[0]], item[1])):
             if size > LONGEST or size > self._budget:
-                self.put_off.add(index)
+                self.guards.put_off.add(index)
                 if index in self._askers and index not in self.guards.flows:
                     self.guards.skipped.add(index)
                 continue

@@ -55,6 +55,7 @@ _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
 _BY_METHOD = "Methods of the Python module reach it without a visible test of the CPU."
 _OF_FLOATS = "Used where a function with a variable argument list gets floating-point numbers, and nowhere else."
 _BY_POINTER = "Code that load or start reaches takes its address, without a visible test of the CPU."
+_NOT_FOLLOWED = "Ordinary code uses it, most of it in functions that may test the CPU and are too many to follow."
 _UNUSED = "Nothing in the file is seen to lead to what uses it: no call, no export and no address."
 _IN_PART = "A part of the file seems to be compiled for it, and other code calls that part without a visible test."
 _RECORDED = "The compiler recorded that it was free to use this everywhere, and nothing in the file asks the CPU."
@@ -146,6 +147,9 @@ class _Judge:
         by_export = self._reached("exports", feature)
         open_users = self.open.users(feature)
         if self._baseline.has(feature, users):
+            put_off = sorted(found.guards.put_off)
+            if 2 * open_users[put_off].sum() > open_users.sum():
+                return Verdict("unknown", _NOT_FOLLOWED, *(by_export or ()))
             return Verdict(
                 "required", "The file was compiled for it as a whole: ordinary code uses it.", *(by_export or ())
             )
