@@ -236,13 +236,17 @@ class Elf:
 
         A hostile file has a thousand headers for the same bytes.
         """
+        return [area for _, area in self.located_areas(name)]
+
+    def located_areas(self, name: str) -> list[tuple[int, memoryview]]:
+        """The same, each with its offset in the file."""
         wanted = [section for section in self.sections if section.name == name and section.type != SHT_NOBITS]
         spans = sorted({(section.offset, section.offset + section.size) for section in wanted})
         found, read = [], 0
         for start, end in spans:
             start = max(start, read)
             if start < end:
-                found.append(self.slice(start, end - start))
+                found.append((start, self.slice(start, end - start)))
                 read = end
         return found
 

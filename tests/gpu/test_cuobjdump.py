@@ -188,3 +188,18 @@ def test_relocatable_code_is_told_by_object(source: str) -> None:
     own, runtime = module.objects
     assert not own.sass and [entry.partition("@")[0] for entry in own.ptx] == ["80"]
     assert {"75", "80", "90", "100"} <= set(runtime.sass)
+
+
+PLAIN = "__global__ void plain(float *a) { a[threadIdx.x] *= 3; }\nvoid launch() { plain<<<1, 1>>>(0); }\n"
+
+
+def test_a_module_of_its_own_gets_nothing_of_relocatable_code_beside_it() -> None:
+    """Paddle's libphi.so has 561 modules without PTX beside one that was linked: only this one has it in its parts."""
+    alone = gpu_toolchain.nvcc("-c", *gencode("80"), out="plain.o", source=PLAIN)
+    program = gpu_toolchain.nvcc("-rdc=true", *gencode("80", ptx="90"), str(alone), out="mixed")
+    found = engine.read_gpu(memoryview(program.read_bytes()), Elf(program.read_bytes()))
+    assert found is not None
+    linked, plain = sorted(found.modules, key=lambda module: not module.objects)
+    assert linked.count == plain.count == 1
+    assert plain.sass == ("80",) and not plain.objects
+    assert ("90",) == tuple(entry.partition("@")[0] for each in linked.objects for entry in each.ptx)

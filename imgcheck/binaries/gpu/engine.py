@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from imgcheck.binaries.elf import ET_DYN, ET_EXEC, FATBIN_SECTIONS, MAGIC, Elf
-from imgcheck.binaries.gpu import archive, cubin, fatbin, hip, runtime, strings, unpack
+from imgcheck.binaries.gpu import archive, cubin, fatbin, hip, runtime, strings, unpack, wrappers
 from imgcheck.binaries.gpu.payloads import WHOLE
 from imgcheck.documents.facts import LIBCUDA, UNREAD, GpuCode, GpuModule, GpuObject
 from imgcheck.errors import ElfError
@@ -65,7 +65,8 @@ def _of_cubin(elf: Elf) -> GpuCode | None:
 
 def _read_elf(elf: Elf) -> GpuCode | None:
     loaded, relocatable = areas(elf)
-    modules, toolkit = _modules(loaded, relocatable, elf.type in (ET_EXEC, ET_DYN), pure=bool(elf.sections))
+    made = _made(elf) if relocatable else None
+    modules, toolkit = _modules(loaded, relocatable, elf.type in (ET_EXEC, ET_DYN), bool(elf.sections), made)
     name = runtime.soname(elf)
     is_driver = name == LIBCUDA
     driver_cuda = runtime.driver_cuda_version(elf) if is_driver else ""
@@ -95,25 +96,44 @@ def areas(elf: Elf) -> tuple[list[memoryview], list[memoryview]]:
     return loaded, relocatable
 
 
+def _made(elf: Elf) -> frozenset[tuple[int, int]] | None:
+    """The containers that the device linker made, by the number of their area and the offset there; None if untold."""
+    offsets = wrappers.linked(elf)
+    if offsets is None:
+        return None
+    located = list(enumerate(elf.located_areas(FATBIN_SECTIONS[0])))
+    return frozenset((n, at - start) for at in offsets for n, (start, area) in located if 0 <= at - start < len(area))
+
+
 def _modules(
-    loaded: list[memoryview], relocatable: list[memoryview], linked: bool, pure: bool
+    loaded: list[memoryview],
+    relocatable: list[memoryview],
+    linked: bool,
+    pure: bool,
+    made: frozenset[tuple[int, int]] | None = None,
 ) -> tuple[tuple[GpuModule, ...], str]:
     """The modules with code, equal ones counted together, and the newest toolkit of their cubins.
 
     `linked`: the file is a program or library, whose relocatable code is no module by itself. `pure`: what is loaded
-    lies in areas of its own.
+    lies in areas of its own. `made`: the containers that were made of the relocatable code (_made); without it, all.
     """
     empty = _Emptiness()
-    pairs = [(area, container) for area in loaded for container in fatbin.containers(area, pure)]
-    pairs = [(area, container) for area, container in pairs if not _is_stub(area, container, empty)]
     objects = [(area, container) for area in relocatable for container in fatbin.containers(area)]
-    if pairs:
-        parts = _objects(container for _, container in objects)
-        counts = Counter(_module(container.entries, parts, container.whole) for _, container in pairs)
-    elif objects and linked:
-        counts = Counter([_module((), _objects(container for _, container in objects))])
-    else:
-        counts = Counter(_module(container.entries, ()) for _, container in objects)
+    parts = _objects(container for _, container in objects)
+    counts: Counter[GpuModule] = Counter()
+    pairs = []
+    for number, area in enumerate(loaded):
+        for container in fatbin.containers(area, pure):
+            own = parts if made is None or (number, container.offset) in made else ()
+            if not _is_stub(area, container, empty):
+                counts[_module(container.entries, own, container.whole)] += 1
+                pairs.append((area, container))
+            elif own and made is not None:  # where there was PTX alone to link, all code lies with the objects
+                counts[_module((), own)] += 1
+    if not counts and objects and linked:
+        counts[_module((), parts)] += 1
+    elif not counts:
+        counts.update(_module(container.entries, ()) for _, container in objects)
     modules = tuple(_counted(module, count) for module, count in counts.items())
     return tuple(sorted(modules, key=_order)), _toolkit([*pairs, *objects])
 
