@@ -134,17 +134,37 @@ def _weigh(
 
     Files that the command reaches go before others. Where nothing of the image's own code runs it fails, unless another
     kind of GPU in the host runs it; a library that serves only some GPUs by design counts for nothing then but
-    information.
+    information. What adds a little to a library that does not run is of no use without it.
     """
     reached = [each for each in judged if case.context.closure.runs(each.record.path)]
     paths, pool = _paths(reached), judged
     if not paths.isdisjoint(_paths(bad)):
         pool, bad = reached, [each for each in bad if each.record.path in paths]
     own = [each for each in pool if each.role == "own"] or [each for each in pool if each.role == "vendor"] or pool
+    own = [each for each in own if not (each.runs and _adds_to(case, each, bad))]
     certain = not any(each.runs for each in own)
     if certain and not _paths(own).isdisjoint(_paths(bad)):
         return bad, "risk" if _paths(own) & runs_elsewhere else "fail"
     return bad, "risk" if any(each.role != "optional" for each in bad) else "info"
+
+
+def _adds_to(case: Case, file: Weighed, bad: Sequence[Weighed]) -> bool:
+    """Whether a file needs one of `bad` that has more modules than itself, as torchvision's _C.so needs PyTorch's."""
+    larger = {each.record.path for each in bad if _size(each) > _size(file)}
+    needed, waiting = {file.record.path}, [file.record.path] if larger else []
+    while waiting:
+        path = waiting.pop()
+        record = case.context.records.get(path)
+        linkage = case.context.image.facts(record).linkage if record else None
+        chosen = (case.context.closure.chosen.get((path, name), "") for name in (linkage.needed if linkage else ()))
+        new = set(chosen) - needed
+        needed |= new
+        waiting += new
+    return not larger.isdisjoint(needed)
+
+
+def _size(file: Weighed) -> int:
+    return sum(module.count for module in file.code.modules)
 
 
 def _paths(files: Iterable[Weighed]) -> set[str]:

@@ -202,4 +202,4 @@ def test_a_module_of_its_own_gets_nothing_of_relocatable_code_beside_it() -> Non
     linked, plain = sorted(found.modules, key=lambda module: not module.objects)
     assert linked.count == plain.count == 1
     assert plain.sass == ("80",) and not plain.objects
-    assert ("90",) == tuple(entry.partition("@")[0] for each in linked.objects for entry in each.ptx)
+    assert {entry.partition("@")[0] for each in linked.objects for entry in each.ptx} == {"90"}

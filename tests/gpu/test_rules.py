@@ -199,6 +199,26 @@ def test_some_own_files_without_code_are_a_risk() -> None:
     assert "0 of 1 modules" in found.evidence[0].detail
 
 
+def test_what_adds_a_little_to_a_library_that_does_not_run_is_of_no_use() -> None:
+    """All six modules of torchvision 0.8.2 have PTX; PyTorch 1.7.1, which it needs, has 804 without any."""
+    main, extension = "/torch/lib/libtorch_cuda.so", "/torchvision/_C.so"
+
+    def severity(small: int, **linkage) -> str:
+        files = {
+            main: gpu_file(module(["70"], count=804)),
+            extension: gpu_file(module(["75"], ["75@6.5"], small), **linkage),
+        }
+        context = cell(image(files), host(A100, driver="535.104.05"))
+        chosen = {(extension, "libtorch_cuda.so"): main}
+        context = replace(context, closure=replace(context.closure, chosen=chosen))
+        (found,) = (each for each in check(context).findings if each.rule == "GPU003")
+        return found.severity
+
+    assert severity(6, needed=("libtorch_cuda.so",)) == "fail"
+    assert severity(6) == "risk", "it does not need the library"
+    assert severity(900, needed=("libtorch_cuda.so",)) == "risk", "it is the larger part"
+
+
 def test_ptx_alone_is_compiled_at_first_start() -> None:
     answers = targets(module(["35", "70"], ["70@6.0"]), gpu=A100)
     assert (answers["GPU003"], answers["GPU004"], answers["GPU008"]) == ("ok", "degraded", "ok")

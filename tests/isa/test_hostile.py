@@ -17,6 +17,7 @@ from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.engine import analyse_isa
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.facts import facts
+from imgcheck.binaries.isa.x86.variables import Variables
 from imgcheck.errors import ElfError
 from tests.isa.elves import BASE, around, elf_around, function
 from tests.isa.programs import SOURCES
@@ -278,3 +279,12 @@ def test_more_program_headers_than_linux_reads_are_said_and_cost_nothing() -> No
     began = time.process_time()
     assert "more than Linux reads" in analyse(memoryview(bytes(many))).error
     assert time.process_time() - began < 2
+
+
+def test_what_is_stored_outside_of_the_file_is_no_variable() -> None:
+    """A number taken for an address: numpy has no room for one of 64 bits, which arcticdb's code once led to."""
+    elf = Elf(compile_c("static int kept; int main(void) { return kept++; }", "-O0").read_bytes())
+    variables = Variables(Layout(elf), frozenset())
+    inside = next(first for first, end in variables.writable if end - first >= 4)
+    variables.assign(0, {0xFFFFFFFF91155B86: None, inside: None})
+    assert variables.written == [inside]

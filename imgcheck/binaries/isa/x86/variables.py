@@ -123,9 +123,14 @@ class Variables:
             self.held |= {a for a in addresses if first <= a < end}
 
     def assign(self, function: int, left: dict[int, Value]) -> bool:
-        """A function leaves something in variables; whether that is other than it was."""
+        """A function leaves something in variables; whether that is other than it was.
+
+        As in `remember`, nothing is left outside of the file's segments. Object files have none.
+        """
         changed = False
         for address, value in left.items():
+            if self.writable and not any(first <= address < end for first, end in self.writable):
+                continue
             before = self.value(address) if self.holds(address) else None
             known = self._left.setdefault(address, {})
             if known.get(function) != value:
