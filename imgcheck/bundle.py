@@ -9,17 +9,16 @@ import os
 import sys
 
 TYPE_CHECKING = False
-"""Of type checkers alone True, as that of `typing`, for which a kept answer has no time."""
+"""Of type checkers alone True, as that of `typing`: for it, and for importlib.machinery, a kept answer has no time."""
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec, SourceFileLoader
+else:
+    ModuleSpec, SourceFileLoader = type(__spec__), type(__spec__.loader)
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _BUNDLE = f"{_PACKAGE}/modules.{sys.implementation.cache_tag}"
 _LENGTH = 8
 """Bytes of the number with which the file begins: the length of the index behind it."""
-if not TYPE_CHECKING:
-    # importlib.machinery has both, and a kept answer no time to import it.
-    ModuleSpec, SourceFileLoader = type(__spec__), type(__spec__.loader)
 
 
 class _Loader(SourceFileLoader):

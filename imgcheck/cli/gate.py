@@ -109,9 +109,9 @@ class Gate:
         if self.new_baseline_file:
             first = baseline_of(self._reviewed(images, request, knowledge, None))
             # Where the image is for another architecture, no other rule speaks before that is accepted.
-            new = baseline = joined(first, baseline_of(self._reviewed(images, request, knowledge, first)))
-            write(self.new_baseline_file, encode_baseline(new))
-            kept = len(new.findings)
+            baseline = joined(first, baseline_of(self._reviewed(images, request, knowledge, first)))
+            write(self.new_baseline_file, encode_baseline(baseline))
+            kept = len(baseline.findings)
             note(f"{self.new_baseline_file} written: {kept} finding{'' if kept == 1 else 's'} may stay from now on")
         else:
             baseline = read_baseline(self.baseline_file) if self.baseline_file else None

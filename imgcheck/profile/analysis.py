@@ -272,9 +272,10 @@ class Analysis:
 
 def _memory_of(jobs: Sequence[_Job]) -> Memory:
     content = jobs[0].content
-    # A large file waits in a memory of its own, and is a job by itself.
-    small = [job.content for job in jobs if not isinstance(job.content, Memory)]
-    return content if isinstance(content, Memory) else Memory.of(small)
+    if isinstance(content, Memory):
+        return content
+    # None of several has a memory of its own: a file that has is a job by itself.
+    return Memory.of([job.content for job in jobs if not isinstance(job.content, Memory)])
 
 
 def _close(job: _Job) -> None:

@@ -18,11 +18,11 @@ DT_NEEDED, DT_SONAME, DT_RPATH, DT_TEXTREL, DT_BIND_NOW, DT_RUNPATH, DT_FLAGS = 
 DT_HASH, DT_RELR = 4, 36
 DT_GNU_HASH, DT_FLAGS_1 = 0x6FFFFEF5, 0x6FFFFFFB
 DT_AUXILIARY, DT_FILTER = 0x7FFFFFFD, 0x7FFFFFFF
-_TYPES: dict[int, ElfType] = {ET_DYN: "shared", ET_REL: "relocatable", ET_CORE: "core"}
 DF_TEXTREL, DF_BIND_NOW = 0x4, 0x8
 DF_1_NOW, DF_1_NODEFLIB, DF_1_PIE = 0x1, 0x800, 0x08000000
 NT_GNU_ABI_TAG, NT_GNU_PROPERTY_TYPE_0 = 1, 5
 GNU_PROPERTY_X86_ISA_1_NEEDED = 0xC0008002
+_TYPES: dict[int, ElfType] = {ET_DYN: "shared", ET_REL: "relocatable", ET_CORE: "core"}
 
 # glibc keeps its default directories as neighbouring strings that end in a slash (elf/dl-load.c, system_dirs).
 _LOADER_NAME = re.compile(r"ld(-linux[\w-]*|64)?\.so\.\d+")

@@ -45,10 +45,8 @@ _STACK, _PRESERVED = 1, range(14, 32)
 _BLR, _MTLR = 0x4E800020, 0x7C0803A6
 _MOST_KEPT = len(_PRESERVED) + 4
 """Words of a function that saves or restores all of these."""
-_CALLS = (
-    *((0xFC000001, _BRANCH | 1), (0xFC0007FE, 0x4C000420), (0xFC000000, 0x44000000), (0xFC000001, 0x40000001)),
-    *((0xFC000000, 0xB8000000), (0xFC000000, 0xE0000000)),
-)
+_CALLS = ((0xFC000001, _BRANCH | 1), (0xFC0007FE, 0x4C000420), (0xFC000000, 0x44000000), (0xFC000001, 0x40000001),
+          (0xFC000000, 0xB8000000), (0xFC000000, 0xE0000000))  # fmt: skip
 """BL, BCTR and BCTRL, SC, BCL; LMW and LQ, which write to registers that they do not name."""
 _BRANCHES = 16, 18, 19
 _NEAR_STUB = 8

@@ -24,9 +24,9 @@ def compared_texts(function: str, arguments: tuple[Value, Value, Value], initial
         return None
     if not (isinstance(one, Options) and isinstance(other, Options)):
         return None
-    addresses = [address for address, _ in (*one.numbers, *other.numbers)]
+    addresses = {address for address, _ in (*one.numbers, *other.numbers)}
     texts = {address: text for address in addresses if (text := _text(address, initial)) is not None}
-    if len(texts) < len(set(addresses)):
+    if len(texts) < len(addresses):
         return None
     return combined(lambda a, b: int(texts[a][:count] != texts[b][:count]), one, other, 32)
 

@@ -98,11 +98,13 @@ class Variables:
 
     def fixed(self, address: int, size: int) -> Value:
         """The same of what nothing but the loader can store to."""
-        writable = any(first <= address < end for first, end in self.writable)
-        if writable and address not in self._settled:
+        if self._can_be_stored_to(address) and address not in self._settled:
             return None
         pointer = self.pointee(address) if size == self._pointer else 0
         return constant(pointer) if pointer else self.initial(address, size)
+
+    def _can_be_stored_to(self, address: int) -> bool:
+        return any(first <= address < end for first, end in self.writable)
 
     def pointee(self, address: int) -> int:
         """What the pointer at an address points to, 0 where it is none."""
@@ -129,7 +131,7 @@ class Variables:
         """
         changed = False
         for address, value in left.items():
-            if self.writable and not any(first <= address < end for first, end in self.writable):
+            if self.writable and not self._can_be_stored_to(address):
                 continue
             before = self.value(address) if self.holds(address) else None
             known = self._left.setdefault(address, {})
