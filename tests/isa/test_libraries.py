@@ -77,6 +77,28 @@ def test_a_library_of_which_a_part_was_compiled_for_more_is_not_taken_for_one_th
     assert use.answer == answer, use.reason
 
 
+NAMED = """
+#include <cpuid.h>
+#include <immintrin.h>
+#define SUM(name) __attribute__((target("avx512f"))) float name(const float *a) { \\
+    return _mm512_reduce_add_ps(_mm512_mul_ps(_mm512_loadu_ps(a), _mm512_loadu_ps(a))); }
+SUM(dot_NAME) SUM(norm_NAME)
+__attribute__((target("avx"))) static float fast(const float *a) { return _mm256_cvtss_f32(_mm256_loadu_ps(a)); }
+float any(const float *a) {
+  unsigned b, c, d, e;
+  return __get_cpuid(1, &b, &c, &d, &e) && d & bit_AVX ? fast(a) : *a;
+}
+"""
+
+
+@pytest.mark.parametrize(("name", "answer"), [("avx", "unknown"), ("avx512", "dispatched")])
+def test_a_name_excuses_no_more_than_what_it_tells(name: str, answer: str) -> None:
+    """numpy-minmax 0.6 was compiled for AVX-512, and what it exports for a CPU with AVX as well."""
+    library = compile_c(NAMED.replace("NAME", name), "-O2", "-shared", "-fPIC")
+    (use,) = (use for use in analyse(library).uses if use.feature == "avx512f")
+    assert use.answer == answer, use.reason
+
+
 HIDDEN_PART = """
 #include <cpuid.h>
 #pragma GCC push_options

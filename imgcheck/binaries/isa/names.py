@@ -27,8 +27,15 @@ def switches(machine: str) -> dict:
     return analysis()["switches"].get(machine, {})
 
 
-def _tokens(machine: str) -> list[str]:
+def generations(machine: str) -> list[dict]:
+    """What rules/analysis/clones.toml names implementations by, the generations of CPUs from old to new."""
     return analysis("clones")["x86" if machine in ("x86_64", "i386") else machine]
+
+
+@cache
+def _tokens(machine: str) -> dict[str, int]:
+    """Each token with the number of its generation."""
+    return {token: i for i, generation in enumerate(generations(machine)) for token in generation["tokens"]}
 
 
 _BEFORE = r"._@\d"
@@ -43,7 +50,7 @@ _ENDED = re.compile(rf"\0|{_BEHIND}".encode())
 @cache
 def _clone_pattern(machine: str) -> re.Pattern[str]:
     joined = "|".join(map(re.escape, sorted(_tokens(machine), key=len, reverse=True)))
-    return re.compile(rf"(?:^|[{_BEFORE}])(?:{joined})(?:$|(?-i:{_BEHIND}))", re.IGNORECASE)
+    return re.compile(rf"(?:^|[{_BEFORE}])({joined})(?=$|(?-i:{_BEHIND}))", re.IGNORECASE)
 
 
 @cache
@@ -59,33 +66,40 @@ def _clone_finder(machine: str) -> re.Pattern[bytes]:
     return re.compile(rf"[\0{_BEFORE}](?:{joined})(?=[\0._@\dei]|c[12])".encode())
 
 
-def is_clone(name: str, machine: str) -> bool:
-    """Whether `name` follows a convention of rules/analysis/clones.toml for variants of one function.
+def generation(name: str, machine: str) -> int | None:
+    """The number of the newest of `generations` that `name` follows a convention of; None for all other names.
 
     What compilers name after a source file, as they do the initialiser of what it holds, is none: nothing chooses it.
     """
-    return not matches(name, analysis("clones")["of_files"]) and bool(_clone_pattern(machine).search(name))
+    if matches(name, analysis("clones")["of_files"]):
+        return None
+    number = _tokens(machine)
+    return max((number[token.lower()] for token in _clone_pattern(machine).findall(name)), default=None)
 
 
-def clones(names: list[bytes], machine: str) -> list[int]:
-    """Indices of the clones among `names`, in no order."""
-    joined = b"\0" + b"\0".join(names) + b"\0"
-    certain: list[int] = []
-    doubtful: list[int] = []
-    for hit in _clone_finder(machine).finditer(joined.lower()):
-        (certain if _ENDED.match(joined, hit.end()) else doubtful).append(hit.start())
+def clones(names: list[bytes], machine: str) -> dict[int, int]:
+    """Indices of the clones among `names`, in no order, with the number of the newest generation each is named for."""
+    joined, number = b"\0" + b"\0".join(names) + b"\0", _tokens(machine)
+    hits = list(_clone_finder(machine).finditer(joined.lower()))
     of_files = matching(names, analysis("clones")["of_files"])
-    found = [i for i in _holding(names, certain) if i not in of_files]
-    more = set(_holding(names, doubtful)).difference(found)
-    return found + [i for i in more if is_clone(names[i].decode("utf-8", "backslashreplace"), machine)]
+    found: dict[int, int] = {}
+    doubtful: set[int] = set()
+    for i, hit in zip(_holding(names, [hit.start() for hit in hits]), hits, strict=True):
+        if not _ENDED.match(joined, hit.end()):
+            doubtful.add(i)
+        elif i not in of_files:
+            found[i] = max(found.get(i, 0), number[hit[0][1:].decode()])
+    for i in doubtful:
+        newest = generation(names[i].decode("utf-8", "backslashreplace"), machine)
+        if newest is not None:
+            found[i] = newest
+    return found
 
 
 def _holding(names: list[bytes], hits: list[int]) -> list[int]:
-    """Indices of those of `names`, joined with a byte between, in which one of the positions lies."""
-    if not hits:
-        return []
-    starts = list(accumulate((len(name) + 1 for name in names), initial=0))
-    return sorted({bisect_right(starts, hit) - 1 for hit in hits})
+    """For each position the index of that of `names`, joined with a byte between, in which it lies."""
+    starts = list(accumulate((len(name) + 1 for name in names), initial=0)) if hits else []
+    return [bisect_right(starts, hit) - 1 for hit in hits]
 
 
 @cache

@@ -192,7 +192,7 @@ class _Judge:
         wanted[calls.source[self.used[calls.target]]] = True
         index = self.code.index(symbols.value)
         looked_at = np.flatnonzero((index >= 0) & wanted[index])
-        marks[index[looked_at[clones(self.layout.names(symbols, looked_at), self.machine)]]] = True
+        marks[index[looked_at[[*clones(self.layout.names(symbols, looked_at), self.machine)]]]] = True
         return marks
 
     # Reach

@@ -77,7 +77,7 @@ class Ordinary:
     def of(cls, found: Findings, vector: np.ndarray) -> "Ordinary":
         """Those of a file; `vector` marks what uses VEX or EVEX for vectors."""
         ordinary = found.functions.unwind if found.functions.unwind.any() else np.ones(len(found.functions), bool)
-        ordinary = ordinary & ~found.clones
+        ordinary = ordinary & ~found.named
         vector, legacy = vector & ordinary, found.legacy & ordinary
         return cls(vector, legacy, Density(int(vector.sum()), int(legacy.sum())))
 
@@ -100,7 +100,7 @@ class Baseline:
         found, open = self._found, self._open
         if not found.recorded or feature not in found.recorded.everywhere:
             return False
-        return bool((open.users(feature) & found.functions.unwind & ~found.clones & ~open.chosen).any())
+        return bool((open.users(feature) & found.functions.unwind & ~found.clones(feature) & ~open.chosen).any())
 
     def _seems(self, feature: str, users: np.ndarray, asked: frozenset[str] = frozenset()) -> bool:
         """Whether the code looks as if the whole file was compiled for it; `asked` are those that wait for the answer.
@@ -113,7 +113,7 @@ class Baseline:
             return self._seems_legacy(feature, users)
         if feature not in WIDE or self._density.share >= _LITTLE:
             return False
-        ordinary = users & (self._vector | (feature in _SCALAR)) & ~self._found.clones
+        ordinary = users & (self._vector | (feature in _SCALAR)) & ~self._found.clones(feature)
         free, guarded = self._open.callers(feature, self._open.users(feature) & ordinary)
         # Who calls code behind a test does not count as free itself; but one or two callers may be entered unseen.
         enough = free >= max(guarded, 1) or (free >= PART and 2 * free >= guarded)
@@ -145,7 +145,7 @@ class Baseline:
     def _seems_legacy(self, feature: str, users: np.ndarray) -> bool:
         """Whether ordinary code was compiled for SSE3, SSSE3, SSE4 or POPCNT."""
         found = self._found
-        open_users = self._open.users(feature) & ~found.clones & found.functions.unwind
+        open_users = self._open.users(feature) & ~found.clones(feature) & found.functions.unwind
         if feature != "popcnt":  # Go's compiler makes no vectors: what has some is Go's assembly
             open_users &= ~within(found.functions.start, found.layout.go.start)
         # Pairs of registers become a vector in one instruction from SSE4.1 on: compilers then hardly write the other.

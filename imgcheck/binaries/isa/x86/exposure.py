@@ -123,13 +123,13 @@ class Exposure:
         code picks by tests that do not shield `feature`) or "pointers": from load, where code also leads to functions
         whose addresses it takes.
         """
-        # By the conditions of their own, features that the same calls expose are picked differently.
-        what = (start, self._picked(feature).tobytes()) if start == "choices" else start
-        return self._by_exposure(what, feature, lambda: self._reached(start, feature))
+        # By conditions and names of their own, features that the same calls expose start elsewhere.
+        own = self._versions(feature) if start == "pointers" else self._roots(start, feature)
+        return self._by_exposure((start, own.tobytes()), feature, lambda: self._reached(start, feature))
 
     def _reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
         if start == "pointers":
-            return reach(self.graph.leads, self.graph.load_roots, self._leads(feature) & ~self._versions)
+            return reach(self.graph.leads, self.graph.load_roots, self._leads(feature) & ~self._versions(feature))
         return reach(self.graph.calls, self._roots(start, feature), self.calls(feature))
 
     def _roots(self, start: str, feature: str) -> np.ndarray:
@@ -137,7 +137,7 @@ class Exposure:
             return self._methods(feature)
         if start == "choices":
             return self._picked(feature)
-        return self.graph.load_roots if start == "load" else self.found.export_roots
+        return self.graph.load_roots if start == "load" else self.found.export_roots(feature)
 
     def _picked(self, feature: str) -> np.ndarray:
         picked = [functions for condition, functions in self.found.choices if not shielded(condition, feature)]
@@ -148,25 +148,30 @@ class Exposure:
         (method, table), (offered, giver) = self.found.methods, self.found.offered
         return distinct(method[within(table, distinct(offered[self.reached("load", feature)[0][giver]]))])
 
+    def _versions(self, feature: str) -> np.ndarray:
+        """Which of Graph.leads may be the choice of a version: by its name, or because it seems to be kept."""
+        by_name = self.found.clones(feature).take(self.graph.leads.target) & self.graph.leads_by_address
+        return self._kept | by_name
+
     @cached_property
-    def _versions(self) -> np.ndarray:
-        """Which of Graph.leads may be the choice of a version: the addresses of what uses a feature itself, and those
-        that code with tests of the CPU takes, unless the next call gets one, as that of a comparison for qsort.
+    def _kept(self) -> np.ndarray:
+        """Which of Graph.leads are addresses of what uses a feature itself, or that code with tests of the CPU takes,
+        unless the next call gets one, as that of a comparison for qsort.
         """
-        edges, by_address, found = self.graph.leads, self.graph.leads_by_address, self.found
-        versions = found.clones.take(edges.target) & by_address
+        edges, found = self.graph.leads, self.found
         choosing = self.guards.tests(len(found.functions))
         choosing[found.resolvers] = True
         doubtful = found.any_use.take(edges.target) | choosing.take(edges.source)
-        doubtful = np.flatnonzero(by_address & ~versions & doubtful)
+        doubtful = np.flatnonzero(self.graph.leads_by_address & doubtful)
         looked_at = doubtful[:_MOST_HANDED]
-        versions[doubtful] = True
-        versions[looked_at] = [not found.is_handed(site) for site in edges.site[looked_at].tolist()]
-        return versions
+        kept = np.zeros(len(edges.site), bool)
+        kept[doubtful] = True
+        kept[looked_at] = [not found.is_handed(site) for site in edges.site[looked_at].tolist()]
+        return kept
 
     def plain(self, feature: str, users: np.ndarray) -> np.ndarray:
         """Ordinary code: what only users of a feature lead to, and all that it calls, belongs to them."""
-        own = users | self.found.clones
+        own = users | self.found.clones(feature)
         key = "led", np.packbits(own).tobytes()
         led = self._by_exposure(key, feature, lambda: self._led_past(own, feature))
         return led & ~users
@@ -239,10 +244,11 @@ class Exposure:
 
         Where a test for `feature` stands before one call, it may stand unseen before others.
         """
-        return self._by_exposure("excused", feature, lambda: self._excused(feature))
+        unpicked = self.found.clones(feature) & ~self._picked_by_code
+        return self._by_exposure(("excused", unpicked.tobytes()), feature, lambda: self._excused(feature, unpicked))
 
-    def _excused(self, feature: str) -> np.ndarray:
-        unseen = self._unpicked.copy()
+    def _excused(self, feature: str, unpicked: np.ndarray) -> np.ndarray:
+        unseen = unpicked.copy()
         mistaken = self.guards.understood & self.guards.exposing(feature)
         unseen[self.graph.calls.target[mistaken.take(self._conditions_of_calls)]] = False
         return unseen
@@ -252,12 +258,12 @@ class Exposure:
         return ~self.excused(feature)
 
     @cached_property
-    def _unpicked(self) -> np.ndarray:
-        """Versions by name that no code is seen to pick."""
-        unpicked = self.found.clones.copy()
+    def _picked_by_code(self) -> np.ndarray:
+        """Functions that code which asks the CPU is seen to pick."""
+        marks = np.zeros(len(self.found.functions), bool)
         for _, functions in self.found.choices:
-            unpicked[functions] = False
-        return unpicked
+            marks[functions] = True
+        return marks
 
     # What is necessary to arrive
 

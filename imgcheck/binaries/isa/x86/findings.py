@@ -14,7 +14,7 @@ from imgcheck.binaries.isa.arriving import Start
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, implied, understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.modules import methods, offering
-from imgcheck.binaries.isa.names import clones
+from imgcheck.binaries.isa.names import clones, generations
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.reach import reach
@@ -68,6 +68,7 @@ class Findings:
         self._suspecting = False
         self._trusted: Hint | None = None
         self._handed: dict[int, bool] = {}
+        self._clones: dict[int, np.ndarray] = {}
         self._behind_signs: dict[Hint, dict[int, list[Guarded]]] = {}
 
     # Instructions
@@ -429,11 +430,26 @@ class Findings:
                 false.update(sites.tolist())
         return false
 
+    def clones(self, feature: str) -> np.ndarray:
+        """Functions whose name says that they are one implementation of several, and one that may use `feature`.
+
+        What is named for SSE or AVX may not use AVX-512: nobody who calls it would ask for that.
+        """
+        least = _first_using(feature)
+        if least not in self._clones:
+            self._clones[least] = self._generation >= least
+        return self._clones[least]
+
     @cached_property
-    def clones(self) -> np.ndarray:
-        """Functions whose name says that they are one implementation of several."""
+    def named(self) -> np.ndarray:
+        """Functions whose name says that they are one implementation of several, whatever they may use."""
+        return self._generation >= 0
+
+    @cached_property
+    def _generation(self) -> np.ndarray:
+        """The generation of CPUs that each function is named for (names.clones), -1 of those without such a name."""
         symbols = self.layout.code_symbols
-        marks = np.zeros(len(self.functions), bool)
+        generation = np.full(len(self.functions), -1, np.int8)
         index = self.graph.starting_at(symbols.value)
         wanted = self.any_use.copy()
         if wanted.sum() > _NAMED_USERS:
@@ -444,8 +460,9 @@ class Findings:
             exports = exports[exports >= 0]
             wanted[exports[self._leading_to(self.any_use | self.legacy)[exports]]] = True
         looked_at = np.flatnonzero((index >= 0) & wanted[np.maximum(index, 0)])
-        marks[index[looked_at[clones(self.layout.names(symbols, looked_at), "x86_64")]]] = True
-        return marks
+        named = clones(self.layout.names(symbols, looked_at), "x86_64")
+        np.maximum.at(generation, index[looked_at[list(named)]], np.array([*named.values()], np.int8))
+        return generation
 
     @cached_property
     def asks_before_main(self) -> bool:
@@ -498,12 +515,15 @@ class Findings:
 
     # Reach
 
+    def export_roots(self, feature: str) -> np.ndarray:
+        """Exported functions, but for those that choose an implementation or are one that may use `feature`."""
+        return self._exported[~self.clones(feature)[self._exported]]
+
     @cached_property
-    def export_roots(self) -> np.ndarray:
-        """Exported functions, but for those that choose an implementation or are one."""
+    def _exported(self) -> np.ndarray:
+        """Exported functions, but for those that choose an implementation."""
         roots = self.graph.starting_at(self.layout.exports)
-        roots = roots[(roots >= 0) & ~np.isin(roots, self.resolvers)]
-        return roots[~self.clones[roots]]
+        return roots[(roots >= 0) & ~np.isin(roots, self.resolvers)]
 
     @cached_property
     def methods(self) -> tuple[np.ndarray, np.ndarray]:
@@ -520,6 +540,13 @@ class Findings:
         taking = np.flatnonzero((kind == LEA_OPCODE) & within(target, address))[:_MOST_OFFERS]
         giver = self.functions.holding(site[taking])
         return offered[np.searchsorted(address, target[taking[giver >= 0]])], giver[giver >= 0]
+
+
+@cache
+def _first_using(feature: str) -> int:
+    """The number of the first generation of CPUs whose implementations may use `feature`."""
+    needed = implied(feature)
+    return next(i for i, one in enumerate(generations("x86_64")) if one.get("below") not in needed)
 
 
 @cache

@@ -175,7 +175,7 @@ class _Judge:
         despite = despite or (self._doubtfully_chosen(feature) if picked else None) or self._mistaken(feature)
         if despite:
             return despite
-        loose = np.flatnonzero(open_users & ~found.clones & ~found.called & ~self.open.chosen & found.pointed)
+        loose = np.flatnonzero(open_users & ~found.clones(feature) & ~found.called & ~self.open.chosen & found.pointed)
         if feature in WIDE and len(loose) and self._own_code_is_wide:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
@@ -189,7 +189,7 @@ class _Judge:
         static = found.layout.is_program and not found.layout.elf.interpreter
         if not static or not len(found.resolvers) or not found.asks_before_main:
             return False
-        own = users & ~found.clones & ~self.open.chosen & self.open.users(feature)
+        own = users & ~found.clones(feature) & ~self.open.chosen & self.open.users(feature)
         free, guarded = self.open.callers(feature, own)
         return not guarded and bool(free or (own & found.pointed).any())
 
@@ -242,8 +242,8 @@ class _Judge:
     def _unguarded(self, feature: str, users: np.ndarray) -> bool:
         """Whether too much of what uses a feature is called without a test to call it dispatched."""
         # What the file calls itself, it may call behind a test; the rest is there for others.
-        alone = int((users & ~self.found.called)[self.found.export_roots].sum())
-        if 2 * alone > len(self.found.export_roots):
+        roots = self.found.export_roots(feature)
+        if 2 * int((users & ~self.found.called)[roots].sum()) > len(roots):
             return True
         if feature in WIDE:
             density = self.ordinary.density
@@ -252,12 +252,12 @@ class _Judge:
         free, guarded = self.open.callers(feature, users)
         if free > guarded or feature not in LEGACY:
             return free > guarded
-        exported = users & self.open.reached("exports", feature)[0] & ~self.found.clones
+        exported = users & self.open.reached("exports", feature)[0] & ~self.found.clones(feature)
         return int(exported.sum()) >= max(PART, EXPORTED * users.sum())
 
     def _is_called_plainly(self, feature: str, users: np.ndarray) -> bool:
         """Whether most users are called past any test, and neither test nor name tells one of them apart."""
-        if users.sum() < PART or (users & self.found.clones).any():
+        if users.sum() < PART or (users & self.found.clones(feature)).any():
             return False
         free, guarded = self.open.callers(feature, users)
         return not guarded and 2 * free > users.sum()
@@ -300,7 +300,7 @@ class _Judge:
         return np.flatnonzero(
             self.open.calls(feature)
             & source.take(calls.source)
-            & (users & ~found.clones & ~self.open.chosen).take(calls.target)
+            & (users & ~found.clones(feature) & ~self.open.chosen).take(calls.target)
         )
 
     @cached_property
@@ -343,7 +343,7 @@ class _Judge:
             whole = self._without_query("avx", self.found.using("avx")).answer == "required"
         if feature in _ON_PURPOSE and users.sum() < MANY:
             whole = False
-        if self.found.clones[users].all():
+        if self.found.clones(feature)[users].all():
             whole = False
         if whole or self.found.layout.elf.type == ET_EXEC:
             return Verdict("required", "Nothing in the file asks the CPU what it has before it uses this.", *by_export)
