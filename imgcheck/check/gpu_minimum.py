@@ -1,9 +1,9 @@
 """What an image's GPU code needs of any host, stated from its evidence alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from imgcheck.check.gpu_code import capability_of, tally
-from imgcheck.check.gpu_use import needs_driver, runtimes_of
+from imgcheck.check.gpu_use import held_runtimes, needs_driver, runtimes_of
 from imgcheck.documents.facts import LIBCUDA, CodeFacts, GpuCode
 from imgcheck.documents.image import FileRecord, ImageProfile
 from imgcheck.knowledge import Knowledge, cuda, gpus
@@ -22,7 +22,7 @@ def minimum(image: ImageProfile, knowledge: Knowledge) -> Iterator[Statement]:
     code for is named apart, since what decides is whether that file's kernels are called. Limits: docs/gpu.md.
     """
     files = [(r, image.objects[r.object]) for r in image.files if r.object in image.objects]
-    yield from _driver(files, knowledge)
+    yield from _driver(files, held_runtimes(image), knowledge)
     code = [(r, f.gpu) for r, f in files if f.gpu and f.gpu.modules]
     own = [(r, gpu) for r, gpu in code if not _vendor(knowledge, r.path)] or code
     if own:
@@ -37,10 +37,10 @@ def _vendor(knowledge: Knowledge, path: str) -> bool:
     return any(name.startswith(entry.sonames) for entry in cuda.vendor_libraries(knowledge))
 
 
-def _driver(files: list[tuple[FileRecord, CodeFacts]], knowledge: Knowledge) -> Iterator[Statement]:
+def _driver(files: list[tuple[FileRecord, CodeFacts]], held: Set[str], knowledge: Knowledge) -> Iterator[Statement]:
     demands: dict[str, list[str]] = {}
     for record, facts in files:
-        for driver, why in _demands(record.path, facts, knowledge):
+        for driver, why in _demands(record.path, facts, held, knowledge):
             demands.setdefault(driver, []).append(f"{why} in {record.path}")
     if demands:
         newest = max(demands, key=parse)
@@ -53,8 +53,8 @@ def _driver(files: list[tuple[FileRecord, CodeFacts]], knowledge: Knowledge) -> 
             yield "GPU driver", f"any that has {LIBCUDA}", tuple(linked[:_SHOWN])
 
 
-def _demands(path: str, facts: CodeFacts, knowledge: Knowledge) -> Iterator[tuple[str, str]]:
-    for version, _ in runtimes_of(path, facts):
+def _demands(path: str, facts: CodeFacts, held: Set[str], knowledge: Knowledge) -> Iterator[tuple[str, str]]:
+    for version, _ in runtimes_of(path, facts, held):
         driver = cuda.min_driver(knowledge, version)
         if driver:
             yield driver, f"CUDA runtime {version}"

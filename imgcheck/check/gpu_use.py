@@ -1,6 +1,6 @@
 """Whether an image wants a GPU of NVIDIA, and by which CUDA runtimes; and whether a host lacks one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from msgspec import Struct
 
@@ -20,21 +20,31 @@ class RuntimeUse(Struct, frozen=True):
 
 
 def cuda_runtimes(image: ImageProfile) -> tuple[RuntimeUse, ...]:
-    """CUDA runtimes in the image's code, and those that files are linked against."""
-    objects = image.objects
+    """CUDA runtimes in the image's code, and those of it that files are linked against."""
+    objects, held = image.objects, held_runtimes(image)
     return tuple(
         RuntimeUse(record, version, how)
         for record in image.files
-        for version, how in runtimes_of(record.path, objects[record.object])
+        for version, how in runtimes_of(record.path, objects[record.object], held)
     )
 
 
-def runtimes_of(path: str, facts: CodeFacts) -> Iterator[tuple[str, str]]:
-    """Version of each CUDA runtime that the file at `path` uses, and how."""
+def held_runtimes(image: ImageProfile) -> frozenset[str]:
+    """File names of the CUDA runtimes in the image, those of links among them.
+
+    What is linked against another one does not start (LIB001), so that nobody asks the driver for it: bitsandbytes has
+    a library for each CUDA there is, and loads the one for the CUDA of PyTorch.
+    """
+    paths = (*(record.path for record in image.files), *image.tree.symlinks)
+    return frozenset(name for path in paths if (name := path.rpartition("/")[2]).startswith(_RUNTIME))
+
+
+def runtimes_of(path: str, facts: CodeFacts, held: Set[str]) -> Iterator[tuple[str, str]]:
+    """Version of each CUDA runtime that the file at `path` uses, of those `held` in the image, and how."""
     if facts.gpu and facts.gpu.cudart:
         yield facts.gpu.cudart, "the runtime itself" if "libcudart.so" in path else "linked into it"
     for name in facts.linkage.needed if facts.linkage else ():
-        if name.startswith(_RUNTIME) and (version := _release(name)):
+        if name in held and (version := _release(name)):
             yield version, f"linked against {name}"
 
 
@@ -56,7 +66,9 @@ def wants_nvidia(image: ImageProfile) -> bool:
 
 
 def _wants_nvidia(facts: CodeFacts) -> bool:
-    return bool(facts.gpu and facts.gpu.modules) or needs_driver(facts) or any(runtimes_of("", facts))
+    needed = facts.linkage.needed if facts.linkage else ()
+    linked = any(name.startswith(_RUNTIME) and _release(name) for name in needed)
+    return bool(facts.gpu and (facts.gpu.modules or facts.gpu.cudart)) or needs_driver(facts) or linked
 
 
 def lacks_nvidia(host: HostProfile) -> bool:

@@ -129,10 +129,25 @@ def test_cuda_runtime_against_driver(runtime: str, driver: str, outcome: str) ->
 
 
 def test_runtime_version_from_the_soname_that_is_needed() -> None:
-    profile = image({"/app": gpu_file(module(["37"]), needed=["libcudart.so.9.0"])})
+    user = gpu_file(module(["37"]), needed=["libcudart.so.9.0"])
+    profile = image({"/app": user, "/usr/lib/libcudart.so.9.0": gpu_file()})
     found = finding("GPU002", profile, host(K80, driver="375.51"))
     assert "CUDA driver version is insufficient for CUDA runtime version" in found.predicted_error
     assert "384.81" in found.remedy
+
+
+def test_a_runtime_that_no_file_of_the_image_is_demands_no_driver() -> None:
+    """Bitsandbytes has a library for each CUDA, and loads the one for PyTorch's: the others could not be loaded."""
+    profile = image(
+        {
+            "/b/libbitsandbytes_cuda118.so": gpu_file(module(["70"]), needed=["libcudart.so.11.0"]),
+            "/b/libbitsandbytes_cuda130.so": gpu_file(module(["70"]), needed=["libcudart.so.13"]),
+            "/lib/libcudart.so.11.0": gpu_file(cudart="11.8"),
+        }
+    )
+    assert outcomes(profile, host(V100, driver="535.104.05"))["GPU002"] == "ok"
+    driver = next(statement for statement in minimum(profile, KNOWLEDGE) if statement[0] == "GPU driver")
+    assert driver[1] == "450.80.02 or newer"
 
 
 def test_pytorch_says_it_in_its_own_words() -> None:
