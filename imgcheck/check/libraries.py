@@ -139,6 +139,8 @@ class _Libraries:
                 return "risk"
             if self._optional(problem):
                 return "info"
+            if self._one_of_many(problem):
+                return "risk"
             # What wheels put into the prefix of an environment their packages may load from there by its path.
             return "risk" if _is_beside(problem) and not problem.root.startswith(_SYSTEM) else "fail"
         if problem.context == "helper":
@@ -178,6 +180,18 @@ class _Libraries:
             other.needed == problem.needed and _package(other.root) == package and other.root.count("/") <= min(depths)
             for other in self._context.closure.problems
         )
+
+    def _one_of_many(self, problem: Problem) -> bool:
+        """Whether one sub-package alone misses a library, beside others that load: envpool has one for each game."""
+        package, own = _package(problem.root), posixpath.dirname(problem.root)
+        others = {posixpath.dirname(path) for path in self._loading_modules if _package(path) == package} - {own}
+        missing = {
+            posixpath.dirname(other.root)
+            for other in self._context.closure.problems
+            if other.needed == problem.needed and _package(other.root) == package
+        }
+        beside = [one for one in others if posixpath.dirname(one) == posixpath.dirname(own)]
+        return own != package and missing == {own} and bool(beside)
 
     def _stops_package(self, problem: Problem) -> bool:
         """Whether it stops a Python package whose uppermost modules miss something, one and all."""

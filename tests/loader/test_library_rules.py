@@ -234,6 +234,30 @@ def test_a_python_module_fails_unless_its_package_works_without_it(root: Root, m
     assert finding.predicted_error.startswith("ImportError: libx.so.1: cannot open shared object file")
 
 
+@pytest.mark.parametrize(
+    ("loading", "missing", "severity"),
+    [
+        ("atari/atari.so", (), "risk"),
+        ("procgen/base.so", (), "fail"),
+        ("base.so", (), "info"),
+        (None, (), "fail"),
+        ("atari/atari.so", ("minigrid/minigrid.so",), "fail"),
+    ],
+)
+def test_one_sub_package_of_several_is_a_risk(
+    root: Root, loading: str | None, missing: tuple[str, ...], severity: str
+) -> None:
+    """Envpool 0.8 has one for each kind of game, and `import envpool` works without the Qt that procgen needs."""
+    entry, package = ["-Wl,--defsym=PyInit_m=0x1000"], "/usr/lib/python3/site-packages/envpool"
+    root.library("/tmp/libx.so.1")
+    for module in ("procgen/procgen.so", *missing):
+        root.library(f"{package}/{module}", ["/tmp/libx.so.1"], entry)
+    if loading:
+        root.library(f"{package}/{loading}", flags=entry)
+    root.at("/tmp/libx.so.1").unlink()
+    assert only(judged(profile_of(root.path), host()), "LIB001").severity == severity
+
+
 @pytest.mark.parametrize(("others_load", "severity"), [(True, "info"), (False, "fail")])
 def test_one_variant_of_a_module_that_loads_suffices(root: Root, others_load: bool, severity: str) -> None:
     entry, package = ["-Wl,--defsym=PyInit_m=0x1000"], "/usr/lib/python3/site-packages/pkg"
