@@ -44,3 +44,118 @@ def test_a_static_object_that_a_function_gives_out(tested: str, flags: tuple[str
     path = compile_c(SINGLETON, *flags, f"-DTESTED={tested}", compiler="g++", language="c++")
     for model in ("Nehalem", "SandyBridge", "Haswell"):
         assert (model, predicted(analyse(path), MODELS[model])) == (model, observed(path, "qemu-x86_64", model))
+
+
+COMMON = """
+#include <cpuid.h>
+#include <stdio.h>
+#include <stdlib.h>
+static float x[64];
+__attribute__((noinline)) static void use(void) {
+    for (int i = 0; i < 64; i += 8)
+        __asm__ volatile("vmovups (%0), %%ymm1; vpaddd %%ymm1, %%ymm1, %%ymm1; vmovups %%ymm1, (%0); vzeroupper"
+                         : : "r"(x + i) : "memory", "xmm1");
+}
+static unsigned saves_ymm(unsigned c) {
+    unsigned low, high;
+    if (!(c & bit_OSXSAVE)) return 0;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & 6) == 6;
+}
+"""
+
+ACCESSOR = """
+enum feature { sse4_2 = 3, sse4_1, popcnt, avx = 9, fma, bmi1, bmi2, avx2 };
+static struct info { char *name; unsigned sse4_1 : 1, sse4_2 : 1, popcnt : 1, avx : 1, avx2 : 1, bmi2 : 1; } *info;
+__attribute__((noinline)) static void fill(void) {
+    unsigned a, b, c, d, highest, ymm;
+    info = calloc(1, sizeof *info);
+    __cpuid(0, highest, b, c, d);
+    __cpuid(1, a, b, c, d);
+    info->sse4_1 = c >> 19 & 1, info->sse4_2 = c >> 20 & 1, info->popcnt = c >> 23 & 1;
+    ymm = saves_ymm(c);
+    info->avx = ymm && c >> 28 & 1;
+    if (highest < 7) return;
+    __cpuid_count(7, 0, a, b, c, d);
+    info->bmi2 = b >> 8 & 1;
+    info->avx2 = ymm && b >> 5 & 1;
+}
+__attribute__((noinline)) static int has(enum feature which) {
+    switch (which) {
+    case sse4_1: return info->sse4_1;
+    case sse4_2: return info->sse4_2;
+    case popcnt: return info->popcnt;
+    case avx: return info->avx;
+    case avx2: return info->avx2;
+    case bmi2: return info->bmi2;
+    default: return 0;
+    }
+}
+int main(void) { fill(); if (has(TESTED)) use(); if (has(popcnt)) x[0] = 1; printf("%f\\n", x[7] + x[0]); return 0; }
+"""
+
+SMALL_MEMBERS = """
+struct context { unsigned rounds, sse4_2 : 1, avx2 : 1, used : 1; };
+__attribute__((noinline)) static void fill(struct context *to) {
+    unsigned a, b, c, d, highest;
+    to->rounds = 20;
+    __cpuid(0, highest, b, c, d);
+    __cpuid(1, a, b, c, d);
+    to->sse4_2 = c >> 20 & 1;
+    unsigned ymm = saves_ymm(c);
+    b = 0;
+    if (highest >= 7) __cpuid_count(7, 0, a, b, c, d);
+    to->avx2 = ymm && b >> 5 & 1;
+}
+__attribute__((noinline)) static void run(struct context by_value) {
+    if (by_value.TESTED) use();
+    printf("%f %u\\n", x[7], by_value.rounds);
+}
+int main(void) { struct context *own = malloc(sizeof *own); fill(own); run(*own); free(own); return 0; }
+"""
+
+RECORD = """
+struct record { long kind, family; struct { unsigned sse4_2, avx2; } has; };
+static struct record record;
+__attribute__((constructor)) static void fill(void) {
+    unsigned a, b, c, d, highest;
+    __cpuid(0, highest, b, c, d);
+    record.kind = 1;
+    __cpuid(1, a, b, c, d);
+    record.has.sse4_2 = c >> 20 & 1;
+    unsigned ymm = saves_ymm(c);
+    b = 0;
+    if (highest >= 7) __cpuid_count(7, 0, a, b, c, d);
+    record.has.avx2 = ymm && b >> 5 & 1;
+}
+__attribute__((noinline, noclone, noipa)) const struct record *known(void) { return &record; }
+int main(void) { if (known()->has.TESTED) use(); printf("%f\\n", x[7]); return 0; }
+"""
+
+SECOND_WORD = """
+struct words { unsigned long unused; unsigned sse4_2, avx2; };
+__attribute__((noinline, noclone, noipa)) struct words ask(void) {
+    struct words found = {0, 0, 0};
+    unsigned a, b, c, d, highest;
+    __cpuid(0, highest, b, c, d);
+    __cpuid(1, a, b, c, d);
+    found.sse4_2 = c >> 20 & 1;
+    unsigned ymm = saves_ymm(c);
+    b = 0;
+    if (highest >= 7) __cpuid_count(7, 0, a, b, c, d);
+    found.avx2 = ymm && b >> 5 & 1;
+    return found;
+}
+int main(void) { if (ask().TESTED) use(); printf("%f\\n", x[7]); return 0; }
+"""
+PROGRAMS = {"accessor": ACCESSOR, "small members": SMALL_MEMBERS, "record": RECORD, "second word": SECOND_WORD}
+
+
+@pytest.mark.parametrize("flags", [("-O2",), ("-O2", "-s"), ("-O1", "-no-pie", "-s")], ids=" ".join)
+@pytest.mark.parametrize("tested", ["avx2", "sse4_2"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_is_kept_in_an_object_and_asked_for_through_it(program: str, tested: str, flags: tuple[str, ...]) -> None:
+    """As TensorFlow's TestCPUFeature, contexts of libgcrypt, glibc's x86_get_cpuid_feature_leaf and Zstandard do."""
+    path = compile_c(COMMON + PROGRAMS[program], *flags, f"-DTESTED={tested}")
+    for model in ("Nehalem", "SandyBridge", "Haswell"):
+        assert (model, predicted(analyse(path), MODELS[model])) == (model, observed(path, "qemu-x86_64", model))

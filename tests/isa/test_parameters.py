@@ -1,6 +1,6 @@
 """Registers carry much between functions that is meant for nobody."""
 
-from imgcheck.binaries.isa.x86.facts import ARGUMENTS, facts
+from imgcheck.binaries.isa.x86.facts import ARGUMENTS, RAX, facts
 from imgcheck.binaries.isa.x86.parameters import parameters, takes_result
 
 RDI, RSI, RDX, *_ = ARGUMENTS
@@ -29,16 +29,18 @@ def test_a_call_leaves_nothing_in_the_registers_of_parameters_but_may_take_them_
     assert found.passed == {0x1005: sum(ARGUMENTS)}
 
 
-def result_taken(code: str) -> bool:
-    return takes_result(facts(bytes.fromhex(code), 0x1000, 64))
+def result_taken(code: str, registers: int = RAX) -> bool:
+    return takes_result(facts(bytes.fromhex(code), 0x1000, 64), registers)
 
 
 def test_the_result_of_a_call_is_taken_where_it_is_read_or_handed_up() -> None:
     assert result_taken("e8fb0f0000 85c0 c3")  # call; test eax, eax; ret
     assert result_taken("e8fb0f0000 c3")  # call; ret
     assert result_taken("e9fb0f0000")  # jmp
+    assert result_taken("e8fb0f0000 31c0 89d7 c3", RAX | RDX)  # call; xor eax, eax; mov edi, edx; ret
 
 
 def test_the_result_of_a_call_is_not_taken_where_it_is_overwritten() -> None:
     assert not result_taken("e8fb0f0000 31c0 c3")  # call; xor eax, eax; ret
+    assert not result_taken("e8fb0f0000 31c0 89d7 c3")  # call; xor eax, eax; mov edi, edx; ret
     assert not result_taken("e8fb0f0000 89df e8f40f0000 c3")  # call; mov edi, ebx; call; ret

@@ -100,6 +100,22 @@ def joined(one: Value, one_path: Condition, other: Value, other_path: Condition)
     return _known(_bitwise(first, second, merged, (1 << 64) - 1), 64)
 
 
+def completed(one: Value, other: Value) -> Value:
+    """What is known of a place that gets both values, one after the other, where bit-fields may lie.
+
+    These are written by reading what is there: of which bits nothing is known, those are what the other store left.
+    """
+    if not isinstance(one, Word) or not isinstance(other, Word):
+        return joined(one, ALWAYS, other, ALWAYS)
+
+    def merged(a: Bit, b: Bit) -> Bit:
+        if _UNKNOWN in (a, b):
+            return b if a == _UNKNOWN else a
+        return either(a[0], b[0]), either(a[1], b[1])
+
+    return _known(_bitwise(one, other, merged, (1 << 64) - 1), 64)
+
+
 def under(value: Value, path: Condition) -> Value:
     """The value where it is known to be on a path with that condition."""
     if path == ALWAYS or value is None or isinstance(value, Frame | Settled):
@@ -173,12 +189,17 @@ def _bit_of(told: dict[int, Bit], word: Word, at: int) -> Bit:
 def combined(work: Callable[[int, int], int], one: Value, other: Value, bits: int) -> Value:
     """The result of AND, OR or XOR (`work` does it to integers) of two values with `bits` bits."""
     mask = (1 << bits) - 1
-    if isinstance(one, Options) and isinstance(other, Options):
-        return _options([(work(a, b) & mask, both(c, d)) for (a, c), (b, d) in product(one.numbers, other.numbers)])
+    if isinstance(one, Options) and isinstance(other, Options) and (found := _of_each(work, one, other, mask)):
+        return found
     for value, number in ((one, other), (other, one)):
         if isinstance(number, Options) and number.constant is not None:
             return _known(_masked(work, value if isinstance(value, Word) else _NOTHING, number.constant, mask), bits)
     return _known(_bitwise(_as_word(one) or _NOTHING, _as_word(other) or _NOTHING, _table(work), mask), bits)
+
+
+def _of_each(work: Callable[[int, int], int], one: Options, other: Options, mask: int) -> Options | None:
+    """What `work` makes of each two numbers, where that is not too much to tell."""
+    return _options([(work(a, b) & mask, both(c, d)) for (a, c), (b, d) in product(one.numbers, other.numbers)])
 
 
 def _masked(work: Callable[[int, int], int], word: Word, number: int, mask: int) -> Word:
@@ -272,11 +293,11 @@ def summed(one: Value, other: Value, bits: int) -> Value:
         if isinstance(number, Options) and number.constant is not None and not isinstance(value, Word):
             return added(value, number.constant, bits)
     if isinstance(one, Options) and isinstance(other, Options):
-        return combined(add, one, other, bits)
+        return _of_each(add, one, other, (1 << bits) - 1)
     first, second = _as_word(one), _as_word(other)
     if first is None or second is None or _possible(first) & _possible(second):
-        numbers = numbered(one), numbered(other)
-        return combined(add, *numbers, bits) if all(numbers) else None
+        few, others = numbered(one), numbered(other)
+        return _of_each(add, few, others, (1 << bits) - 1) if few and others else None
     return combined(or_, first, second, bits)
 
 

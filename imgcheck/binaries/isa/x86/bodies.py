@@ -78,14 +78,16 @@ class Bodies:
         after = self._graph.behind(self._calls.site[own])
         return dict(zip(after.tolist(), self._calls.target[own].tolist(), strict=True))
 
-    def loads_elsewhere(self, function: int) -> set[int]:
-        """How far from registers other than those of the stack a function reads."""
+    def loads_elsewhere(self, function: int) -> set[tuple[int, int]]:
+        """How far from registers other than those of the stack a function reads, and how many bytes."""
         code = self.code(function)
 
         def is_elsewhere(memory: Memory) -> bool:
             return not memory.relative and not memory.base & code.stack
 
-        return {memory.displacement for fact in code.facts for memory in fact.loads if is_elsewhere(memory)}
+        return {
+            (memory.displacement, memory.size) for fact in code.facts for memory in fact.loads if is_elsewhere(memory)
+        }
 
     def expected(self, function: int, registers: int, steps: int = _HANDED_ON) -> int:
         """Those of `registers` that the function, or one that it hands them on to, takes for parameters."""

@@ -32,7 +32,7 @@ from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.facts import CPUID, RAX, RCX, RDX, RSP, Fact, Memory
 from imgcheck.binaries.isa.x86.handed import Arguments, Context, Flow, Given, add_member
 from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved
-from imgcheck.binaries.isa.x86.operations import COPIES, SELECTING, flags_of, of_flags, result
+from imgcheck.binaries.isa.x86.operations import COPIES, SELECTING, flags_of, is_masked_openly, of_flags, result
 from imgcheck.binaries.isa.x86.state import CALLER, State, is_pointer, variable
 from imgcheck.binaries.isa.x86.summary import SIGNATURES, Notes
 
@@ -204,7 +204,9 @@ class Effects:
             value = of_flags(operation, state.told, fact.condition, state.flags, ip, first, second)
         else:
             value = result(operation, first, second, state.values.get(operation.third) if operation.third else memory)
-        if fact.writes_flags:
+        if is_masked_openly(operation, first, second) or is_masked_openly(operation, second, first):
+            self.flow.obeys, state.told = True, None
+        elif fact.writes_flags:
             state.told = flags_of(operation, first, second, value)
             self.notes.signatures |= SIGNATURES & {fact.comparison[-1:]}
         if operation.bits < WHOLE and held is not None and value is not None and operation.target:

@@ -21,7 +21,7 @@ from imgcheck.binaries.isa.conditions import (
     not_understood,
 )
 from imgcheck.binaries.isa.guarded import Guarded
-from imgcheck.binaries.isa.values import SETTLED, Options, outcome, word
+from imgcheck.binaries.isa.values import SETTLED, Options, outcome, tells, word
 from imgcheck.binaries.isa.x86.branches import Branches, narrow
 from imgcheck.binaries.isa.x86.calls import Calls
 from imgcheck.binaries.isa.x86.control import Block, ControlFlow, Loop
@@ -140,6 +140,7 @@ class _Walk(Calls):
         onward = [one for one in block.successors if place.get(one, 0) > place[number]]  # no loop closed, no padding
         cases = self.cases.get(ip)
         if cases:
+            self.unused |= {(number, one) for one in onward if blocks[one].first not in cases}
             onward = [one for one in onward if blocks[one].first in cases]
         if self.exact and fact.kind == BRANCH and fact.condition >= 0 and target != block.end:
             onward = [one for one in onward if self._may_go(number, one, blocks[one].first == target, fact)]
@@ -197,7 +198,8 @@ class _Walk(Calls):
         elif kind in (CALL, INDIRECT_CALL):
             self._call(ip, fact)
         elif kind == RETURN:
-            if state.marked & RAX:
+            # Anything may be left in RDX where a result has no second word.
+            if state.marked & RAX or tells(state.values.get(RDX)):
                 self.flow.returns |= state.marked & _RESULTS
             self._leave(state.values.get(RAX), state.path)
         elif kind == SWAP:
@@ -215,7 +217,7 @@ class _Walk(Calls):
     def _jump(self, ip: int, fact: Fact) -> None:
         if fact.kind == INDIRECT_JUMP:
             self._jump_by_table(ip, fact)
-        if not self.code.inside(self.code.targets.get(ip, 0)):
+        if not self.block.successors:
             self._leave_by(ip, fact, self.state.path)
 
     def _jump_by_table(self, ip: int, fact: Fact) -> None:

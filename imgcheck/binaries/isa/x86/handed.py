@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from imgcheck.binaries.isa.conditions import ALWAYS, Condition
+from imgcheck.binaries.isa.conditions import Condition
 from imgcheck.binaries.isa.guarded import Guarded
-from imgcheck.binaries.isa.values import Frame, Value, joined
+from imgcheck.binaries.isa.values import Frame, Value, completed
 from imgcheck.binaries.isa.x86.facts import RSP
 from imgcheck.binaries.isa.x86.state import CALLER, Place
 
@@ -50,12 +50,12 @@ WORDS = CALLER << 1
 NO_MEMBER = False, None
 
 
-def no_member(_: int) -> tuple[bool, Value]:
+def no_member(_: int, __: int) -> tuple[bool, Value]:
     """Of no member of a structure anything is known."""
     return NO_MEMBER
 
 
-Member = Callable[[int], tuple[bool, Value]]
+Member = Callable[[int, int], tuple[bool, Value]]
 Members = dict[tuple[int, int], Value]
 """Displacement and size of members of structures -> what is known of their value."""
 
@@ -80,7 +80,7 @@ class Context:
     """(call site's next address, arguments) -> what this very call brings, where that depends on what callers say
     or point to; None where it cannot be told."""
     member: Member
-    """(displacement in a structure, wherever that lies) -> whether it holds knowledge, and which."""
+    """(displacement in a structure, wherever that lies, bytes) -> whether they hold knowledge, and which."""
     reads: Callable[[int, bool], bool]
     """(call site's next address, whether it gets where knowledge lies) -> whether a call that gets knowledge brings
     such, too, whatever it does."""
@@ -152,7 +152,7 @@ class Flow:
 
 def add_member(members: Members, place: tuple[int, int], value: Value) -> None:
     """A store of knowledge to a member, beside those that are known."""
-    members[place] = joined(members[place], ALWAYS, value, ALWAYS) if place in members else value
+    members[place] = completed(members[place], value) if place in members else value
 
 
 def for_callee(arguments: Arguments, pushed: int) -> Arguments:

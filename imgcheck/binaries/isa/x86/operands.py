@@ -14,6 +14,7 @@ from imgcheck.binaries.isa.values import (
     numbered,
     shifted,
     summed,
+    tells,
     whole,
 )
 from imgcheck.binaries.isa.x86.control import ControlFlow
@@ -82,8 +83,8 @@ class Operands:
     def is_knowledge(self, state: State, where: Where, memory: Memory) -> bool:
         """Whether what the CPU told lies in an operand, which is at `where`."""
         if isinstance(where, int):
-            return self._context.holds(where)
-        if where is None and self._context.member(memory.displacement)[0]:
+            return self._context.holds(where) or tells(state.values.get(variable(where)))
+        if where is None and self._context.member(memory.displacement, memory.size)[0]:
             return True
         place, slots = where or _in_object(state, memory), state.slots
         return place is not None and bool(slots) and not slots.isdisjoint(_parts(place, range(memory.size)))
@@ -100,10 +101,10 @@ class Operands:
             return _read_place(state, place, memory)
         if where is None:
             looked_up = self._looked_up(self.addresses(state, memory), memory.size)
-            return looked_up or self._context.member(memory.displacement)[1]
+            return looked_up or self._context.member(memory.displacement, memory.size)[1]
         known = self._variable_at(state, where, memory.size)
-        if known is None and memory.size == self._pointer and self._context.pointee(where):
-            return self._context.fixed(where, self._pointer)
+        if known is None and (lying := self._context.fixed(where, memory.size)) is not None:
+            return lying
         if memory.size == POINTER and isinstance(known, Word):
             known = whole(low(known, WHOLE), self._variable_at(state, where + WORD, WORD))
         if known is None and where & 3:  # a test of one byte of a word

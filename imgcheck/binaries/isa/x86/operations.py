@@ -38,6 +38,7 @@ _LOGICAL = {*_BITWISE, _M.ANDN}
 _SHIFTS = {_M.SHL, _M.SHR, _M.SAR}
 SELECTING = {*_SHIFTS, _M.BT}
 """Their second operand says which bit of the first is asked for."""
+_MASKS = {_M.AND, _M.TEST}
 _COUNTS = {_M.BSF, _M.TZCNT}
 _STEPS: dict[int, int] = {_M.INC: 1, _M.DEC: -1}
 _SETS_BIT: dict[int, Callable[[int, int], int]] = {_M.BTS: or_, _M.BTR: lambda a, b: a & ~b}
@@ -118,6 +119,12 @@ def _is_told_in_part(told: Comparison | None) -> bool:
     What chooses between two words of features by that, as a workaround for certain CPUs does, leaves what they tell.
     """
     return told is not None and isinstance(told.value, Word) and told.value.unknown != 0 and tells(told.value)
+
+
+def is_masked_openly(operation: Operation, value: Value, mask: Value) -> bool:
+    """Whether an operand of which nothing is known says which bits of the other one are asked for."""
+    is_open = mask is None or (isinstance(mask, Word) and not mask.bits)
+    return operation.mnemonic in _MASKS and is_open and tells(value) and not same(operation)
 
 
 def flags_of(operation: Operation, first: Value, second: Value, made: Value) -> Comparison | None:

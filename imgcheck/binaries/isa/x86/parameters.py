@@ -132,17 +132,18 @@ class _Copies:
         return [(m.base, m.displacement) for m in operands if m.base & self._stack and not m.index]
 
 
-def takes_result(code: Code) -> bool:
-    """Whether the code behind a call, which `code` begins with, may do something with its result."""
+def takes_result(code: Code, registers: int) -> bool:
+    """Whether the code behind a call, which `code` begins with, may do something with its result in `registers`."""
     call, *behind = code.facts
     if call.kind != CALL:
         return True  # a jump: what the callee returns is the function's own result
     for fact in behind:
-        if fact.brings is None and fact.read & RAX:
+        if fact.brings is None and fact.read & registers:
             return True
         if fact.kind in (CALL, INDIRECT_CALL):
             return bool(code.pushed)  # 32-bit code may hand it over where it is
-        if fact.written & RAX:
+        registers &= ~fact.written
+        if not registers:
             return False
         if fact.kind not in (COMPUTE, LEA, BRANCH):
             return True

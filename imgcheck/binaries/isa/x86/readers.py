@@ -10,7 +10,7 @@ from imgcheck.binaries.isa.kernels.arrays import close_before
 from imgcheck.binaries.isa.ordered import numbers, within
 from imgcheck.binaries.isa.values import tells
 from imgcheck.binaries.isa.x86.bodies import Bodies
-from imgcheck.binaries.isa.x86.facts import LEA
+from imgcheck.binaries.isa.x86.facts import CALL, INDIRECT_CALL, LEA
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, LONGEST_IMMEDIATE
 from imgcheck.binaries.isa.x86.handed import STRUCT
 from imgcheck.binaries.isa.x86.variables import Variables
@@ -102,16 +102,32 @@ class Readers:
         value, bodies = self._variables.value, self._bodies
         told = {v for v in variables.tolist() if any(tells(value(v + i)) for i in range(4))}
         structures = self._distances(told, self.deciding)
-        return {f for f, among in structures.items() if bodies.affords(f) and among & bodies.loads_elsewhere(f)}
+
+        def reads(function: int, among: set[int]) -> bool:
+            return bodies.affords(function) and any(at in among for at, _ in bodies.loads_elsewhere(function))
+
+        return {function for function, among in structures.items() if reads(function, among)}
 
     def _pointing_into(self, variables: np.ndarray) -> set[int]:
-        """Small functions that work out where an element of an array in such a structure lies.
+        """Small functions that tell where such a structure lies, or work out where an element of an array in it does.
 
         What they return leads to what the CPU told, as glibc's __x86_get_cpuid_feature_leaf does.
         """
         small = self._functions.end - self._functions.start <= ACCESSOR
         structures = self._distances(set(variables.tolist()), small)
-        return {f for f, among in structures.items() if self._bodies.affords(f) and self._points_to_element(f, among)}
+
+        def points(function: int, among: set[int]) -> bool:
+            return self._does_nothing_else(function) or self._points_to_element(function, among)
+
+        return {f for f, among in structures.items() if self._bodies.affords(f) and points(f, among)}
+
+    def _does_nothing_else(self, function: int) -> bool:
+        """Whether a function that takes an address neither calls anything nor stores anywhere but on the stack."""
+        code = self._bodies.code(function)
+        return not any(
+            fact.kind in (CALL, INDIRECT_CALL) or any(not memory.base & code.stack for memory in fact.stores)
+            for fact in code.facts
+        )
 
     def _points_to_element(self, function: int, distances: set[int]) -> bool:
         """Whether a function takes the address of an element of an array that lies so far from some base."""

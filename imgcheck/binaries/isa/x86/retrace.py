@@ -1,14 +1,14 @@
 """Paths looked at closely, step by step: what each call hands down, and what may lie in objects on the heap."""
 
+from dataclasses import dataclass
 from functools import cached_property
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.conditions import understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded
-from imgcheck.binaries.isa.values import Value, shifted
+from imgcheck.binaries.isa.values import Value, replaced, shifted, tells
 from imgcheck.binaries.isa.x86.bodies import LONGEST
 from imgcheck.binaries.isa.x86.handed import (
-    NO_MEMBER,
     NOTHING_GIVEN,
     Flow,
     Given,
@@ -17,6 +17,7 @@ from imgcheck.binaries.isa.x86.handed import (
     add_member,
     no_member,
 )
+from imgcheck.binaries.isa.x86.operands import POINTER
 from imgcheck.binaries.isa.x86.spread import Spread
 
 _SMALLEST_FIELD = 64
@@ -25,13 +26,27 @@ _LARGEST_FIELD = 1 << 32
 """From here on they are those of the thread's block, to which a register adds the variable's place."""
 
 
+Passes = dict[int, Given]
+"""What a function hands to those that it calls (Flow.passes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a function of a path does with what it is handed."""
+
+    tests: list[list[Guarded]]
+    passes: Passes
+    guesses: Passes
+    """What it hands on besides where members near the beginning of objects hold what was stored to such."""
+
+
 class Retrace:
     """What was looked at of one file's paths, after the rounds of `spread`."""
 
     def __init__(self, spread: Spread) -> None:
         self._spread, self._bodies, self._guards = spread, spread.bodies, spread.guards
-        self._looked_at: dict[tuple, tuple[Flow, list[list[Guarded]]]] = {}
-        """Steps of paths, by function and what it is handed."""
+        self._looked_at: dict[tuple, _Step] = {}
+        """By function and what it is handed."""
 
     def retrace(self, steps: list[int], suspecting: bool) -> bool:
         """Follows a path from its root with what each call hands down; whether tests show that stood unseen before.
@@ -40,38 +55,45 @@ class Retrace:
         structure with a member at the same place for one that holds it. Members near the beginning of one count where
         a test of them is understood, and the others where any is suspected.
         """
-        handed = NOTHING_GIVEN
+        handed = guessed = NOTHING_GIVEN
         new = False
         for function, after in zip(steps, [*steps[1:], -1], strict=True):
             if self._bodies.size(function) > LONGEST:
-                handed = NOTHING_GIVEN
+                handed = guessed = NOTHING_GIVEN
                 continue
-            flow, tests = self._look(function, handed, suspecting)
-            for guarded in tests:
+            step = self._look(function, handed, guessed, suspecting)
+            for guarded in step.tests:
                 new |= self._guards.narrow(function, guarded)
-            handed = NOTHING_GIVEN
-            for site, target in self._bodies.sites(function).items():
-                if target == after and site in flow.passes:
-                    handed = self._spread.together(after, handed, flow.passes[site])
+            handed = self._handed(function, after, NOTHING_GIVEN, step.passes)
+            guessed = self._handed(function, after, handed, step.guesses)
         return new
 
-    def _look(self, function: int, handed: Given, suspecting: bool) -> tuple[Flow, list[list[Guarded]]]:
-        """What a step of a path does with what it is handed, and the tests in it; kept, as paths share their steps."""
-        key = function, handed.key, suspecting
+    def _handed(self, function: int, after: int, known: Given, passes: Passes) -> Given:
+        """What one function hands to the next, besides what is `known` of that."""
+        for site, target in self._bodies.sites(function).items():
+            if target == after and site in passes:
+                known = self._spread.together(after, known, passes[site])
+        return known
+
+    def _look(self, function: int, handed: Given, guessed: Given, suspecting: bool) -> _Step:
+        """A step of a path, kept, as paths share their steps; `guessed` is handed to it where members are near."""
+        key = function, handed.key, guessed.key, suspecting
         if key not in self._looked_at:
-            self._looked_at[key] = self._follow(function, handed, suspecting)
+            self._looked_at[key] = self._follow(function, handed, guessed, suspecting)
         return self._looked_at[key]
 
-    def _follow(self, function: int, handed: Given, suspecting: bool) -> tuple[Flow, list[list[Guarded]]]:
+    def _follow(self, function: int, handed: Given, guessed: Given, suspecting: bool) -> _Step:
         far, near = self._suspects[suspecting]
-        is_new = handed.key != NOTHING_GIVEN.key or self._may_be_unseen(function) or self._reads(function, far)
+        is_new = handed.key != NOTHING_GIVEN.key or self._may_be_unseen(function) or self._may_tell(function, far)
         flow = self._spread.follow(function, handed, far) if is_new else self._guards.flows.get(function, Flow())
         tests = [flow.guarded] if is_new else []
-        if self._reads(function, near):
-            closer = self._spread.follow(function, handed, near)
-            tests.append([piece for piece in closer.guarded if suspecting or understood_wholly(piece[2])])
-            flow = closer if suspecting else flow
-        return flow, tests
+        if guessed.key == handed.key and not self._may_tell(function, near):
+            return _Step(tests, flow.passes, {})
+        closer = self._spread.follow(function, guessed, near)
+        if suspecting:
+            return _Step([*tests, closer.guarded], closer.passes, {})
+        understood = [piece for piece in closer.guarded if understood_wholly(piece[2])]
+        return _Step([*tests, understood], flow.passes, _understood(closer.passes))
 
     def _may_be_unseen(self, function: int) -> bool:
         """Whether the rounds had no bytes left for a function, or no reason to follow it though it may know something.
@@ -81,9 +103,11 @@ class Retrace:
         named = self._spread.found.layout.elf.type == ET_EXEC
         return named or function in self._guards.put_off or function in self._spread.readers.informed
 
-    def _reads(self, function: int, member: Member) -> bool:
-        """Whether a function reads what may be one of those members."""
-        return member is not no_member and any(member(at)[0] for at in self._bodies.loads_elsewhere(function))
+    def _may_tell(self, function: int, member: Member) -> bool:
+        """Whether a function reads what may be one of those members, or calls one that hands it out."""
+        if self._spread.reads(function, member):
+            return True
+        return any(self._spread.tells_of(called, member) for called in {*self._bodies.sites(function).values()})
 
     @cached_property
     def _suspects(self) -> tuple[tuple[Member, Member], ...]:
@@ -100,16 +124,29 @@ class Retrace:
         return tuple((_member_of(seen), _member_of({} if seen == members else members)) for seen in (told, far))
 
 
+def _understood(passes: Passes) -> Passes:
+    """What is understood of what is handed on."""
+    known = {
+        site: {place: value for place, value in given.objects.items() if tells(value)} for site, given in passes.items()
+    }
+    return {site: Given(sum(given.values), {}, given.values, known[site]) for site, given in passes.items()}
+
+
 def _member_of(members: Members) -> Member:
-    """What is known of a member, also of one that begins inside another: compilers test one byte of a word."""
+    """What is known of the bytes of a structure by its members.
+
+    Compilers test one byte of a word, and load several members at once that are small.
+    """
     if not members:
         return no_member
 
-    def member(displacement: int) -> tuple[bool, Value]:
-        holders = [(at, size) for at, size in members if at <= displacement < at + size]
-        if not holders:
-            return NO_MEMBER
-        at, size = max(holders)
-        return True, shifted(members[at, size], -8 * (displacement - at), 8 * size)
+    def member(displacement: int, size: int) -> tuple[bool, Value]:
+        around = [(at, length) for at, length in members if at <= displacement < at + length]
+        at, length = max(around, default=(0, 0))
+        value = shifted(members[at, length], -8 * (displacement - at), 8 * length) if around else None
+        for at, length in sorted(members) if size <= POINTER else ():
+            if displacement < at and at + length <= displacement + size:
+                value = replaced(value, members[at, length], 8 * (at - displacement), 8 * length)
+        return bool(around) or tells(value), value
 
     return member

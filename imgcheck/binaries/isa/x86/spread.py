@@ -55,8 +55,9 @@ _LOOKS = 10_000
 """Calls looked at in a round to see whether their results are wanted; those of all others are taken to be."""
 _BEHIND_CALL = 64
 """Bytes from a call on that are read to see whether its result is wanted."""
-_BY_TYPE = Callee(returns=RAX, obeys=True)
-"""What a call for a word of the auxiliary vector brings where its type is open."""
+_WHEN_ASKED = Callee(returns=RAX, obeys=True)
+"""What a call brings that has to be looked at by itself: for a word of the auxiliary vector, or a member of an object
+that only a pointer leads to."""
 _A_SIGN = Callee(returns=RAX)
 """What a call brings whose result is a sign of what the CPU has."""
 _TOLD = PARAMETERS & ~RCX
@@ -139,10 +140,10 @@ class Spread:
         return set(chosen[worth].tolist()).union(filter(self._returns_address, chosen[~worth].tolist()))
 
     def _returns_address(self, function: int) -> bool:
-        """Whether a function was seen to return where knowledge lies, as one with a static object of its own does."""
+        """Whether a function was seen to return where knowledge lies, or a record with it: its own static object."""
         flow = self.guards.flows.get(function)
         found = flow.result.numbers if flow and isinstance(flow.result, Options) else ()
-        return any(self.variables.holds(address) for address, _ in found)
+        return any(self.variables.holds(address + i) for address, _ in found for i in range(0, STRUCT, 4))
 
     def _follow_all(self, pending: set[int]) -> set[int]:
         """Follows the functions; those whose parameters a caller's hand-over marked come back."""
@@ -175,6 +176,8 @@ class Spread:
         self.variables.remember(flow.stores)
         if not self._hint:
             self.variables.remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
+        if self._returns_address(index):
+            self._returns.add(index)
         return self._hand_over(index, flow)
 
     def _put_behind(self, function: int) -> None:
@@ -246,7 +249,7 @@ class Spread:
             if after in self._reporting:
                 return Callee(returns=RAX, outputs=True)
             if after in self._vector_calls:
-                return _BY_TYPE
+                return _WHEN_ASKED
             if after in self._signing:
                 return _A_SIGN
             if after in self._comparisons:
@@ -262,14 +265,15 @@ class Spread:
                     outputs=called in self._outputs,
                     stack=called in self._stacked,
                     value=flow.result,
+                    second=flow.second,
                     filled=flow.stack_results,
                 )
-            return NOTHING
+            return _WHEN_ASKED if called >= 0 and self.tells_of(called, member) else NOTHING
 
         def asked(after: int, given: Arguments) -> Callee | None:
             if after in self._vector_calls:
                 return _word_of_vector(given)
-            return self._ask(sites[after], given, depth + 1) if after in sites else None
+            return self._ask(sites[after], given, member, depth + 1) if after in sites else None
 
         def reads(after: int, places: bool) -> bool:
             if not (hint and (hint.texts or hint.spelled)):
@@ -336,17 +340,28 @@ class Spread:
         function, symbol, site = self._graph.imported(list(symbols))
         return function, [symbols[number] for number in symbol.tolist()], site
 
-    def _ask(self, function: int, arguments: Arguments, depth: int) -> Callee | None:
+    def tells_of(self, function: int, member: Member) -> bool:
+        """Whether a small function reads what may be such a member, or calls one that does, to tell of it."""
+        return member is not no_member and self.bodies.size(function) <= _LONGEST_QUERY and self.reads(function, member)
+
+    def reads(self, function: int, member: Member) -> bool:
+        """Whether a function reads what may be such a member of an object that only a pointer leads to."""
+        return member is not no_member and any(
+            member(at, size)[0] for at, size in self.bodies.loads_elsewhere(function)
+        )
+
+    def _ask(self, function: int, arguments: Arguments, member: Member, depth: int) -> Callee | None:
         """What one call of a function brings, followed with its arguments; None where they leave open what it asks."""
         expected = self.bodies.expected(function, sum(place for place in arguments if isinstance(place, int)))
         arguments = {at: value for at, value in arguments.items() if isinstance(at, tuple) or at & expected}
-        key = function, frozenset(arguments.items())
+        key = function, frozenset(arguments.items()), member
         if key not in self._asked:
             size = self.bodies.size(function)
             if depth > _DEEPEST_QUERY or not self._questions or size > _LONGEST_QUERY:
                 return None
             self._questions -= 1
-            flow = self.follow(function, arguments=for_callee(arguments, self.found.bits // 8), depth=depth)
+            handed = for_callee(arguments, self.found.bits // 8)
+            flow = self.follow(function, member=member, arguments=handed, depth=depth)
             self._asked[key] = Callee(
                 returns=flow.returns,
                 obeys=flow.obeys,
@@ -375,16 +390,17 @@ class Spread:
         returns &= np.bincount(calls.target, minlength=len(returns)) <= MOST_READERS
         doubtful = np.flatnonzero(returns.take(calls.target))
         looked_at = doubtful[:_LOOKS]
-        for source, site in zip(calls.source[looked_at].tolist(), calls.site[looked_at].tolist(), strict=True):
-            if source not in callers and self._takes_result(source, site):
+        columns = (column[looked_at].tolist() for column in (calls.source, calls.target, calls.site))
+        for source, target, site in zip(*columns, strict=True):
+            if source not in callers and self._takes_result(source, site, self.guards.flows[target].returns | RAX):
                 callers.add(source)
         return callers | set(calls.source[doubtful[_LOOKS:]].tolist())
 
-    def _takes_result(self, function: int, site: int) -> bool:
-        """Whether code behind a call reads the register of its result: functions without one leave anything there."""
+    def _takes_result(self, function: int, site: int, registers: int) -> bool:
+        """Whether code behind a call reads the registers of its result: functions without one leave anything there."""
         end = min(int(self._functions.end[function]), site + _BEHIND_CALL)
         code = facts(self.found.layout.bytes_at(site, end), site, self.found.bits)
-        return takes_result(code)
+        return takes_result(code, registers)
 
 
 def _word_of_vector(given: Arguments) -> Callee | None:
