@@ -204,7 +204,7 @@ class Effects:
             value = of_flags(operation, state.told, fact.condition, state.flags, ip, first, second)
         else:
             value = result(operation, first, second, state.values.get(operation.third) if operation.third else memory)
-        if is_masked_openly(operation, first, second) or is_masked_openly(operation, second, first):
+        if is_masked_openly(operation, first, second):
             self.flow.obeys, state.told = True, None
         elif fact.writes_flags:
             state.told = flags_of(operation, first, second, value)

@@ -121,10 +121,15 @@ def _is_told_in_part(told: Comparison | None) -> bool:
     return told is not None and isinstance(told.value, Word) and told.value.unknown != 0 and tells(told.value)
 
 
-def is_masked_openly(operation: Operation, value: Value, mask: Value) -> bool:
-    """Whether an operand of which nothing is known says which bits of the other one are asked for."""
-    is_open = mask is None or (isinstance(mask, Word) and not mask.bits)
-    return operation.mnemonic in _MASKS and is_open and tells(value) and not same(operation)
+def is_masked_openly(operation: Operation, first: Value, second: Value) -> bool:
+    """Whether one operand, of which nothing is known, says which bits of the other one are asked for."""
+    if operation.mnemonic not in _MASKS or same(operation):
+        return False
+    return (tells(first) and _is_open(second)) or (tells(second) and _is_open(first))
+
+
+def _is_open(value: Value) -> bool:
+    return value is None or (isinstance(value, Word) and not value.bits)
 
 
 def flags_of(operation: Operation, first: Value, second: Value, made: Value) -> Comparison | None:

@@ -1,7 +1,7 @@
 """Paths looked at closely, step by step: what each call hands down, and what may lie in objects on the heap."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.conditions import understood_wholly
@@ -140,6 +140,7 @@ def _member_of(members: Members) -> Member:
     if not members:
         return no_member
 
+    @cache
     def member(displacement: int, size: int) -> tuple[bool, Value]:
         around = [(at, length) for at, length in members if at <= displacement < at + length]
         at, length = max(around, default=(0, 0))
