@@ -24,8 +24,6 @@ _SMALLEST_FIELD = 64
 """Smaller displacements occur in every structure: a member there may be any structure's."""
 _LARGEST_FIELD = 1 << 32
 """From here on they are those of the thread's block, to which a register adds the variable's place."""
-
-
 Passes = dict[int, Given]
 """What a function hands to those that it calls (Flow.passes)."""
 

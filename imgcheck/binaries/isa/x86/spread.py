@@ -341,7 +341,7 @@ class Spread:
         return function, [symbols[number] for number in symbol.tolist()], site
 
     def tells_of(self, function: int, member: Member) -> bool:
-        """Whether a small function reads what may be such a member, or calls one that does, to tell of it."""
+        """Whether a function reads what may be such a member and is small enough to do so for its callers."""
         return member is not no_member and self.bodies.size(function) <= _LONGEST_QUERY and self.reads(function, member)
 
     def reads(self, function: int, member: Member) -> bool:
