@@ -184,14 +184,15 @@ class _Libraries:
     def _one_of_many(self, problem: Problem) -> bool:
         """Whether one sub-package alone misses a library, beside others that load: envpool has one for each game."""
         package, own = _package(problem.root), posixpath.dirname(problem.root)
-        others = {posixpath.dirname(path) for path in self._loading_modules if _package(path) == package} - {own}
+        if own == package:
+            return False
+        loading = {posixpath.dirname(path) for path in self._loading_modules if _package(path) == package} - {own}
         missing = {
             posixpath.dirname(other.root)
             for other in self._context.closure.problems
             if other.needed == problem.needed and _package(other.root) == package
         }
-        beside = [one for one in others if posixpath.dirname(one) == posixpath.dirname(own)]
-        return own != package and missing == {own} and bool(beside)
+        return missing == {own} and posixpath.dirname(own) in map(posixpath.dirname, loading)
 
     def _stops_package(self, problem: Problem) -> bool:
         """Whether it stops a Python package whose uppermost modules miss something, one and all."""

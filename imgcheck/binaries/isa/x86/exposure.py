@@ -125,12 +125,13 @@ class Exposure:
         """
         # By conditions and names of their own, features that the same calls expose start elsewhere.
         own = self._versions(feature) if start == "pointers" else self._roots(start, feature)
-        return self._by_exposure((start, own.tobytes()), feature, lambda: self._reached(start, feature))
+        return self._by_exposure((start, own.tobytes()), feature, lambda: self._reached(start, feature, own))
 
-    def _reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
+    def _reached(self, start: str, feature: str, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`own`: the functions where that begins; of "pointers" those of Graph.leads that may choose a version."""
         if start == "pointers":
-            return reach(self.graph.leads, self.graph.load_roots, self._leads(feature) & ~self._versions(feature))
-        return reach(self.graph.calls, self._roots(start, feature), self.calls(feature))
+            return reach(self.graph.leads, self.graph.load_roots, self._leads(feature) & ~own)
+        return reach(self.graph.calls, own, self.calls(feature))
 
     def _roots(self, start: str, feature: str) -> np.ndarray:
         if start == "methods":
