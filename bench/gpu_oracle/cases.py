@@ -106,7 +106,8 @@ _STUB = 2560
 def make(root: Path) -> list[Case]:
     """Writes every case below `root`, and cases.json."""
     root.mkdir(parents=True)
-    cases = [*_cubins(root), *_ptx(root), *_fatbins(root), *_programs(root), *_drivers(root), *_published(root)]
+    makers = _cubins, _ptx, _texts, _fatbins, _concatenated, _programs, _drivers, _published
+    cases = [case for make_cases in makers for case in make_cases(root)]
     (root / "cases.json").write_bytes(msgspec.json.format(msgspec.json.encode(cases)))
     return cases
 
@@ -133,6 +134,9 @@ def _cubins(root: Path) -> Iterator[Case]:
         for target in targets.split():
             code = gpu_toolchain.cubin(target, release, isa).read_bytes()
             yield _module(root, f"cubin-{release}-{target}", "scale.cubin", code)
+    whole = gpu_toolchain.cubin("90", "13.0", "9.0").read_bytes()
+    yield _module(root, "cubin-cut-in-half", "scale.cubin", whole[: len(whole) // 2])
+    yield _module(root, "cubin-header-alone", "scale.cubin", whole[:64])
 
 
 def _ptx_text(isa: str, target: str) -> bytes:
@@ -143,6 +147,37 @@ def _ptx(root: Path) -> Iterator[Case]:
     for isa, targets in PTX.items():
         for target in targets.split():
             yield _module(root, f"ptx-{isa}-{target}", "scale.ptx", _ptx_text(isa, target))
+
+
+_TEXTS: dict[str, tuple[bytes, bytes]] = {
+    "line-ends-of-windows": (b"\n", b"\r\n"), "line-ends-of-old-macs": (b"\n", b"\r"),
+    "blank-lines-first": (b".version", b"\n\n  \n.version"), "tabs": (b".version ", b"\t.version\t"),
+    "version-and-target-in-one-line": (b"9.0\n", b"9.0 "),
+    "comment-first": (b".version", b"// made by hand\n//\n.version"),
+    "long-comment-first": (b".version", b"//" + b"x" * 6000 + b"\n.version"),
+    "many-comments-first": (b".version", b"// a line of a licence\n" * 400 + b".version"),
+    "other-version-in-comment": (b".version 9.0", b"/* .version 9.0\n.target sm_90 */\n// .version 8.0\n.version 9.1"),
+    "comment-behind-version": (b"9.0\n", b"9.0 // of CUDA 13.0\n/* and */\n"),
+}  # fmt: skip
+"""What PTX text may look like: what is replaced in such of version 9.0 for sm_90, and by what."""
+
+
+def _texts(root: Path) -> Iterator[Case]:
+    for name, (old, new) in _TEXTS.items():
+        text = _ptx_text("9.0", "90")
+        yield _module(root, f"text-{name}", "scale.ptx", text.replace(old, new))
+
+
+_KERNEL = 'extern "C" __global__ void scale(float *data, float factor) { data[threadIdx.x] *= factor; }\n'
+_CONCATENATED = {"sass-75-80-90": ("sm_75", "sm_80", "sm_90"), "sass-75-80": ("sm_75", "sm_80")}
+"""Code of several targets in one packed entry, as only newer toolkits than the driver make it."""
+
+
+def _concatenated(root: Path) -> Iterator[Case]:
+    for name, targets in _CONCATENATED.items():
+        options = ("-fatbin", "-Xfatbin=-concat", "-Xfatbin=-compress-all", *_for(*targets))
+        path = gpu_toolchain.nvcc(*options, out="scale.fatbin", source=_KERNEL, release="13.5.37")
+        yield _module(root, f"concatenated-{name}", "scale.fatbin", path.read_bytes())
 
 
 _MIXED = {

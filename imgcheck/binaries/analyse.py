@@ -21,9 +21,9 @@ ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 AR_MAGIC = b"!<arch>\n"
 _FATBIN = re.compile(re.escape(FATBIN_MAGIC))
-_PTX = re.compile(rb"^\.version[ \t]+\d", re.MULTILINE)
-_PTX_TARGET = re.compile(rb"^\.target[ \t]+sm_\d", re.MULTILINE)
-_PTX_HEAD = 4096
+PTX_SUFFIX = ".ptx"
+_PTX_HEAD = 1 << 16
+"""Bytes in which PTX names its version and target: a licence may stand before."""
 _NO_HOST_CODE = frozenset({"cuda", "amdgpu"})
 
 ENGINES = ("gpu", "isa", "linkage")
@@ -31,9 +31,11 @@ ENGINES = ("gpu", "isa", "linkage")
 T = TypeVar("T")
 
 
-def looks_like_code(head: bytes) -> bool:
-    """Whether a file that begins with `head` (at least 8 bytes of it, where it has them) may hold code."""
-    return head[:4] in (ELF_MAGIC, FATBIN_MAGIC) or head[:8] in (AR_MAGIC, b".version") or head[:3] == b"//\n"
+def looks_like_code(head: bytes, path: str) -> bool:
+    """Whether the file at `path` that begins with `head` (at least 8 bytes, where it has them) may hold code."""
+    if head[:4] in (ELF_MAGIC, FATBIN_MAGIC) or head[:8] in (AR_MAGIC, b".version") or head[:3] == b"//\n":
+        return True
+    return bool(head) and path.endswith(PTX_SUFFIX)
 
 
 @cache
@@ -89,7 +91,7 @@ def analyse(data: memoryview, isa: bool = True) -> CodeFacts | None:
     head = bytes(data[:8])
     if head[:4] == ELF_MAGIC:
         return _analyse_elf(data, isa)
-    if head[:4] == FATBIN_MAGIC or _is_ptx(data) or (head == AR_MAGIC and _FATBIN.search(data)):
+    if head[:4] == FATBIN_MAGIC or _may_be_ptx(data) or (head == AR_MAGIC and _FATBIN.search(data)):
         errors: list[str] = []
         gpu = _attempt(errors, "GPU code", lambda: _read_gpu(data, None))
         return CodeFacts(len(data), gpu=gpu, error="; ".join(errors)) if gpu or errors else None
@@ -146,6 +148,6 @@ def _damage(elf: "Elf") -> list[str]:
     return []
 
 
-def _is_ptx(data: memoryview) -> bool:
+def _may_be_ptx(data: memoryview) -> bool:
     head = bytes(data[:_PTX_HEAD])
-    return bool(_PTX.search(head) and _PTX_TARGET.search(head))
+    return b".version" in head and b".target" in head

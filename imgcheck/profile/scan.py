@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from imgcheck.binaries.analyse import looks_like_code
+from imgcheck.binaries.analyse import PTX_SUFFIX, looks_like_code
 from imgcheck.documents.codec import as_bytes
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Script
@@ -201,7 +201,7 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
     head = content.read(_HEAD) if entry.size else b""
     if not (head and head[0] in _FIRST_BYTES) and not wanted.perhaps(entry.path):
         return None
-    if looks_like_code(head):
+    if looks_like_code(head, entry.path):
         return Code(analysis.take(entry, head, content))
     if _LIBRARY(entry.path):
         return Unloadable("file too short" if entry.size < _SMALLEST else "invalid ELF header")
@@ -245,13 +245,13 @@ class _Wanted:
         self.texts, self.scripts = _Allowance("texts of the system"), _Allowance("scripts")
         tails = {"/".join(pattern.split("/")[-2:]) for pattern in patterns}
         self._regex = re.compile("|".join(f"(?:{fnmatch.translate(tail)})" for tail in sorted(tails)))
-        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {*_SHELL_SUFFIXES, ".so"}
+        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {*_SHELL_SUFFIXES, ".so", PTX_SUFFIX}
         self._suffixes = tuple(sorted(end for end in ends if end))
         infixes = sorted(re.escape(re.split(r"[*?\[]", tail)[0]) for tail in tails if tail[-1] in "*?]")
         self._infix = re.compile("|".join([*infixes, r"\.so\.\d"])).search
 
     def perhaps(self, path: str) -> bool:
-        """A quick look that lets through all that `matches` would, scripts of shells, and names of libraries."""
+        """A quick look that lets through all that `matches` would, scripts of shells, and of libraries and of PTX."""
         return path.endswith(self._suffixes) or bool(self._infix(path))
 
     def matches(self, path: str) -> bool:

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.slow
 RECORD = Path(gpu_oracle.__file__).parent
 ORDER_DECIDES = {"fatbin-same-target-new-first", "fatbin-same-target-new-last"}
 """Two PTX for one target, of which the driver takes the last; which that is stands in no document."""
+UNREAD = {"concatenated-sass-75-80-90", "concatenated-sass-75-80", "cubin-cut-in-half", "cubin-header-alone"}
+"""What this driver does not read, and perhaps a newer one does; and what is not whole."""
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +26,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
 
 
 def test_every_case_is_judged_as_it_ended(found: list[Judged]) -> None:
-    assert len(found) == 246
+    assert len(found) == 260
     assert sum(each.ended == "fails" for each in found) > 100
-    assert {each.case: each.kind for each in found if each.kind != "right"} == dict.fromkeys(ORDER_DECIDES, "undecided")
+    undecided = dict.fromkeys(ORDER_DECIDES | UNREAD, "undecided")
+    assert {each.case: each.kind for each in found if each.kind != "right"} == undecided
 
 
 def test_programs_failed_with_the_error_that_is_foreseen(found: list[Judged]) -> None:

@@ -95,8 +95,31 @@ def test_ptx_text_names_its_version_and_target() -> None:
     assert modules(text) == (GpuModule(1, ptx=("90a@8.4",)),)
 
 
-def test_other_text_is_not_gpu_code() -> None:
-    assert read_gpu(memoryview(b".version of the song\n"), None) is None
+def test_comments_before_and_in_ptx_say_nothing() -> None:
+    text = b"/* .version 7.0\r.target sm_70 */\r\n// .version 8.0\r\n" + b"//" + b"x" * 9000 + b"\n\n"
+    text += b"\t.version\t8.4 // of 12.4\n/* */ .target\tsm_80\n"
+    assert modules(text) == (GpuModule(1, ptx=("80@8.4",)),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b".version of the song\n",
+        b"a .version 8.4\n.target sm_80\n",
+        b".version\n8.4\n.target sm_80\n",  # drivers refuse this, and the next
+        b".version /**/ 8.4\n.target sm_80\n",
+        b"/* .version 8.4\n.target sm_80\n",
+    ],
+)
+def test_other_text_is_not_gpu_code(text: bytes) -> None:
+    assert read_gpu(memoryview(text), None) is None
+
+
+def test_what_is_concatenated_may_be_code_that_the_driver_does_not_find() -> None:
+    inner = b"".join(entry(kind, target)[:64] for kind, target in ((CUBIN, 80), (PTX, 90)))
+    head = bytearray(entry(0x100, 0, header=72 + len(inner)))
+    head[64 : 72 + len(inner)] = struct.pack("<II", 2, len(inner)) + inner
+    assert modules(container(bytes(head))) == (GpuModule(1, other=("concatenated PTX 90", "concatenated SASS 80")),)
 
 
 def ar_member(data: bytes, size: bytes = b"") -> bytes:

@@ -12,7 +12,7 @@ follow each other at multiples of 8 with zeros between them.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from imgcheck.binaries.gpu.pages import release
 from imgcheck.errors import ElfError
@@ -50,6 +50,8 @@ class Entry:
     """Bytes of the payload that hold data: the packed size where it is packed."""
     unpacked: int
     """Bytes of the image once unpacked."""
+    concatenated: bool = False
+    """It lies with others in one packed entry."""
 
     @property
     def packed(self) -> bool:
@@ -149,7 +151,7 @@ def _concatenated(area: memoryview, at: int, end: int, limit: int) -> Iterator[E
         if sub + ENTRY.size > end:
             return
         fields = ENTRY.unpack_from(area, sub)
-        yield _entry((*fields[:4], 0, *fields[5:]), end)
+        yield replace(_entry((*fields[:4], 0, *fields[5:]), end), concatenated=True)
         sub += _inner_size(area, sub, fields[5])
 
 
