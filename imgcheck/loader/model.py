@@ -373,7 +373,9 @@ def _run(view: _View, start: Start) -> Outcome:
     by_kernel = start.context in ("entry", "helper") and start.path not in view.steered
     refusal = view.refusal(interpreter) if by_kernel and interpreter else None
     if refusal is not None:
-        problem = Problem("interpreter", start.path, interpreter, root=start.path, complaint=refusal)
+        problem = Problem(
+            "interpreter", start.path, interpreter, root=start.path, context=start.context, complaint=refusal
+        )
         return Outcome(start, None, (problem,))
     company = view.company(start.path, start.within)
     absent = company.process.absent_versions(tree.linkage[start.path])

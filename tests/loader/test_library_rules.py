@@ -183,6 +183,16 @@ def test_a_missing_interpreter_is_told_as_the_kernel_tells_it(root: Root) -> Non
     assert finding.predicted_error == "exec /usr/bin/app: no such file or directory"
 
 
+@pytest.mark.parametrize(("path", "severity"), [("/usr/bin/ncu", "fail"), ("/opt/ncu/target/linux-x86/helper", "risk")])
+def test_a_tool_for_other_machines_that_lies_aside_does_not_make_an_image_fail(
+    root: Root, path: str, severity: str
+) -> None:
+    """NVIDIA's profilers bring helpers for 32-bit and Arm targets, and Android's tools likewise."""
+    root.program("/usr/bin/app")
+    root.program(path, flags=["-Wl,--dynamic-linker=/lib/ld-linux.so.2"])
+    assert only(judged(profile_of(root.path), host()), "LIB001").severity == severity
+
+
 def test_an_interpreter_without_an_execute_bit_is_told_as_the_kernel_tells_it(root: Root) -> None:
     root.program("/usr/bin/app")
     root.at("/lib64/ld-linux-x86-64.so.2").chmod(0o644)
