@@ -197,6 +197,8 @@ EXPORT int64_t operands(const uint8_t *data, int64_t size, int64_t address, int3
     return count;
 }
 
+enum { UNSURE = 255 }; // a depth: what stands before may be a prefix or not
+
 // What may begin at a byte, as `screen` gives it: a column each.
 typedef struct {
     int64_t *address;
@@ -228,11 +230,6 @@ static inline int byte_at(const Code *code, int64_t at)
 static int vector_key(int encoding, int map, int prefix, int opcode, int w, int l)
 {
     return ((((encoding * 8 + map) * 4 + prefix) * 256 + opcode) * 2 + w) * 4 + l;
-}
-
-static int legacy_key(int map, int prefix, int opcode, int reg)
-{
-    return ((map * 4 + prefix) * 256 + opcode) * 8 + reg;
 }
 
 static void enter(Found *found, int64_t address, int set, int doubtful, int depth)
@@ -305,14 +302,28 @@ static int prefix_at(const Code *code, int64_t at)
     return byte == 0x66 ? 1 : byte == 0xF3 ? 2 : byte == 0xF2 ? 3 : 0;
 }
 
+// An opcode behind 0F, and what the ModRM byte adds to it.
+typedef struct {
+    int map, opcode, reg;
+} Legacy;
+
+static Legacy legacy_at(const Code *code, int64_t at)
+{
+    int second = byte_at(code, at + 1), map = second == 0x38 ? 2 : second == 0x3A ? 3 : 1;
+    Legacy found = {map, map > 1 ? byte_at(code, at + 2) : second, byte_at(code, at + (map > 1 ? 3 : 2)) >> 3 & 7};
+    return found;
+}
+
+static int legacy_key(Legacy read, int prefix)
+{
+    return ((read.map * 4 + prefix) * 256 + read.opcode) * 8 + read.reg;
+}
+
 static void screen_legacy(Found *found, const Tables *tables, const Code *code, int64_t at)
 {
-    int second = byte_at(code, at + 1);
-    if (!tables->escaped[second])
+    if (!tables->escaped[byte_at(code, at + 1)])
         return;
-    int map = second == 0x38 ? 2 : second == 0x3A ? 3 : 1;
-    int opcode = map > 1 ? byte_at(code, at + 2) : second;
-    int reg = byte_at(code, at + (map > 1 ? 3 : 2)) >> 3 & 7;
+    Legacy read = legacy_at(code, at);
     int rex = tables->wide && at > 0 && (code->data[at - 1] & 0xF0) == 0x40;
     int near = prefix_at(code, at - 1 - rex), far = prefix_at(code, at - 2 - rex);
     // F2 and F3 decide over 66, in whichever order they stand.
@@ -322,11 +333,35 @@ static void screen_legacy(Found *found, const Tables *tables, const Code *code, 
     int prefixes[] = {behind ? far : near, near, 0};
     int depths[] = {near ? 1 + rex + behind : 0, near ? 1 + rex : 0, 0};
     int reading = 0;
-    while (reading < 2 && !tables->legacy[legacy_key(map, prefixes[reading], opcode, reg)])
+    while (reading < 2 && !tables->legacy[legacy_key(read, prefixes[reading])])
         reading++;
-    int key = legacy_key(map, prefixes[reading], opcode, reg);
+    int key = legacy_key(read, prefixes[reading]);
     int unsure = reading > 0 && prefixes[0] > 0;
-    enter(found, at, tables->legacy[key], tables->ambiguous[key] || unsure, depths[reading]);
+    enter(found, at, tables->legacy[key], tables->ambiguous[key], unsure ? UNSURE : depths[reading]);
+}
+
+// Of the bytes from `begin` up to `at`, all of them prefixes, the mandatory one: the last F2 or F3, or else 66.
+static int prefix_among(const Code *code, int64_t begin, int64_t at)
+{
+    int found = 0;
+    for (int64_t i = begin; i < at; i++) {
+        int prefix = prefix_at(code, i);
+        if (prefix > 1 || (prefix && !found))
+            found = prefix;
+    }
+    return found;
+}
+
+EXPORT void screen_again(const uint8_t *data, int64_t size, const int64_t *begins, const int64_t *opcodes,
+                         int64_t count, const uint8_t *legacy, const uint8_t *ambiguous, uint8_t *set,
+                         uint8_t *doubtful)
+{
+    Code code = {data, size};
+    for (int64_t i = 0; i < count; i++) {
+        int key = legacy_key(legacy_at(&code, opcodes[i]), prefix_among(&code, begins[i], opcodes[i]));
+        set[i] = legacy[key];
+        doubtful[i] = ambiguous[key];
+    }
 }
 
 static void screen_at(Found *found, const Tables *tables, const Code *code, int64_t at)

@@ -16,6 +16,7 @@ from imgcheck.binaries.isa.kernels.library import SMALL, N, P, address, by_width
 _lengths = declared("lengths", N, P, N, P, P, SMALL, P)
 _beginnings = declared("beginnings", None, P, N, P, P, SMALL, P, P, N, P, N, P)
 _screen = declared("screen", N, P, N, N, N, *[P] * 5, *[SMALL] * 4, *[P] * 4)
+_screen_again = declared("screen_again", None, P, N, P, P, N, *[P] * 4)
 _branches = declared("branches", N, P, N, N, N, N, P, P)
 _behind_end = by_width("behind_end", P, P, N, SMALL, P)
 _operands = declared("operands", N, P, N, N, SMALL, N, N, P, P)
@@ -147,7 +148,7 @@ class Screen:
         """Of the bytes of `data` from `start` to `stop`, those where an instruction of interest may begin.
 
         By their position, in columns: that position, the set, whether only a decoder can tell what it is, and how many
-        bytes before it the mandatory prefix was taken from (0: none).
+        bytes before it the mandatory prefix was taken from (0: none; 255: from nowhere, but there may be one).
         """
         if not 0 <= start <= stop <= len(data):
             raise ValueError("positions outside of the data")
@@ -159,6 +160,21 @@ class Screen:
             *map(address, found),
         )  # fmt: skip
         return tuple(column[:count].copy() for column in found)
+
+    def again(self, data: np.ndarray, begins: np.ndarray, opcodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The set of each instruction that has its 0F byte at `opcodes`, and whether only a decoder can tell.
+
+        Each is known to begin at `begins`, so that all bytes between are prefixes of it.
+        """
+        begins, opcodes = (np.ascontiguousarray(column, np.int64) for column in (begins, opcodes))
+        if len(begins) and not (begins.min() >= 0 and (begins <= opcodes).all() and opcodes.max() < len(data)):
+            raise ValueError("positions outside of the data")
+        found, doubtful = np.empty(len(begins), np.uint8), np.empty(len(begins), np.bool_)
+        _screen_again(
+            address(data), len(data), address(begins), address(opcodes), len(begins),
+            *map(address, self._tables[2:4]), address(found), address(doubtful),
+        )  # fmt: skip
+        return found, doubtful
 
 
 def branches(data: np.ndarray, at: int, within: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -74,9 +74,18 @@ def confirm(
         real[deep] = _PREFIX_BYTES.take(layout.bytes_behind(candidates.address[deep], -shift))
     kept = candidates.take(np.flatnonzero(real))
     begin, distance = begin[real], distance[real]
-    # A prefix that belongs to the instruction before is none: the decoder then tells what this one is.
-    doubtful = kept.doubtful | (distance < kept.depth)
-    return _decide_doubtful(layout, replace(kept, address=begin, doubtful=doubtful), bits, table)
+    _read_again(layout, kept, begin, np.flatnonzero(distance < kept.depth), table)
+    return _decide_doubtful(layout, replace(kept, address=begin), bits, table)
+
+
+def _read_again(layout: Layout, found: Candidates, begin: np.ndarray, chosen: np.ndarray, table: Encodings) -> None:
+    """Writes down anew what those need whose prefixes the screen could not tell from the instruction before."""
+    for area in layout.areas:
+        own = chosen[slice(*np.searchsorted(begin[chosen], [area.address, area.end]))]
+        if len(own):
+            opcodes = found.address[own] - area.address
+            found.set[own], unsure = table.screen.again(area.data, begin[own] - area.address, opcodes)
+            found.doubtful[own] |= unsure
 
 
 def _decide_doubtful(layout: Layout, found: Candidates, bits: int, table: Encodings) -> Candidates:

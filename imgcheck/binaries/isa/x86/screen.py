@@ -29,7 +29,7 @@ class Candidates(Columns):
     doubtful: np.ndarray
     """Only the decoder can tell what the instruction is."""
     depth: np.ndarray
-    """How many bytes before `address` the mandatory prefix was taken from; 0 where none was."""
+    """How many bytes before `address` the mandatory prefix was taken from; 0 where none was, 255 where one may be."""
 
     def __len__(self) -> int:
         return len(self.address)
