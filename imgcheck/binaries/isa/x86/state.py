@@ -37,14 +37,19 @@ def each_of(bits: int) -> tuple[int, ...]:
     return tuple(1 << at for at in range(bits.bit_length()) if bits >> at & 1)
 
 
+_EACH = set(each_of(FLAGS - 1))
+"""Of a set that is not frozen and the keys of a dictionary, Python goes through whichever are fewer."""
+
+
 def _drop(known: dict[Any, Any], registers: int) -> None:
     """Take out what is known of some registers, or below zero of all but some."""
     if registers > 0:
         for register in each_of(registers):
             known.pop(register, None)
     else:
-        for register in [place for place in known if isinstance(place, int) and place > 0 and place & registers]:
-            del known[register]
+        for register in known.keys() & _EACH:
+            if register & registers:
+                del known[register]
 
 
 def _apart(one: Condition, other: Condition) -> tuple[Condition, Condition]:
