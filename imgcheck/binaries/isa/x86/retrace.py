@@ -117,9 +117,14 @@ class Retrace:
         for flow in self._guards.flows.values():
             for place, value in flow.members.items():
                 add_member(members, place, value)
-        far = {place: value for place, value in members.items() if _SMALLEST_FIELD <= place[0] < _LARGEST_FIELD}
-        told: Members = {place: value for place, value in far.items() if value is not None}
-        return tuple((_member_of(seen), _member_of({} if seen == members else members)) for seen in (told, far))
+        told: Members = {place: value for place, value in members.items() if value is not None}
+        return tuple(_far_and_all(seen) for seen in (told, members))
+
+
+def _far_and_all(members: Members) -> tuple[Member, Member]:
+    """Those far from the beginning of an object, and all of them where others are among them."""
+    far = {place: value for place, value in members.items() if _SMALLEST_FIELD <= place[0] < _LARGEST_FIELD}
+    return _member_of(far), _member_of({} if far == members else members)
 
 
 def _understood(passes: Passes) -> Passes:
