@@ -77,6 +77,37 @@ def test_a_library_of_which_a_part_was_compiled_for_more_is_not_taken_for_one_th
     assert use.answer == answer, use.reason
 
 
+SORTING = """
+#pragma GCC target("TARGET")
+#define HELPER static __attribute__((noinline)) void
+HELPER step(float *a, int n) { for (int i = 0; i < 64; i++) a[i] = a[i] * n + 1; }
+HELPER halve(float *a) { for (int i = 0; i < 64; i++) a[i] *= .5f; }
+HELPER each(float *a, void (*call)(float *)) { for (int i = 0; i < 9; i++) { step(a, i); call(a); } }
+void sort_SUFFIX(float *a) { each(a, halve); }
+void partition_SUFFIX(float *a) { step(a, 3); }
+"""
+
+
+@pytest.mark.parametrize(("target", "suffix"), [("avx2", "avx2"), ("avx512f", "avx512"), ("avx512f", "skx")])
+def test_a_library_whose_exports_are_versions_by_their_names_leaves_the_test_to_its_callers(
+    target: str, suffix: str
+) -> None:
+    """As the JDK's libsimdsort, which the JVM opens where the CPU has what it needs."""
+    source = SORTING.replace("TARGET", target).replace("SUFFIX", suffix)
+    assert set(answers(compile_c(source, "-O3", "-shared", "-fPIC")).values()) == {"unknown"}
+
+
+@pytest.mark.parametrize(("target", "suffix"), [("avx2", "floats"), ("avx512f", "avx2")])
+def test_exports_that_are_not_named_for_what_they_use_need_it(target: str, suffix: str) -> None:
+    source = SORTING.replace("TARGET", target).replace("SUFFIX", suffix)
+    assert answers(compile_c(source, "-O3", "-shared", "-fPIC"))["avx512f" if suffix == "avx2" else "avx"] == "required"
+
+
+def test_one_export_without_such_a_name_needs_what_it_leads_to() -> None:
+    source = SORTING.replace("TARGET", "avx2").replace("SUFFIX", "avx2") + "void all(float *a) { step(a, 1); }"
+    assert answers(compile_c(source, "-O3", "-shared", "-fPIC"))["avx"] == "required"
+
+
 NAMED = """
 #include <cpuid.h>
 #include <immintrin.h>

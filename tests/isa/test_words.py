@@ -131,6 +131,19 @@ def test_vector_functions_for_sve_are_called_by_code_that_needs_it_anyway(name: 
     assert [(use.feature, use.answer) for use in analyse(library).uses] == [("sve", answer)]
 
 
+@pytest.mark.parametrize(("suffix", "answer"), [("sve", "unknown"), ("floats", "required")])
+def test_a_library_whose_exports_are_versions_by_their_names_leaves_the_test_to_its_callers(
+    suffix: str, answer: str
+) -> None:
+    code = f"""
+    static __attribute__((noinline)) void step(float *a, int n) {{ for (int i = 0; i < n; i++) a[i] = a[i] * n + 1; }}
+    void sort_{suffix}(float *a) {{ step(a, 640); }}
+    void partition_{suffix}(float *a) {{ step(a, 320); }}
+    """
+    library = compile_c(code, "-O3", "-march=armv8.2-a+sve", "-shared", "-fPIC", compiler=ARM)
+    assert answers(library)["sve"] == answer
+
+
 @pytest.mark.parametrize("name, answer", [("dot_i8_neon", "unknown"), ("dot_i8", "required")])
 def test_what_has_the_name_of_a_version_may_be_chosen_by_who_calls_it(name: str, answer: str) -> None:
     code = f'void {name}(void) {{ __asm__ volatile(".arch armv8.2-a+dotprod\\nudot v0.4s, v1.16b, v2.16b"); }}'

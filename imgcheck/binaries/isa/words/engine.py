@@ -318,7 +318,7 @@ class _Judge:
             return found
         if not self.asks_cpu:
             users = held[held >= 0]
-            named = bool(self._clones[users].all())
+            named = bool(reach(self.code.calls, np.flatnonzero(self._clones))[0][users].all())
             return Verdict("unknown", THEIR_CALLER_MAY) if named else Verdict("required", _NOTHING_ASKS, int(users[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(self.asks_cpu[:3])}).")
 

@@ -519,6 +519,10 @@ class Findings:
         """Exported functions, but for those that choose an implementation or are one that may use `feature`."""
         return self._exported[~self.clones(feature)[self._exported]]
 
+    def named_exports(self, feature: str) -> np.ndarray:
+        """Exported functions that are an implementation for CPUs with `feature` by their names."""
+        return self._exported[self.clones(feature)[self._exported]]
+
     @cached_property
     def _exported(self) -> np.ndarray:
         """Exported functions, but for those that choose an implementation."""

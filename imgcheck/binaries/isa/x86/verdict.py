@@ -9,7 +9,7 @@ import numpy as np
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.conditions import Term, implied, shielded, unshielded
 from imgcheck.binaries.isa.ordered import distinct
-from imgcheck.binaries.isa.reach import path_to, steps_to
+from imgcheck.binaries.isa.reach import path_to, reach, steps_to
 from imgcheck.binaries.isa.reasons import (
     AT_LOAD,
     CONTRADICTED,
@@ -343,11 +343,16 @@ class _Judge:
             whole = self._without_query("avx", self.found.using("avx")).answer == "required"
         if feature in _ON_PURPOSE and users.sum() < MANY:
             whole = False
-        if self.found.clones(feature)[users].all():
+        if self.found.clones(feature)[users].all() or (not by_export and self._is_offered_by_name(feature, users)):
             whole = False
         if whole or self.found.layout.elf.type == ET_EXEC:
             return Verdict("required", "Nothing in the file asks the CPU what it has before it uses this.", *by_export)
         return Verdict("unknown", THEIR_CALLER_MAY, *by_export)
+
+    def _is_offered_by_name(self, feature: str, users: np.ndarray) -> bool:
+        """Whether exports that are named for it lead to all that is used of a feature (the JDK's libsimdsort)."""
+        named = reach(self.found.graph.leads, self.found.named_exports(feature))[0]
+        return not (users & self.found.alive & ~named).any()
 
 
 def _kinds(terms: tuple[Term, ...]) -> Kinds:
