@@ -22,8 +22,6 @@ FATBIN_MAGIC = b"\x50\xed\x55\xba"
 AR_MAGIC = b"!<arch>\n"
 _FATBIN = re.compile(re.escape(FATBIN_MAGIC))
 PTX_SUFFIX = ".ptx"
-_PTX_HEAD = 1 << 16
-"""Bytes in which PTX names its version and target: a licence may stand before."""
 _NO_HOST_CODE = frozenset({"cuda", "amdgpu"})
 
 ENGINES = ("gpu", "isa", "linkage")
@@ -91,7 +89,7 @@ def analyse(data: memoryview, isa: bool = True) -> CodeFacts | None:
     head = bytes(data[:8])
     if head[:4] == ELF_MAGIC:
         return _analyse_elf(data, isa)
-    if head[:4] == FATBIN_MAGIC or _may_be_ptx(data) or (head == AR_MAGIC and _FATBIN.search(data)):
+    if head != AR_MAGIC or _FATBIN.search(data):
         errors: list[str] = []
         gpu = _attempt(errors, "GPU code", lambda: _read_gpu(data, None))
         return CodeFacts(len(data), gpu=gpu, error="; ".join(errors)) if gpu or errors else None
@@ -146,8 +144,3 @@ def _damage(elf: "Elf") -> list[str]:
     if end > len(elf.data) and not elf.sections:
         return [f"truncated ELF file: its segments end at byte {end}, the file at byte {len(elf.data)}"]
     return []
-
-
-def _may_be_ptx(data: memoryview) -> bool:
-    head = bytes(data[:_PTX_HEAD])
-    return b".version" in head and b".target" in head

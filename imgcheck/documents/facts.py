@@ -137,7 +137,7 @@ class GpuModule(Document, frozen=True):
     lto: tuple[str, ...] = ()
     """Targets that exist as NVVM/LTO IR alone, which the driver does not load."""
     other: tuple[str, ...] = ()
-    """Tile IR, kinds without a name, and UNREAD where a part could not be read."""
+    """Tile IR, what is concatenated, kinds without a name, and UNREAD where a part could not be read."""
     objects: tuple[GpuObject, ...] = ()
     """Different ones of relocatable code, of all of which the driver links what the module lacks, at load."""
 
