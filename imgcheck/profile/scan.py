@@ -251,7 +251,7 @@ class _Wanted:
         self._infix = re.compile("|".join([*infixes, r"\.so\.\d"])).search
 
     def perhaps(self, path: str) -> bool:
-        """A quick look that lets through all that `matches` would, scripts of shells, and of libraries and of PTX."""
+        """A quick look that lets through all that `matches` would, and names of shell scripts, libraries and PTX."""
         return path.endswith(self._suffixes) or bool(self._infix(path))
 
     def matches(self, path: str) -> bool:

@@ -23,9 +23,8 @@ SECONDS = st.sampled_from([b"\xe2\x7d", b"\xf1\x7c\x48", b"\xf2\x7d\x28", b"\xf3
                            b"\xf5\x7c\x48",
                            b"\xf6\x7d\x48", b"\xe9\x78", b"\xe8\x78", b"\xfb", b"\xf9", b"\xfd", b""])  # fmt: skip
 
-BEFORE = st.sampled_from([b"", b"\x90", b"\xb8\x00\x00\x00\x66", b"\xb8\x00\x00\x00\xf3", b"\xb8\x00\x00\xf2\x66",
-                          b"\xb8\x00\x00\x00\xf2\x66", b"\xb8\x00\x00\x00\xf3\x40", b"\xb8\x00\x00\x00\xf2\x2e",
-                          b"\x48\xc7\xc0\x00\x00\x00\x48"])  # fmt: skip
+BEFORE = st.sampled_from([b"", b"\x90", b"\xb8\x00\x00\x00\x66", b"\xb8\x00\x00\x00\xf3", b"\xb8\x00\x00\x00\xf2",
+                          b"\xb8\x00\x00\xf2\x66", b"\x48\xc7\xc0\x00\x00\x00\x48"])  # fmt: skip
 """What an operand ends in may look like a prefix."""
 
 
@@ -57,6 +56,4 @@ def test_screening_agrees_with_the_decoder(bits: int, lead: bytes, second: bytes
     if first.is_invalid:
         return
     code = before + (lead + second + rest)[: first.len] + b"\x90" * 16
-    if any(i.is_invalid for i in iced.Decoder(bits, code)):
-        return  # with a prefix more
     assert confirmed(code, bits) == expected(code, bits)

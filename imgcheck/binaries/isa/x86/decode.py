@@ -80,8 +80,9 @@ def confirm(
 
 def _read_again(layout: Layout, found: Candidates, begin: np.ndarray, chosen: np.ndarray, table: Encodings) -> None:
     """Writes down anew what those need whose prefixes the screen could not tell from the instruction before."""
+    starts = begin[chosen]
     for area in layout.areas:
-        own = chosen[slice(*np.searchsorted(begin[chosen], [area.address, area.end]))]
+        own = chosen[slice(*np.searchsorted(starts, [area.address, area.end]))]
         if len(own):
             opcodes = found.address[own] - area.address
             found.set[own], unsure = table.screen.again(area.data, begin[own] - area.address, opcodes)

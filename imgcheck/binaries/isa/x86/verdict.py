@@ -351,8 +351,10 @@ class _Judge:
 
     def _is_offered_by_name(self, feature: str, users: np.ndarray) -> bool:
         """Whether exports that are named for it lead to all that is used of a feature (the JDK's libsimdsort)."""
-        named = reach(self.found.graph.leads, self.found.named_exports(feature))[0]
-        return not (users & self.found.alive & ~named).any()
+        named = self.found.named_exports(feature)
+        if not len(named):  # as in most files, which are spared the rest
+            return False
+        return not (users & self.found.alive & ~reach(self.found.graph.leads, named)[0]).any()
 
 
 def _kinds(terms: tuple[Term, ...]) -> Kinds:
