@@ -77,6 +77,25 @@ def test_a_library_of_which_a_part_was_compiled_for_more_is_not_taken_for_one_th
     assert use.answer == answer, use.reason
 
 
+ASKS_A_LIBRARY = """
+extern int ASK(void);
+static float of[64];
+__attribute__((target("avx"), noinline)) static void fast(void) { for (int i = 0; i < 64; i++) of[i] = of[i] * 3 + 1; }
+int main(void) { if (ASK() >= 2) fast(); return 0; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("ask", "answer"),
+    [("mylib_cpu_level", "dispatched"), ("engineHasAVX", "dispatched"), ("mylib_users", "required")],
+)
+def test_functions_of_other_libraries_tell_of_the_cpu_by_their_names(ask: str, answer: str) -> None:
+    library = compile_c(f"int {ask}(void) {{ return 0; }}", "-shared", "-fPIC")
+    program = compile_c(ASKS_A_LIBRARY.replace("ASK", ask), "-O3", "-s", str(library))
+    (use,) = (use for use in analyse(program).uses if use.feature == "avx")
+    assert use.answer == answer, use.reason
+
+
 SORTING = """
 #pragma GCC target("TARGET")
 #define HELPER static __attribute__((noinline)) void
