@@ -113,6 +113,17 @@ class Unstartable(Document, frozen=True):
     """The script or launcher that starts it; empty where the container's runtime does."""
 
 
+class PythonCode(Document, frozen=True):
+    """What a Python text imports, or all those of a package, which are told together."""
+
+    path: str
+    """The file, or the outermost directory above it with an `__init__.py`."""
+    imports: tuple[str, ...] = ()
+    """Top-level modules that its import statements name, of those that the image may have."""
+    works_out: bool = False
+    """It may import others, by names or from places that it works out."""
+
+
 class CacheEntry(Document, frozen=True):
     """One line of the image's /etc/ld.so.cache."""
 
@@ -136,6 +147,8 @@ class TreeIndex(Document, frozen=True):
     scripts: tuple[Script, ...] = ()
     python_paths: tuple[str, ...] = ()
     """site-packages and dist-packages directories."""
+    python_code: tuple[PythonCode, ...] = ()
+    """Python texts but for those of Python's own library; of tests of packages nothing is told."""
     directories: tuple[str, ...] = ()
     """Directories whose presence a runtime asks for (/usr/lib64, WORKDIR, ...)."""
     files: tuple[str, ...] = ()
@@ -259,7 +272,8 @@ class Loads(Document, frozen=True):
     environments: dict[str, tuple[str, ...]] = {}
     """Those of `entries` that start with other loader variables than the image's: LD_LIBRARY_PATH and LD_PRELOAD."""
     perhaps: tuple[str, ...] = ()
-    """Those of `entries` that a script which looks at the CPU starts on a condition."""
+    """Those of `entries` that a script which looks at the CPU starts on a condition, and those of `imports` of which no
+    text that runs names the package."""
     always: tuple[str, ...] = ()
     """Those of `entries` that every run comes to, and ends with."""
     unstartable: tuple[Unstartable, ...] = ()

@@ -39,11 +39,18 @@ class Roots(Struct, frozen=True):
     environments: dict[str, tuple[str, ...]] = {}
     """Those of `entries` that a script starts with loader variables of its own, and these (LOADER_VARIABLES)."""
     perhaps: tuple[str, ...] = ()
-    """Those of `entries` that are started only on a condition, by scripts that look at the CPU."""
+    """Those of `entries` that are started only on a condition, by scripts that look at the CPU, and those of `imports`
+    that belong to no package which a text that runs names."""
     always: tuple[str, ...] = ()
     """Those of `entries` that every run comes to, and ends with: on no condition, and nothing goes on behind them."""
     unstartable: tuple[Unstartable, ...] = ()
     """What the command, a script of it, or `--entry` names and what does not start."""
+
+    @property
+    def reach_of_imports(self) -> dict[str, Reach]:
+        """How each of `imports` is reached."""
+        perhaps = frozenset(self.perhaps)
+        return {path: "path" if path in perhaps else "import" for path in self.imports}
 
     @property
     def elsewhere(self) -> Reach:

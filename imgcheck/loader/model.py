@@ -324,14 +324,17 @@ def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
     pythons = [path for path in view.tree.linkage if path.rpartition("/")[2].startswith(_PYTHON)]
     pythons = [path for path in pythons if _is_program(view.tree, path)]
     pythons.sort(key=lambda path: path not in roots.entries)
-    imports = set(roots.imports)
-    for path, linkage in view.tree.linkage.items():
-        if linkage.python_module and linkage.type == "shared" and path not in covered:
-            reach = "import" if path in imports else roots.elsewhere
-            yield Start(path, "module", reach, _python_of(path, pythons))
-    for path in roots.imports:
-        if not view.tree.linkage[path].python_module and path not in covered:
-            yield Start(path, "library", "import", _python_of(path, pythons))
+    imports = roots.reach_of_imports
+    named = {path for path, reach in imports.items() if reach == "import"}
+    # First: what these load by themselves is covered by them, not by what nothing names.
+    for paths in (named, view.tree.linkage.keys() - named):
+        for path in filter(paths.__contains__, view.tree.linkage):
+            linkage = view.tree.linkage[path]
+            if linkage.python_module and linkage.type == "shared" and path not in covered:
+                yield Start(path, "module", imports.get(path, roots.elsewhere), _python_of(path, pythons))
+        for path in filter(paths.__contains__, imports):
+            if not view.tree.linkage[path].python_module and path not in covered:
+                yield Start(path, "library", imports[path], _python_of(path, pythons))
 
 
 def _python_of(module: str, pythons: list[str]) -> str:
@@ -348,10 +351,9 @@ def _libraries(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
     left = [path for path, linkage in view.tree.linkage.items() if path not in covered]
     named = {name for path in left for name in view.tree.linkage[path].needed}
     inner = {p: None for p in left if view.tree.linkage[p].soname in named or p.rpartition("/")[2] in named}
-    imports = set(roots.imports)
+    imports = {} if roots.everything else roots.reach_of_imports
     for path in (*(p for p in left if p not in inner), *inner):
-        reach = "import" if path in imports and not roots.everything else roots.elsewhere
-        yield Start(path, "library", reach)
+        yield Start(path, "library", imports.get(path, roots.elsewhere))
 
 
 def _command(tree: Tree, roots: Roots) -> str:

@@ -28,18 +28,23 @@ def module_directories(arguments: tuple[str, ...], shell: Shell) -> Iterator[str
     script = arguments[index] if index < len(arguments) else ""
     for place in shell.directories:
         yield posixpath.dirname(posixpath.join(place, script)) if script else place
+    yield from python_path(shell)
+
+
+def python_path(shell: Shell) -> Iterator[str]:
+    """The directories of PYTHONPATH, as it may be."""
     for value in shell.variables.get("PYTHONPATH", ()):
         yield from (posixpath.join(shell.directories[0], place) for place in value.split(":") if place)
 
 
 def importable(path: str, directory: str) -> bool:
-    """Whether the extension module at `path` has a name in `directory`: a.b.c for a/b/c.so."""
+    """Whether the extension module at `path` has a name in `directory`, which ends with a slash: a.b.c for a/b/c.so."""
     if directory == "/":
         # Whoever runs in the root does not import usr.lib.something.
         return path.count("/") == 1
-    if not path.startswith(directory + "/"):
+    if not path.startswith(directory):
         return False
-    *packages, name = path[len(directory) + 1 :].split("/")
+    *packages, name = path.removeprefix(directory).split("/")
     return all(part.isidentifier() for part in (*packages, name.partition(".")[0]))
 
 

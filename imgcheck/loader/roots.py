@@ -12,9 +12,10 @@ from imgcheck.documents.image import Hindrance, ImageProfile, Script, ShellComma
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
+from imgcheck.loader.imports import PythonStart, imported, top_level
 from imgcheck.loader.invocation import Invocation, invocation
 from imgcheck.loader.launchers import MAKES_NOTHING, Launched, launched
-from imgcheck.loader.python import importable, module_directories, python_fits, python_version
+from imgcheck.loader.python import importable, module_directories, python_fits, python_path, python_version
 from imgcheck.loader.shell import UNKNOWN, read_commands
 from imgcheck.loader.tree import Tree
 
@@ -61,17 +62,18 @@ def find_roots(
         if command and bare:
             search.start(command, report=not command[0].startswith("-"))
     outcomes += [search.start((entry,)) for entry in entries]
-    environments = search.environments
+    environments, imports = search.environments, dict(search.imports())
+    perhaps = [path for path in search.found if path not in search.certain]
     return Roots(
         command=words,
         entries=tuple(search.found),
-        imports=tuple(search.imports()),
+        imports=tuple(imports),
         # A command that is not in the image comes from outside: like an unknown one, it may use anything.
         everything=any(outcome != "started" for outcome in outcomes),
         in_part=search.in_part,
         steered=tuple(path for path, told in environments.items() if told is None),
         environments={path: told for path, told in environments.items() if told is not None},
-        perhaps=tuple(path for path in search.found if path not in search.certain),
+        perhaps=(*perhaps, *(path for path, named in imports.items() if not named)),
         always=tuple(path for path in search.found if path in search.always),
         unstartable=tuple(search.unstartable),
     )
@@ -150,6 +152,8 @@ class _Search:
         """Scripts that are being followed, with their arguments; None where they are sourced."""
         self._steps = _STEPS
         self._module_directories: dict[str, None] = {}
+        self._started: list[PythonStart] = []
+        """How Pythons start."""
         self.found: dict[str, set[tuple[str, ...] | None]] = {}
         """ELF files that start, and the loader variables with which they do (Shell.loader_variables)."""
         self.certain: set[str] = set()
@@ -235,6 +239,7 @@ class _Search:
             return self._launch(called, inner, shell, by, depth)
         if python_version(real) is not None or python_version(called) is not None:
             self._module_directories |= dict.fromkeys(module_directories(arguments, shell))
+            self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell))))
         return "started"
 
     def _launch(self, name: str, inner: Launched, shell: Shell, by: _By, depth: int) -> Outcome:
@@ -471,24 +476,28 @@ class _Search:
 
     # Python
 
-    def imports(self) -> Iterator[str]:
-        """Shared libraries below the module directories of the Pythons that were found."""
+    def imports(self) -> Iterator[tuple[str, bool]]:
+        """Shared libraries below the module directories of the Pythons that were found, and whether a text that runs
+        names what they belong to.
+        """
         found = _pythons(self.found)
         if not found:
             return
         versions = list(found.values())
         prefixes = set(map(_prefix, _pythons(self._tree.linkage)))
         others = prefixes.difference(map(_prefix, found))
-        packages = tuple(path + "/" for path in self._image.tree.python_paths)
-        own = [self._tree.canonical(path) for path in self._module_directories]
+        packages = [f"{path}/" for path in self._image.tree.python_paths]
+        own = [f"{self._tree.canonical(path).rstrip('/')}/" for path in self._module_directories]
+        named = imported(self._image, self._tree, self._started)
         for path, linkage in self._tree.linkage.items():
-            if linkage.type != "shared":
+            if linkage.type != "shared" or not any(python_fits(version, path) for version in versions):
                 continue
-            inside = "/lib-dynload/" in path or path.startswith(packages)
-            inside = inside and _owner(path, prefixes) not in others
-            inside = inside or (linkage.python_module and any(importable(path, place) for place in own))
-            if inside and any(python_fits(version, path) for version in versions):
-                yield path
+            if "/lib-dynload/" in path and _owner(path, prefixes) not in others:
+                yield path, True
+            places = [place for place in packages if path.startswith(place) and _owner(path, prefixes) not in others]
+            places = places or [place for place in own if linkage.python_module and importable(path, place)]
+            if places:
+                yield path, named is None or any(top_level(path, place) in named for place in places)
 
 
 _BUILTINS = {

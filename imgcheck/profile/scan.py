@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from imgcheck.binaries.analyse import PTX_SUFFIX, looks_like_code
 from imgcheck.documents.codec import as_bytes
 from imgcheck.documents.facts import CodeFacts
-from imgcheck.documents.image import Script
+from imgcheck.documents.image import PythonCode, Script
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, PlainFiles, Select
 from imgcheck.layers.model import Content, Layer
@@ -20,7 +20,7 @@ from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree
 from imgcheck.profile.analysis import Analysis
 from imgcheck.profile.store import LayerIndex, Store, StoredEntry
-from imgcheck.profile.texts import read_script
+from imgcheck.profile.texts import is_module, is_program, read_python, read_script
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image
 
@@ -31,6 +31,8 @@ _FIRST_BYTES = frozenset(b"\x7f\x50!./#")
 _TEXT_LIMIT = 1 << 24
 """A cache of 12,500 libraries has a megabyte, and so has dpkg's list of a thousand packages."""
 _SCRIPT_LIMIT = 1 << 16
+_PYTHON_LIMIT = 1 << 20
+"""Bytes of a Python text that are read: hardly one is longer, and of those that are it is not told what they import."""
 _TEXTS_LIMIT = 1 << 28
 """Bytes of texts, or of scripts, that an image may hold: some ten times what the largest have. What lies beyond could
 only be left out, and the answer would rest on what came first."""
@@ -59,16 +61,24 @@ class Unloadable:
     complaint: str
 
 
+@dataclass(frozen=True, slots=True)
+class PythonText:
+    """Payload of a Python text: what it imports, and how it starts where it is a script."""
+
+    code: PythonCode
+    script: Script | None = None
+
+
 @dataclass
 class Scan:
-    """What one pass found. Payloads of the tree's file nodes are Code, Script, Unloadable, or bytes of wanted texts."""
+    """What one pass found: payloads of the tree's file nodes tell what they are, bytes those of wanted texts."""
 
     tree: MergedTree = field(default_factory=MergedTree)
     objects: dict[str, CodeFacts | None] = field(default_factory=dict)
     """Facts by key; None where the bytes turned out to be no code."""
 
 
-Payload = Code | Script | Unloadable | bytes | None
+Payload = Code | Script | PythonText | Unloadable | bytes | None
 Seen = list[tuple[Entry | PlainFiles, Payload]]
 """What was read of a layer, in stored order."""
 
@@ -162,7 +172,9 @@ def _replayed(kept: LayerIndex) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
             yield PlainFiles(_text(entry.path).split("\0")), None
         else:
             payload: Payload = Code(entry.object) if entry.object else entry.script or entry.text
-            if entry.complaint:
+            if entry.python:
+                payload = PythonText(entry.python, entry.script)
+            elif entry.complaint:
                 payload = Unloadable(entry.complaint)
             yield Entry(_text(entry.path), entry.kind, entry.mode, entry.size, _text(entry.link)), payload
 
@@ -188,8 +200,9 @@ def _stored(entry: Entry | PlainFiles, payload: Payload) -> StoredEntry:
         as_bytes(entry.link),
         payload.object if isinstance(payload, Code) else "",
         payload if isinstance(payload, bytes) else None,
-        payload if isinstance(payload, Script) else None,
+        payload if isinstance(payload, Script) else payload.script if isinstance(payload, PythonText) else None,
         payload.complaint if isinstance(payload, Unloadable) else "",
+        payload.code if isinstance(payload, PythonText) else None,
     )
 
 
@@ -205,14 +218,20 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
         return Code(analysis.take(entry, head, content))
     if _LIBRARY(entry.path):
         return Unloadable("file too short" if entry.size < _SMALLEST else "invalid ELF header")
-    if not head:
-        return None
-    if entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
+    if head and entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
         return head + content.read(wanted.texts.take(entry.size) - len(head))
-    if _may_be_script(entry.path, head):
+    if is_module(entry.path):
+        return _python(entry, head + content.read(_PYTHON_LIMIT - len(head)))
+    if head and _may_be_script(entry.path, head):
         data = head + content.read(wanted.scripts.take(min(entry.size, _SCRIPT_LIMIT)) - len(head))
-        return read_script(data, bool(entry.mode & 0o111), whole=len(data) == entry.size)
+        script = read_script(data, bool(entry.mode & 0o111), whole=len(data) == entry.size)
+        return _python(entry, data) if script and is_program(entry.path, script) else script
     return None
+
+
+def _python(entry: Entry, data: bytes) -> PythonText:
+    script = read_script(data, bool(entry.mode & 0o111)) if data[:2] == b"#!" else None
+    return PythonText(read_python(data, whole=len(data) == entry.size), script)
 
 
 def _may_be_script(path: str, head: bytes) -> bool:
@@ -251,8 +270,8 @@ class _Wanted:
         self._infix = re.compile("|".join([*infixes, r"\.so\.\d"])).search
 
     def perhaps(self, path: str) -> bool:
-        """A quick look that lets through all that `matches` would, and names of shell scripts, libraries and PTX."""
-        return path.endswith(self._suffixes) or bool(self._infix(path))
+        """A quick look that lets through all that `matches` would, and names of scripts, libraries and PTX."""
+        return path.endswith(self._suffixes) or bool(self._infix(path)) or is_module(path)
 
     def matches(self, path: str) -> bool:
         return bool(self._regex.match("/".join(("/" + path).split("/")[-2:])))

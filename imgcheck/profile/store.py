@@ -23,7 +23,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from imgcheck.documents.facts import CodeFacts
-from imgcheck.documents.image import ImageProfile, Script
+from imgcheck.documents.image import ImageProfile, PythonCode, Script
 from imgcheck.errors import ImgcheckError
 from imgcheck.layers.entry import Kind
 
@@ -65,6 +65,8 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
     script: Script | None = None
     complaint: str = ""
     """What the loader says of a file that is named as a library and is none."""
+    python: PythonCode | None = None
+    """What a Python text imports, which may be a script as well; without its path."""
 
 
 class _Named(msgspec.Struct, frozen=True):

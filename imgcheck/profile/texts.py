@@ -1,13 +1,17 @@
-"""Scripts: what runs them, and what they run."""
+"""Scripts: what runs them, and what they run or import."""
 
 import re
 
-from imgcheck.documents.image import Script, ShellCommand
+from imgcheck.documents.image import PythonCode, Script, ShellCommand
+from imgcheck.loader.imports import named_modules
+from imgcheck.loader.python import python_version
 from imgcheck.loader.shell import UNKNOWN, read_commands
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
 _CPU = re.compile(rb"/proc/cpuinfo|\blscpu\b|\buname -[mp]\b|\$\(arch\)|\bcpuid\b")
 """How scripts find out what the CPU has."""
+_OWN_LIBRARY = re.compile(r"(?:^|/)(?:python|pypy)\d[^/]*/(?!(?:site|dist)-packages/)|^usr/share/").search
+"""Python's own, and what systems keep beside it."""
 _FIRST_LINE = 256
 """Linux reads no more of a `#!` line (BINPRM_BUF_SIZE)."""
 
@@ -26,6 +30,25 @@ def read_script(data: bytes, executable: bool = True, whole: bool = True) -> Scr
     commands = read_commands(data.decode("utf-8", "backslashreplace"))
     rest = () if whole else (ShellCommand((UNKNOWN,), conditional=True),)
     return Script("", words, commands + rest, executable, bool(_CPU.search(data)))
+
+
+def is_module(path: str) -> bool:
+    """Whether the file at `path` is a Python text that somebody may import, of another library than Python's own."""
+    return path.endswith(".py") and not _OWN_LIBRARY(path)
+
+
+def is_program(path: str, script: Script) -> bool:
+    """Whether the script at `path` is one of Python, whose first line may name it behind a launcher."""
+    if _OWN_LIBRARY(path):
+        return False
+    names = (name.rpartition("/")[2] for word in script.interpreter for name in word.split(" "))
+    return any(python_version(name) is not None for name in names)
+
+
+def read_python(data: bytes, whole: bool = True) -> PythonCode:
+    """What the Python text in `data` imports. `whole` is false where the file goes on behind `data`."""
+    names, works_out = named_modules(data)
+    return PythonCode("", names, works_out or not whole)
 
 
 def _is_shell(words: tuple[str, ...]) -> bool:

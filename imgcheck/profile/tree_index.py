@@ -7,14 +7,14 @@ from collections.abc import Iterable
 import msgspec
 
 from imgcheck.documents.codec import as_text
-from imgcheck.documents.image import ImageConfig, Script, TreeIndex
+from imgcheck.documents.image import ImageConfig, PythonCode, Script, TreeIndex
 from imgcheck.globs import fits
 from imgcheck.layers.entry import Kind
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.loader.abi import multiarch_directories
 from imgcheck.loader.cache import read_cache
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
-from imgcheck.profile.scan import Unloadable
+from imgcheck.profile.scan import PythonText, Unloadable
 
 OWN_PATHS = (
     "/root",  # RUN005
@@ -23,6 +23,7 @@ OWN_PATHS = (
 """What the checks and the loader's model ask for under every runtime."""
 _PYTHON = ("site-packages", "dist-packages")
 _MODULES = r"(?:^|/)(?:(?:site|dist)-packages|python\d[\d.]*)/"
+_TESTS = re.compile(r"/tests?(?:/|$)").search
 _WORDS = 16
 """Words of the command that are looked up."""
 
@@ -57,6 +58,7 @@ def index_tree(
         musl_paths={path: read_musl_path(data) for path, data in texts.items() if path.startswith("/etc/ld-musl-")},
         scripts=tuple(found.scripts),
         python_paths=tuple(found.python),
+        python_code=tuple(_python_code(found.texts, recorded)),
         directories=tuple(path for path in looked_for if _is(tree, path, "directory")),
         files=tuple(sorted({*files, *_command_files(tree, config)})),
         looked_for=tuple(looked_for),
@@ -71,6 +73,8 @@ class _Gathered:
         self.scripts: list[Script] = []
         self.links: list[tuple[str, Node]] = []
         self.python: list[str] = []
+        self.texts: dict[str, PythonCode] = {}
+        """Of Python, by path."""
         self.unloadable: dict[str, str] = {}
         self.reached: list[str] = []
         """Paths of the tree that are recorded here, so that links to them matter."""
@@ -79,10 +83,14 @@ class _Gathered:
 def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
     found = _Gathered()
     for path, node in nodes:
-        if isinstance(node.payload, Script):
-            if _may_start(path, node.payload):
+        script = node.payload.script if isinstance(node.payload, PythonText) else node.payload
+        if isinstance(node.payload, PythonText):
+            found.texts[absolute(path)] = node.payload.code
+            found.reached += () if re.search(_MODULES, path) else (path,)
+        if isinstance(script, Script):
+            if _may_start(path, script):
                 found.reached.append(path)
-                found.scripts.append(msgspec.structs.replace(node.payload, path=absolute(path)))
+                found.scripts.append(msgspec.structs.replace(script, path=absolute(path)))
         elif isinstance(node.payload, Unloadable):
             found.reached.append(path)
             found.unloadable[absolute(path)] = node.payload.complaint
@@ -91,6 +99,29 @@ def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
         elif node.children is not None and path.rpartition("/")[2] in _PYTHON:
             found.python.append(absolute(path))
     return found
+
+
+def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[PythonCode]:
+    """The texts by file, those of a package as one; of the names those that something in the image may have."""
+    packages = {path.rpartition("/")[0] for path in texts if path.endswith("/__init__.py")}
+    roots: dict[str, str] = {}
+    for package in sorted(packages):  # those above come first
+        roots[package] = roots.get(package.rpartition("/")[0], package)
+    parts = {part for path in (*texts, *recorded) for part in path.split("/")}
+    there = {part.partition(".")[0] for part in parts}
+    names: dict[str, set[str]] = {}
+    working_out: set[str] = set()
+    for path, code in texts.items():
+        above = path.rpartition("/")[0]
+        while above and above not in roots:
+            above = above.rpartition("/")[0]
+        whole = roots[above] if above else path
+        told = names.setdefault(whole, set())
+        if whole == path or not _TESTS(path[len(whole) :]):
+            told.update(there.intersection(code.imports))
+            working_out |= {whole} if code.works_out else set()
+    own = ((path, told - {path.rpartition("/")[2]}) for path, told in names.items())
+    return [PythonCode(path, tuple(sorted(told)), path in working_out) for path, told in own]
 
 
 def _may_start(path: str, script: Script) -> bool:

@@ -1,0 +1,179 @@
+"""Which packages a Python can come to import, by the import statements in the texts of the image.
+
+What a text names counts wherever it stands, in a function or behind a test as well. Who imports by names that are
+worked out at run time, or changes where modules are sought, may import anything; of packages that is not asked.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable
+from itertools import accumulate
+
+from msgspec import Struct
+
+from imgcheck.documents.image import ImageProfile, PythonCode
+from imgcheck.loader.expansion import GAP
+from imgcheck.loader.tree import Tree
+
+_STATEMENT = re.compile(
+    rb"(?:^|[;:])[ \t]*(?:from[ \t]+([A-Za-z_]\w*)[\w.]*[ \t]+import\b|import[ \t]+([A-Za-z_][^\n;#]*))", re.MULTILINE
+)
+_WORKED_OUT = re.compile(
+    rb"\b(?:__import__|import_module|importlib\.(?:util|machinery)|runpy|imp\.load|pkg_resources|entry_points)\b"
+    rb"|(?<![\w.])(?:exec|eval|execfile)[ \t]*\(|\bsys\.(?:path|meta_path|path_hooks|executable)\b|\baddsitedir\b"
+)
+_VALUED = ("-W", "-X", "-Q", "--check-hash-based-pycs")
+_CODE_OR_MODULE = re.compile(r"-[a-zA-Z]*?([cm])(.*)", re.DOTALL)
+_DEEPEST = 20
+"""Directories above a text by which it is found."""
+_PROGRAMS = ("bin", "sbin")
+"""Directories whose scripts belong to packages: what else they import, their arguments say."""
+
+
+class PythonStart(Struct, frozen=True):
+    """How a Python starts."""
+
+    arguments: tuple[str, ...]
+    directories: tuple[str, ...]
+    """Where it may start."""
+    searched: tuple[str, ...]
+    """PYTHONPATH, as it may be."""
+
+
+def named_modules(text: bytes) -> tuple[tuple[str, ...], bool]:
+    """Top-level modules that the import statements in `text` name, and whether it may import others."""
+    names: set[str] = set()
+    for taken, listed in _STATEMENT.findall(text.replace(b"\\\n", b" ")):
+        for name in (taken,) if taken else listed.split(b","):
+            names.add(name.strip().partition(b" ")[0].partition(b".")[0].decode("ascii", "replace"))
+    return tuple(sorted(filter(str.isidentifier, names))), bool(_WORKED_OUT.search(text))
+
+
+def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> frozenset[str] | None:
+    """The top-level modules that Pythons which start so can import; None where that cannot be told."""
+    search = _Search(image, tree)
+    for start in starts:
+        search.start(start)
+    return frozenset(search.names) if search.told else None
+
+
+def top_level(path: str, directory: str) -> str:
+    """The top-level module to which the file at `path` belongs in a `directory`, which ends with a slash."""
+    return path.removeprefix(directory).partition("/")[0].partition(".")[0]
+
+
+class _Search:
+    """Follows import statements from text to text."""
+
+    def __init__(self, image: ImageProfile, tree: Tree) -> None:
+        self._tree = tree
+        self._paths = [f"{path}/" for path in image.tree.python_paths]
+        self._packages: dict[str, list[PythonCode]] = {}
+        """By top-level module; a namespace has several."""
+        self._own: dict[str, PythonCode] = {}
+        """By path: files, and directories with an `__init__.py`, outside of the directories of packages."""
+        self._below: dict[str, list[PythonCode]] = {}
+        """The same by the directories above them,"""
+        self._named: dict[str, list[PythonCode]] = {}
+        """and by name."""
+        for code in image.tree.python_code:
+            self._take(code)
+        natives = [record.path for record in image.files]
+        self._natives = {_without_suffixes(path) for path in natives}
+        """Where extension modules may lie, by the names that they would have."""
+        self._silent = {top_level(path, place) for place in self._paths for path in natives if path.startswith(place)}
+        self._silent -= self._packages.keys()
+        """Packages without texts, as where they were compiled: nothing tells what these import."""
+        self.names: set[str] = set()
+        self.told = True
+
+    def _take(self, code: PythonCode) -> None:
+        place = next((place for place in self._paths if code.path.startswith(place)), "")
+        if place:
+            self._packages.setdefault(top_level(code.path, place), []).append(code)
+            return
+        directory, _, name = code.path.rpartition("/")
+        self._own[code.path] = code
+        self._named.setdefault(name.removesuffix(".py"), []).append(code)
+        for above in list(accumulate(directory.split("/"), "{}/{}".format))[1:_DEEPEST]:
+            self._below.setdefault(above, []).append(code)
+
+    def start(self, start: PythonStart) -> None:
+        """Follow what a Python imports that starts so."""
+        index, arguments = 0, start.arguments
+        while index < len(arguments) and arguments[index].startswith("-"):
+            named = _CODE_OR_MODULE.fullmatch(arguments[index])
+            if named:
+                given = (named[2], *arguments[index + 1 :]) if named[2] else arguments[index + 1 :]
+                self._code_or_module(named[1], given, start)
+                return
+            index += 2 if arguments[index] in _VALUED else 1
+        self._script(arguments[index:], start)
+
+    def _code_or_module(self, kind: str, given: tuple[str, ...], start: PythonStart) -> None:
+        if not given or GAP in given[0]:
+            self.told = False
+        elif kind == "c":
+            names, works_out = named_modules(given[0].encode("utf-8", "replace"))
+            self._follow(PythonCode("", names, works_out), (*start.directories, *start.searched))
+        else:
+            name, places = given[0].partition(".")[0], (*start.directories, *start.searched)
+            self.told &= self._arguments(given[1:], places, start) or bool(self._local(name, places))
+            self._follow(PythonCode("", (name,)), places)
+
+    def _script(self, words: tuple[str, ...], start: PythonStart) -> None:
+        paths = [self._tree.canonical(posixpath.join(place, *words[:1])) for place in start.directories]
+        for code in map(self._own.get, paths):
+            if code is None:
+                self.told = False
+                continue
+            directory = posixpath.dirname(code.path)
+            places = (directory, *start.searched)
+            named = self._arguments(words[1:], (*places, *start.directories), start)
+            self.told &= named or posixpath.basename(directory) not in _PROGRAMS
+            self._follow(code, places)
+
+    def _arguments(self, words: tuple[str, ...], places: tuple[str, ...], start: PythonStart) -> bool:
+        """Whether an argument names code of the image's own (`app:app`, `-A app`, `train.py`), which is followed."""
+        found = False
+        for word in words:
+            value = word.partition("=")[2] if word.startswith("--") else word
+            paths = [self._tree.canonical(posixpath.join(place, value)) for place in start.directories]
+            codes = [self._own[path] for path in paths if path in self._own]
+            codes = codes or self._local(re.split(r"[:.]", value)[0], places)
+            for code in codes:
+                self._follow(code, (posixpath.dirname(code.path), *places))
+            found |= bool(codes)
+        return found
+
+    def _follow(self, code: PythonCode, places: tuple[str, ...]) -> None:
+        """What `code` imports, sought in `places` before the packages, and what that imports."""
+        pending = [code]
+        while pending:
+            at = pending.pop()
+            self.told &= not at.works_out
+            for name in set(at.imports) - self.names:
+                self.names.add(name)
+                self.told &= name not in self._silent or self._is_native(name)
+                # What is nowhere there may be where something else leads, as an editable installation does.
+                own = self._local(name, places)
+                packages = () if own else self._packages.get(name, ())
+                pending += own or [PythonCode("", each.imports) for each in packages] or self._named.get(name, [])
+
+    def _local(self, name: str, places: tuple[str, ...]) -> list[PythonCode]:
+        """The texts of a module of the image's own in `places`."""
+        found: list[PythonCode] = []
+        if name.isidentifier():
+            for inside in (self._tree.canonical(posixpath.join(place, name)) for place in places if GAP not in place):
+                found += [self._own[path] for path in (inside, f"{inside}.py") if path in self._own]
+                found += self._below.get(inside, [])
+        return found
+
+    def _is_native(self, name: str) -> bool:
+        """Whether it is an extension module by itself, which imports little."""
+        return any(f"{place}{name}" in self._natives for place in self._paths)
+
+
+def _without_suffixes(path: str) -> str:
+    directory, _, name = path.rpartition("/")
+    return f"{directory}/{name.partition('.')[0]}"

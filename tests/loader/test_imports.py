@@ -1,0 +1,136 @@
+"""Which packages a Python script imports: those that its texts name, and all where that cannot be told."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from imgcheck.documents.image import ImageProfile
+from imgcheck.loader.imports import named_modules
+from imgcheck.loader.model import close
+from imgcheck.loader.roots import find_roots
+from imgcheck.profile.build import build_profile
+from imgcheck.progress import SILENT
+from imgcheck.sources.open import open_image
+from tests.loader.builder import Root
+
+SITE = "/usr/lib/python3.11/site-packages"
+TEXTS = {
+    f"{SITE}/alpha/__init__.py": "from ._native import run\nfrom gamma import more\n",
+    f"{SITE}/beta/__init__.py": "from . import _native\n",
+    f"{SITE}/gamma/__init__.py": "def late():\n    import delta.deep as deep, os\n",
+    f"{SITE}/gamma/tests/test_all.py": "import beta\n",
+    f"{SITE}/delta/__init__.py": "",
+    "/app/one.py": "import alpha\n",
+    "/app/other.py": "import beta\n",
+    "/app/local.py": "import helper\n",
+    "/app/helper.py": "if True: import beta as b\n",
+    "/app/loads.py": "import importlib\nimportlib.import_module(name)\n",
+    "/app/evaluates.py": "import alpha\nmodel.eval()\n",
+    "/app/adds.py": "import sys, alpha\nsys.path.insert(0, '/x')\n",
+    "/app/fast.py": "import near\n",
+    "/app/gone.py": "import nowhere, alpha\n",
+    "/app/installed.py": "import editable\n",
+    "/src/editable/__init__.py": "import beta\n",
+    "/usr/bin/serve": "#!/usr/bin/python3.11\nfrom gamma.main import main\n",
+    "/usr/lib/python3.11/json/__init__.py": "import beta\n",
+}
+NEAR = "/app/near.cpython-311-x86_64-linux-gnu.so"
+NATIVES = ("alpha/_native", "beta/_native", "delta/deep", "single")
+ALL = {"alpha", "beta", "delta", "single"}
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
+    root = Root(tmp_path_factory.mktemp("imports") / "root")
+    for program in ("/usr/bin/python3.11", "/bin/sh"):
+        root.program(program)
+    root.link("/usr/bin/python3", "python3.11")
+    for name in NATIVES:
+        root.library(f"{SITE}/{name}.cpython-311-x86_64-linux-gnu.so")
+    root.write("/module.h", "void PyInit_near(void){}\n")
+    root.library(NEAR, flags=["-x", "c", "-include", str(root.at("/module.h"))])
+    for path, text in TEXTS.items():
+        root.write(path, text)
+    root.at("/usr/bin/serve").chmod(0o755)
+    return profile(root.path)
+
+
+def profile(root: Path) -> ImageProfile:
+    with open_image(f"dir:{root}") as image:
+        return build_profile(image, SILENT)
+
+
+def imported(image: ImageProfile, *command: str) -> set[str]:
+    """The packages of which a start by `command` reaches the extension modules as imports."""
+    closure = close(image, find_roots(image, command))
+    found = {path: closure.reach(path) for path in closure.reaches if path.startswith(SITE)}
+    assert set(found.values()) <= {"import", "path"}
+    return {path.removeprefix(f"{SITE}/").split("/")[0].split(".")[0] for path in found if found[path] == "import"}
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        (("python3", "/app/one.py"), {"alpha", "delta"}),
+        (("python3", "-u", "-X", "dev", "/app/other.py"), {"beta"}),
+        (("python3", "/app/local.py"), {"beta"}),
+        (("python3", "/app/gone.py"), {"alpha", "delta"}),
+        (("python3", "/app/evaluates.py"), {"alpha", "delta"}),
+        (("python3", "/app/installed.py"), {"beta"}),
+        (("python3", "-c", "import gamma; import single"), {"delta", "single"}),
+        (("sh", "-c", "cd /app && exec python3 -m local"), {"beta"}),
+        (("serve", "/app/other.py"), {"beta", "delta"}),
+        (("python3", "/usr/bin/serve", "--app=/app/other.py"), {"beta", "delta"}),
+        (("sh", "-c", "cd /app; serve other:app"), {"beta", "delta"}),
+    ],
+)
+def test_a_script_imports_what_its_texts_name(image: ImageProfile, command: tuple[str, ...], names: set[str]) -> None:
+    assert imported(image, *command) == names
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python3",),
+        ("python3", "-"),
+        ("python3", "/mounted/train.py"),
+        ("python3", "/app/loads.py"),
+        ("python3", "/app/adds.py"),
+        ("python3", "-c", "exec(open('/mounted/x').read())"),
+        ("python3", "-m", "gamma"),
+        ("serve", "/mounted/app.py"),
+    ],
+)
+def test_where_that_cannot_be_told_it_may_import_every_package(image: ImageProfile, command: tuple[str, ...]) -> None:
+    assert imported(image, *command) == ALL
+
+
+@pytest.mark.parametrize(("script", "reach"), [("fast", "import"), ("one", "path")])
+def test_an_extension_module_beside_the_script_is_named_like_others(
+    image: ImageProfile, script: str, reach: str
+) -> None:
+    assert close(image, find_roots(image, ("python3", f"/app/{script}.py"))).reach(NEAR) == reach
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("import a\nfrom b.c import d\n", ("a", "b")),
+        ("import a.b as c, \\\n  d", ("a", "d")),
+        ("try: import a\nexcept ImportError: a = None; import b\n", ("a", "b")),
+        ("\tfrom a import (\n b,\n)\n", ("a",)),
+        ("from . import a\nfrom .b import c\n", ()),
+        ("important = 1\nreimport a\n", ()),
+        ("import numpy as np  # import torch\r\n", ("numpy",)),
+    ],
+)
+def test_import_statements_are_read(text: str, names: tuple[str, ...]) -> None:
+    assert named_modules(text.encode()) == (names, False)
+
+
+@given(st.binary())
+def test_any_bytes_may_stand_for_a_text(data: bytes) -> None:
+    names, _ = named_modules(data)
+    assert all(name.isidentifier() for name in names)
