@@ -64,6 +64,14 @@ def _foreign(context: Context, programs: list[FileRecord], runs: set[str]) -> tu
     return started, bool(started) and order[started[0].path] == min(map(order.__getitem__, chosen))
 
 
+def may_execute(context: Context, machine: str) -> bool:
+    """Whether the host may execute code for `machine`; True where its architecture is not known."""
+    host = context.host.cpu.architecture
+    if not host.known or host.value is None:
+        return True
+    return machine in (host.value, *_ALSO_RUNS.get(host.value, ()), *_MAY_RUN.get(host.value, ()))
+
+
 def platform_machine(context: Context) -> str:
     """The machine that the image's platform names, as Linkage.machine."""
     return machine_of(context.image.platform.architecture)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct, structs
 
+from imgcheck.check.arch import may_execute
 from imgcheck.check.context import Answers, Context
 from imgcheck.check.cpu_host import CpuHost, build, example, is_tensorflow, lacking, words
 from imgcheck.check.cpu_levels import refusals
@@ -53,7 +54,7 @@ def _ends_before(host: CpuHost, isa: Isa) -> bool:
 
 
 def _code(context: Context, host: CpuHost) -> Iterator[tuple[FileRecord, Linkage, Isa]]:
-    """Files with analysed code that this CPU could execute at all, those that its loader never opens left out."""
+    """Files with analysed code that this CPU could execute at all, those that no loader ever opens left out."""
     families = _variants(context.knowledge, [record.path for record in context.image.files])
     loaded = context.closure.loaded.items() if families else ()
     by_needed = {path for root, paths in loaded for path in paths if path != root}
@@ -61,7 +62,9 @@ def _code(context: Context, host: CpuHost) -> Iterator[tuple[FileRecord, Linkage
     objects = context.image.objects
     for record, linkage in context.linked:
         isa = objects[record.object].isa
-        if isa is None or (host.machine and cpus.feature_architecture(linkage.machine) != host.machine):
+        if isa is None or linkage.type not in _LOADED:
+            continue
+        if host.machine and cpus.feature_architecture(linkage.machine) != host.machine:
             continue
         guard = cpus.guarded_by(context.knowledge, linkage.machine, record.path)
         if guard is not None and (host.features is None or not guard <= host.features):
@@ -252,7 +255,8 @@ def _open(context: Context, host: CpuHost, open_needs: Iterable[_Need]) -> str:
 def _unread(context: Context) -> str:
     """Why code that the command reaches is not known, "" where all of it is.
 
-    A file without code has no Isa either; so machines count that no engine has read any file of.
+    A file without code has no Isa either; so machines count that no engine has read any file of. Beside code that the
+    host executes none counts that it does not: npm's packages bring addons for several.
     """
     objects = context.image.objects
     without = [record for record in context.image.files if objects[record.object].isa is None]
@@ -264,9 +268,11 @@ def _unread(context: Context) -> str:
     linkages = [objects[record.object].linkage for record in without]
     unknown = {linkage.machine for linkage in linkages if linkage and linkage.type in _LOADED}
     if unknown:
-        unknown -= {
+        read = {
             linkage.machine
             for record, linkage in context.linked
             if linkage.type in _LOADED and objects[record.object].isa and context.closure.runs(record.path)
         }
+        runs = any(may_execute(context, machine) for machine in read)
+        unknown = {machine for machine in unknown - read if not runs or may_execute(context, machine)}
     return f"the instructions of {' and '.join(sorted(unknown))} code were not analysed" if unknown else ""

@@ -1,13 +1,16 @@
 """LIB001 to LIB004: libraries and symbol versions that are missing, also to what a runtime injects."""
 
+import itertools
 import posixpath
+import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 import msgspec
 
 from imgcheck import versions
+from imgcheck.check.arch import may_execute
 from imgcheck.check.context import Answers, Context, severity_for
 from imgcheck.check.gpu_use import lacks_nvidia
 from imgcheck.check.loader_rules import (
@@ -27,6 +30,7 @@ from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
 
 _SYSTEM = "/usr/"
 """Where others than wheels put libraries, too."""
+_PLATFORM = re.compile(r"-[a-z0-9_]+-linux-(?:gnu|musl)[a-z0-9]*")
 _DRIVER_REMEDY = (
     "It belongs to the NVIDIA driver of the host: run on a node that has one, by a runtime that brings it into the "
     "container (docker --gpus all, apptainer --nv)."
@@ -61,7 +65,7 @@ class _Libraries:
         groups: dict[str, list[Problem]] = defaultdict(list)
         unread: list[str] = []
         for problem in self._context.closure.problems:
-            if problem.kind == "interpreter" or (problem.kind == "library" and self._counts(problem)):
+            if self._starts(problem) or (problem.kind == "library" and self._counts(problem)):
                 path = "" if problem.refused else self._unread(problem)
                 if not path:
                     groups[problem.needed].append(problem)
@@ -70,6 +74,11 @@ class _Libraries:
         findings = [self._missing(needed, problems) for needed, problems in groups.items()]
         fine = "what the command reaches finds every library that it needs"
         self._answers.conclude("LIB001", findings, fine, next(iter(unread), ""))
+
+    def _starts(self, problem: Problem) -> bool:
+        """Whether it is a program that this host might start: of others, as firmware and tests' data, ARCH001 tells."""
+        linkage = self._linkage(problem.path)
+        return problem.kind == "interpreter" and (linkage is None or may_execute(self._context, linkage.machine))
 
     def _unread(self, problem: Problem) -> str:
         """The file where it is sought that could not be read (IMG001) and may well be it; "" where there is none."""
@@ -155,16 +164,16 @@ class _Libraries:
         return self._aside(problem) or self._another_variant_loads(problem)
 
     def _another_variant_loads(self, problem: Problem) -> bool:
-        """Whether a variant of the same module misses nothing (mpi4py's MPI.openmpi beside MPI.mpich).
+        """Whether a variant of the same module misses nothing: MPI.openmpi beside MPI.mpich, or one for this machine.
 
-        Python itself imports no file with a dot in its module's name: the package picks the one that loads.
+        Python itself imports no file with a dot in its module's name: the package picks the one that loads. Nor does
+        it see files for other platforms than its own, which their names tell.
         """
-        own = _variant_of(problem.root)
-        return own is not None and own in self._loading_variants
+        return not self._loading_variants.isdisjoint(_variants_of(problem.root))
 
     @cached_property
-    def _loading_variants(self) -> frozenset[tuple[str, str, str] | None]:
-        return frozenset(map(_variant_of, self._loading_modules))
+    def _loading_variants(self) -> frozenset[tuple[str, ...]]:
+        return frozenset(itertools.chain.from_iterable(map(_variants_of, self._loading_modules)))
 
     def _aside(self, problem: Problem) -> bool:
         """Whether `problem` lies deeper in its Python package than a module of it that loads, and only there.
@@ -469,15 +478,19 @@ def _is_beside(problem: Problem) -> bool:
     return False
 
 
-def _variant_of(module: str) -> tuple[str, str, str] | None:
-    """What all variants of an extension module share: its directory, its name and the tag of the interpreter.
+def _variants_of(module: str) -> Iterator[tuple[str, ...]]:
+    """What all variants of an extension module share.
 
-    ("/p", "MPI", "cpython-311-x86_64-linux-gnu.so") of "/p/MPI.mpich.cpython-311-x86_64-linux-gnu.so"; None where the
-    name tells of no variant.
+    Of "/p/MPI.mpich.cpython-311-x86_64-linux-gnu.so" these are its directory, its name and the tag of the interpreter,
+    and what is left of its path without the platform in this tag (PEP 3149).
     """
     directory, _, name = module.rpartition("/")
     parts = name.split(".", 2)
-    return (directory, parts[0], parts[2]) if len(parts) == 3 and parts[2].endswith(".so") else None
+    if len(parts) == 3 and parts[2].endswith(".so"):
+        yield directory, parts[0], parts[2]
+    plain = _PLATFORM.sub("", name)
+    if plain != name:
+        yield directory, plain
 
 
 def _package(path: str) -> str:

@@ -1,6 +1,7 @@
 """ld.so's work over a whole image: who loads what, from where, what is missed, and how each file is reached."""
 
 import posixpath
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -22,6 +23,7 @@ _CONTEXTS: tuple[Opener, ...] = ("entry", "module", "helper", "library")
 # Opened by name at run time, by the CUDA runtime and by frameworks, from whatever the loader finds first.
 _OPENED_BY_NAME = ("libcuda.so", "libnvidia-")
 _PYTHON = "python"
+_REPAIRED = re.compile(r"-[0-9a-f]{8}\.(?:so|\d)")
 
 
 def close(image: ImageProfile, roots: Roots | None = None, levels: tuple[str, ...] = ()) -> Closure:
@@ -522,8 +524,13 @@ def _may_be_loaded(problem: Problem) -> bool:
     that misses /usr/local/cuda/lib64/libcublas.so does miss it.
     """
     if problem.context == "module":
-        return in_python_packages(problem.elsewhere)
+        return in_python_packages(problem.elsewhere) and not _is_of_own_wheel(problem)
     return bool(problem.elsewhere)
+
+
+def _is_of_own_wheel(problem: Problem) -> bool:
+    """Whether auditwheel put the library beside the package: it adds hashes to names, and has `.libs` searched."""
+    return bool(_REPAIRED.search(problem.needed)) and any(place.endswith(".libs") for place in problem.searched)
 
 
 def _with_alternatives(view: _View, problem: Problem) -> Problem:

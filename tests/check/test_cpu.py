@@ -53,6 +53,19 @@ def test_dispatched_code_does_not_fail() -> None:
     assert outcome(answers, "CPU001") == outcome(answers, "CPU002") == "ok"
 
 
+@pytest.mark.parametrize(("machine", "result"), [("arm", "ok"), ("riscv64", "ok"), ("i386", "unknown")])
+def test_code_that_the_host_does_not_execute_need_not_be_known(machine: str, result: str) -> None:
+    """Npm's packages bring addons for several machines (`prebuilds/linux-arm`)."""
+    files = {"/usr/bin/node": code(), "/app/addon.node": replace(code(machine=machine), isa=None)}
+    assert outcome(check(context(files, cpu("haswell"))), "CPU001") == result
+
+
+def test_what_is_yet_to_be_linked_runs_nowhere() -> None:
+    compiled = code(use("avx"), use("fma", "unknown"), type="relocatable")
+    answers = check(context({"/usr/bin/node": code(), "/app/build/sqlite3.o": compiled}, cpu("nehalem")))
+    assert outcome(answers, "CPU001") == outcome(answers, "CPU002") == "ok"
+
+
 @pytest.mark.parametrize(("model", "result"), [
     ("nehalem", "ok"), ("sandybridge", "fail"), ("haswell", "ok"), ("broadwell", "ok"),
 ])  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from imgcheck.check import kernel, libraries
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.facts import Verneed
-from imgcheck.documents.host import Driver, Fact, HostLibrary, HostProfile, absent, known, unknown
+from imgcheck.documents.host import Cpu, Driver, Fact, HostLibrary, HostProfile, absent, known, unknown
 from imgcheck.documents.image import ImageProfile
 from imgcheck.documents.report import Finding
 from imgcheck.knowledge import Knowledge
@@ -193,6 +193,18 @@ def test_a_tool_for_other_machines_that_lies_aside_does_not_make_an_image_fail(
     assert only(judged(profile_of(root.path), host()), "LIB001").severity == severity
 
 
+def test_what_is_for_other_machines_and_no_module_is_not_said_to_miss_anything(root: Root) -> None:
+    """QEMU brings firmware for many machines, and Go's library files for its tests."""
+    root.program("/usr/bin/app")
+    root.program("/usr/share/qemu/firmware.img", flags=["-Wl,--dynamic-linker=/lib/ld64.so.1"])
+    node = host(cpu=Cpu(architecture=known("x86_64", "test")))
+    assert only(judged(profile_of(root.path), node), "LIB001").severity == "risk"
+    with root.at("/usr/share/qemu/firmware.img").open("r+b") as file:
+        file.seek(18)  # e_machine
+        file.write((22).to_bytes(2, "little"))  # EM_S390
+    assert outcome(judged(profile_of(root.path), node), "LIB001") == "ok"
+
+
 def test_an_interpreter_without_an_execute_bit_is_told_as_the_kernel_tells_it(root: Root) -> None:
     root.program("/usr/bin/app")
     root.at("/lib64/ld-linux-x86-64.so.2").chmod(0o644)
@@ -278,6 +290,45 @@ def test_one_variant_of_a_module_that_loads_suffices(root: Root, others_load: bo
     shutil.rmtree(root.at("/tmp"))
     answers = judged(profile_of(root.path), host())
     assert {each.subject: each.severity for each in answers if each.rule == "LIB001"}["libx.so.1"] == severity
+
+
+@pytest.mark.parametrize(
+    ("name", "severity"),
+    [
+        ("core.cpython-311-x86_64-linux-musl.so", "info"),
+        ("core.cpython-311-aarch64-linux-gnu.so", "info"),
+        ("core.abi3.so", "fail"),  # of this Python, which takes it first
+        ("core.cpython-311-x86_64-linux-gnu.so", "fail"),
+        ("more.cpython-311-x86_64-linux-musl.so", "fail"),
+    ],
+)
+def test_a_module_for_another_platform_is_not_sought_where_one_for_this_is_there(
+    root: Root, name: str, severity: str
+) -> None:
+    entry, package = ["-Wl,--defsym=PyInit_m=0x1000"], "/usr/lib/python3/site-packages/pkg"
+    root.library("/tmp/libx.so.1")
+    root.library(f"{package}/core.cpython-311-x86_64-linux-gnu.so", [], entry)
+    root.library(f"{package}/{name}", ["/tmp/libx.so.1"], entry)
+    shutil.rmtree(root.at("/tmp"))
+    assert only(judged(profile_of(root.path), host()), "LIB001").severity == severity
+
+
+@pytest.mark.parametrize(
+    ("name", "searched", "expected"),
+    [
+        ("libgfortran-040039e1.so.5.0.0", "$ORIGIN/../one.libs", "fail"),
+        ("libgfortran-040039e1.so.5.0.0", "$ORIGIN", "ok"),
+        ("libgfortran.so.5", "$ORIGIN/../one.libs", "ok"),
+    ],
+)
+def test_what_auditwheel_put_beside_a_package_is_not_another_ones(
+    root: Root, name: str, searched: str, expected: str
+) -> None:
+    entry, packages = ["-Wl,--defsym=PyInit_m=0x1000"], "/usr/lib/python3/site-packages"
+    root.library(f"{packages}/other.libs/{name}")
+    rpath = ["-Wl,--disable-new-dtags", f"-Wl,-rpath,{searched}"]
+    root.library(f"{packages}/one/core.so", [f"{packages}/other.libs/{name}"], [*entry, *rpath])
+    assert outcome(judged(profile_of(root.path), host()), "LIB001") == expected
 
 
 def test_a_variant_whose_library_its_package_loads_suffices_too(root: Root) -> None:
