@@ -196,10 +196,12 @@ class _Libraries:
         if own == package:
             return False
         loading = {posixpath.dirname(path) for path in self._loading_modules if _package(path) == package} - {own}
+        closure = self._context.closure
+        needing = {other.path for other in closure.problems if other.needed == problem.needed}
         missing = {
-            posixpath.dirname(other.root)
-            for other in self._context.closure.problems
-            if other.needed == problem.needed and _package(other.root) == package
+            posixpath.dirname(start)
+            for start, loaded in closure.loaded.items()
+            if _package(start) == package and not needing.isdisjoint(loaded)
         }
         return missing == {own} and posixpath.dirname(own) in map(posixpath.dirname, loading)
 

@@ -331,6 +331,20 @@ def test_what_auditwheel_put_beside_a_package_is_not_another_ones(
     assert outcome(judged(profile_of(root.path), host()), "LIB001") == expected
 
 
+def test_a_library_that_several_modules_load_stops_their_package_though_others_do_not_need_it(root: Root) -> None:
+    """As numpy.libs' OpenBLAS does for numpy.core and numpy.linalg without libgfortran; numpy.fft has no use for it."""
+    entry, packages = ["-Wl,--defsym=PyInit_m=0x1000"], "/usr/lib/python3/site-packages"
+    root.library("/tmp/libgfortran.so.5")
+    root.library(f"{packages}/numpy.libs/libblas.so", ["/tmp/libgfortran.so.5"])
+    rpath = [*entry, "-Wl,-rpath,$ORIGIN/../../numpy.libs"]
+    for module in ("core", "linalg"):
+        root.library(f"{packages}/numpy/{module}/_{module}.so", [f"{packages}/numpy.libs/libblas.so"], rpath)
+    root.library(f"{packages}/numpy/fft/_fft.so", [], entry)
+    root.library(f"{packages}/numpy/_top/_top.so", [], entry)
+    shutil.rmtree(root.at("/tmp"))
+    assert outcome(judged(profile_of(root.path), host()), "LIB001") == "fail"
+
+
 def test_a_variant_whose_library_its_package_loads_suffices_too(root: Root) -> None:
     entry, packages = ["-Wl,--defsym=PyInit_m=0x1000"], "/opt/env/lib/python3.11/site-packages"
     for variant, library in (("mpich", "/tmp/libx.so.1"), ("openmpi", "/opt/env/lib/liby.so.1")):
