@@ -146,7 +146,7 @@ class TreeIndex(Document, frozen=True):
     """Directories of each /etc/ld-musl-ARCH.path, by that path; they replace musl's own."""
     scripts: tuple[Script, ...] = ()
     python_paths: tuple[str, ...] = ()
-    """site-packages and dist-packages directories."""
+    """site-packages and dist-packages directories, and those that their path configuration files (`.pth`) name."""
     python_code: tuple[PythonCode, ...] = ()
     """Python texts but for those of Python's own library; of tests of packages nothing is told."""
     directories: tuple[str, ...] = ()

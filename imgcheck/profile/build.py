@@ -16,7 +16,7 @@ from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.profile.components import TEXTS, detect
 from imgcheck.profile.scan import Code, Scan, scan
 from imgcheck.profile.store import Store
-from imgcheck.profile.tree_index import absolute, index_tree
+from imgcheck.profile.tree_index import PATH_FILES, absolute, index_tree
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image
 
@@ -28,7 +28,7 @@ _LOADER_TEXTS = (
 )  # fmt: skip
 
 
-WANTED = (*_LOADER_TEXTS, *TEXTS)
+WANTED = (*_LOADER_TEXTS, *PATH_FILES, *TEXTS)
 """Globs of the small text files that a profile reads."""
 
 

@@ -22,6 +22,8 @@ OWN_PATHS = (
 )  # fmt: skip
 """What the checks and the loader's model ask for under every runtime."""
 _PYTHON = ("site-packages", "dist-packages")
+PATH_FILES = tuple(f"*/{directory}/*.pth" for directory in _PYTHON)
+"""Path configuration files, which add directories to a Python's sys.path: editable installations have one."""
 _MODULES = r"(?:^|/)(?:(?:site|dist)-packages|python\d[\d.]*)/"
 _TESTS = re.compile(r"/tests?(?:/|$)").search
 _WORDS = 16
@@ -57,7 +59,7 @@ def index_tree(
         ld_so_preload=read_preload(texts.get("/etc/ld.so.preload", b"")),
         musl_paths={path: read_musl_path(data) for path, data in texts.items() if path.startswith("/etc/ld-musl-")},
         scripts=tuple(found.scripts),
-        python_paths=tuple(found.python),
+        python_paths=(*found.python, *_added_paths(tree, texts, found.python)),
         python_code=tuple(_python_code(found.texts, recorded)),
         directories=tuple(path for path in looked_for if _is(tree, path, "directory")),
         files=tuple(sorted({*files, *_command_files(tree, config)})),
@@ -99,6 +101,19 @@ def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
         elif node.children is not None and path.rpartition("/")[2] in _PYTHON:
             found.python.append(absolute(path))
     return found
+
+
+def _added_paths(tree: MergedTree, texts: dict[str, bytes], python_paths: list[str]) -> list[str]:
+    """Other directories of the tree that path configuration files name, one on a line (Python's module `site`)."""
+    found: dict[str, None] = {}
+    for path, data in texts.items():
+        directory = posixpath.dirname(path)
+        if path.endswith(".pth") and directory in python_paths:
+            lines = [line.strip() for line in data.decode("utf-8", "backslashreplace").splitlines()]
+            named = (line for line in lines if line and not line.startswith(("#", "import ", "import\t")))
+            places = (tree.resolve(posixpath.join(directory, line).lstrip("/")) for line in named)
+            found |= dict.fromkeys(absolute(place) for place in places if place and _is(tree, place, "directory"))
+    return [path for path in found if path not in python_paths]
 
 
 def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[PythonCode]:

@@ -62,6 +62,21 @@ def profile(root: Path) -> ImageProfile:
         return build_profile(image, SILENT)
 
 
+@pytest.mark.parametrize(
+    ("line", "reach"), [("/src", "import"), ("../../../../src\n", "import"), ("#/src", "unreached"), ("/", "unreached")]
+)
+def test_an_editable_installation_is_found_by_its_path_file(tmp_path: Path, line: str, reach: str) -> None:
+    root = Root(tmp_path / "root")
+    root.program("/usr/bin/python3.11")
+    root.write("/module.h", "void PyInit_core(void){}\n")
+    root.library("/src/editable/core.so", flags=["-x", "c", "-include", str(root.at("/module.h"))])
+    root.write("/src/editable/__init__.py", "from . import core\n")
+    root.write("/app/run.py", "import editable\n")
+    root.write(f"{SITE}/__editable__.editable-1.0.pth", f"import sys; sys.exit\n\n{line}")
+    image = profile(root.path)
+    assert close(image, find_roots(image, ("python3.11", "/app/run.py"))).reach("/src/editable/core.so") == reach
+
+
 def imported(image: ImageProfile, *command: str) -> set[str]:
     """The packages of which a start by `command` reaches the extension modules as imports."""
     closure = close(image, find_roots(image, command))
