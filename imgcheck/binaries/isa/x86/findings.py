@@ -110,11 +110,16 @@ class Findings:
     def _is_chance(self, feature: str) -> bool:
         """Whether it shows only here and there in code and data that no unwind entry bounds, and nothing asks for it.
 
-        Some compilers put tables between functions (GHC: info tables); one instruction in 128 KiB of such is chance.
+        Some compilers put tables between functions (GHC: info tables); one instruction in 128 KiB of such is chance,
+        and so may be what seems to ask.
         """
-        if self.asks_cpu or self.count(feature) * _CHANCE > self._unbounded:
+        if not set(self.asks_cpu) <= set(QUERIES) or self.count(feature) * _CHANCE > self._unbounded:
             return False
-        held = np.flatnonzero(self.using(feature))
+        return self._is_in_data(feature) and self._is_in_data(*QUERIES)
+
+    def _is_in_data(self, *features: str) -> bool:
+        """Whether each function that uses one of `features` may be data that was read as code."""
+        held = np.flatnonzero(self.using(*features))
         return not self.functions.unwind[held].any() and all(map(self._is_mixed_with_data, held.tolist()))
 
     @cached_property
