@@ -1,7 +1,8 @@
 """Which packages a Python can come to import, by the import statements in the texts of the image.
 
-What a text names counts wherever it stands, in a function or behind a test as well. Who imports by names that are
-worked out at run time, or changes where modules are sought, may import anything; of packages that is not asked.
+What a text names counts wherever it stands, in a function or behind a test as well. Of an application's own texts the
+names in quotes count, too, since settings name modules so ("app.settings"); and where these import by names that are
+worked out at run time, or change where modules are sought, anything may be imported. Of packages neither is asked.
 """
 
 import posixpath
@@ -18,6 +19,7 @@ from imgcheck.loader.tree import Tree
 _STATEMENT = re.compile(
     rb"(?:^|[;:])[ \t]*(?:from[ \t]+([A-Za-z_]\w*)[\w.]*[ \t]+import\b|import[ \t]+([A-Za-z_][^\n;#]*))", re.MULTILINE
 )
+_QUOTED = re.compile(rb"[\"']([A-Za-z_]\w*)(?:[.:][\w.:]*)?[\"']")
 _WORKED_OUT = re.compile(
     rb"\b(?:__import__|import_module|importlib\.(?:util|machinery)|runpy|imp\.load|pkg_resources|entry_points)\b"
     rb"|(?<![\w.])(?:exec|eval|execfile)[ \t]*\(|\bsys\.(?:path|meta_path|path_hooks|executable)\b|\baddsitedir\b"
@@ -40,13 +42,17 @@ class PythonStart(Struct, frozen=True):
     """PYTHONPATH, as it may be."""
 
 
-def named_modules(text: bytes) -> tuple[tuple[str, ...], bool]:
-    """Top-level modules that the import statements in `text` name, and whether it may import others."""
-    names: set[str] = set()
+def named_modules(text: bytes, quoted: bool = False) -> tuple[tuple[str, ...], bool]:
+    """Top-level modules that the import statements in `text` name, and whether it may import others.
+
+    `quoted`: those in its strings as well.
+    """
+    names = set(_QUOTED.findall(text)) if quoted else set()
     for taken, listed in _STATEMENT.findall(text.replace(b"\\\n", b" ")):
         for name in (taken,) if taken else listed.split(b","):
-            names.add(name.strip().partition(b" ")[0].partition(b".")[0].decode("ascii", "replace"))
-    return tuple(sorted(filter(str.isidentifier, names))), bool(_WORKED_OUT.search(text))
+            names.add(name.strip().partition(b" ")[0].partition(b".")[0])
+    found = {name.decode("ascii", "replace") for name in names}
+    return tuple(sorted(filter(str.isidentifier, found))), bool(_WORKED_OUT.search(text))
 
 
 def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> frozenset[str] | None:
@@ -114,7 +120,7 @@ class _Search:
         if not given or GAP in given[0]:
             self.told = False
         elif kind == "c":
-            names, works_out = named_modules(given[0].encode("utf-8", "replace"))
+            names, works_out = named_modules(given[0].encode("utf-8", "replace"), quoted=True)
             self._follow(PythonCode("", names, works_out), (*start.directories, *start.searched))
         else:
             name, places = given[0].partition(".")[0], (*start.directories, *start.searched)

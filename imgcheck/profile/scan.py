@@ -231,7 +231,7 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
 
 def _python(entry: Entry, data: bytes) -> PythonText:
     script = read_script(data, bool(entry.mode & 0o111)) if data[:2] == b"#!" else None
-    return PythonText(read_python(data, whole=len(data) == entry.size), script)
+    return PythonText(read_python(entry.path, data, whole=len(data) == entry.size), script)
 
 
 def _may_be_script(path: str, head: bytes) -> bool:

@@ -45,9 +45,9 @@ def is_program(path: str, script: Script) -> bool:
     return any(python_version(name) is not None for name in names)
 
 
-def read_python(data: bytes, whole: bool = True) -> PythonCode:
-    """What the Python text in `data` imports. `whole` is false where the file goes on behind `data`."""
-    names, works_out = named_modules(data)
+def read_python(path: str, data: bytes, whole: bool = True) -> PythonCode:
+    """What the Python text at `path` imports. `whole` is false where the file goes on behind `data`."""
+    names, works_out = named_modules(data, quoted="-packages/" not in path)
     return PythonCode("", names, works_out or not whole)
 
 

@@ -32,6 +32,9 @@ TEXTS = {
     "/app/fast.py": "import near\n",
     "/app/gone.py": "import nowhere, alpha\n",
     "/app/installed.py": "import editable\n",
+    "/app/manage.py": "os.environ['SETTINGS'] = 'project.settings'\nfrom gamma import start\n",
+    "/app/project/settings.py": "APPS = [\"single\", 'project.shop']\n",
+    "/app/project/shop.py": "from alpha.models import Model\n",
     "/src/editable/__init__.py": "import beta\n",
     "/usr/bin/serve": "#!/usr/bin/python3.11\nfrom gamma.main import main\n",
     "/usr/lib/python3.11/json/__init__.py": "import beta\n",
@@ -96,6 +99,7 @@ def imported(image: ImageProfile, *command: str) -> set[str]:
         (("python3", "/app/installed.py"), {"beta"}),
         (("python3", "-c", "import gamma; import single"), {"delta", "single"}),
         (("sh", "-c", "cd /app && exec python3 -m local"), {"beta"}),
+        (("python3", "/app/manage.py", "runserver"), {"alpha", "delta", "single"}),
         (("serve", "/app/other.py"), {"beta", "delta"}),
         (("python3", "/usr/bin/serve", "--app=/app/other.py"), {"beta", "delta"}),
         (("sh", "-c", "cd /app; serve other:app"), {"beta", "delta"}),
@@ -145,7 +149,12 @@ def test_import_statements_are_read(text: str, names: tuple[str, ...]) -> None:
     assert named_modules(text.encode()) == (names, False)
 
 
+def test_names_in_strings_are_read_where_that_is_asked() -> None:
+    text = b"""A = "one.two:three", 'four', "not a name", "/five", 'six."""
+    assert named_modules(text, quoted=True) == (("four", "one"), False)
+
+
 @given(st.binary())
 def test_any_bytes_may_stand_for_a_text(data: bytes) -> None:
-    names, _ = named_modules(data)
+    names, _ = named_modules(data, quoted=True)
     assert all(name.isidentifier() for name in names)
