@@ -27,6 +27,8 @@ from imgcheck.documents.facts import LIBCUDA, Linkage
 from imgcheck.documents.image import Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
 from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
+from imgcheck.loader.glibc import LIBC
+from imgcheck.loader.node import ADDON
 
 _SYSTEM = "/usr/"
 """Where others than wheels put libraries, too."""
@@ -152,9 +154,13 @@ class _Libraries:
                 return "risk"
             # What wheels put into the prefix of an environment their packages may load from there by its path.
             return "risk" if _is_beside(problem) and not problem.root.startswith(_SYSTEM) else "fail"
-        if problem.context == "helper":
+        if problem.context == "helper" or self._is_addon(problem):
             return "risk"
         return "risk" if _package(problem.root) and not self._aside(problem) else "info"
+
+    def _is_addon(self, problem: Problem) -> bool:
+        """Whether an addon of Node.js misses it that has found its C library: others are for other systems."""
+        return problem.root.endswith(ADDON) and (problem.root, LIBC) in self._context.closure.chosen
 
     def _optional(self, problem: Problem) -> bool:
         """A module without which its package, or the interpreter, goes on working."""

@@ -13,6 +13,7 @@ from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
 from imgcheck.loader.glibc import is_libc
 from imgcheck.loader.injection import Injection
+from imgcheck.loader.node import ADDON
 from imgcheck.loader.opened import Opened, open_libraries
 from imgcheck.loader.outcomes import Company, Outcome, Start
 from imgcheck.loader.process import Object, Process
@@ -336,7 +337,7 @@ def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
                 yield Start(path, "module", imports.get(path, roots.elsewhere), _python_of(path, pythons))
         for path in filter(paths.__contains__, imports):
             if not view.tree.linkage[path].python_module and path not in covered:
-                yield Start(path, "library", imports[path], _python_of(path, pythons))
+                yield Start(path, "library", imports[path], "" if path.endswith(ADDON) else _python_of(path, pythons))
 
 
 def _python_of(module: str, pythons: list[str]) -> str:

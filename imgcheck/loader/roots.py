@@ -15,6 +15,7 @@ from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
 from imgcheck.loader.imports import PythonStart, imported, top_level
 from imgcheck.loader.invocation import Invocation, invocation
 from imgcheck.loader.launchers import MAKES_NOTHING, Launched, launched
+from imgcheck.loader.node import ADDON, fits_node, node_directories
 from imgcheck.loader.python import importable, module_directories, python_fits, python_path, python_version
 from imgcheck.loader.shell import UNKNOWN, read_commands
 from imgcheck.loader.tree import Tree
@@ -35,6 +36,7 @@ _STEPS = 5000
 """Commands that are followed in all."""
 _ROUNDS = 2
 """How often a script that starts itself with other arguments is followed."""
+_NODE = frozenset({"node", "nodejs"})
 _GLOB = re.compile(r"[*?\[]")
 _MATCHES = 16
 """Programs that one pattern of file names may stand for."""
@@ -152,6 +154,7 @@ class _Search:
         """Scripts that are being followed, with their arguments; None where they are sourced."""
         self._steps = _STEPS
         self._module_directories: dict[str, None] = {}
+        self._node_directories: dict[str, None] = {}
         self._started: list[PythonStart] = []
         """How Pythons start."""
         self.found: dict[str, set[tuple[str, ...] | None]] = {}
@@ -237,6 +240,8 @@ class _Search:
         inner = launched(called, arguments)
         if inner is not None:
             return self._launch(called, inner, shell, by, depth)
+        if real in _NODE or called in _NODE:
+            self._node_directories |= dict.fromkeys(node_directories(arguments, shell.directories))
         if python_version(real) is not None or python_version(called) is not None:
             self._module_directories |= dict.fromkeys(module_directories(arguments, shell))
             self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell))))
@@ -477,6 +482,19 @@ class _Search:
     # Python
 
     def imports(self) -> Iterator[tuple[str, bool]]:
+        """Libraries that a Python or Node.js which runs can load, and whether a text that runs names them."""
+        yield from self._modules()
+        yield from ((path, False) for path in self._addons())
+
+    def _addons(self) -> Iterator[str]:
+        """Addons for the Node.js that runs: which of them a script asks for is not followed."""
+        nodes = [self._tree.linkage[path] for path in self.found if posixpath.basename(path) in _NODE]
+        places = tuple(f"{self._tree.canonical(path).rstrip('/')}/" for path in self._node_directories)
+        for path, linkage in self._tree.linkage.items():
+            if path.endswith(ADDON) and path.startswith(places) and any(fits_node(linkage, node) for node in nodes):
+                yield path
+
+    def _modules(self) -> Iterator[tuple[str, bool]]:
         """Shared libraries below the module directories of the Pythons that were found, and whether a text that runs
         names what they belong to.
         """

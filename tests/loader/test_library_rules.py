@@ -331,6 +331,17 @@ def test_what_auditwheel_put_beside_a_package_is_not_another_ones(
     assert outcome(judged(profile_of(root.path), host()), "LIB001") == expected
 
 
+@pytest.mark.parametrize(("libc", "expected"), [("/lib/x86_64-linux-gnu/libc.so.6", "risk"), ("/tmp/libc.so", "ok")])
+def test_an_addon_of_node_for_this_system_is_told_to_miss_its_library(root: Root, libc: str, expected: str) -> None:
+    """As sharp does without libvips; those for Android and musl lie beside it in many packages."""
+    root.program("/usr/bin/node")
+    root.library("/tmp/libvips.so.42")
+    root.library("/tmp/libc.so")
+    root.library("/app/node_modules/sharp/sharp.node", ["/tmp/libvips.so.42", libc], soname="")
+    shutil.rmtree(root.at("/tmp"))
+    assert outcome(judged(profile_of(root.path), host()), "LIB001") == expected
+
+
 def test_a_library_that_several_modules_load_stops_their_package_though_others_do_not_need_it(root: Root) -> None:
     """As numpy.libs' OpenBLAS does for numpy.core and numpy.linalg without libgfortran; numpy.fft has no use for it."""
     entry, packages = ["-Wl,--defsym=PyInit_m=0x1000"], "/usr/lib/python3/site-packages"

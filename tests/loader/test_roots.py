@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, Script, Unstartable
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.launchers import launched
@@ -150,6 +151,43 @@ def test_a_python_imports_what_no_other_one_owns(image: ImageProfile, python: st
     tree = msgspec.structs.replace(image.tree, python_paths=(str(Path(module).parent),))
     image = msgspec.structs.replace(image, files=records, tree=tree)
     assert find_roots(image, (python, "/x.py")).imports == ((module,) if found else ())
+
+
+ADDONS = ("/app/node_modules/@img/sharp-linux-x64/lib/sharp.node", "/usr/lib/node_modules/tool/tool.node")
+
+
+@pytest.mark.parametrize(
+    ("command", "reached"),
+    [
+        (("node", "/app/src/server.js"), {ADDONS[0]}),
+        (("sh", "-c", "cd /app && exec node --inspect server.js"), {ADDONS[0]}),
+        (("node", "/usr/lib/node_modules/tool/cli.js"), {ADDONS[1]}),
+        (("node", "/srv/server.js"), set()),
+        (("server",), set()),
+    ],
+)
+def test_a_node_may_load_the_addons_of_its_packages(
+    image: ImageProfile, command: tuple[str, ...], reached: set[str]
+) -> None:
+    image = with_programs(image, "/usr/bin/node")
+    others = [f"/app/node_modules/pkg/prebuilds/{system}/pkg.node" for system in ("linux-arm", "android", "musl")]
+    needs = {others[1]: ("libc.so",), others[2]: ("libc.musl-x86_64.so.1",)}
+    node = msgspec.structs.replace(record(image, "/usr/bin/node"), object="node")
+    objects = dict(image.objects)
+    linkage = image.facts(record(image, "/usr/bin/server")).linkage
+    assert linkage is not None
+    for path in (*ADDONS, *others):
+        machine = "arm" if "arm" in path else "x86_64"
+        facts = msgspec.structs.replace(
+            linkage, type="shared", interpreter="", machine=machine, needed=needs.get(path, ("libc.so.6",))
+        )
+        objects[path] = CodeFacts(1, facts)
+    objects["node"] = CodeFacts(1, msgspec.structs.replace(linkage, needed=("libc.so.6",)))
+    records = [FileRecord(path, path, 0) for path in (*ADDONS, *others)]
+    files = tuple(each for each in image.files if each.path != node.path)
+    image = msgspec.structs.replace(image, files=(*files, node, *records), objects=objects)
+    closure = close(image, roots(image, *command))
+    assert {path for path in (*ADDONS, *others) if closure.reach(path) == "path"} == reached
 
 
 def record(image: ImageProfile, path: str) -> FileRecord:
