@@ -78,9 +78,11 @@ class _Libraries:
         self._answers.conclude("LIB001", findings, fine, next(iter(unread), ""))
 
     def _starts(self, problem: Problem) -> bool:
-        """Whether it is a program that this host might start: of others, as firmware and tests' data, ARCH001 tells."""
+        """Whether it is a program that may be started: firmware, and tools for other machines, lie aside."""
+        if problem.kind != "interpreter":
+            return False
         linkage = self._linkage(problem.path)
-        return problem.kind == "interpreter" and (linkage is None or may_execute(self._context, linkage.machine))
+        return problem.context == "entry" or linkage is None or may_execute(self._context, linkage.machine)
 
     def _unread(self, problem: Problem) -> str:
         """The file where it is sought that could not be read (IMG001) and may well be it; "" where there is none."""
