@@ -116,6 +116,47 @@ def test_a_library_whose_exports_are_versions_by_their_names_leaves_the_test_to_
     assert set(answers(compile_c(source, "-O3", "-shared", "-fPIC")).values()) == {"unknown"}
 
 
+IN_VERSIONS = """
+#pragma GCC push_options
+#pragma GCC target("avx512f")
+void sort8_FIRST(float *a) { for (int i = 0; i < 64; i++) a[i] = a[i] * 3 + 1; }
+#pragma GCC pop_options
+#pragma GCC target("avx2")
+void sort4_SECOND(float *a) { for (int i = 0; i < 64; i++) a[i] = a[i] * 3 + 1; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "answer"),
+    [
+        ("avx512", "avx2", "dispatched"),
+        ("ha_z0", "ha_l9", "dispatched"),
+        ("avx512", "avx512", "unknown"),
+        ("avx512", "other_avx2", "unknown"),
+    ],
+)
+def test_exports_that_are_versions_for_several_kinds_of_cpus_are_for_who_knows_which(
+    first: str, second: str, answer: str
+) -> None:
+    """As the JDK's libjsvml, of which the JVM binds the functions by the names for its CPU."""
+    source = IN_VERSIONS.replace("FIRST", first).replace("SECOND", second)
+    assert answers(compile_c(source, "-O3", "-shared", "-fPIC"))["avx512f"] == answer
+
+
+LANDED = """
+__asm__(".text\\n .globl mul_NAME\\n .type mul_NAME, @function\\n .p2align 4\\n mul_NAME: endbr64\\n .cfi_startproc\\n"
+        " sub $8, %rsp\\n .cfi_adjust_cfa_offset 8\\n vmulps %zmm0, %zmm0, %zmm0\\n add $8, %rsp\\n"
+        " .cfi_adjust_cfa_offset -8\\n ret\\n .cfi_endproc\\n .size mul_NAME, . - mul_NAME");
+"""
+
+
+@pytest.mark.parametrize(("name", "answer"), [("floats", "required"), ("avx512", "unknown")])
+def test_a_function_that_lands_before_its_unwind_entry_begins_is_one(name: str, answer: str) -> None:
+    library = compile_c(LANDED.replace("NAME", name), "-shared", "-fPIC", "-nostartfiles")
+    (use,) = (use for use in analyse(library).uses if use.feature == "avx512f")
+    assert (use.answer, use.function) == (answer, f"mul_{name}")
+
+
 @pytest.mark.parametrize(("target", "suffix", "feature"), [("avx2", "floats", "avx"), ("avx512f", "avx2", "avx512f")])
 def test_exports_that_are_not_named_for_what_they_use_need_it(target: str, suffix: str, feature: str) -> None:
     source = SORTING.replace("TARGET", target).replace("SUFFIX", suffix)

@@ -77,6 +77,11 @@ def generation(name: str, machine: str) -> int | None:
     return max((number[token.lower()] for token in _clone_pattern(machine).findall(name)), default=None)
 
 
+def family(name: str, machine: str) -> str:
+    """What all versions of a function share of their names: that without such tokens, and without numbers."""
+    return re.sub(r"\d+", "", _clone_pattern(machine).sub("", name))
+
+
 def clones(names: list[bytes], machine: str) -> dict[int, int]:
     """Indices of the clones among `names`, in no order, with the number of the newest generation each is named for."""
     joined, number = b"\0" + b"\0".join(names) + b"\0", _tokens(machine)

@@ -14,7 +14,7 @@ from imgcheck.binaries.isa.arriving import Start
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, implied, understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.modules import methods, offering
-from imgcheck.binaries.isa.names import clones, generations
+from imgcheck.binaries.isa.names import clones, family, generation, generations
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.reach import reach
@@ -527,6 +527,27 @@ class Findings:
     def named_exports(self, feature: str) -> np.ndarray:
         """Exported functions that are an implementation for CPUs with `feature` by their names."""
         return self._exported[self.clones(feature)[self._exported]]
+
+    def is_offered_in_versions(self, feature: str) -> bool:
+        """Whether each of `named_exports` has a sibling that is named alike for other kinds of CPUs."""
+        wanted = set(self.functions.start[self.named_exports(feature)].tolist())
+        generations: dict[str, set[int]] = defaultdict(set)
+        asked: set[str] = set()
+        for address, name in self._names_of_exports:
+            number = generation(name, "x86_64")
+            if number is not None:
+                stem = family(name, "x86_64")
+                generations[stem].add(number)
+                asked |= {stem} if address in wanted else set()
+        return bool(asked) and all(len(generations[stem]) > 1 for stem in asked)
+
+    @cached_property
+    def _names_of_exports(self) -> list[tuple[int, str]]:
+        """Addresses and names of exported functions, each name once."""
+        symbols = self.layout.dynamic_symbols
+        at = np.flatnonzero(np.isin(symbols.value, self.layout.exports))
+        names = self.layout.names(symbols, at)
+        return [(int(symbols.value[i]), name.decode("utf-8", "replace")) for i, name in zip(at, names, strict=True)]
 
     @cached_property
     def _exported(self) -> np.ndarray:

@@ -57,6 +57,7 @@ _OF_FLOATS = "Used where a function with a variable argument list gets floating-
 _BY_POINTER = "Code that load or start reaches takes its address, without a visible test of the CPU."
 _NOT_FOLLOWED = "Ordinary code uses it, most of it in functions that may test the CPU and are too many to follow."
 _UNUSED = "Nothing in the file is seen to lead to what uses it: no call, no export and no address."
+_OFFERED = "Exports offer what uses it in versions for several kinds of CPUs, by their names: who calls them takes one."
 _IN_PART = "A part of the file seems to be compiled for it, and other code calls that part without a visible test."
 _RECORDED = "The compiler recorded that it was free to use this everywhere, and nothing in the file asks the CPU."
 _CLOSE = 5
@@ -343,7 +344,10 @@ class _Judge:
             whole = self._without_query("avx", self.found.using("avx")).answer == "required"
         if feature in _ON_PURPOSE and users.sum() < MANY:
             whole = False
-        if self.found.clones(feature)[users].all() or (not by_export and self._is_offered_by_name(feature, users)):
+        offered = not by_export and self._is_offered_by_name(feature, users)
+        if offered and self.found.is_offered_in_versions(feature):
+            return Verdict("dispatched", _OFFERED)
+        if offered or self.found.clones(feature)[users].all():
             whole = False
         if whole or self.found.layout.elf.type == ET_EXEC:
             return Verdict("required", "Nothing in the file asks the CPU what it has before it uses this.", *by_export)
