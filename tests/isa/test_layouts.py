@@ -374,10 +374,10 @@ def test_functions_also_begin_behind_a_nop(nop: str) -> None:
 
 TABLES_BETWEEN_FUNCTIONS = """
 __asm__(".text\\n"
-        ".rept 6000\\n .p2align 3\\n .quad 0\\n .quad 0x0e\\n .long 0x18, 0x06\\n"
+        ".rept 18000\\n .p2align 3\\n .quad 0\\n .quad 0x0e\\n .long 0x18, 0x06\\n"
         " lea -24(%rbp), %rax\\n cmp %r15, %rax\\n jmp *-16(%r13)\\n .endr\\n"
-        ".p2align 3\\n .quad 0x00380f1800000015\\n"  // read as code: pshufb mm1, [rax-73h]
-        " lea -24(%rbp), %rax\\n cmp %r15, %rax\\n jmp *-16(%r13)\\n"
+        ".rept TIMES\\n .p2align 3\\n .quad 0x00380f1800000015\\n"  // read as code: pshufb mm1, [rax-73h]
+        " lea -24(%rbp), %rax\\n cmp %r15, %rax\\n jmp *-16(%r13)\\n .endr\\n"
         ".p2align 3\\n .quad TABLE\\n lea -24(%rbp), %rax\\n jmp *-16(%r13)\\n");
 int main(void) { MAIN return 0; }
 """
@@ -387,18 +387,20 @@ CPUID = "0x9090a20f90909090"
 
 
 @pytest.mark.parametrize(
-    ("main", "table", "features"),
+    ("main", "table", "times", "features"),
     [
-        ("", "0", set()),
-        ("", CPUID, set()),
-        ('__asm__ volatile("pshufb %xmm0, %xmm0; pshufb %xmm1, %xmm1");', CPUID, {"ssse3"}),
-        ('__asm__ volatile("cpuid" ::: "eax", "ebx", "ecx", "edx");', "0", {"ssse3"}),
+        ("", "0", 1, set()),
+        ("", CPUID, 1, set()),
+        ("", CPUID, 2, set()),
+        ("", CPUID, 5, {"ssse3"}),
+        ('__asm__ volatile("pshufb %xmm0, %xmm0; pshufb %xmm1, %xmm1");', CPUID, 1, {"ssse3"}),
+        ('__asm__ volatile("cpuid" ::: "eax", "ebx", "ecx", "edx");', "0", 1, {"ssse3"}),
     ],
-    ids=["tables alone", "one like a query", "and real code", "a real query"],
+    ids=["tables alone", "one like a query", "two alike", "many together", "and real code", "a real query"],
 )
-def test_tables_between_functions_are_not_read_as_code(main: str, table: str, features: set[str]) -> None:
+def test_tables_between_functions_are_not_read_as_code(main: str, table: str, times: int, features: set[str]) -> None:
     """As GHC makes them: code without unwind entries, with a table before each function."""
-    source = TABLES_BETWEEN_FUNCTIONS.replace("MAIN", main).replace("TABLE", table)
+    source = TABLES_BETWEEN_FUNCTIONS.replace("MAIN", main).replace("TABLE", table).replace("TIMES", str(times))
     found = analyse(compile_c(source, "-O2", "-s"))
     assert ("cpuid" in found.asks_cpu) == (table == CPUID or "cpuid" in main)
     assert {use.feature for use in found.uses} == features

@@ -48,6 +48,8 @@ _NAMED_EXPORTS = 30_000
 """Exports whose names are looked at; libraries with more are C++ ones, whose variants show where they are used."""
 _MOST_OFFERS = 1000
 """Places where a file offers methods to Python that are looked at."""
+_FEW, _TOGETHER = 4, 256
+"""Instructions of an extension that tables which are alike may show within these bytes; code that uses it has more."""
 _CHANCE = 128 << 10
 """Bytes of data that show no more than one instruction of an extension when they are read as code."""
 
@@ -111,11 +113,17 @@ class Findings:
         """Whether it shows only here and there in code and data that no unwind entry bounds, and nothing asks for it.
 
         Some compilers put tables between functions (GHC: info tables); one instruction in 128 KiB of such is chance,
-        and so may be what seems to ask.
+        and so may be what seems to ask, unless what it would be asked for stands together as code does.
         """
         if not set(self.asks_cpu) <= set(QUERIES) or self.count(feature) * _CHANCE > self._unbounded:
             return False
-        return self._is_in_data(feature) and self._is_in_data(*QUERIES)
+        return self._is_in_data(feature) and (not self.asks_cpu or self._is_scattered(feature))
+
+    def _is_scattered(self, feature: str) -> bool:
+        """Whether but few of its instructions stand together, and those that ask the CPU may be data as well."""
+        found = self.instructions
+        address = np.sort(found.address[found.needing(self.table.holding(feature))])
+        return not (address[_FEW:] - address[:-_FEW] < _TOGETHER).any() and self._is_in_data(*QUERIES)
 
     def _is_in_data(self, *features: str) -> bool:
         """Whether each function that uses one of `features` may be data that was read as code."""
