@@ -155,6 +155,8 @@ class _Search:
         self._steps = _STEPS
         self._module_directories: dict[str, None] = {}
         self._node_directories: dict[str, None] = {}
+        self._prefixes: set[str] = set()
+        """Of the Pythons that start, and of the virtual environments from which they do."""
         self._started: list[PythonStart] = []
         """How Pythons start."""
         self.found: dict[str, set[tuple[str, ...] | None]] = {}
@@ -245,6 +247,8 @@ class _Search:
         if python_version(real) is not None or python_version(called) is not None:
             self._module_directories |= dict.fromkeys(module_directories(arguments, shell))
             self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell))))
+            called_by = (place for place in _places(words[0], shell) if self._tree.canonical(place) == path)
+            self._prefixes |= {_prefix(path), _prefix(next(called_by, path))}
         return "started"
 
     def _launch(self, name: str, inner: Launched, shell: Shell, by: _By, depth: int) -> Outcome:
@@ -502,8 +506,10 @@ class _Search:
         if not found:
             return
         versions = list(found.values())
-        prefixes = set(map(_prefix, _pythons(self._tree.linkage)))
-        others = prefixes.difference(map(_prefix, found))
+        # A virtual environment has a link to the Python that it was made with.
+        links = (path for path in _pythons(self._tree.links) if self._tree.canonical(path) in self._tree.linkage)
+        prefixes = {_prefix(path) for path in (*_pythons(self._tree.linkage), *links)}
+        others = prefixes - self._prefixes
         packages = [f"{path}/" for path in self._image.tree.python_paths]
         own = [f"{self._tree.canonical(path).rstrip('/')}/" for path in self._module_directories]
         named = imported(self._image, self._tree, self._started)

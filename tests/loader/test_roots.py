@@ -153,6 +153,32 @@ def test_a_python_imports_what_no_other_one_owns(image: ImageProfile, python: st
     assert find_roots(image, (python, "/x.py")).imports == ((module,) if found else ())
 
 
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (("/opt/a/bin/python", "/x.py"), {"/opt/a"}),
+        (("/opt/b/bin/python3", "/x.py"), {"/opt/b"}),
+        (("sh", "-c", "PATH=/opt/a/bin:$PATH python /x.py"), {"/opt/a"}),
+        (("/opt/b/bin/tool",), {"/opt/b"}),
+        (("python3", "/x.py"), set()),
+    ],
+)
+def test_a_virtual_environment_is_none_of_another_ones_nor_of_the_python_behind_it(
+    image: ImageProfile, command: tuple[str, ...], found: set[str]
+) -> None:
+    modules = {place: f"{place}/lib/python3.11/site-packages/m.so" for place in ("/opt/a", "/opt/b")}
+    records = (msgspec.structs.replace(record(image, _MODULE), path=path) for path in modules.values())
+    links = {f"/opt/{name}/bin/{python}": "/usr/bin/python3" for name in "ab" for python in ("python", "python3")}
+    tree = msgspec.structs.replace(
+        image.tree,
+        python_paths=tuple(path.removesuffix("/m.so") for path in modules.values()),
+        symlinks=image.tree.symlinks | links,
+        scripts=(*image.tree.scripts, script("/opt/b/bin/tool", "#!/opt/b/bin/python\nimport m\n")),
+    )
+    image = msgspec.structs.replace(image, files=(*image.files, *records), tree=tree)
+    assert set(roots(image, *command).imports) == {modules[place] for place in found}
+
+
 ADDONS = ("/app/node_modules/@img/sharp-linux-x64/lib/sharp.node", "/usr/lib/node_modules/tool/tool.node")
 
 
