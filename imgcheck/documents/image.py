@@ -121,7 +121,7 @@ class PythonCode(Document, frozen=True):
     imports: tuple[str, ...] = ()
     """Top-level modules that its import statements name, of those that the image may have."""
     works_out: bool = False
-    """It may import others, by names or from places that it works out."""
+    """It may import others, by names or from places that it works out; of packages that is not asked."""
 
 
 class CacheEntry(Document, frozen=True):

@@ -42,17 +42,23 @@ class PythonStart(Struct, frozen=True):
     """PYTHONPATH, as it may be."""
 
 
-def named_modules(text: bytes, quoted: bool = False) -> tuple[tuple[str, ...], bool]:
-    """Top-level modules that the import statements in `text` name, and whether it may import others.
+def named_modules(text: bytes) -> set[str]:
+    """Top-level modules that the import statements in `text` name."""
+    # Few lines have the word, and finding them costs a tenth of what the expression takes for all.
+    lines = [line for line in text.replace(b"\\\n", b" ").split(b"\n") if b"import" in line]
+    names: set[bytes] = set()
+    for taken, listed in _STATEMENT.findall(b"\n".join(lines)):
+        names.update((taken,) if taken else listed.split(b","))
+    return _decoded(name.strip().partition(b" ")[0].partition(b".")[0] for name in names)
 
-    `quoted`: those in its strings as well.
-    """
-    names = set(_QUOTED.findall(text)) if quoted else set()
-    for taken, listed in _STATEMENT.findall(text.replace(b"\\\n", b" ")):
-        for name in (taken,) if taken else listed.split(b","):
-            names.add(name.strip().partition(b" ")[0].partition(b".")[0])
-    found = {name.decode("ascii", "replace") for name in names}
-    return tuple(sorted(filter(str.isidentifier, found))), bool(_WORKED_OUT.search(text))
+
+def of_application(text: bytes) -> tuple[set[str], bool]:
+    """The same of an application's own text, with names in strings, and whether it may import others."""
+    return named_modules(text) | _decoded(_QUOTED.findall(text)), bool(_WORKED_OUT.search(text))
+
+
+def _decoded(names: Iterable[bytes]) -> set[str]:
+    return {name for name in (name.decode("ascii", "replace") for name in names) if name.isidentifier()}
 
 
 def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> frozenset[str] | None:
@@ -120,8 +126,8 @@ class _Search:
         if not given or GAP in given[0]:
             self.told = False
         elif kind == "c":
-            names, works_out = named_modules(given[0].encode("utf-8", "replace"), quoted=True)
-            self._follow(PythonCode("", names, works_out), (*start.directories, *start.searched))
+            names, works_out = of_application(given[0].encode("utf-8", "replace"))
+            self._follow(PythonCode("", tuple(names), works_out), (*start.directories, *start.searched))
         else:
             name, places = given[0].partition(".")[0], (*start.directories, *start.searched)
             self.told &= self._arguments(given[1:], places, start) or bool(self._local(name, places))

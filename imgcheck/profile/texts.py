@@ -3,7 +3,7 @@
 import re
 
 from imgcheck.documents.image import PythonCode, Script, ShellCommand
-from imgcheck.loader.imports import named_modules
+from imgcheck.loader.imports import named_modules, of_application
 from imgcheck.loader.python import python_version
 from imgcheck.loader.shell import UNKNOWN, read_commands
 
@@ -47,8 +47,10 @@ def is_program(path: str, script: Script) -> bool:
 
 def read_python(path: str, data: bytes, whole: bool = True) -> PythonCode:
     """What the Python text at `path` imports. `whole` is false where the file goes on behind `data`."""
-    names, works_out = named_modules(data, quoted="-packages/" not in path)
-    return PythonCode("", names, works_out or not whole)
+    if "-packages/" in path:
+        return PythonCode("", tuple(sorted(named_modules(data))))
+    names, works_out = of_application(data)
+    return PythonCode("", tuple(sorted(names)), works_out or not whole)
 
 
 def _is_shell(words: tuple[str, ...]) -> bool:

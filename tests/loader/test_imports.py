@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imgcheck.documents.image import ImageProfile
-from imgcheck.loader.imports import named_modules
+from imgcheck.loader.imports import named_modules, of_application
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
 from imgcheck.profile.build import build_profile
@@ -146,15 +146,16 @@ def test_an_extension_module_beside_the_script_is_named_like_others(
     ],
 )
 def test_import_statements_are_read(text: str, names: tuple[str, ...]) -> None:
-    assert named_modules(text.encode()) == (names, False)
+    assert named_modules(text.encode()) == set(names)
 
 
 def test_names_in_strings_are_read_where_that_is_asked() -> None:
     text = b"""A = "one.two:three", 'four', "not a name", "/five", 'six."""
-    assert named_modules(text, quoted=True) == (("four", "one"), False)
+    assert named_modules(text) == set()
+    assert of_application(text) == ({"four", "one"}, False)
 
 
 @given(st.binary())
 def test_any_bytes_may_stand_for_a_text(data: bytes) -> None:
-    names, _ = named_modules(data, quoted=True)
+    names, _ = of_application(data)
     assert all(name.isidentifier() for name in names)
