@@ -115,7 +115,7 @@ class _Search:
         index, arguments = 0, start.arguments
         while index < len(arguments) and arguments[index].startswith("-"):
             named = _CODE_OR_MODULE.fullmatch(arguments[index])
-            if named:
+            if named and not arguments[index].startswith(_VALUED):
                 given = (named[2], *arguments[index + 1 :]) if named[2] else arguments[index + 1 :]
                 self._code_or_module(named[1], given, start)
                 return
@@ -160,17 +160,18 @@ class _Search:
 
     def _follow(self, code: PythonCode, places: tuple[str, ...]) -> None:
         """What `code` imports, sought in `places` before the packages, and what that imports."""
-        pending = [code]
+        pending, seen = [code], set[str]()
         while pending:
             at = pending.pop()
             self.told &= not at.works_out
-            for name in set(at.imports) - self.names:
-                self.names.add(name)
+            for name in set(at.imports) - seen:
+                seen.add(name)
                 self.told &= name not in self._silent or self._is_native(name)
                 # What is nowhere there may be where something else leads, as an editable installation does.
                 own = self._local(name, places)
                 packages = () if own else self._packages.get(name, ())
                 pending += own or [PythonCode("", each.imports) for each in packages] or self._named.get(name, [])
+        self.names |= seen
 
     def _local(self, name: str, places: tuple[str, ...]) -> list[PythonCode]:
         """The texts of a module of the image's own in `places`."""

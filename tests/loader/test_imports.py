@@ -26,6 +26,8 @@ TEXTS = {
     "/app/other.py": "import beta\n",
     "/app/local.py": "import helper\n",
     "/app/helper.py": "if True: import beta as b\n",
+    "/srv/first.py": "import helper\n",
+    "/srv/helper.py": "import alpha\n",
     "/app/loads.py": "import importlib\nimportlib.import_module(name)\n",
     "/app/evaluates.py": "import alpha\nmodel.eval()\n",
     "/app/adds.py": "import sys, alpha\nsys.path.insert(0, '/x')\n",
@@ -92,7 +94,8 @@ def imported(image: ImageProfile, *command: str) -> set[str]:
     ("command", "names"),
     [
         (("python3", "/app/one.py"), {"alpha", "delta"}),
-        (("python3", "-u", "-X", "dev", "/app/other.py"), {"beta"}),
+        (("python3", "-u", "-X", "dev", "-Wonce", "/app/other.py"), {"beta"}),
+        (("sh", "-c", "python3 /srv/first.py; python3 /app/local.py"), {"alpha", "beta", "delta"}),
         (("python3", "/app/local.py"), {"beta"}),
         (("python3", "/app/gone.py"), {"alpha", "delta"}),
         (("python3", "/app/evaluates.py"), {"alpha", "delta"}),
