@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from imgcheck.documents.image import ImageProfile, PythonCode
 from imgcheck.loader.expansion import GAP
+from imgcheck.loader.python import invoked
 from imgcheck.loader.tree import Tree
 
 _STATEMENT = re.compile(
@@ -24,8 +25,6 @@ _WORKED_OUT = re.compile(
     rb"\b(?:__import__|import_module|importlib\.(?:util|machinery)|runpy|imp\.load|pkg_resources|entry_points)\b"
     rb"|(?<![\w.])(?:exec|eval|execfile)[ \t]*\(|\bsys\.(?:path|meta_path|path_hooks|executable)\b|\baddsitedir\b"
 )
-_VALUED = ("-W", "-X", "-Q", "--check-hash-based-pycs")
-_CODE_OR_MODULE = re.compile(r"-[a-zA-Z]*?([cm])(.*)", re.DOTALL)
 _DEEPEST = 20
 """Directories above a text by which it is found."""
 _PROGRAMS = ("bin", "sbin")
@@ -112,15 +111,11 @@ class _Search:
 
     def start(self, start: PythonStart) -> None:
         """Follow what a Python imports that starts so."""
-        index, arguments = 0, start.arguments
-        while index < len(arguments) and arguments[index].startswith("-"):
-            named = _CODE_OR_MODULE.fullmatch(arguments[index])
-            if named and not arguments[index].startswith(_VALUED):
-                given = (named[2], *arguments[index + 1 :]) if named[2] else arguments[index + 1 :]
-                self._code_or_module(named[1], given, start)
-                return
-            index += 2 if arguments[index] in _VALUED else 1
-        self._script(arguments[index:], start)
+        kind, words = invoked(start.arguments)
+        if kind:
+            self._code_or_module(kind, words, start)
+        else:
+            self._script(words, start)
 
     def _code_or_module(self, kind: str, given: tuple[str, ...], start: PythonStart) -> None:
         if not given or GAP in given[0]:

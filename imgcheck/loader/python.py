@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from imgcheck.loader.expansion import Shell
 
 _PYTHON = re.compile(r"(?:python|pypy)(\d+(?:\.\d+)?)?[a-z]*(?:\.exe)?")
+_CODE_OR_MODULE = re.compile(r"-[a-zA-Z]*?([cm])(.*)", re.DOTALL)
 _VALUED = ("-W", "-X", "-Q", "--check-hash-based-pycs")
 _VERSION_IN_PATH = r"/(?:python|pypy)(\d+\.\d+)/"
 _VERSION_IN_NAME = r"\.cpython-(\d)(\d+)"
@@ -18,14 +19,21 @@ def python_version(name: str) -> str | None:
     return None if match is None else match[1] or ""
 
 
-def module_directories(arguments: tuple[str, ...], shell: Shell) -> Iterator[str]:
-    """Where a Python with `arguments` looks for modules first: beside its script, and in PYTHONPATH."""
+def invoked(arguments: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """What a Python with `arguments` runs: "c" or "m" and what follows this option, or "" and the script's words."""
     index = 0
     while index < len(arguments) and arguments[index].startswith("-") and len(arguments[index]) > 1:
-        if re.fullmatch(r"-[a-zA-Z]*[cm].*", arguments[index]):
-            index = len(arguments)
-        index += 2 if arguments[index : index + 1] and arguments[index] in _VALUED else 1
-    script = arguments[index] if index < len(arguments) else ""
+        named = None if arguments[index].startswith(_VALUED) else _CODE_OR_MODULE.fullmatch(arguments[index])
+        if named:
+            return named[1], (named[2], *arguments[index + 1 :]) if named[2] else arguments[index + 1 :]
+        index += 2 if arguments[index] in _VALUED else 1
+    return "", arguments[index:]
+
+
+def module_directories(arguments: tuple[str, ...], shell: Shell) -> Iterator[str]:
+    """Where a Python with `arguments` looks for modules first: beside its script, and in PYTHONPATH."""
+    kind, words = invoked(arguments)
+    script = words[0] if words and not kind else ""
     for place in shell.directories:
         yield posixpath.dirname(posixpath.join(place, script)) if script else place
     yield from python_path(shell)

@@ -516,12 +516,12 @@ class _Search:
         for path, linkage in self._tree.linkage.items():
             if linkage.type != "shared" or not any(python_fits(version, path) for version in versions):
                 continue
-            if "/lib-dynload/" in path and _owner(path, prefixes) not in others:
-                yield path, True
-            places = [place for place in packages if path.startswith(place) and _owner(path, prefixes) not in others]
+            standard, places = "/lib-dynload/" in path, [place for place in packages if path.startswith(place)]
+            if (standard or places) and _owner(path, prefixes) in others:
+                standard, places = False, []
             places = places or [place for place in own if linkage.python_module and importable(path, place)]
-            if places:
-                yield path, named is None or any(top_level(path, place) in named for place in places)
+            if standard or places:
+                yield path, standard or named is None or any(top_level(path, place) in named for place in places)
 
 
 _BUILTINS = {
