@@ -49,8 +49,8 @@ _RELOCATION = np.dtype([("offset", "i8"), ("type", "i4"), ("symbol", "i4"), ("ad
 _NAMES_LIMIT = 10_000
 _LONGEST_NAME = 512
 """Bytes of a symbol's name that are read; the rest of longer ones tells nothing."""
-ENDBR64 = b"\xf3\x0f\x1e\xfa"
-_ENDBR = ENDBR64[:3]
+_ENDBR64 = b"\xf3\x0f\x1e\xfa"
+_ENDBR = _ENDBR64[:3]
 """What ENDBR64 and ENDBR32 have in common, before FA and FB."""
 _PADDING = 1 << 12
 """Bytes between two sections of code that linkers leave out for alignment."""
@@ -383,22 +383,27 @@ class Layout:
     def unwind(self) -> tuple[np.ndarray, np.ndarray]:
         """Starts and ends of the functions that tables for unwinding stacks bound, sorted: `.eh_frame_hdr` and Go's."""
         start, end = unwind_entries(self)
-        start = start - len(ENDBR64) * self._is_landed_before(start)
+        start = self._with_landings(start)
         if not len(self.go.start):
             return start, end
         start, end = np.append(start, self.go.start), np.append(end, self.go.end)
         order = np.argsort(start, kind="stable")
         return start[order], end[order]
 
-    def _is_landed_before(self, starts: np.ndarray) -> np.ndarray:
-        """Where a named function begins with an ENDBR64 that its unwind entry leaves out.
+    def _with_landings(self, starts: np.ndarray) -> np.ndarray:
+        """`starts`, moved to where a named function begins with an ENDBR64 that its unwind entry leaves out.
 
         A macro of assembly writes it, before the directive that begins the entry (Intel's vector functions in the JDK).
         """
-        before = starts - len(ENDBR64)
+        before = starts - len(_ENDBR64)
+        at = np.flatnonzero(self.is_landing_pad(before)) if self.elf.machine == "x86_64" else before[:0]
+        if not len(at):  # as in most files, which are spared a look at their symbols
+            return starts
         symbols = self.code_symbols
-        named = symbols.value[symbols.type != STT_NOTYPE]
-        return np.isin(before, named) & self.is_landing_pad(before) if self.elf.machine == "x86_64" else starts < 0
+        at = at[np.isin(before[at], symbols.value[symbols.type != STT_NOTYPE])]
+        moved = starts.copy()
+        moved[at] = before[at]
+        return moved
 
     def words(self, offsets: np.ndarray) -> np.ndarray:
         """Signed 32-bit words at file offsets of any alignment."""
