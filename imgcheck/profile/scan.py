@@ -221,16 +221,20 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
     if head and entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
         return head + content.read(wanted.texts.take(entry.size) - len(head))
     if is_module(entry.path):
-        return _python(entry, head + content.read(_PYTHON_LIMIT - len(head)))
+        data = head + content.read(_PYTHON_LIMIT - len(head))
+        return _python(entry, data, _script(entry, data) if data[:2] == b"#!" else None)
     if head and _may_be_script(entry.path, head):
         data = head + content.read(wanted.scripts.take(min(entry.size, _SCRIPT_LIMIT)) - len(head))
-        script = read_script(data, bool(entry.mode & 0o111), whole=len(data) == entry.size)
-        return _python(entry, data) if script and is_program(entry.path, script) else script
+        script = _script(entry, data)
+        return _python(entry, data, script) if script and is_program(entry.path, script) else script
     return None
 
 
-def _python(entry: Entry, data: bytes) -> PythonText:
-    script = read_script(data, bool(entry.mode & 0o111)) if data[:2] == b"#!" else None
+def _script(entry: Entry, data: bytes) -> Script | None:
+    return read_script(data, bool(entry.mode & 0o111), whole=len(data) == entry.size)
+
+
+def _python(entry: Entry, data: bytes, script: Script | None) -> PythonText:
     return PythonText(read_python(entry.path, data, whole=len(data) == entry.size), script)
 
 

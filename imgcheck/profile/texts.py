@@ -3,6 +3,7 @@
 import re
 
 from imgcheck.documents.image import PythonCode, Script, ShellCommand
+from imgcheck.loader.closure import in_python_packages
 from imgcheck.loader.imports import named_modules, of_application
 from imgcheck.loader.python import python_version
 from imgcheck.loader.shell import UNKNOWN, read_commands
@@ -41,13 +42,12 @@ def is_program(path: str, script: Script) -> bool:
     """Whether the script at `path` is one of Python, whose first line may name it behind a launcher."""
     if _OWN_LIBRARY(path):
         return False
-    names = (name.rpartition("/")[2] for word in script.interpreter for name in word.split(" "))
-    return any(python_version(name) is not None for name in names)
+    return any(python_version(name) is not None for name in _names(script.interpreter))
 
 
 def read_python(path: str, data: bytes, whole: bool = True) -> PythonCode:
     """What the Python text at `path` imports. `whole` is false where the file goes on behind `data`."""
-    if "-packages/" in path:
+    if in_python_packages((f"/{path}",)):
         return PythonCode("", tuple(sorted(named_modules(data))))
     names, works_out = of_application(data)
     return PythonCode("", tuple(sorted(names)), works_out or not whole)
@@ -55,8 +55,12 @@ def read_python(path: str, data: bytes, whole: bool = True) -> PythonCode:
 
 def _is_shell(words: tuple[str, ...]) -> bool:
     """A launcher may stand before the shell (`#!/usr/bin/env bash`, `#!/usr/bin/dumb-init /bin/sh`)."""
-    names = {name.rpartition("/")[2].rstrip("\r") for word in words for name in word.split(" ")}
-    return not words or not names.isdisjoint(_SHELLS)
+    return not words or not _names(words).isdisjoint(_SHELLS)
+
+
+def _names(words: tuple[str, ...]) -> set[str]:
+    """File names of what a first line asks for."""
+    return {name.rpartition("/")[2].rstrip("\r") for word in words for name in word.split(" ")}
 
 
 def _words(data: bytes) -> tuple[str, ...]:
