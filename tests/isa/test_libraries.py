@@ -228,6 +228,84 @@ def test_a_part_that_is_compiled_for_more_shows_without_any_export_that_leads_th
     assert use.answer == answer, use.reason
 
 
+KERNELS = """
+#include <cpuid.h>
+#pragma GCC push_options
+#pragma GCC target("avx2")
+#define PLAN(n) static __attribute__((noinline)) void plan##n(float *a) \\
+    {{ for (int i = 0; i < 64; i++) a[i] = a[i] * n + 1; }}
+{plans}
+#define RUN(n) static void run##n(float *a, int many) {{ while (many--) plan##n(a); }}
+{uses}
+#pragma GCC pop_options
+#define OLD(n) void old##n(float *a) {{ for (int i = 0; i < 64; i++) a[i] = a[i] * n + 1; }}
+{others}
+void (*const all[])(float *, int) = {{ {table} }};
+void slow(float *a, int n) {{ for (int i = 0; i < n; i++) a[i] += 2; }}
+void (*kernel(int which))(float *, int) {{
+  unsigned a, b = 0, c, d;
+  __get_cpuid_count(7, 0, &a, &b, &c, &d);
+  return b >> 5 & 1 ? all[which] : slow;
+}}
+"""
+
+
+def test_a_set_of_kernels_that_only_pointers_lead_to_is_no_part_that_is_compiled_for_more() -> None:
+    """As MLAS within ONNX Runtime: among kernels with AVX-512 stand plain functions that call these."""
+    numbers = range(80)
+    source = KERNELS.format(
+        plans="".join(f"PLAN({n})" for n in numbers),
+        uses="".join(f"RUN({n})" for n in numbers),
+        others="".join(f"OLD({n})" for n in numbers),
+        table=", ".join(f"run{n}" for n in numbers),
+    )
+    assert answers(compile_c(source, "-O3", "-shared", "-fPIC", "-s"))["avx"] == "dispatched"
+
+
+MOSTLY_AVX2 = """
+#include <cpuid.h>
+#pragma GCC target("avx2")
+#define PLAN(n) void plan##n(float *a) {{ for (int i = 0; i < 64; i++) a[i] = a[i] * n + 1; }}
+{plans}
+__attribute__((target("avx512f,prefer-vector-width=512"), noinline)) static void fast(float *a)
+    {{ for (int i = 0; i < 64; i++) a[i] = a[i] * 3 + 1; }}
+extern int tier;
+int asked(void) {{ unsigned a, b = 0, c, d; __get_cpuid_count(7, 0, &a, &b, &c, &d); return b >> 16 & 1; }}
+void checksum(float *a) {{ if (tier > 2) fast(a); else plan1(a); }}
+"""
+
+
+@pytest.mark.parametrize(("count", "answer"), [(300, "dispatched"), (20, "unknown")])
+def test_next_to_nothing_of_a_file_tells_not_that_it_was_compiled_for_that(count: int, answer: str) -> None:
+    """As Polars, which is compiled for AVX2, and of its 66,000 functions with vectors 67 use AVX-512."""
+    source = MOSTLY_AVX2.format(plans="".join(f"PLAN({n})" for n in range(count)))
+    library = compile_c(source, "-O3", "-shared", "-fPIC", "-s", "-Wl,--unresolved-symbols=ignore-all")
+    (use,) = (use for use in analyse(library).uses if use.feature == "avx512f")
+    assert use.answer == answer, use.reason
+
+
+NEWER_BESIDE = """
+#include <cpuid.h>
+#include <immintrin.h>
+#define OLD(n) void old##n(float *a) { for (int i = 0; i < 64; i++) a[i] = a[i] * n + 1; }
+OLD(1) OLD(2) OLD(3) OLD(4) OLD(5) OLD(6) OLD(7) OLD(8) OLD(9)
+#define NEW(n) __attribute__((target("avx512vbmi"), noinline)) static void new##n(char *a) \\
+    { _mm512_storeu_si512(a, _mm512_permutexvar_epi8(_mm512_loadu_si512(a), _mm512_set1_epi32(n))); }
+NEW(1) NEW(2) NEW(3)
+int asked(void) { unsigned a, b = 0, c, d; __get_cpuid_count(7, 0, &a, &b, &c, &d); return b >> 16 & 1; }
+void encode(char *a, int level) { if (level == 3) { new1(a); new2(a); new3(a); } else old1((float *)a); }
+"""
+
+
+def test_an_open_question_is_none_without_what_the_same_code_uses_behind_tests() -> None:
+    """As rav1e, which looks up its kernels by a level that lies in an object of its callers."""
+    library = compile_c(NEWER_BESIDE, "-O2", "-shared", "-fPIC", "-s")
+    found = {use.feature: use for use in analyse(library).uses}
+    assert found["avx512f"].answer == "dispatched"
+    assert (found["avx512vbmi"].answer, found["avx512vbmi"].given) == ("unknown", (("avx512bw",),))
+    assert found["avx512vbmi"].reason.endswith("on a CPU with avx512bw.")
+
+
 FOR_PLUGINS = """
 #include <cpuid.h>
 #include <immintrin.h>

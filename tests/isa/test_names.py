@@ -6,7 +6,8 @@ from imgcheck.binaries.isa.names import clones, generation, generations
 
 
 @pytest.mark.parametrize("name", ["memcpy_avx_unaligned", "f.avx2", "f.arch_haswell", "sgemm_kernel_SKYLAKEX",
-                                  "_ZN2cv8opt_AVX24funcE", "x264_pixel_sad_16x16_avx512", "foo_X86_V3"])  # fmt: skip
+                                  "_ZN2cv8opt_AVX24funcE", "x264_pixel_sad_16x16_avx512", "foo_X86_V3",
+                                  "_ZN4daal3dotILNS_7CpuTypeE4EEEvv", "_Z3dotIL10SIMD_levelE12EEvv"])  # fmt: skip
 def test_clone_names(name: str) -> None:
     assert generation(name, "x86_64") is not None
 
@@ -16,7 +17,8 @@ def test_clone_names_of_aarch64(name: str) -> None:
     assert generation(name, "aarch64") is not None
 
 
-@pytest.mark.parametrize("name", ["main", "avxenable", "_ZN6format3runEv", "parse_v2", "assessment", "fmall"])
+@pytest.mark.parametrize("name", ["main", "avxenable", "_ZN6format3runEv", "parse_v2", "assessment", "fmall",
+                                  "_ZN4daal3dotILNS_7CpuTypeE0EEEvv", "_ZN4daal3dotILNS_5ColorE4EEEvv"])
 def test_ordinary_names(name: str) -> None:
     assert generation(name, "x86_64") is None
 
@@ -37,6 +39,7 @@ def test_what_runs_for_a_whole_source_file_is_no_variant(name: str) -> None:
         ("sse2_to_AVX2", "avx512f"),
         ("sum_avx512_vnni", None),
         ("x_ni", None),
+        ("_ZN4daal8dot_avx2ILNS_7CpuTypeE4EEEvv", None),
     ],
 )
 def test_a_name_excuses_as_much_as_the_newest_generation_in_it(name: str, below: str | None) -> None:

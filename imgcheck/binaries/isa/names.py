@@ -38,6 +38,18 @@ def _tokens(machine: str) -> dict[str, int]:
     return {token: i for i, generation in enumerate(generations(machine)) for token in generation["tokens"]}
 
 
+def _number(token: str, machine: str) -> int:
+    """The number of the generation that a token tells of: a kind of CPU that goes by a number may be the newest."""
+    return _tokens(machine).get(token, len(generations(machine)) - 1)
+
+
+@cache
+def _forms(machine: str) -> list[str]:
+    """Patterns, in small letters and the longest first, of the tokens and of the arguments of templates."""
+    kinds = [f"{re.escape(kind)}e[1-9]" for kind in analysis("clones")["kinds"]]
+    return sorted([*map(re.escape, _tokens(machine)), *kinds], key=len, reverse=True)
+
+
 _BEFORE = r"._@\d"
 """What stands before a token in a name. Mangled names put a length before and an E behind a namespace: N3foo4avx2E."""
 
@@ -49,19 +61,18 @@ _ENDED = re.compile(rf"\0|{_BEHIND}".encode())
 
 @cache
 def _clone_pattern(machine: str) -> re.Pattern[str]:
-    joined = "|".join(map(re.escape, sorted(_tokens(machine), key=len, reverse=True)))
-    return re.compile(rf"(?:^|[{_BEFORE}])({joined})(?=$|(?-i:{_BEHIND}))", re.IGNORECASE)
+    return re.compile(rf"(?:^|[{_BEFORE}])({'|'.join(_forms(machine))})(?=$|(?-i:{_BEHIND}))", re.IGNORECASE)
 
 
 @cache
 def _clone_finder(machine: str) -> re.Pattern[bytes]:
     """The same for many lowered names, each behind a NUL; it takes capitals behind a token for small letters.
 
-    Tokens are grouped by their first letter, so that each place costs one comparison, not one a token.
+    They are grouped by their first letter, so that each place costs one comparison, not one a token.
     """
     by_letter: dict[str, list[str]] = {}
-    for token in sorted(_tokens(machine), key=len, reverse=True):
-        by_letter.setdefault(token[0], []).append(re.escape(token[1:]))
+    for form in _forms(machine):
+        by_letter.setdefault(form[0], []).append(form[1:])
     joined = "|".join(f"{letter}(?:{'|'.join(rest)})" for letter, rest in by_letter.items())
     return re.compile(rf"[\0{_BEFORE}](?:{joined})(?=[\0._@\dei]|c[12])".encode())
 
@@ -73,8 +84,8 @@ def generation(name: str, machine: str) -> int | None:
     """
     if matches(name, analysis("clones")["of_files"]):
         return None
-    number = _tokens(machine)
-    return max((number[token.lower()] for token in _clone_pattern(machine).findall(name)), default=None)
+    found = _clone_pattern(machine).findall(name)
+    return max((_number(token.lower(), machine) for token in found), default=None)
 
 
 def family(name: str, machine: str) -> str:
@@ -84,7 +95,7 @@ def family(name: str, machine: str) -> str:
 
 def clones(names: list[bytes], machine: str) -> dict[int, int]:
     """Indices of the clones among `names`, in no order, with the number of the newest generation each is named for."""
-    joined, number = b"\0" + b"\0".join(names) + b"\0", _tokens(machine)
+    joined = b"\0" + b"\0".join(names) + b"\0"
     hits = list(_clone_finder(machine).finditer(joined.lower()))
     of_files = matching(names, analysis("clones")["of_files"])
     found: dict[int, int] = {}
@@ -93,7 +104,7 @@ def clones(names: list[bytes], machine: str) -> dict[int, int]:
         if not _ENDED.match(joined, hit.end()):
             doubtful.add(i)
         elif i not in of_files:
-            found[i] = max(found.get(i, 0), number[hit[0][1:].decode()])
+            found[i] = max(found.get(i, 0), _number(hit[0][1:].decode(), machine))
     for i in doubtful:
         newest = generation(names[i].decode("utf-8", "backslashreplace"), machine)
         if newest is not None:

@@ -1,7 +1,8 @@
 """Required, dispatched or unknown: each feature's answer with its reason."""
 
 from collections.abc import Callable
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, reduce
 
 import iced_x86 as iced
 import numpy as np
@@ -60,11 +61,15 @@ _UNUSED = "Nothing in the file is seen to lead to what uses it: no call, no expo
 _OFFERED = "Exports offer what uses it in versions for several kinds of CPUs, by their names: who calls them takes one."
 _IN_PART = "A part of the file seems to be compiled for it, and other code calls that part without a visible test."
 _RECORDED = "The compiler recorded that it was free to use this everywhere, and nothing in the file asks the CPU."
+_STARTS = ("exports", "methods", "pointers")
+"""What else than the start may lead to code (see Exposure.reached)."""
 _CLOSE = 5
 """Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
 objects and parameters that are not followed."""
 _ON_PURPOSE = ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed")
 """No compiler emits them by itself: a few functions with them are for callers that know their CPU."""
+_RARE = 0.005
+"""Of the functions with vectors the share that uses what next to none of a file for less was compiled for."""
 _STRETCH = 64
 """Functions of such code, one behind the other, that are more than one set of kernels."""
 _PATH_TRIES = 20
@@ -100,7 +105,25 @@ class _Judge:
         features = self.found.features
         # What others are a precondition of comes first: a doubt about it is one about them, too.
         found = {feature: self.verdict(feature) for feature in sorted(features, key=lambda f: -len(implied(f)))}
-        return {feature: found[feature] for feature in features}
+        dispatched = {feature for feature, verdict in found.items() if verdict.answer == "dispatched"}
+        return {feature: self._behind_others(feature, found[feature], dispatched) for feature in features}
+
+    def _behind_others(self, feature: str, verdict: Verdict, dispatched: set[str]) -> Verdict:
+        """An open question is none on CPUs without what all code with `feature` uses besides, where that is chosen."""
+        if verdict.answer != "unknown" or verdict.given:
+            return verdict
+        left = self.open.users(feature)
+        if verdict.reason in (_BY_EXPORT, _BY_METHOD, _BY_POINTER):
+            left = left & reduce(np.logical_or, (self.open.reached(start, feature)[0] for start in _STARTS))
+        kinds: tuple[str, ...] = ()
+        for other in sorted(dispatched, key=lambda f: (-len(implied(f)), f)):
+            using = self.found.using(other)
+            if feature not in implied(other) and (left & using).any():
+                kinds, left = (other, *(kind for kind in kinds if other not in implied(kind))), left & ~using
+        if left.any() or not kinds:
+            return verdict
+        given = tuple((kind,) for kind in sorted(kinds))
+        return replace(verdict, reason=f"{verdict.reason[:-1]}, {in_words(given)}.", given=given)
 
     def verdict(self, feature: str) -> Verdict:
         """The verdict by what the CPU told; in doubt where other signs of that may stand before all of it."""
@@ -249,6 +272,7 @@ class _Judge:
         if feature in WIDE:
             density = self.ordinary.density
             dense = density.share < MIXED and (density.vector >= MANY or not density.legacy)
+            dense = dense and users.sum() >= _RARE * density.vector
             return dense or self._is_wide_in_exports(feature, users) or self._is_called_plainly(feature, users)
         free, guarded = self.open.callers(feature, users)
         if free > guarded or feature not in LEGACY:
@@ -280,18 +304,20 @@ class _Judge:
     def _is_wide_in_part(self, feature: str, users: np.ndarray) -> bool:
         """Whether a stretch of the file was compiled for more than the rest, and all over called as any code is.
 
-        Linkers keep what one library is made of together, and no legacy SSE is among that.
+        Linkers keep what one library is made of together, and no legacy SSE is among that. Its callers stand elsewhere:
+        what calls itself alone is a set of kernels to which pointers lead.
         """
         calls, into = self.found.graph.calls, self._plain_calls(feature, users)
         stretch = np.cumsum(self.ordinary.legacy)
         size = np.bincount(stretch[self.ordinary.vector], minlength=len(stretch) + 1)
+        elsewhere = into[stretch[calls.source[into]] != stretch[calls.target[into]]]
 
-        def kinds(column: np.ndarray) -> np.ndarray:
-            """How many different ones of a column of the calls lead into each stretch."""
-            pairs = distinct(stretch[calls.target[into]] * len(stretch) + column[into])
+        def kinds(column: np.ndarray, over: np.ndarray) -> np.ndarray:
+            """How many different ones of a column of the calls `over` lead into each stretch."""
+            pairs = distinct(stretch[calls.target[over]] * len(stretch) + column[over])
             return np.bincount(pairs // len(stretch), minlength=len(size))
 
-        many = (kinds(calls.source) >= PART) & (kinds(calls.target) >= np.maximum(PART, size // 4))
+        many = (kinds(calls.source, elsewhere) >= PART) & (kinds(calls.target, into) >= np.maximum(PART, size // 4))
         return bool((many & (size >= _STRETCH)).any())
 
     def _plain_calls(self, feature: str, users: np.ndarray) -> np.ndarray:
