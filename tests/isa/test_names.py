@@ -17,8 +17,19 @@ def test_clone_names_of_aarch64(name: str) -> None:
     assert generation(name, "aarch64") is not None
 
 
-@pytest.mark.parametrize("name", ["main", "avxenable", "_ZN6format3runEv", "parse_v2", "assessment", "fmall",
-                                  "_ZN4daal3dotILNS_7CpuTypeE0EEEvv", "_ZN4daal3dotILNS_5ColorE4EEEvv"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "main",
+        "avxenable",
+        "_ZN6format3runEv",
+        "parse_v2",
+        "assessment",
+        "fmall",
+        "_ZN4daal3dotILNS_7CpuTypeE0EEEvv",
+        "_ZN4daal3dotILNS_5ColorE4EEEvv",
+    ],
+)
 def test_ordinary_names(name: str) -> None:
     assert generation(name, "x86_64") is None
 

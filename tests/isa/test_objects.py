@@ -159,3 +159,60 @@ def test_what_is_kept_in_an_object_and_asked_for_through_it(program: str, tested
     path = compile_c(COMMON + PROGRAMS[program], *flags, f"-DTESTED={tested}")
     for model in ("Nehalem", "SandyBridge", "Haswell"):
         assert (model, predicted(analyse(path), MODELS[model])) == (model, observed(path, "qemu-x86_64", model))
+
+
+BY_FLAG = """
+#include <cpuid.h>
+#include <immintrin.h>
+#include <stdlib.h>
+struct context { int level; __m128i state[64]; int fast; };
+#define MIX(name, round) __attribute__((noinline)) TARGET \\
+static long name(__m128i *a, long b, long c, long d, long e, long f) { \\
+    for (int i = 0; i < b; i++) a[i] = round(a[i], a[i + 1]); \\
+    return c + d + e + f; }
+#define TARGET
+MIX(mix, _mm_add_epi32) MIX(prepare, _mm_xor_si128)
+#undef TARGET
+#define TARGET __attribute__((target("aes")))
+MIX(mix_fast, _mm_aesenc_si128)
+struct context *create(void) {
+    struct context *made = malloc(sizeof *made);
+    unsigned a, b = 0, c = 0, d;
+    __get_cpuid(1, &a, &b, &c, &d);
+    made->fast = STORED;
+    return made;
+}
+long by_context(struct context *of, long b) {
+    prepare(of->state, 1, 2, 3, 4, 5);
+    return of->fast ? mix_fast(of->state, b, 0, 1, 2, 3) : mix(of->state, b, 0, 1, 2, 3);
+}
+long by_parameter(__m128i *a, long b, long c, long d, long e, long f, int fast) {
+    CHOICE
+}
+"""
+CHOICES = {
+    "another version": "return fast ? mix_fast(a, b, c, d, e, f) : mix(a, b, c, d, e, f);",
+    "its own loop": "if (fast) return mix_fast(a, b, c, d, e, f); while (b--) a[b] = a[b + 1]; return e;",
+    "nothing": "return fast ? mix_fast(a, b, c, d, e, f) : 0;",
+    "a number": "prepare(a, b, c, d, e, f); return b > 7 ? mix_fast(a, b, c, d, e, f) : mix(a, b, c, d, e, f);",
+}
+
+
+@pytest.mark.parametrize("flags", [("-O2",), ("-O1", "-fno-omit-frame-pointer"), ("-O3", "-s")], ids=" ".join)
+@pytest.mark.parametrize(
+    ("choice", "stored", "answer"),
+    [
+        ("another version", "c >> 25 & 1", "dispatched"),
+        ("its own loop", "c >> 25 & 1", "dispatched"),
+        ("nothing", "c >> 25 & 1", "unknown"),
+        ("a number", "c >> 25 & 1", "unknown"),
+        ("another version", "c >> 20 & 1", "unknown"),
+    ],
+)
+def test_a_flag_that_callers_hand_over_chooses_what_the_file_keeps_in_its_objects(
+    choice: str, stored: str, answer: str, flags: tuple[str, ...]
+) -> None:
+    """As Zstandard, whose functions get from their contexts, as a parameter, whether to use BMI2."""
+    source = BY_FLAG.replace("CHOICE", CHOICES[choice]).replace("STORED", stored)
+    (use,) = (use for use in analyse(compile_c(source, "-shared", "-fPIC", *flags)).uses if use.feature == "aes")
+    assert use.answer == answer, use.reason

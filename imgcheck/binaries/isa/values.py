@@ -509,3 +509,13 @@ def tells(value: Value) -> bool:
     if isinstance(value, Options):
         return any(condition != ALWAYS for _, condition in value.numbers)
     return isinstance(value, Word) and any((held, clear) != (ALWAYS, NEVER) for _, held, clear in value.bits)
+
+
+def literals(value: Value) -> set[str]:
+    """What the CPU has or lacks by some of what the value may be (see conditions)."""
+    conditions: list[Condition] = []
+    if isinstance(value, Options):
+        conditions = [condition for _, condition in value.numbers]
+    elif isinstance(value, Word):
+        conditions = [condition for _, *both_ways in value.bits for condition in both_ways]
+    return {literal for condition in conditions for term in condition for literal in term}

@@ -19,6 +19,10 @@ from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.signs import Hint
+from imgcheck.binaries.isa.values import literals
+from imgcheck.binaries.isa.x86.arms import arms
+from imgcheck.binaries.isa.x86.bodies import LONGEST
+from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, PACKED, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
@@ -36,10 +40,8 @@ from imgcheck.binaries.isa.x86.spread import Spread
 _NAMED_USERS = 5_000
 _ORDINARY = ("sse3", "ssse3", "avx")
 """Where very many functions use what a compiler writes everywhere, no names tell them apart."""
-_CHOOSER = 64
 _NEAR_CALL = 64
 """Bytes from where an address is taken up to a call that gets it."""
-_JUMP, _CONDITIONAL = 0xE9, 0x0F
 _PREFIXES = [*range(0x40, 0x50), 0x2E, 0x3E, 0x66, 0x67, 0xF2, 0xF3]
 """What may stand before the opcode of a call or jump: REX, hints of branches and NOTRACK, sizes, BND."""
 _CHECKED = 8
@@ -80,6 +82,15 @@ class Findings:
         marks = np.zeros(len(self.functions), bool)
         marks[self.first.function[self.first.needing(self.table.holding(*features))]] = True
         return marks
+
+    def features_of(self, function: int) -> set[str]:
+        """The features that one function uses."""
+        return {feature for feature in self.features if self.using(feature)[function]}
+
+    def chart(self, function: int) -> ControlFlow | None:
+        """The control flow of a function; None where it is too long to be read."""
+        bodies = self._spread.bodies
+        return bodies.chart(function) if bodies.size(function) <= LONGEST else None
 
     def count(self, feature: str) -> int:
         """How many instructions need it; those for floating-point numbers of va_arg count where there are no others."""
@@ -337,7 +348,9 @@ class Findings:
 
         Then what is open is other than it was thought to be (Exposure).
         """
-        false = self._false_calls(steps, open_calls) | self._choice(steps)
+        false = self._false_calls(steps, open_calls)
+        if len(steps) > 1 and self.asks_cpu:
+            false |= arms(self, *steps[-2:])
         self.false_sites |= false
         tested = bool(len(self.askers)) and self._retrace.retrace(steps, self._suspecting)
         return bool(false) or tested
@@ -346,6 +359,12 @@ class Findings:
     def fills_objects(self) -> bool:
         """Whether knowledge of the CPU is stored where only a pointer leads."""
         return any(flow.members for flow in self.guards.flows.values())
+
+    @cached_property
+    def kept_in_objects(self) -> frozenset[str]:
+        """Features of which it is stored whether the CPU has them where only a pointer leads."""
+        members = (value for flow in self.guards.flows.values() for value in flow.members.values())
+        return frozenset(feature for value in members for told in literals(value) for feature in implied(told))
 
     @contextmanager
     def suspecting(self) -> Iterator[None]:
@@ -410,24 +429,6 @@ class Findings:
         finally:
             self._trusted, self.false_sites = None, false_sites
             self.guards.restore(narrowed)
-
-    def _choice(self, steps: list[int]) -> set[int]:
-        """Sites of the last call of a path, where it is one arm of a function that only chooses between two others.
-
-        `if (flag) f_bmi2(); else f();`: the flag comes as a parameter, down from an object that somebody filled.
-        """
-        if len(steps) < 2 or not self.asks_cpu:
-            return set()
-        source, target = steps[-2:]
-        calls = self.graph.calls
-        own = calls.among(source)
-        others = calls.target[own][calls.target[own] != target]
-        small = self.functions.end[source] - self.functions.start[source] <= _CHOOSER
-        if not small or not len(others) or self.any_use[others].all():
-            return set()
-        sites = calls.site[own]
-        jumps = np.isin(self.layout.bytes_behind(sites), (_JUMP, _CONDITIONAL)).all()
-        return set(sites[calls.target[own] == target].tolist()) if jumps else set()
 
     def _false_calls(self, steps: list[int], open_calls: np.ndarray) -> set[int]:
         """Sites of open calls along a path where no instruction begins."""

@@ -1,0 +1,135 @@
+"""Calls that are one arm of a choice by a flag: `if (flag) f_bmi2(...); else f(...);`.
+
+The flag comes as a parameter, or lies in an object that somebody filled with what the CPU told (zstd keeps it in its
+contexts). What the caller is told of it is not known where the function is exported, but what it is for is.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from imgcheck.binaries.isa.x86.control import Block, ControlFlow
+from imgcheck.binaries.isa.x86.facts import BRANCH, CALL, INDIRECT_CALL, OF_BITS, PARAMETERS, Code, Fact, Memory
+
+if TYPE_CHECKING:
+    from imgcheck.binaries.isa.x86.findings import Findings
+
+_CHOOSER = 64
+"""Bytes of a function that does nothing but choose."""
+_JUMP, _CONDITIONAL = 0xE9, 0x0F
+"""First bytes of jumps with a long distance."""
+_COPIES = 3
+"""From register to register, over which a flag is traced."""
+
+
+def arms(found: "Findings", source: int, target: int) -> set[int]:
+    """Sites where function `source` calls `target`, if that is one of two that it chooses between."""
+    calls = found.graph.calls
+    own = calls.among(source)
+    sites = calls.site[own][calls.target[own] == target]
+    if _only_chooses(found, source, target) or _chooses_by_flag(found, source, target, sites.tolist()):
+        return set(sites.tolist())
+    return set()
+
+
+def _only_chooses(found: "Findings", source: int, target: int) -> bool:
+    """Whether a function is small and ends in either of two others, one of which uses nothing."""
+    calls = found.graph.calls
+    own = calls.among(source)
+    others = calls.target[own][calls.target[own] != target]
+    small = found.functions.end[source] - found.functions.start[source] <= _CHOOSER
+    if not small or not len(others) or found.any_use[others].all():
+        return False
+    return bool(np.isin(found.layout.bytes_behind(calls.site[own]), (_JUMP, _CONDITIONAL)).all())
+
+
+def _chooses_by_flag(found: "Findings", source: int, target: int, sites: list[int]) -> bool:
+    """Whether each call stands behind a test of a flag, the file keeps in objects what it is for, and otherwise does
+    something else.
+    """
+    kept = found.kept_in_objects
+    if not kept or found.any_use[source] or not found.features_of(target) <= kept:
+        return False
+    chart = found.chart(source)
+    return chart is not None and all(_is_arm(chart, site) for site in sites)
+
+
+def _is_arm(chart: ControlFlow, site: int) -> bool:
+    number = next((n for n, block in enumerate(chart.blocks) if block.first <= site < block.end), -1)
+    if number not in chart.before:
+        return False
+    entry, test = _test_before(chart, number, site)
+    if test < 0 or not _is_of_flag(chart, chart.blocks[test]):
+        return False
+    mine = _reached(chart, entry) if entry != test else set()
+    others = set().union(*(_reached(chart, n) for n in chart.blocks[test].successors if n != entry))
+    return any(_goes_on(chart, chart.blocks[n]) for n in others - mine)
+
+
+def _test_before(chart: ControlFlow, number: int, site: int) -> tuple[int, int]:
+    """The block that branches last on the only way to a block, -1 for none, and the one where it leads from there.
+
+    Where the call itself is a conditional jump, its block is the one that branches.
+    """
+    control = chart.blocks[number].control
+    if 0 <= control <= site and chart.code.facts[chart.blocks[number].numbers.stop - 1].kind == BRANCH:
+        return number, number
+    while len(before := chart.before[number]) == 1 and before != [number]:
+        (above,) = before
+        if len(chart.blocks[above].successors) > 1:
+            return number, above
+        number = above
+    return number, -1
+
+
+def _reached(chart: ControlFlow, number: int) -> set[int]:
+    seen, pending = set[int](), [number]
+    while pending:
+        at = pending.pop()
+        if at not in seen:
+            seen.add(at)
+            pending += chart.blocks[at].successors
+    return seen
+
+
+def _goes_on(chart: ControlFlow, block: Block) -> bool:
+    """Whether a block calls something or closes a loop, as what does the work does."""
+    code = chart.code
+    if any(code.facts[i].kind in (CALL, INDIRECT_CALL) for i in block.numbers):
+        return True
+    target = code.targets.get(block.control, -1)
+    return target >= 0 and (not code.inside(target) or target <= block.first)
+
+
+def _is_of_flag(chart: ControlFlow, block: Block) -> bool:
+    """Whether the branch at the end of a block depends on one bit, or on whether a word is nought, from elsewhere."""
+    facts = [chart.code.facts[i] for i in block.numbers]
+    if not facts or facts[-1].kind != BRANCH:
+        return False
+    tests = [fact for fact in facts if fact.writes_flags]
+    if not tests or not (tests[-1].comparison and tests[-1].comparison[-1] in (0, OF_BITS)):
+        return False
+    test = tests[-1]
+    if test.loads:
+        return all(_is_elsewhere(memory) for memory in test.loads)
+    return _comes_from_elsewhere(chart.code, facts[: facts.index(test)], test.read, _COPIES)
+
+
+def _is_elsewhere(memory: Memory) -> bool:
+    """Whether a member of an object, or a word on the stack, as parameters are, rather than an element or variable."""
+    return not memory.relative and bool(memory.base) and not memory.index
+
+
+def _comes_from_elsewhere(code: Code, before: list[Fact], register: int, copies: int) -> bool:
+    """Whether a register holds what was read from there, by the last of `before` that writes to it, or a parameter."""
+    writers = [fact for fact in before if fact.written & register][-1:]
+    writers = writers or [fact for fact in code.facts if fact.written & register]
+    if not writers:
+        return bool(register & PARAMETERS)
+    return all(_brings_from_elsewhere(code, fact, copies) for fact in writers)
+
+
+def _brings_from_elsewhere(code: Code, fact: Fact, copies: int) -> bool:
+    if fact.loads:
+        return all(_is_elsewhere(memory) for memory in fact.loads) and not fact.writes_flags
+    return bool(copies and fact.moves and fact.source) and _comes_from_elsewhere(code, [], fact.source, copies - 1)
