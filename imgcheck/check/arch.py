@@ -20,7 +20,7 @@ def check(context: Context) -> Answers:
     if not host.known or host.value is None:
         answers.answer("ARCH001", "unknown", f"the image is for {named}, and the host's architecture is not known")
         return answers
-    runs = {host.value, *_ALSO_RUNS.get(host.value, ())}
+    runs = _run_by(host.value)
     mixed, certain = bool(machines & runs), True
     if mixed and not programs:
         answers.answer("ARCH001", "not-applicable", f"the image is for {named}, and no program is known to start")
@@ -31,7 +31,7 @@ def check(context: Context) -> Answers:
     if not machines:
         answers.answer("ARCH001", "ok", f"the image has programs for {host.value}")
         return answers
-    may_run = _MAY_RUN.get(host.value or "", ())
+    may_run = _MAY_RUN.get(host.value, ())
     severity: Severity = "fail" if certain and machines.isdisjoint(may_run) else "risk"
     finding = context.finding(
         "ARCH001",
@@ -69,7 +69,12 @@ def may_execute(context: Context, machine: str) -> bool:
     host = context.host.cpu.architecture
     if not host.known or host.value is None:
         return True
-    return machine in (host.value, *_ALSO_RUNS.get(host.value, ()), *_MAY_RUN.get(host.value, ()))
+    return machine in _run_by(host.value) or machine in _MAY_RUN.get(host.value, ())
+
+
+def _run_by(architecture: str) -> set[str]:
+    """The machines whose code a host of that architecture executes."""
+    return {architecture, *_ALSO_RUNS.get(architecture, ())}
 
 
 def platform_machine(context: Context) -> str:

@@ -4,10 +4,11 @@ import posixpath
 from collections.abc import Iterator
 
 from imgcheck.documents.facts import Linkage
+from imgcheck.loader.glibc import LIBC
 
 ADDON = ".node"
 _PACKAGES = "node_modules"
-_GLIBC, _BIONIC, _MUSL = "libc.so.6", "libc.so", "libc.musl-"
+_BIONIC, _MUSL = "libc.so", "libc.musl-"
 
 
 def node_directories(arguments: tuple[str, ...], directories: list[str]) -> Iterator[str]:
@@ -29,7 +30,7 @@ def libc_of(linkage: Linkage) -> str:
     """The C library that a file was built for, by the name that it needs of it; "" where it needs none."""
     if any(name.startswith(_MUSL) for name in linkage.needed):
         return "musl"
-    return "glibc" if _GLIBC in linkage.needed else "bionic" if _BIONIC in linkage.needed else ""
+    return "glibc" if LIBC in linkage.needed else "bionic" if _BIONIC in linkage.needed else ""
 
 
 def fits_node(addon: Linkage, node: Linkage) -> bool:
