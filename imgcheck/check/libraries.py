@@ -1,4 +1,4 @@
-"""LIB001 to LIB004: libraries and symbol versions that are missing, also to what a runtime injects."""
+"""LIB001 to LIB005: libraries, symbol versions and modules that are missing, also to what a runtime injects."""
 
 import itertools
 import posixpath
@@ -22,6 +22,7 @@ from imgcheck.check.loader_rules import (
     path_remedy,
     places,
 )
+from imgcheck.check.modules import misfits
 from imgcheck.check.relocations import packed
 from imgcheck.documents.facts import LIBCUDA, Linkage
 from imgcheck.documents.image import Problem
@@ -40,7 +41,7 @@ _DRIVER_REMEDY = (
 
 
 def check(context: Context) -> Answers:
-    """LIB001 to LIB004 for one cell."""
+    """LIB001 to LIB005 for one cell."""
     return _Libraries(context).answers()
 
 
@@ -52,13 +53,14 @@ class _Libraries:
 
     def answers(self) -> Answers:
         if not any(facts.linkage is not None for facts in self._context.image.objects.values()):
-            for rule in ("LIB001", "LIB002", "LIB003", "LIB004"):
+            for rule in ("LIB001", "LIB002", "LIB003", "LIB004", "LIB005"):
                 self._answers.answer(rule, "not-applicable", "the image holds no ELF program or library")
             return self._answers
         self._missing_libraries()
         self._missing_versions()
         self._injected()
         packed(self._context, self._answers)
+        misfits(self._context, self._answers)
         return self._answers
 
     # LIB001 ----------------------------------------------------------------------------------------------------------

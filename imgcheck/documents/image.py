@@ -276,6 +276,9 @@ class Loads(Document, frozen=True):
     text that runs names the package."""
     always: tuple[str, ...] = ()
     """Those of `entries` that every run comes to, and ends with."""
+    misfits: tuple[str, ...] = ()
+    """Extension modules for other Pythons than those that run, of packages that a text which runs names and that have
+    none for these."""
     unstartable: tuple[Unstartable, ...] = ()
     """Programs of the command that do not start."""
     reaches: str = ""

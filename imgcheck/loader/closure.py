@@ -43,6 +43,9 @@ class Roots(Struct, frozen=True):
     that belong to no package which a text that runs names."""
     always: tuple[str, ...] = ()
     """Those of `entries` that every run comes to, and ends with: on no condition, and nothing goes on behind them."""
+    misfits: tuple[str, ...] = ()
+    """Extension modules for other Pythons than those that run, of packages that a text which runs names and that have
+    none for these."""
     unstartable: tuple[Unstartable, ...] = ()
     """What the command, a script of it, or `--entry` names and what does not start."""
 

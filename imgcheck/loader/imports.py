@@ -40,6 +40,14 @@ class PythonStart(Struct, frozen=True):
     searched: tuple[str, ...]
     """PYTHONPATH, as it may be."""
 
+    @property
+    def module_directories(self) -> tuple[str, ...]:
+        """Where it looks for modules first: beside its script, and in PYTHONPATH."""
+        kind, words = invoked(self.arguments)
+        script = words[0] if words and not kind else ""
+        beside = (posixpath.dirname(posixpath.join(place, script)) if script else place for place in self.directories)
+        return (*beside, *self.searched)
+
 
 def named_modules(text: bytes) -> set[str]:
     """Top-level modules that the import statements in `text` name."""

@@ -43,6 +43,7 @@ class Worked(Struct, frozen=True, dict=True):
             environments=loads.environments,
             perhaps=loads.perhaps,
             always=loads.always,
+            misfits=loads.misfits,
             unstartable=loads.unstartable,
         )
 
@@ -100,6 +101,7 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
         environments=roots.environments,
         perhaps=roots.perhaps,
         always=roots.always,
+        misfits=roots.misfits,
         unstartable=roots.unstartable,
         reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),
         companies=tuple(row(number[path] for path in loaded) for loaded in companies),

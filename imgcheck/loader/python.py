@@ -30,15 +30,6 @@ def invoked(arguments: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     return "", arguments[index:]
 
 
-def module_directories(arguments: tuple[str, ...], shell: Shell) -> Iterator[str]:
-    """Where a Python with `arguments` looks for modules first: beside its script, and in PYTHONPATH."""
-    kind, words = invoked(arguments)
-    script = words[0] if words and not kind else ""
-    for place in shell.directories:
-        yield posixpath.dirname(posixpath.join(place, script)) if script else place
-    yield from python_path(shell)
-
-
 def python_path(shell: Shell) -> Iterator[str]:
     """The directories of PYTHONPATH, as it may be."""
     for value in shell.variables.get("PYTHONPATH", ()):
@@ -56,11 +47,21 @@ def importable(path: str, directory: str) -> bool:
     return all(part.isidentifier() for part in (*packages, name.partition(".")[0]))
 
 
-def python_fits(version: str, path: str) -> bool:
-    """Whether a Python of `version` ("3.11", "3" or unknown "") can load the module at `path`, by its names."""
+def version_of_module(path: str) -> str:
+    """The version of Python that the module at `path` is for, by its name or its directory; "" where it may be any."""
     named = re.search(_VERSION_IN_NAME, posixpath.basename(path))
-    directory = re.search(_VERSION_IN_PATH, path)
-    found = f"{named[1]}.{named[2]}" if named else directory[1] if directory else ""
+    return f"{named[1]}.{named[2]}" if named else version_of_directory(path)
+
+
+def version_of_directory(path: str) -> str:
+    """The version of the one Python that looks for modules in the directory of `path`; "" where others may, too."""
+    found = re.search(_VERSION_IN_PATH, path)
+    return found[1] if found else ""
+
+
+def python_fits(version: str, path: str) -> bool:
+    """Whether a Python of `version` ("3.11", "3" or unknown "") can load the module at `path`."""
+    found = version_of_module(path)
     if not found or not version:
         return True
     return found == version if "." in version else found.partition(".")[0] == version

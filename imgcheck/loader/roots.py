@@ -12,11 +12,12 @@ from imgcheck.documents.image import Hindrance, ImageProfile, Script, ShellComma
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
-from imgcheck.loader.imports import PythonStart, imported, top_level
+from imgcheck.loader.imports import PythonStart
 from imgcheck.loader.invocation import Invocation, invocation
 from imgcheck.loader.launchers import MAKES_NOTHING, Launched, launched
+from imgcheck.loader.modules import PythonModules, prefix_of
 from imgcheck.loader.node import ADDON, fits_node, node_directories
-from imgcheck.loader.python import importable, module_directories, python_fits, python_path, python_version
+from imgcheck.loader.python import python_path, python_version
 from imgcheck.loader.shell import UNKNOWN, read_commands
 from imgcheck.loader.tree import Tree
 
@@ -64,7 +65,8 @@ def find_roots(
         if command and bare:
             search.start(command, report=not command[0].startswith("-"))
     outcomes += [search.start((entry,)) for entry in entries]
-    environments, imports = search.environments, dict(search.imports())
+    environments, modules = search.environments, search.modules()
+    imports = dict((*modules.importable(), *((path, False) for path in search.addons())))
     perhaps = [path for path in search.found if path not in search.certain]
     return Roots(
         command=words,
@@ -77,6 +79,7 @@ def find_roots(
         environments={path: told for path, told in environments.items() if told is not None},
         perhaps=(*perhaps, *(path for path, named in imports.items() if not named)),
         always=tuple(path for path in search.found if path in search.always),
+        misfits=modules.misfits(),
         unstartable=tuple(search.unstartable),
     )
 
@@ -153,7 +156,6 @@ class _Search:
         self._active: set[tuple[str, tuple[str, ...] | None]] = set()
         """Scripts that are being followed, with their arguments; None where they are sourced."""
         self._steps = _STEPS
-        self._module_directories: dict[str, None] = {}
         self._node_directories: dict[str, None] = {}
         self._prefixes: set[str] = set()
         """Of the Pythons that start, and of the virtual environments from which they do."""
@@ -245,10 +247,9 @@ class _Search:
         if real in _NODE or called in _NODE:
             self._node_directories |= dict.fromkeys(node_directories(arguments, shell.directories))
         if python_version(real) is not None or python_version(called) is not None:
-            self._module_directories |= dict.fromkeys(module_directories(arguments, shell))
             self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell))))
             called_by = (place for place in _places(words[0], shell) if self._tree.canonical(place) == path)
-            self._prefixes |= {_prefix(path), _prefix(next(called_by, path))}
+            self._prefixes |= {prefix_of(path), prefix_of(next(called_by, path))}
         return "started"
 
     def _launch(self, name: str, inner: Launched, shell: Shell, by: _By, depth: int) -> Outcome:
@@ -483,45 +484,19 @@ class _Search:
         if words and not words[0].startswith("-"):
             yield from self._command(words, here)
 
-    # Python
+    # Python and Node.js
 
-    def imports(self) -> Iterator[tuple[str, bool]]:
-        """Libraries that a Python or Node.js which runs can load, and whether a text that runs names them."""
-        yield from self._modules()
-        yield from ((path, False) for path in self._addons())
+    def modules(self) -> PythonModules:
+        """What there is for the Pythons that run."""
+        return PythonModules(self._image, self._tree, self.found, self._prefixes, self._started)
 
-    def _addons(self) -> Iterator[str]:
+    def addons(self) -> Iterator[str]:
         """Addons for the Node.js that runs: which of them a script asks for is not followed."""
         nodes = [self._tree.linkage[path] for path in self.found if posixpath.basename(path) in _NODE]
         places = tuple(f"{self._tree.canonical(path).rstrip('/')}/" for path in self._node_directories)
         for path, linkage in self._tree.linkage.items():
             if path.endswith(ADDON) and path.startswith(places) and any(fits_node(linkage, node) for node in nodes):
                 yield path
-
-    def _modules(self) -> Iterator[tuple[str, bool]]:
-        """Shared libraries below the module directories of the Pythons that were found, and whether a text that runs
-        names what they belong to.
-        """
-        found = _pythons(self.found)
-        if not found:
-            return
-        versions = list(found.values())
-        # A virtual environment has a link to the Python that it was made with.
-        links = (path for path in _pythons(self._tree.links) if self._tree.canonical(path) in self._tree.linkage)
-        prefixes = {_prefix(path) for path in (*_pythons(self._tree.linkage), *links)}
-        others = prefixes - self._prefixes
-        packages = [f"{path}/" for path in self._image.tree.python_paths]
-        own = [f"{self._tree.canonical(path).rstrip('/')}/" for path in self._module_directories]
-        named = imported(self._image, self._tree, self._started)
-        for path, linkage in self._tree.linkage.items():
-            if linkage.type != "shared" or not any(python_fits(version, path) for version in versions):
-                continue
-            standard, places = "/lib-dynload/" in path, [place for place in packages if path.startswith(place)]
-            if (standard or places) and _owner(path, prefixes) in others:
-                standard, places = False, []
-            places = places or [place for place in own if linkage.python_module and importable(path, place)]
-            if standard or places:
-                yield path, standard or named is None or any(top_level(path, place) in named for place in places)
 
 
 _BUILTINS = {
@@ -538,27 +513,6 @@ _BUILTINS = {
     "source": _Search._source,
     "unset": _Search._unset,
 }
-
-
-def _pythons(paths: Iterable[str]) -> dict[str, str]:
-    """Those of `paths` that are a Python's, with its version as python_version has it."""
-    named = ((path, python_version(posixpath.basename(path))) for path in paths)
-    return {path: version for path, version in named if version is not None}
-
-
-def _prefix(python: str) -> str:
-    """The directory below which a Python has its own packages (sys.prefix)."""
-    return posixpath.dirname(posixpath.dirname(python))
-
-
-def _owner(module: str, prefixes: Set[str]) -> str:
-    """The one of some prefixes of Pythons to which a module belongs: as a virtual environment's, to none of them.
-
-    Debian's Python has packages below /usr/local, too, in directories that are called dist-packages.
-    """
-    if module.startswith("/usr/local/") and "/dist-packages/" in module:
-        module = module.replace("/usr/local/", "/usr/", 1)
-    return max((prefix for prefix in prefixes if module.startswith(f"{prefix}/")), key=len, default="")
 
 
 def _places(word: str, shell: Shell, file: bool = False) -> list[str]:

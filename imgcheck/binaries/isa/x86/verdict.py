@@ -109,12 +109,14 @@ class _Judge:
         return {feature: self._behind_others(feature, found[feature], dispatched) for feature in features}
 
     def _behind_others(self, feature: str, verdict: Verdict, dispatched: set[str]) -> Verdict:
-        """An open question is none on CPUs without what all code with `feature` uses besides, where that is chosen."""
-        if verdict.answer != "unknown" or verdict.given:
+        """What is open about exports is not on CPUs without what all such code uses besides, where that is chosen.
+
+        Who starts by himself what uses both may ask for neither.
+        """
+        if verdict.reason not in (_BY_EXPORT, _BY_METHOD):
             return verdict
         left = self.open.users(feature)
-        if verdict.reason in (_BY_EXPORT, _BY_METHOD, _BY_POINTER):
-            left = left & reduce(np.logical_or, (self.open.reached(start, feature)[0] for start in _STARTS))
+        left = left & reduce(np.logical_or, (self.open.reached(start, feature)[0] for start in _STARTS))
         kinds: tuple[str, ...] = ()
         for other in sorted(dispatched, key=lambda f: (-len(implied(f)), f)):
             using = self.found.using(other)

@@ -1,0 +1,53 @@
+"""LIB005: packages whose extension modules are for other Pythons than the one that runs."""
+
+import posixpath
+from collections import defaultdict
+
+from imgcheck.check.context import Answers, Context
+from imgcheck.loader.modules import pythons
+from imgcheck.loader.python import version_of_directory, version_of_module
+
+
+def misfits(context: Context, answers: Answers) -> None:
+    """LIB005 by what the loader's model tells of the packages that texts name."""
+    running = pythons(context.roots.entries)
+    if not running:
+        answers.answer("LIB005", "not-applicable", "the command starts no Python")
+        return
+    packages: dict[str, list[str]] = defaultdict(list)
+    for path in context.roots.misfits:
+        packages[_module(context, path).partition(".")[0]].append(path)
+    program, version = next(iter(running.items()))
+    python = f"Python {version}".rstrip()
+    if not packages:
+        answers.answer("LIB005", "ok", f"what is imported and has extension modules has some for {python}")
+        return
+    # Most of all tells a package that consists of them.
+    ordered = sorted(packages, key=lambda package: (-len(packages[package]), package))
+    path = packages[ordered[0]][0]
+    apart = version_of_directory(path)
+    finding = context.finding(
+        "LIB005",
+        "risk",
+        ordered[0],
+        (
+            context.evidence_at(program, f"{python}, which the command starts"),
+            *(context.evidence_at(packages[each][0], f"for Python {version_of_module(path)}") for each in ordered),
+        ),
+        # Where no Python but that one looks, not even the text of the package is found.
+        module=ordered[0] if apart else _module(context, path),
+        path=path,
+        python=python,
+        made_for=version_of_module(path),
+        program=program,
+    )
+    answers.conclude("LIB005", [finding], "")
+
+
+def _module(context: Context, path: str) -> str:
+    """The name by which Python knows the module at `path`: numpy._core._multiarray_umath."""
+    tree = context.image.tree
+    places = [*tree.python_paths, *(posixpath.dirname(code.path) for code in tree.python_code)]
+    place = max((place for place in places if path.startswith(f"{place}/")), key=len, default=posixpath.dirname(path))
+    directory, _, name = path.removeprefix(f"{place}/").rpartition("/")
+    return f"{directory}/{name.partition('.')[0]}".strip("/").replace("/", ".")

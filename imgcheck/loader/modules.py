@@ -1,0 +1,94 @@
+"""Which extension modules the Pythons of an image can import, and of which packages it has them for others alone."""
+
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence, Set
+
+from imgcheck.documents.image import ImageProfile
+from imgcheck.loader.imports import PythonStart, imported, top_level
+from imgcheck.loader.python import importable, python_fits, python_version
+from imgcheck.loader.tree import Tree
+
+
+def pythons(paths: Iterable[str]) -> dict[str, str]:
+    """Those of `paths` that are a Python's, with its version as python_version has it."""
+    named = ((path, python_version(posixpath.basename(path))) for path in paths)
+    return {path: version for path, version in named if version is not None}
+
+
+def prefix_of(python: str) -> str:
+    """The directory below which a Python has its own packages (sys.prefix)."""
+    return posixpath.dirname(posixpath.dirname(python))
+
+
+class PythonModules:
+    """What is there for the Pythons that run."""
+
+    def __init__(
+        self, image: ImageProfile, tree: Tree, found: Iterable[str], prefixes: Set[str], starts: Sequence[PythonStart]
+    ) -> None:
+        """`found` are programs that run, `prefixes` those of Pythons among them and of their virtual environments."""
+        self._image, self._tree = image, tree
+        self._versions = list(pythons(found).values())
+        # A virtual environment has a link to the Python that it was made with.
+        links = (path for path in pythons(tree.links) if tree.canonical(path) in tree.linkage)
+        self._prefixes = {prefix_of(path) for path in (*pythons(tree.linkage), *links)}
+        self._others = self._prefixes - prefixes
+        self._packages = [f"{path}/" for path in image.tree.python_paths]
+        directories = dict.fromkeys(place for start in starts for place in start.module_directories)
+        self._own = [f"{tree.canonical(path).rstrip('/')}/" for path in directories]
+        self._named = imported(image, tree, starts) if self._versions else None
+        self._libraries = list(self._found()) if self._versions else []
+
+    def _found(self) -> Iterator[tuple[str, bool, list[str]]]:
+        """Shared libraries where a Python looks, whether they are its own, and the directories in which it looks."""
+        for path, linkage in self._tree.linkage.items():
+            if linkage.type != "shared":
+                continue
+            standard, places = "/lib-dynload/" in path, [place for place in self._packages if path.startswith(place)]
+            if (standard or places) and _owner(path, self._prefixes) in self._others:
+                standard, places = False, []
+            places = places or [place for place in self._own if linkage.python_module and importable(path, place)]
+            if standard or places:
+                yield path, standard, places
+
+    def importable(self) -> Iterator[tuple[str, bool]]:
+        """Those that fit a Python which runs, and whether a text that runs names what they belong to."""
+        for path, standard, places in self._libraries:
+            if self._fits(path):
+                yield path, standard or self._named is None or not self._named.isdisjoint(_tops(path, places))
+
+    def misfits(self) -> tuple[str, ...]:
+        """Extension modules of packages that a text which runs names, where these have none that fits."""
+        misfits: dict[str, list[str]] = {}
+        fitting: set[str] = set()
+        for path, _, places in self._libraries if self._named is not None else ():
+            for package in _tops(path, places) & (self._named or frozenset()):
+                if self._fits(path):
+                    fitting.add(package)
+                elif self._tree.linkage[path].python_module:
+                    misfits.setdefault(package, []).append(path)
+        fitting |= {package for package in misfits if self._is_elsewhere(package, misfits[package])}
+        return tuple(path for package, paths in misfits.items() if package not in fitting for path in paths)
+
+    def _fits(self, path: str) -> bool:
+        return any(python_fits(version, path) for version in self._versions)
+
+    def _is_elsewhere(self, package: str, misfits: list[str]) -> bool:
+        """Whether texts of a package lie where a Python looks, in another directory than those modules."""
+        places = [p for p in (*self._packages, *self._own) if not any(path.startswith(p) for path in misfits)]
+        codes = (code.path for code in self._image.tree.python_code if self._fits(code.path))
+        return any(top_level(path, place) == package for path in codes for place in places if path.startswith(place))
+
+
+def _tops(path: str, places: list[str]) -> set[str]:
+    return {top_level(path, place) for place in places}
+
+
+def _owner(module: str, prefixes: Set[str]) -> str:
+    """The one of some prefixes of Pythons to which a module belongs: as a virtual environment's, to none of them.
+
+    Debian's Python has packages below /usr/local, too, in directories that are called dist-packages.
+    """
+    if module.startswith("/usr/local/") and "/dist-packages/" in module:
+        module = module.replace("/usr/local/", "/usr/", 1)
+    return max((prefix for prefix in prefixes if module.startswith(f"{prefix}/")), key=len, default="")

@@ -1,0 +1,106 @@
+"""LIB005: extension modules that are for another Python than the one which runs, and what a real one says of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from imgcheck.check import libraries
+from imgcheck.check.context import Answers, Context
+from imgcheck.documents.host import HostProfile
+from imgcheck.knowledge import Knowledge
+from imgcheck.loader.model import close
+from imgcheck.loader.roots import find_roots
+from imgcheck.profile.build import build_profile
+from imgcheck.progress import SILENT
+from imgcheck.sources.open import open_image
+from tests.check.contexts import findings, outcome
+from tests.loader.builder import Root
+
+KNOWLEDGE = Knowledge()
+VENV = "/opt/venv"
+OLD, NEW = (f"{VENV}/lib/python3.{minor}/site-packages" for minor in (11, 12))
+TAG = "cpython-311-x86_64-linux-gnu"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    """A virtual environment that was made with Python 3.11 and came to an image with Python 3.12."""
+    made = Root(tmp_path / "root")
+    made.program("/usr/bin/python3.12")
+    made.link(f"{VENV}/bin/python", "/usr/bin/python3.12")
+    made.write("/app/run.py", "import alpha\n")
+    made.write(f"{OLD}/alpha/__init__.py", "from . import core\n")
+    module(made, f"{OLD}/alpha/core.{TAG}.so")
+    return made
+
+
+def module(root: Root, path: str) -> None:
+    root.write("/module.h", f"void PyInit_{Path(path).name.partition('.')[0]}(void){{}}\n")
+    root.library(path, flags=["-x", "c", "-include", str(root.at("/module.h"))])
+
+
+def judged(root: Root, *command: str) -> Answers:
+    with open_image(f"dir:{root.path}") as image:
+        profile = build_profile(image, SILENT)
+    roots = find_roots(profile, command or (f"{VENV}/bin/python", "/app/run.py"))
+    host = HostProfile(schema_version="1.0", name="node")
+    closure = close(profile, roots)
+    return libraries.check(Context(profile, host, KNOWLEDGE.runtimes["docker"], KNOWLEDGE, closure, roots=roots))
+
+
+def test_a_virtual_environment_of_another_python_is_a_risk(root: Root) -> None:
+    (finding,) = findings(judged(root), "LIB005")
+    assert (finding.severity, finding.subject) == ("risk", "alpha")
+    assert finding.predicted_error == "ModuleNotFoundError: No module named 'alpha'"
+    assert "alpha/core." in finding.why and "Python 3.12" in finding.why
+
+
+def test_what_no_text_imports_is_not_told(root: Root) -> None:
+    root.write("/app/run.py", "import json\n")
+    assert outcome(judged(root), "LIB005") == "ok"
+
+
+def test_nothing_is_told_where_the_imports_are_not_known(root: Root) -> None:
+    assert outcome(judged(root, f"{VENV}/bin/python", "/mounted/run.py"), "LIB005") == "ok"
+
+
+def test_a_command_without_python_is_not_asked(root: Root) -> None:
+    root.program("/usr/bin/tool")
+    assert outcome(judged(root, "/usr/bin/tool"), "LIB005") == "not-applicable"
+
+
+@pytest.mark.parametrize("name", ["core.abi3.so", "core.so", "core.cpython-312-x86_64-linux-gnu.so"])
+def test_one_module_that_fits_is_enough(root: Root, name: str) -> None:
+    root.write(f"{NEW}/alpha/__init__.py", "from . import core\n")
+    module(root, f"{NEW}/alpha/{name}")
+    assert outcome(judged(root), "LIB005") == "ok"
+
+
+def test_a_package_that_lies_elsewhere_as_text_does_without_modules(root: Root) -> None:
+    root.write(f"{NEW}/alpha/__init__.py", "")
+    assert outcome(judged(root), "LIB005") == "ok"
+
+
+def test_packages_of_a_python_that_does_not_run_are_left_alone(root: Root) -> None:
+    root.program("/usr/local/bin/python3.11")
+    module(root, f"/usr/local/lib/python3.11/site-packages/beta/core.{TAG}.so")
+    root.write("/usr/local/lib/python3.11/site-packages/beta/__init__.py", "")
+    root.write("/app/run.py", "import beta\n")
+    assert outcome(judged(root), "LIB005") == "ok"
+
+
+def test_the_text_is_that_of_a_real_python(tmp_path: Path) -> None:
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    root = Root(tmp_path / "root")
+    root.program(f"/usr/bin/python{running}")
+    root.write("/app/run.py", "import alpha\n")
+    root.write("/app/lib/alpha/__init__.py", "from alpha.core import name\n")
+    module(root, "/app/lib/alpha/core.cpython-39-x86_64-linux-gnu.so")
+    (finding,) = findings(judged(root, "env", "PYTHONPATH=/app/lib", f"python{running}", "/app/run.py"), "LIB005")
+    environment = {"PYTHONPATH": str(root.at("/app/lib")), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, str(root.at("/app/run.py"))], capture_output=True, text=True, env=environment
+    )
+    assert done.stderr.strip().splitlines()[-1] == finding.predicted_error
