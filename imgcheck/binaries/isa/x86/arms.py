@@ -1,15 +1,16 @@
 """Calls that are one arm of a choice by a flag: `if (flag) f_bmi2(...); else f(...);`.
 
-The flag comes as a parameter, or lies in an object that somebody filled with what the CPU told (zstd keeps it in its
-contexts). What the caller is told of it is not known where the function is exported, but what it is for is.
+The flag comes as a parameter, down from an object that somebody filled with what the CPU told (Zstandard keeps it in
+its contexts): what it holds is not known where the function is exported, but what it is for is.
 """
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from imgcheck.binaries.isa.conditions import ALWAYS
 from imgcheck.binaries.isa.x86.control import Block, ControlFlow
-from imgcheck.binaries.isa.x86.facts import BRANCH, CALL, INDIRECT_CALL, OF_BITS, PARAMETERS, Code, Fact, Memory
+from imgcheck.binaries.isa.x86.facts import BRANCH, CALL, INDIRECT_CALL, OF_BITS, PARAMETERS, Code, Fact
 
 if TYPE_CHECKING:
     from imgcheck.binaries.isa.x86.findings import Findings
@@ -27,9 +28,17 @@ def arms(found: "Findings", source: int, target: int) -> set[int]:
     calls = found.graph.calls
     own = calls.among(source)
     sites = calls.site[own][calls.target[own] == target]
+    if _are_tested(found, source, sites):
+        return set()
     if _only_chooses(found, source, target) or _chooses_by_flag(found, source, target, sites.tolist()):
         return set(sites.tolist())
     return set()
+
+
+def _are_tested(found: "Findings", function: int, sites: np.ndarray) -> bool:
+    """Whether it is known what the CPU has to have for one of some calls to happen."""
+    conditions = found.guards.at(np.full(len(sites), function), sites)
+    return any(found.guards.conditions[number] != ALWAYS for number in conditions.tolist())
 
 
 def _only_chooses(found: "Findings", source: int, target: int) -> bool:
@@ -44,11 +53,12 @@ def _only_chooses(found: "Findings", source: int, target: int) -> bool:
 
 
 def _chooses_by_flag(found: "Findings", source: int, target: int, sites: list[int]) -> bool:
-    """Whether each call stands behind a test of a flag, the file keeps in objects what it is for, and otherwise does
-    something else.
+    """Whether each call stands behind a test of a flag, beside which something else is done, and the file keeps in
+    objects whether the CPU has all that the function called uses.
     """
     kept = found.kept_in_objects
-    if not kept or found.any_use[source] or not found.features_of(target) <= kept:
+    # Of a program all callers are there, and what they hand over is followed.
+    if found.layout.is_program or not kept or found.any_use[source] or not found.features_of(target) <= kept:
         return False
     chart = found.chart(source)
     return chart is not None and all(_is_arm(chart, site) for site in sites)
@@ -102,7 +112,7 @@ def _goes_on(chart: ControlFlow, block: Block) -> bool:
 
 
 def _is_of_flag(chart: ControlFlow, block: Block) -> bool:
-    """Whether the branch at the end of a block depends on one bit, or on whether a word is nought, from elsewhere."""
+    """Whether the branch at the end of a block depends on a bit of a parameter, or on whether one is nought."""
     facts = [chart.code.facts[i] for i in block.numbers]
     if not facts or facts[-1].kind != BRANCH:
         return False
@@ -111,25 +121,25 @@ def _is_of_flag(chart: ControlFlow, block: Block) -> bool:
         return False
     test = tests[-1]
     if test.loads:
-        return all(_is_elsewhere(memory) for memory in test.loads)
-    return _comes_from_elsewhere(chart.code, facts[: facts.index(test)], test.read, _COPIES)
+        return _are_on_stack(chart.code, test)
+    return _is_parameter(chart.code, facts[: facts.index(test)], test.read, _COPIES)
 
 
-def _is_elsewhere(memory: Memory) -> bool:
-    """Whether a member of an object, or a word on the stack, as parameters are, rather than an element or variable."""
-    return not memory.relative and bool(memory.base) and not memory.index
+def _are_on_stack(code: Code, fact: Fact) -> bool:
+    """Whether an instruction reads words on the stack alone, where parameters lie or are kept."""
+    return all(memory.base & code.stack and not memory.index for memory in fact.loads)
 
 
-def _comes_from_elsewhere(code: Code, before: list[Fact], register: int, copies: int) -> bool:
-    """Whether a register holds what was read from there, by the last of `before` that writes to it, or a parameter."""
+def _is_parameter(code: Code, before: list[Fact], register: int, copies: int) -> bool:
+    """Whether a register holds a parameter, by the last of `before` that writes to it or by all instructions."""
     writers = [fact for fact in before if fact.written & register][-1:]
     writers = writers or [fact for fact in code.facts if fact.written & register]
     if not writers:
         return bool(register & PARAMETERS)
-    return all(_brings_from_elsewhere(code, fact, copies) for fact in writers)
+    return all(_brings_parameter(code, fact, copies) for fact in writers)
 
 
-def _brings_from_elsewhere(code: Code, fact: Fact, copies: int) -> bool:
+def _brings_parameter(code: Code, fact: Fact, copies: int) -> bool:
     if fact.loads:
-        return all(_is_elsewhere(memory) for memory in fact.loads) and not fact.writes_flags
-    return bool(copies and fact.moves and fact.source) and _comes_from_elsewhere(code, [], fact.source, copies - 1)
+        return _are_on_stack(code, fact) and not fact.writes_flags
+    return bool(copies and fact.moves and fact.source) and _is_parameter(code, [], fact.source, copies - 1)
