@@ -4,44 +4,46 @@ import posixpath
 from collections import defaultdict
 
 from imgcheck.check.context import Answers, Context
-from imgcheck.loader.modules import pythons
-from imgcheck.loader.python import version_of_directory, version_of_module
+from imgcheck.documents.report import Finding
 
 
 def misfits(context: Context, answers: Answers) -> None:
     """LIB005 by what the loader's model tells of the packages that texts name."""
-    running = pythons(context.roots.entries)
-    if not running:
-        answers.answer("LIB005", "not-applicable", "the command starts no Python")
-        return
+    if context.roots.misfits:
+        answers.conclude("LIB005", [_finding(context)], "")
+    elif context.roots.imports:
+        answers.answer("LIB005", "ok", "what is imported and has extension modules has some for the Python that runs")
+    else:
+        answers.answer("LIB005", "not-applicable", "the command loads no extension module of Python")
+
+
+def _finding(context: Context) -> Finding:
+    from imgcheck.loader.python import pythons, version_of_directory, version_of_module  # expressions for rare use
+
     packages: dict[str, list[str]] = defaultdict(list)
     for path in context.roots.misfits:
         packages[_module(context, path).partition(".")[0]].append(path)
-    program, version = next(iter(running.items()))
+    program, version = next(iter(pythons(context.roots.entries).items()))
     python = f"Python {version}".rstrip()
-    if not packages:
-        answers.answer("LIB005", "ok", f"what is imported and has extension modules has some for {python}")
-        return
     # Most of all tells a package that consists of them.
     ordered = sorted(packages, key=lambda package: (-len(packages[package]), package))
     path = packages[ordered[0]][0]
-    apart = version_of_directory(path)
-    finding = context.finding(
+    details = {packages[each][0]: f"for Python {version_of_module(packages[each][0])}" for each in ordered}
+    return context.finding(
         "LIB005",
         "risk",
         ordered[0],
         (
             context.evidence_at(program, f"{python}, which the command starts"),
-            *(context.evidence_at(packages[each][0], f"for Python {version_of_module(path)}") for each in ordered),
+            *(context.evidence_at(each, detail) for each, detail in details.items()),
         ),
-        # Where no Python but that one looks, not even the text of the package is found.
-        module=ordered[0] if apart else _module(context, path),
         path=path,
+        # Where no Python but that one looks, not even the text of the package is found.
+        module=ordered[0] if version_of_directory(path) else _module(context, path),
         python=python,
         made_for=version_of_module(path),
         program=program,
     )
-    answers.conclude("LIB005", [finding], "")
 
 
 def _module(context: Context, path: str) -> str:

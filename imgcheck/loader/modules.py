@@ -5,14 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 
 from imgcheck.documents.image import ImageProfile
 from imgcheck.loader.imports import PythonStart, imported, top_level
-from imgcheck.loader.python import importable, python_fits, python_version
+from imgcheck.loader.python import importable, python_fits, pythons
 from imgcheck.loader.tree import Tree
-
-
-def pythons(paths: Iterable[str]) -> dict[str, str]:
-    """Those of `paths` that are a Python's, with its version as python_version has it."""
-    named = ((path, python_version(posixpath.basename(path))) for path in paths)
-    return {path: version for path, version in named if version is not None}
 
 
 def prefix_of(python: str) -> str:

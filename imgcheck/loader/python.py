@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from imgcheck.loader.expansion import Shell
 
@@ -17,6 +17,12 @@ def python_version(name: str) -> str | None:
     """The version in the file name of a Python ("3.11", "3" or ""); None where it is none."""
     match = _PYTHON.fullmatch(name)
     return None if match is None else match[1] or ""
+
+
+def pythons(paths: Iterable[str]) -> dict[str, str]:
+    """Those of `paths` that are a Python's, with its version as python_version has it."""
+    named = ((path, python_version(posixpath.basename(path))) for path in paths)
+    return {path: version for path, version in named if version is not None}
 
 
 def invoked(arguments: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

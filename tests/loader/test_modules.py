@@ -59,11 +59,11 @@ def test_a_virtual_environment_of_another_python_is_a_risk(root: Root) -> None:
 
 def test_what_no_text_imports_is_not_told(root: Root) -> None:
     root.write("/app/run.py", "import json\n")
-    assert outcome(judged(root), "LIB005") == "ok"
+    assert not findings(judged(root), "LIB005")
 
 
 def test_nothing_is_told_where_the_imports_are_not_known(root: Root) -> None:
-    assert outcome(judged(root, f"{VENV}/bin/python", "/mounted/run.py"), "LIB005") == "ok"
+    assert not findings(judged(root, f"{VENV}/bin/python", "/mounted/run.py"), "LIB005")
 
 
 def test_a_command_without_python_is_not_asked(root: Root) -> None:
@@ -80,7 +80,7 @@ def test_one_module_that_fits_is_enough(root: Root, name: str) -> None:
 
 def test_a_package_that_lies_elsewhere_as_text_does_without_modules(root: Root) -> None:
     root.write(f"{NEW}/alpha/__init__.py", "")
-    assert outcome(judged(root), "LIB005") == "ok"
+    assert not findings(judged(root), "LIB005")
 
 
 def test_packages_of_a_python_that_does_not_run_are_left_alone(root: Root) -> None:
@@ -88,7 +88,7 @@ def test_packages_of_a_python_that_does_not_run_are_left_alone(root: Root) -> No
     module(root, f"/usr/local/lib/python3.11/site-packages/beta/core.{TAG}.so")
     root.write("/usr/local/lib/python3.11/site-packages/beta/__init__.py", "")
     root.write("/app/run.py", "import beta\n")
-    assert outcome(judged(root), "LIB005") == "ok"
+    assert not findings(judged(root), "LIB005")
 
 
 def test_the_text_is_that_of_a_real_python(tmp_path: Path) -> None:
