@@ -80,6 +80,8 @@ class ShellCommand(Document, frozen=True, array_like=True):
     """It runs only where something else went one way."""
     function: str = ""
     """The function in whose body it stands."""
+    forgiven: bool = False
+    """The text goes on where it fails: `|| true`."""
 
 
 class Script(Document, frozen=True):
@@ -272,8 +274,8 @@ class Loads(Document, frozen=True):
     environments: dict[str, tuple[str, ...]] = {}
     """Those of `entries` that start with other loader variables than the image's: LD_LIBRARY_PATH and LD_PRELOAD."""
     perhaps: tuple[str, ...] = ()
-    """Those of `entries` that a script which looks at the CPU starts on a condition, and those of `imports` of which no
-    text that runs names the package."""
+    """Those of `entries` that a script which looks at the CPU starts on a condition, or without which it goes on, and
+    those of `imports` of which no text that runs names the package."""
     always: tuple[str, ...] = ()
     """Those of `entries` that every run comes to, and ends with."""
     misfits: tuple[str, ...] = ()

@@ -99,7 +99,7 @@ class _By(Struct, frozen=True):
     report: bool = True
     """Whether it is certain that the command is started as it stands, so that a failure is worth telling."""
     perhaps: bool = False
-    """A script that looks at the CPU starts it on a condition, perhaps for other CPUs."""
+    """A script that looks at the CPU starts it on a condition, perhaps for other CPUs, or goes on where it fails."""
     always: bool = True
     """Every run comes to the command, and ends with it."""
 
@@ -117,9 +117,16 @@ class _Here(Struct, frozen=True):
     ends: bool = True
     """The script ends with it."""
     conditional: bool = False
+    forgiven: bool = False
+    """The script goes on where the command fails."""
 
     def at(self, command: ShellCommand, ends: bool) -> "_Here":
-        return structs.replace(self, ends=self.ends and ends, conditional=self.conditional or command.conditional)
+        return structs.replace(
+            self,
+            ends=self.ends and ends,
+            conditional=self.conditional or command.conditional,
+            forgiven=self.forgiven or command.forgiven,
+        )
 
     def deeper(self) -> "_Here":
         return structs.replace(self, depth=self.depth - 1)
@@ -164,7 +171,7 @@ class _Search:
         self.found: dict[str, set[tuple[str, ...] | None]] = {}
         """ELF files that start, and the loader variables with which they do (Shell.loader_variables)."""
         self.certain: set[str] = set()
-        """Those of them that something starts whatever the CPU has."""
+        """Those of them that something starts whatever the CPU has, and without which it does not go on."""
         self.always: set[str] = set()
         """Those that every run comes to, and ends with."""
         self.unstartable: dict[Unstartable, None] = {}
@@ -353,7 +360,7 @@ class _Search:
         for command in commands:
             if command.function:
                 body = here.shell.functions.setdefault(command.function, [])
-                body.append(ShellCommand(command.words, command.conditional))
+                body.append(structs.replace(command, function=""))
                 here.shell.defined_in[command.function] = here.shell.source
             else:
                 outside.append(command)
@@ -392,9 +399,9 @@ class _Search:
         handed = templates[0] == "${@}"
         lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
-        always = here.ends and not here.conditional and len(lines) == 1
+        always = here.ends and not here.conditional and not here.forgiven and len(lines) == 1
         sure = always and literal and not shell.touched
-        perhaps = shell.asks_cpu and not handed and (here.conditional or len(lines) > 1)
+        perhaps = here.forgiven or (shell.asks_cpu and not handed and (here.conditional or len(lines) > 1))
         by = here.by.inside(here.by.name, sure, perhaps, always)
         for words in lines:
             yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)

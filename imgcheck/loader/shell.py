@@ -47,6 +47,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*|[\d@*]", re.ASCII)
 _BRACES = re.compile(r"\{[^{}$]*\}")
 """What may be a brace expansion of bash: `{a,b}`, `{1..3}`."""
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
+_FORGIVING = re.compile(r"\|\|[ \t]*(?:true|:|echo|printf)(?![^ \t\n;)])[^\n;&|]*(?=[\n;)]|$)")
+"""What goes on after a command that failed."""
 _SAME_PATH = {("readlink",), ("realpath",), ("which",), ("command", "-v"), ("type", "-p"), ("type", "-P")}
 
 
@@ -95,14 +97,14 @@ class _Reader:
         """Delimiters of here-documents that begin on the next line."""
         self.commands: list[ShellCommand] = []
 
-    def add(self, words: tuple[str, ...], conditional: bool) -> None:
+    def add(self, words: tuple[str, ...], conditional: bool, forgiven: bool = False) -> None:
         """Keep a command, unless it is known already or there are too many."""
         if len(self.commands) > COMMANDS_LIMIT:
             return
         if len(self.commands) == COMMANDS_LIMIT:
             words = (UNKNOWN,)
         kept = tuple(word if len(word) <= _WORD_LENGTH else UNKNOWN for word in words[:_WORDS_LIMIT])
-        self.commands.append(ShellCommand(kept, conditional, self._open[-1].function))
+        self.commands.append(ShellCommand(kept, conditional, self._open[-1].function, forgiven))
 
     def read(self) -> None:
         """Read all commands."""
@@ -264,7 +266,8 @@ class _Reader:
         name = next((word for word in words if not _ASSIGNMENT.match(word)), "")
         uncertain = self._uncertain
         if words[:2] == ["set", "--"] or name not in _SILENT:
-            self._keep(tuple(words), uncertain)
+            forgiven = bool(_FORGIVING.match(self._text, self._at))
+            self.add(tuple(words), uncertain or self._open[-1].conditional, forgiven)
         if self._text.startswith("&&", self._at) and name and name not in _SEQUENCE:
             self._uncertain = True
         elif not uncertain and len(self._open) == 1 and self._is_end() and _ends(name, words):

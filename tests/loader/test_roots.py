@@ -448,9 +448,13 @@ def test_a_search_that_starts_nothing_leaves_nothing_open(image: ImageProfile) -
         ("grep avx2 /proc/cpuinfo && exec /opt/job\nexec server\n", {"/opt/job"}),
         ("grep avx2 /proc/cpuinfo && server\nexec server\n", set()),
         ('if [ -n "$DEBUG" ]; then exec /opt/job; fi\nexec server\n', set()),
+        ("/opt/job || true\nexec server\n", {"/opt/job"}),
+        ("warm() { /opt/job --all; }\nwarm || echo cold\nexec server\n", {"/opt/job"}),
+        ("server || true\nexec server\n", set()),
+        ("/opt/job || exit 1\nexec server\n", set()),
     ],
 )
-def test_programs_that_a_script_chooses_by_the_cpu_are_told_apart(
+def test_programs_that_a_script_chooses_by_the_cpu_or_does_without_are_told_apart(
     image: ImageProfile, text: str, perhaps: set[str]
 ) -> None:
     found = follows(image, text)

@@ -75,6 +75,24 @@ def test_what_depends_on_something_else(text: str, conditional: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "forgiven"),
+    [
+        ("a || true; b", "a"),
+        ("a 2>/dev/null || :\nb", "a"),
+        ("a || echo 'a failed'\nb", "a"),
+        ("(a || true)\nb", "a"),
+        ("a || b", ""),
+        ("a || exit 1; b", ""),
+        ("a || echo no && exit 1; b", ""),
+        ("a || { echo no; exit 1; }; b", ""),
+        ("a || truest; b", ""),
+    ],
+)
+def test_commands_without_which_the_text_goes_on(text: str, forgiven: str) -> None:
+    assert "".join(each.words[0] for each in read_commands(text) if each.forgiven) == forgiven
+
+
+@pytest.mark.parametrize(
     "text", ["f() { a; b; }; c", "function f { a\nb\n}\nc", "f ()\n{\n a; b\n}\nc", "f() (a; b)\nc"]
 )
 def test_functions_keep_their_commands(text: str) -> None:
