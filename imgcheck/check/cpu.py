@@ -16,7 +16,7 @@ from imgcheck.documents.facts import Isa, IsaUse, Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import Knowledge, cpus
-from imgcheck.knowledge.variants import is_variant, variants_among, without_compounds
+from imgcheck.knowledge.variants import beside, is_variant, variants_among, without_compounds
 
 _LOADED = ("executable", "shared")
 _BASELINE = "nothing beyond the baseline is required"
@@ -84,26 +84,30 @@ def _variants(knowledge: Knowledge, paths: Sequence[str]) -> dict[str, list[str]
     """
     families: dict[str, list[str]] = defaultdict(list)
     for path in variants_among(knowledge, paths):
-        if stem := _stem(knowledge, path):
+        for stem in _stems(knowledge, path):
             families[stem].append(path)
     for stem in families.keys() & set(paths):
         families[stem].append(stem)
     return {path: members for members in families.values() if len(members) > 1 for path in members}
 
 
-def _stem(knowledge: Knowledge, path: str) -> str:
-    """The variant `path` without the words that make it one, and their numbers; "" where that is its directory.
+def _stems(knowledge: Knowledge, path: str) -> set[str]:
+    """The variant `path` without the words that make it one, and their numbers; none where that is its directory.
 
-    libggml-cpu-armv8.2_1.so is libggml-cpu.so for some CPUs, _nat_bmi2_adx.so is _nat.so, x86-64-v3-CIE.so is CIE.so.
+    libggml-cpu-armv8.2_1.so is libggml-cpu.so for some CPUs, _nat_bmi2_adx.so is _nat.so, x86-64-v3-CIE.so is CIE.so,
+    and _raw_aesni.so is _raw.so or _raw_aes.so.
     """
     directory, name = posixpath.split(path)
     first, *words = re.split(r"(?=[-_.])", without_compounds(knowledge, name))
-    kept, behind = [], False
+    kept, others, behind = "", "", False
     for word in words:
-        behind = is_variant(knowledge, f"{directory}/{first}{word}") or (behind and word[1:].isdigit())
-        kept += [] if behind else [word]
-    stem = f"{directory}/{first}{''.join(kept)}"
-    return "" if is_variant(knowledge, stem) else stem
+        variant = is_variant(knowledge, f"{directory}/{first}{word}")
+        behind = variant or (behind and word[1:].isdigit())
+        other = beside(knowledge, word[1:]) if variant else ""
+        kept += "" if behind else word
+        others += f"{word[0]}{other}" if other else "" if behind else word
+    stems = {f"{directory}/{first}{rest}" for rest in (kept, others)}
+    return {stem for stem in stems if not is_variant(knowledge, stem)}
 
 
 def _is_choice_of_users(context: Context, host: CpuHost, variant: FileRecord, others: Iterable[FileRecord]) -> bool:

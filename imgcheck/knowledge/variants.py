@@ -53,6 +53,12 @@ def _set_off(name: str, word: str) -> bool:
     return False
 
 
+def beside(knowledge: Knowledge, word: str) -> str:
+    """The word that a file for all CPUs may have in place of the variant `word`; "" where it has none."""
+    found: dict[str, str] = knowledge.table("analysis/variants.toml")["beside"]
+    return found.get(word.lower(), "")
+
+
 def without_compounds(knowledge: Knowledge, name: str) -> str:
     """A file's name without its variants of several words, and one of the separators around each."""
     for compound in _rules(knowledge)[2]:

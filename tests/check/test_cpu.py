@@ -172,6 +172,8 @@ def test_variant_beside_the_plain_file_is_a_choice() -> None:
 @pytest.mark.parametrize("variant, plain", [
     ("/x/Crypto/Math/_nat_bmi2_adx.abi3.so", "/x/Crypto/Math/_nat.abi3.so"),
     ("/x/Crypto/Hash/_ghash_clmul.abi3.so", "/x/Crypto/Hash/_ghash_portable.abi3.so"),
+    ("/x/Crypto/Cipher/_raw_aesni.abi3.so", "/x/Crypto/Cipher/_raw_aes.abi3.so"),
+    ("/x/lib/libmix-aesni.so", "/x/lib/libmix.so"),
     ("/x/faiss/_swigfaiss_avx512_spr.so", "/x/faiss/_swigfaiss.so"),
     ("/usr/lib/libggml-cpu-armv8.2_1.so", "/usr/lib/libggml-cpu-armv8.0_1.so"),
     ("/usr/lib/babl-0.1/x86-64-v3-CIE.so", "/usr/lib/babl-0.1/CIE.so"),
