@@ -133,6 +133,14 @@ KEPT = {
         __asm__("xchg %%rbx, %q1; cpuid; xchg %%rbx, %q1" : "+a"(a), "=&r"(b), "+c"(c), "=d"(d));
         return b >> 5 & 1;
     }""",
+    "beside a request to Valgrind": """
+    static int ask(void) {
+        unsigned a, b, c, d;
+        unsigned long kept;
+        __cpuid_count(7, 0, a, b, c, d);
+        __asm__ volatile("mov %1, %0; xchg %%rbx, %%rbx" : "=b"(kept) : "r"((unsigned long)b));
+        return kept >> 5 & 1;
+    }""",
     "by pointer": """
     struct cpu { char has; int other[20]; } the_cpu;
     __attribute__((constructor)) static void init(void) { the_cpu.has = __builtin_cpu_supports("avx2") != 0; }

@@ -420,15 +420,20 @@ def _bits(ins: iced.Instruction) -> list[int]:
     return _BITS if ins.code_size == iced.CodeSize.CODE64 else _NARROW_BITS
 
 
-def _is_padding(ins: iced.Instruction) -> bool:
-    """Whether LEA leaves a register as it is, with which assemblers fill gaps of 32-bit code."""
+def _is_idle(ins: iced.Instruction) -> bool:
+    """Whether it leaves a register as it is: LEA, with which assemblers fill gaps of 32-bit code, and XCHG.
+
+    XCHG of RBX with itself ends a request to Valgrind (valgrind.h), which Qt has where it asks the CPU.
+    """
+    if ins.mnemonic == _XCHG:
+        return ins.op0_kind == ins.op1_kind == _REGISTER and ins.op0_register == ins.op1_register
     if ins.mnemonic != _M.LEA or ins.code_size == iced.CodeSize.CODE64:
         return False
     return ins.op0_register == ins.memory_base and not (ins.memory_index or ins.memory_displacement)
 
 
 def _fact(ins: iced.Instruction) -> Fact:
-    if _is_padding(ins):
+    if _is_idle(ins):
         return replace(_NOTHING, size=len(ins))
     info, bits = _factory.info(ins), _bits(ins)
     read = written = 0

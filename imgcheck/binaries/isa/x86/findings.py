@@ -37,6 +37,8 @@ from imgcheck.binaries.isa.x86.retrace import Retrace
 from imgcheck.binaries.isa.x86.screen import pairs
 from imgcheck.binaries.isa.x86.spread import Spread
 
+ON_PURPOSE = ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed")
+"""No compiler emits them by itself: a few functions with them are for callers that know their CPU."""
 _NAMED_USERS = 5_000
 _ORDINARY = ("sse3", "ssse3", "avx")
 """Where very many functions use what a compiler writes everywhere, no names tell them apart."""
@@ -530,8 +532,14 @@ class Findings:
     # Reach
 
     def export_roots(self, feature: str) -> np.ndarray:
-        """Exported functions, but for those that choose an implementation or are one that may use `feature`."""
-        return self._exported[~self.clones(feature)[self._exported]]
+        """Exported functions, but for those that choose an implementation or are one that may use `feature`.
+
+        One is what uses it on purpose, in a file that asks the CPU (OpenSSL's OPENSSL_ia32_rdrand_bytes).
+        """
+        versions = self.clones(feature)
+        if feature in ON_PURPOSE and self.asks_cpu:
+            versions = versions | self.using(feature)
+        return self._exported[~versions[self._exported]]
 
     def named_exports(self, feature: str) -> np.ndarray:
         """Exported functions that are an implementation for CPUs with `feature` by their names."""

@@ -38,7 +38,7 @@ from imgcheck.binaries.isa.x86.baseline import (
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
 from imgcheck.binaries.isa.x86.exposure import Exposure
-from imgcheck.binaries.isa.x86.findings import Findings
+from imgcheck.binaries.isa.x86.findings import ON_PURPOSE, Findings
 from imgcheck.documents.facts import Answer, Isa, IsaUse
 
 _UNREAD = (
@@ -66,8 +66,6 @@ _STARTS = ("exports", "methods", "pointers")
 _CLOSE = 5
 """Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
 objects and parameters that are not followed."""
-_ON_PURPOSE = ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed")
-"""No compiler emits them by itself: a few functions with them are for callers that know their CPU."""
 _RARE = 0.005
 """Of the functions with vectors the share that uses what next to none of a file for less was compiled for."""
 _STRETCH = 64
@@ -370,7 +368,7 @@ class _Judge:
         if feature in LEGACY and "avx" in self.found.features:
             # The versions for SSE4 beside those for AVX are as little the library's baseline as these.
             whole = self._without_query("avx", self.found.using("avx")).answer == "required"
-        if feature in _ON_PURPOSE and users.sum() < MANY:
+        if feature in ON_PURPOSE and users.sum() < MANY:
             whole = False
         offered = not by_export and self._is_offered_by_name(feature, users)
         if offered and self.found.is_offered_in_versions(feature):
