@@ -115,7 +115,7 @@ def _is_choice_of_users(context: Context, host: CpuHost, variant: FileRecord, ot
 
     A library that nothing loads by DT_NEEDED is always left to the program that opens it by its name.
     """
-    if not context.roots.everything and context.closure.runs(variant.path):
+    if not context.roots.everything and (context.closure.runs(variant.path) or variant.path in context.roots.entries):
         return False
     codes = [context.image.objects[record.object] for record in others]
     return any(code.isa and code.linkage and _is_runnable(host, code.linkage, code.isa) for code in codes)

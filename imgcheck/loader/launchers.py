@@ -1,6 +1,7 @@
 """Programs that run the command in their arguments (env, tini, gosu, nice): where in these the command begins."""
 
 import re
+from itertools import pairwise
 
 from msgspec import Struct, structs
 
@@ -118,6 +119,7 @@ MAKES_NOTHING = frozenset({
     "true", "tty", "uname", "uniq", "useradd", "usermod", "wc", "whoami",
 })  # fmt: skip
 """Programs of entrypoints behind which no other program is there that was not before (the manual page of each)."""
+_AS_USER = ("su", "runuser")
 _LOADER = re.compile(r"ld-linux.*\.so\.\d|ld-musl-.*\.so\.1|ld64\.so\.\d|ld-\d.*\.so")
 _LOADER_OPTIONS = (
     "--library-path", "--preload", "--argv0", "--inhibit-rpath", "--audit", "--glibc-hwcaps-prepend",
@@ -132,6 +134,8 @@ def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
         # Which directories and which C library it takes is its own: those of the program's interpreter say nothing.
         return structs.replace(_parted(Launcher(valued=_LOADER_OPTIONS), arguments)[0], by_loader=True)
     launcher = LAUNCHERS.get(name)
+    if name in _AS_USER and (shell := _shell_of(arguments)):
+        return Launched(shell)
     if launcher is None:
         return None
     if not launcher.known:
@@ -139,6 +143,18 @@ def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
     if name in ("env", "sudo"):
         return _with_environment(name, launcher, arguments)
     return _parted(launcher, arguments)[0]
+
+
+def _shell_of(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """The shell that su or runuser starts, and the line that it gets; empty without `-c`."""
+    shell, line = "/bin/sh", ""
+    for option, value in pairwise((*arguments, "")):
+        name, equals, given = option.partition("=")
+        if name in ("-s", "--shell"):
+            shell = given if equals else value
+        elif name in ("-c", "--command"):
+            line = given if equals else value
+    return (shell, "-c", line) if line else ()
 
 
 def _with_environment(name: str, launcher: Launcher, arguments: tuple[str, ...]) -> Launched:

@@ -18,7 +18,7 @@ from imgcheck.loader.launchers import MAKES_NOTHING, Launched, launched
 from imgcheck.loader.modules import PythonModules, prefix_of
 from imgcheck.loader.node import ADDON, fits_node, node_directories
 from imgcheck.loader.python import python_path, python_version
-from imgcheck.loader.shell import UNKNOWN, read_commands
+from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands
 from imgcheck.loader.tree import Tree
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"})
@@ -65,6 +65,7 @@ def find_roots(
         if command and bare:
             search.start(command, report=not command[0].startswith("-"))
     outcomes += [search.start((entry,)) for entry in entries]
+    search.settle()
     environments, modules = search.environments, search.modules()
     imports = dict((*modules.importable(), *((path, False) for path in search.addons())))
     perhaps = [path for path in search.found if path not in search.certain]
@@ -72,9 +73,9 @@ def find_roots(
         command=words,
         entries=tuple(search.found),
         imports=tuple(imports),
+        everything=any(outcome == "waits" for outcome in outcomes),
         # A command that is not in the image comes from outside: like an unknown one, it may use anything.
-        everything=any(outcome != "started" for outcome in outcomes),
-        in_part=search.in_part,
+        in_part=search.in_part or any(outcome in ("unknown", "absent") for outcome in outcomes),
         steered=tuple(path for path, told in environments.items() if told is None),
         environments={path: told for path, told in environments.items() if told is not None},
         perhaps=(*perhaps, *(path for path, named in imports.items() if not named)),
@@ -102,10 +103,15 @@ class _By(Struct, frozen=True):
     """A script that looks at the CPU starts it on a condition, perhaps for other CPUs, or goes on where it fails."""
     always: bool = True
     """Every run comes to the command, and ends with it."""
+    branch: bool = False
+    """A run ends with it that goes one way of several."""
 
-    def inside(self, name: str, report: bool = True, perhaps: bool = False, always: bool = True) -> "_By":
+    def inside(
+        self, name: str, report: bool = True, perhaps: bool = False, always: bool = True, branch: bool = False
+    ) -> "_By":
         """The script or launcher `name`, started by this one."""
-        return _By(name, self.report and report, self.perhaps or perhaps, self.always and always)
+        ways = self.report and report, self.perhaps or perhaps, self.always and always, self.branch or branch
+        return _By(name, *ways)
 
 
 class _Here(Struct, frozen=True):
@@ -174,6 +180,8 @@ class _Search:
         """Those of them that something starts whatever the CPU has, and without which it does not go on."""
         self.always: set[str] = set()
         """Those that every run comes to, and ends with."""
+        self._branches: set[str] = set()
+        """Those with which a run ends that goes one way of several."""
         self.unstartable: dict[Unstartable, None] = {}
         self.in_part = False
 
@@ -183,6 +191,12 @@ class _Search:
         own = self._shell.loader_variables
         changed = {path: told for path, told in self.found.items() if own not in told}
         return {path: next(iter(told)) if len(told) == 1 else None for path, told in changed.items()}
+
+    def settle(self) -> None:
+        """The one program with which every way ends is started whichever a run goes."""
+        ends = {path for path in self._branches | self.always if posixpath.basename(path) not in _SHELLS}
+        if len(ends) == 1:
+            self.certain |= ends
 
     def start(self, words: tuple[str, ...], report: bool = True) -> Outcome:
         """What becomes of `words` as the container's runtime starts them."""
@@ -243,6 +257,8 @@ class _Search:
             self.certain.add(path)
         if by.always:
             self.always.add(path)
+        if by.branch:
+            self._branches.add(path)
         called, real, arguments = posixpath.basename(words[0]), posixpath.basename(path), words[1:]
         if called == "busybox" and arguments:
             called, arguments = arguments[0], arguments[1:]
@@ -292,6 +308,7 @@ class _Search:
         self._start_up(invoked, child, by.inside(name, report=False), depth)
         if invoked.line:
             child.script, child.arguments = (*operands[1:2], name)[0], [operands[2:]]
+            child.asks_cpu |= asks_cpu(operands[0])
             return self._text(read_commands(operands[0]), child, by.inside(name), depth)
         script = self._read_by_shell(operands[0], shell)
         return self._file(script, operands[1:], child, by, depth) if script else "unknown"
@@ -346,6 +363,8 @@ class _Search:
         results = list(self._commands(commands, _Here(shell, by, depth)))
         finals = [result for result in results if result.final] or results
         started = [result for result in finals if result.outcome == "started"]
+        if not results:
+            return "started"  # the shell's own commands, and nothing else
         if not started:
             outcomes = {result.outcome for result in finals}
             return "absent" if outcomes == {"absent"} else "unknown" if "unknown" in outcomes else "waits"
@@ -401,8 +420,9 @@ class _Search:
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
         always = here.ends and not here.conditional and not here.forgiven and len(lines) == 1
         sure = always and literal and not shell.touched
-        perhaps = here.forgiven or (shell.asks_cpu and not handed and (here.conditional or len(lines) > 1))
-        by = here.by.inside(here.by.name, sure, perhaps, always)
+        several = here.conditional or len(lines) > 1
+        branch = here.ends and several and not here.forgiven and not shell.asks_cpu
+        by = here.by.inside(here.by.name, sure, here.forgiven or (several and not handed), always, branch)
         for words in lines:
             yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)
 

@@ -47,8 +47,12 @@ _NAME = re.compile(r"[A-Za-z_]\w*|[\d@*]", re.ASCII)
 _BRACES = re.compile(r"\{[^{}$]*\}")
 """What may be a brace expansion of bash: `{a,b}`, `{1..3}`."""
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
-_FORGIVING = re.compile(r"\|\|[ \t]*(?:true|:|echo|printf)(?![^ \t\n;)])[^\n;&|]*(?=[\n;)]|$)")
-"""What goes on after a command that failed."""
+_ALTERNATIVE = re.compile(r"[ \t]*\|\|[ \t\n]*(\{[^}]*\}?|[^\n;)]*)")
+"""What runs where a command fails."""
+_SAYS = re.compile(r"(?:true|:|echo|printf)(?![\w.-])[^&|]*")
+_GIVES_UP = re.compile(r"(?<![\w.-])(?:exit|return|kill|\w*(?:die|fail|abort|error|fatal|panic|usage))(?![\w.-])", re.I)
+_CPU = re.compile(r"/proc/cpuinfo|\blscpu\b|\buname -[mp]\b|\$\(arch\)|\bcpuid\b")
+"""How scripts find out what the CPU has."""
 _SAME_PATH = {("readlink",), ("realpath",), ("which",), ("command", "-v"), ("type", "-p"), ("type", "-P")}
 
 
@@ -65,6 +69,11 @@ def read_commands(text: str) -> tuple[ShellCommand, ...]:
     return tuple(reader.commands)
 
 
+def asks_cpu(text: str) -> bool:
+    """Whether a shell's text looks at what the CPU has."""
+    return bool(_CPU.search(text))
+
+
 class _UnreadableError(Exception):
     """The text ends where more must follow, or nests too deeply."""
 
@@ -72,13 +81,15 @@ class _UnreadableError(Exception):
 class _Frame:
     """A compound command that is open."""
 
-    __slots__ = ("closer", "conditional", "function", "patterns")
+    __slots__ = ("closer", "conditional", "function", "patterns", "tests")
 
     def __init__(self, closer: str, conditional: bool, function: str, patterns: bool = False) -> None:
         self.closer = closer
         self.conditional = conditional
         self.function = function
         self.patterns = patterns
+        self.tests = False
+        """What comes is the condition of `if` or a loop."""
 
 
 class _Reader:
@@ -206,9 +217,10 @@ class _Reader:
         if word == "time":
             self._expect("-p")
         elif word in _BETWEEN:
-            pass
+            self._open[-1].tests = word == "elif" or (word == "!" and self._open[-1].tests)
         elif word in _OPENERS:
             self._enter(_OPENERS[word], word != "{")
+            self._open[-1].tests = word != "{"
         elif word in ("fi", "done", "}"):
             self._leave(word)
         elif word in ("for", "select"):
@@ -266,12 +278,17 @@ class _Reader:
         name = next((word for word in words if not _ASSIGNMENT.match(word)), "")
         uncertain = self._uncertain
         if words[:2] == ["set", "--"] or name not in _SILENT:
-            forgiven = bool(_FORGIVING.match(self._text, self._at))
-            self.add(tuple(words), uncertain or self._open[-1].conditional, forgiven)
+            frame = self._open[-1]
+            self.add(tuple(words), uncertain or frame.conditional, frame.tests or self._has_alternative())
         if self._text.startswith("&&", self._at) and name and name not in _SEQUENCE:
             self._uncertain = True
         elif not uncertain and len(self._open) == 1 and self._is_end() and _ends(name, words):
             self._at = len(self._text)
+
+    def _has_alternative(self) -> bool:
+        """Whether the text goes on where the command at hand fails."""
+        match = _ALTERNATIVE.match(self._text, self._at)
+        return match is not None and bool(_SAYS.fullmatch(match[1].strip()) or not _GIVES_UP.search(match[1]))
 
     def _is_end(self) -> bool:
         """Whether a line or a `;` ends the command at hand, so that it runs in this shell."""

@@ -6,11 +6,9 @@ from imgcheck.documents.image import PythonCode, Script, ShellCommand
 from imgcheck.loader.closure import in_python_packages
 from imgcheck.loader.imports import named_modules, of_application
 from imgcheck.loader.python import python_version
-from imgcheck.loader.shell import UNKNOWN, read_commands
+from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
-_CPU = re.compile(rb"/proc/cpuinfo|\blscpu\b|\buname -[mp]\b|\$\(arch\)|\bcpuid\b")
-"""How scripts find out what the CPU has."""
 _OWN_LIBRARY = re.compile(r"(?:^|/)(?:python|pypy)\d[^/]*/(?!(?:site|dist)-packages/)|^usr/share/").search
 """Python's own, and what systems keep beside it."""
 _FIRST_LINE = 256
@@ -28,9 +26,10 @@ def read_script(data: bytes, executable: bool = True, whole: bool = True) -> Scr
         return None
     if not _is_shell(words):
         return Script("", words, (), executable)
-    commands = read_commands(data.decode("utf-8", "backslashreplace"))
+    text = data.decode("utf-8", "backslashreplace")
+    commands = read_commands(text)
     rest = () if whole else (ShellCommand((UNKNOWN,), conditional=True),)
-    return Script("", words, commands + rest, executable, bool(_CPU.search(data)))
+    return Script("", words, commands + rest, executable, asks_cpu(text))
 
 
 def is_module(path: str) -> bool:

@@ -81,11 +81,16 @@ def test_what_depends_on_something_else(text: str, conditional: str) -> None:
         ("a 2>/dev/null || :\nb", "a"),
         ("a || echo 'a failed'\nb", "a"),
         ("(a || true)\nb", "a"),
-        ("a || b", ""),
+        ("a || b", "a"),
+        ("a || exec b", "a"),
+        ("a || { b; }; c", "a"),
+        ("if a; then b; elif ! c; then d; else e; fi", "ac"),
+        ("until a; do b; done; c", "a"),
         ("a || exit 1; b", ""),
+        ("a || die no; b", ""),
         ("a || echo no && exit 1; b", ""),
         ("a || { echo no; exit 1; }; b", ""),
-        ("a || truest; b", ""),
+        ("a && b; c", ""),
     ],
 )
 def test_commands_without_which_the_text_goes_on(text: str, forgiven: str) -> None:
