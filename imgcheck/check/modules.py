@@ -18,17 +18,23 @@ def misfits(context: Context, answers: Answers) -> None:
 
 
 def _finding(context: Context) -> Finding:
-    from imgcheck.loader.python import pythons, version_of_directory, version_of_module  # expressions for rare use
+    # Expressions of no use where there is nothing to tell.
+    from imgcheck.loader.python import family_of_module, pythons, version_of_directory, version_of_module
 
     packages: dict[str, list[str]] = defaultdict(list)
     for path in context.roots.misfits:
         packages[_module(context, path).partition(".")[0]].append(path)
     program, version = next(iter(pythons(context.roots.entries).items()))
     python = f"Python {version}".rstrip()
+
+    def built_for(path: str) -> str:
+        same = version_of_module(path) == version and family_of_module(path)
+        return f"{version_of_module(path)} with {family_of_module(path)}" if same else version_of_module(path)
+
     # Most of all tells a package that consists of them.
     ordered = sorted(packages, key=lambda package: (-len(packages[package]), package))
     path = packages[ordered[0]][0]
-    details = {packages[each][0]: f"for Python {version_of_module(packages[each][0])}" for each in ordered}
+    details = {packages[each][0]: f"for Python {built_for(packages[each][0])}" for each in ordered}
     return context.finding(
         "LIB005",
         "risk",
@@ -39,9 +45,9 @@ def _finding(context: Context) -> Finding:
         ),
         path=path,
         # Where no Python but that one looks, not even the text of the package is found.
-        module=ordered[0] if version_of_directory(path) else _module(context, path),
+        module=ordered[0] if version_of_directory(path) not in ("", version) else _module(context, path),
         python=python,
-        made_for=version_of_module(path),
+        made_for=built_for(path),
         program=program,
     )
 

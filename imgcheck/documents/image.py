@@ -122,8 +122,6 @@ class PythonCode(Document, frozen=True):
     """The file, or the outermost directory above it with an `__init__.py`."""
     imports: tuple[str, ...] = ()
     """Top-level modules that its import statements name, of those that the image may have."""
-    works_out: bool = False
-    """It may import others, by names or from places that it works out; of packages that is not asked."""
 
 
 class CacheEntry(Document, frozen=True):

@@ -4,6 +4,7 @@ from imgcheck import versions
 from imgcheck.documents.facts import Linkage
 
 LIBC = "libc.so.6"
+_BIONIC, _MUSL = "libc.so", "libc.musl-"
 _LOADERS = ("ld-linux", "ld64.so")
 PARTS = ("libc.so.", "libm.so.", "libdl.so.", "libpthread.so.", "librt.so.", "libutil.so.", *_LOADERS)
 """How the names of the libraries begin that come with glibc itself."""
@@ -39,3 +40,10 @@ def newest_node(libc: Linkage) -> str:
     names = (name.removeprefix("GLIBC_") for name in libc.verdef if name.startswith("GLIBC_"))
     numbers = [number for number in map(versions.parse, names) if number]
     return ".".join(map(str, max(numbers))) if numbers else ""
+
+
+def family_of(linkage: Linkage) -> str:
+    """The C library that a file was built for, by the name that it needs of it; "" where it needs none."""
+    if any(name.startswith(_MUSL) for name in linkage.needed):
+        return "musl"
+    return "glibc" if LIBC in linkage.needed else "bionic" if _BIONIC in linkage.needed else ""

@@ -1,13 +1,13 @@
 """Which packages a Python can come to import, by the import statements in the texts of the image.
 
-What a text names counts wherever it stands, in a function or behind a test as well. Of an application's own texts the
-names in quotes count, too, since settings name modules so ("app.settings"); and where these import by names that are
-worked out at run time, or change where modules are sought, anything may be imported. Of packages neither is asked.
+Of an application's own texts each counts, wherever it stands, and so do the names in quotes, since settings name
+modules so ("app.settings"); of packages those that run when a module is imported, since much that their functions
+import is for options. What else these texts import, by names that are worked out at run time, nothing tells.
 """
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 
 from msgspec import Struct
@@ -21,10 +21,11 @@ _STATEMENT = re.compile(
     rb"(?:^|[;:])[ \t]*(?:from[ \t]+([A-Za-z_]\w*)[\w.]*[ \t]+import\b|import[ \t]+([A-Za-z_][^\n;#]*))", re.MULTILINE
 )
 _QUOTED = re.compile(rb"[\"']([A-Za-z_]\w*)(?:[.:][\w.:]*)?[\"']")
-_WORKED_OUT = re.compile(
-    rb"\b(?:__import__|import_module|importlib\.(?:util|machinery)|runpy|imp\.load|pkg_resources|entry_points)\b"
-    rb"|(?<![\w.])(?:exec|eval|execfile)[ \t]*\(|\bsys\.(?:path|meta_path|path_hooks|executable)\b|\baddsitedir\b"
-)
+_CHUNK = re.compile(rb"^(?=[^\s#)\]}])", re.MULTILINE)
+"""Where a statement of a module begins."""
+_LATER = re.compile(rb"(?:async[ \t]+)?def\b|if[ \t]+__name__\b")
+_FOR_CHECKERS = re.compile(rb"if[ \t]+(?:\w+\.)?TYPE_CHECKING\b")
+_METHOD = re.compile(rb"^[ \t]+(?:async[ \t]+)?def\b", re.MULTILINE)
 _DEEPEST = 20
 """Directories above a text by which it is found."""
 _PROGRAMS = ("bin", "sbin")
@@ -50,18 +51,40 @@ class PythonStart(Struct, frozen=True):
 
 
 def named_modules(text: bytes) -> set[str]:
-    """Top-level modules that the import statements in `text` name."""
+    """Top-level modules that the import statements in `text` name, a module of a package: where it is imported."""
+    return _named(text, _runs_at_import)
+
+
+def of_application(text: bytes) -> set[str]:
+    """Those that the import statements in an application's own text name, or words in quotes."""
+    return _named(text, _runs_at_all) | _decoded(_QUOTED.findall(text))
+
+
+def _named(text: bytes, kept: Callable[[bytes], bytes]) -> set[str]:
     # Few lines have the word, and finding them costs a tenth of what the expression takes for all.
-    lines = [line for line in text.replace(b"\\\n", b" ").split(b"\n") if b"import" in line]
+    lines = _importing(text)
+    if any(line[:1] in b" \t" for line in lines):
+        lines = _importing(b"".join(map(kept, _CHUNK.split(text))))
     names: set[bytes] = set()
     for taken, listed in _STATEMENT.findall(b"\n".join(lines)):
         names.update((taken,) if taken else listed.split(b","))
     return _decoded(name.strip().partition(b" ")[0].partition(b".")[0] for name in names)
 
 
-def of_application(text: bytes) -> tuple[set[str], bool]:
-    """The same of an application's own text, with names in strings, and whether it may import others."""
-    return named_modules(text) | _decoded(_QUOTED.findall(text)), bool(_WORKED_OUT.search(text))
+def _importing(text: bytes) -> list[bytes]:
+    return [line for line in text.replace(b"\\\n", b" ").split(b"\n") if b"import" in line]
+
+
+def _runs_at_all(chunk: bytes) -> bytes:
+    return b"" if _FOR_CHECKERS.match(chunk) else chunk
+
+
+def _runs_at_import(chunk: bytes) -> bytes:
+    """What of a module's statement runs where the module is imported: no functions, nor a class's methods."""
+    if _LATER.match(chunk) or _FOR_CHECKERS.match(chunk):
+        return b""
+    method = _METHOD.search(chunk) if chunk.startswith(b"class") else None
+    return chunk[: method.start()] if method else chunk
 
 
 def _decoded(names: Iterable[bytes]) -> set[str]:
@@ -97,12 +120,6 @@ class _Search:
         """and by name."""
         for code in image.tree.python_code:
             self._take(code)
-        natives = [record.path for record in image.files]
-        self._natives = {_without_suffixes(path) for path in natives}
-        """Where extension modules may lie, by the names that they would have."""
-        self._silent = {top_level(path, place) for place in self._paths for path in natives if path.startswith(place)}
-        self._silent -= self._packages.keys()
-        """Packages without texts, as where they were compiled: nothing tells what these import."""
         self.names: set[str] = set()
         self.told = True
 
@@ -129,8 +146,8 @@ class _Search:
         if not given or GAP in given[0]:
             self.told = False
         elif kind == "c":
-            names, works_out = of_application(given[0].encode("utf-8", "replace"))
-            self._follow(PythonCode("", tuple(names), works_out), (*start.directories, *start.searched))
+            names = of_application(given[0].encode("utf-8", "replace"))
+            self._follow(PythonCode("", tuple(names)), (*start.directories, *start.searched))
         else:
             name, places = given[0].partition(".")[0], (*start.directories, *start.searched)
             self.told &= self._arguments(given[1:], places, start) or bool(self._local(name, places))
@@ -166,10 +183,8 @@ class _Search:
         pending, seen = [code], set[str]()
         while pending:
             at = pending.pop()
-            self.told &= not at.works_out
             for name in set(at.imports) - seen:
                 seen.add(name)
-                self.told &= name not in self._silent or self._is_native(name)
                 # What is nowhere there may be where something else leads, as an editable installation does.
                 own = self._local(name, places)
                 packages = () if own else self._packages.get(name, ())
@@ -184,12 +199,3 @@ class _Search:
                 found += [self._own[path] for path in (inside, f"{inside}.py") if path in self._own]
                 found += self._below.get(inside, [])
         return found
-
-    def _is_native(self, name: str) -> bool:
-        """Whether it is an extension module by itself, which imports little."""
-        return any(f"{place}{name}" in self._natives for place in self._paths)
-
-
-def _without_suffixes(path: str) -> str:
-    directory, _, name = path.rpartition("/")
-    return f"{directory}/{name.partition('.')[0]}"

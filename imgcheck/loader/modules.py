@@ -4,6 +4,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from imgcheck.documents.image import ImageProfile
+from imgcheck.loader.glibc import family_of
 from imgcheck.loader.imports import PythonStart, imported, top_level
 from imgcheck.loader.python import importable, python_fits, pythons
 from imgcheck.loader.tree import Tree
@@ -22,7 +23,7 @@ class PythonModules:
     ) -> None:
         """`found` are programs that run, `prefixes` those of Pythons among them and of their virtual environments."""
         self._image, self._tree = image, tree
-        self._versions = list(pythons(found).values())
+        self._running = [(version, family_of(tree.linkage[path])) for path, version in pythons(found).items()]
         # A virtual environment has a link to the Python that it was made with.
         links = (path for path in pythons(tree.links) if tree.canonical(path) in tree.linkage)
         self._prefixes = {prefix_of(path) for path in (*pythons(tree.linkage), *links)}
@@ -30,8 +31,8 @@ class PythonModules:
         self._packages = [f"{path}/" for path in image.tree.python_paths]
         directories = dict.fromkeys(place for start in starts for place in start.module_directories)
         self._own = [f"{tree.canonical(path).rstrip('/')}/" for path in directories]
-        self._named = imported(image, tree, starts) if self._versions else None
-        self._libraries = list(self._found()) if self._versions else []
+        self._named = imported(image, tree, starts) if self._running else None
+        self._libraries = list(self._found()) if self._running else []
 
     def _found(self) -> Iterator[tuple[str, bool, list[str]]]:
         """Shared libraries where a Python looks, whether they are its own, and the directories in which it looks."""
@@ -65,7 +66,7 @@ class PythonModules:
         return tuple(path for package, paths in misfits.items() if package not in fitting for path in paths)
 
     def _fits(self, path: str) -> bool:
-        return any(python_fits(version, path) for version in self._versions)
+        return any(python_fits(version, path, family) for version, family in self._running)
 
     def _is_elsewhere(self, package: str, misfits: list[str]) -> bool:
         """Whether texts of a package lie where a Python looks, in another directory than those modules."""

@@ -4,11 +4,10 @@ import posixpath
 from collections.abc import Iterator
 
 from imgcheck.documents.facts import Linkage
-from imgcheck.loader.glibc import LIBC
+from imgcheck.loader.glibc import family_of
 
 ADDON = ".node"
 _PACKAGES = "node_modules"
-_BIONIC, _MUSL = "libc.so", "libc.musl-"
 
 
 def node_directories(arguments: tuple[str, ...], directories: list[str]) -> Iterator[str]:
@@ -26,14 +25,7 @@ def node_directories(arguments: tuple[str, ...], directories: list[str]) -> Iter
                 place = posixpath.dirname(place)
 
 
-def libc_of(linkage: Linkage) -> str:
-    """The C library that a file was built for, by the name that it needs of it; "" where it needs none."""
-    if any(name.startswith(_MUSL) for name in linkage.needed):
-        return "musl"
-    return "glibc" if LIBC in linkage.needed else "bionic" if _BIONIC in linkage.needed else ""
-
-
 def fits_node(addon: Linkage, node: Linkage) -> bool:
     """Whether the Node.js may load the addon: packages bring some for several machines and C libraries."""
     same_machine = (addon.machine, addon.elf_class) == (node.machine, node.elf_class)
-    return same_machine and (not libc_of(addon) or libc_of(addon) == libc_of(node))
+    return same_machine and (not family_of(addon) or family_of(addon) == family_of(node))

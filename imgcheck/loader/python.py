@@ -11,6 +11,8 @@ _CODE_OR_MODULE = re.compile(r"-[a-zA-Z]*?([cm])(.*)", re.DOTALL)
 _VALUED = ("-W", "-X", "-Q", "--check-hash-based-pycs")
 _VERSION_IN_PATH = r"/(?:python|pypy)(\d+\.\d+)/"
 _VERSION_IN_NAME = r"\.cpython-(\d)(\d+)"
+_PLATFORM_IN_NAME = re.compile(r"\.cpython-\w+-[^.]*-linux-(gnu|musl)")
+_FAMILIES = {"gnu": "glibc", "musl": "musl"}
 
 
 def python_version(name: str) -> str | None:
@@ -65,8 +67,20 @@ def version_of_directory(path: str) -> str:
     return found[1] if found else ""
 
 
-def python_fits(version: str, path: str) -> bool:
-    """Whether a Python of `version` ("3.11", "3" or unknown "") can load the module at `path`."""
+def family_of_module(path: str) -> str:
+    """The C library, as glibc.family_of has it, of the Pythons that the module at `path` is for; "" if of any."""
+    found = _PLATFORM_IN_NAME.search(posixpath.basename(path))
+    return _FAMILIES[found[1]] if found else ""
+
+
+def python_fits(version: str, path: str, family: str = "") -> bool:
+    """Whether a Python of `version` ("3.11", "3" or unknown "") can load the module at `path`.
+
+    `family`: the C library that it is built for, where that is known, as one takes no module by a name for another.
+    """
+    other = family_of_module(path)
+    if other and family and other != family:
+        return False
     found = version_of_module(path)
     if not found or not version:
         return True

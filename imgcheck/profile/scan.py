@@ -235,7 +235,7 @@ def _script(entry: Entry, data: bytes) -> Script | None:
 
 
 def _python(entry: Entry, data: bytes, script: Script | None) -> PythonText:
-    return PythonText(read_python(entry.path, data, whole=len(data) == entry.size), script)
+    return PythonText(read_python(entry.path, data), script)
 
 
 def _may_be_script(path: str, head: bytes) -> bool:

@@ -44,12 +44,10 @@ def is_program(path: str, script: Script) -> bool:
     return any(python_version(name) is not None for name in _names(script.interpreter))
 
 
-def read_python(path: str, data: bytes, whole: bool = True) -> PythonCode:
-    """What the Python text at `path` imports. `whole` is false where the file goes on behind `data`."""
-    if in_python_packages((f"/{path}",)):
-        return PythonCode("", tuple(sorted(named_modules(data))))
-    names, works_out = of_application(data)
-    return PythonCode("", tuple(sorted(names)), works_out or not whole)
+def read_python(path: str, data: bytes) -> PythonCode:
+    """What the Python text at `path` imports."""
+    names = named_modules(data) if in_python_packages((f"/{path}",)) else of_application(data)
+    return PythonCode("", tuple(sorted(names)))
 
 
 def _is_shell(words: tuple[str, ...]) -> bool:

@@ -25,7 +25,7 @@ _PYTHON = ("site-packages", "dist-packages")
 PATH_FILES = tuple(f"*/{directory}/*.pth" for directory in _PYTHON)
 """Path configuration files, which add directories to a Python's sys.path: editable installations have one."""
 _MODULES = r"(?:^|/)(?:(?:site|dist)-packages|python\d[\d.]*)/"
-_TESTS = re.compile(r"/tests?(?:/|$)").search
+_TESTS = re.compile(r"/(?:tests?|examples?|benchmarks?|docs?)(?:/|$)").search
 _WORDS = 16
 """Words of the command that are looked up."""
 
@@ -125,7 +125,6 @@ def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[
     parts = {part for path in (*texts, *recorded) for part in path.split("/")}
     there = {part.partition(".")[0] for part in parts}
     names: dict[str, set[str]] = {}
-    working_out: set[str] = set()
     for path, code in texts.items():
         above = path.rpartition("/")[0]
         while above and above not in roots:
@@ -134,9 +133,8 @@ def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[
         told = names.setdefault(whole, set())
         if whole == path or not _TESTS(path[len(whole) :]):
             told.update(there.intersection(code.imports))
-            working_out |= {whole} if code.works_out else set()
     own = ((path, told - {path.rpartition("/")[2]}) for path, told in names.items())
-    return [PythonCode(path, tuple(sorted(told)), path in working_out) for path, told in own]
+    return [PythonCode(path, tuple(sorted(told))) for path, told in own]
 
 
 def _may_start(path: str, script: Script) -> bool:

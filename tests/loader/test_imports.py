@@ -19,7 +19,9 @@ SITE = "/usr/lib/python3.11/site-packages"
 TEXTS = {
     f"{SITE}/alpha/__init__.py": "from ._native import run\nfrom gamma import more\n",
     f"{SITE}/beta/__init__.py": "from . import _native\n",
-    f"{SITE}/gamma/__init__.py": "def late():\n    import delta.deep as deep, os\n",
+    f"{SITE}/gamma/__init__.py": "try:\n    import delta.deep as deep, os\nexcept ImportError:\n    pass\n",
+    f"{SITE}/gamma/late.py": "def late():\n    import beta\nclass C:\n    def f(self):\n        import beta\n",
+    f"{SITE}/gamma/examples/first.py": "import beta\n",
     f"{SITE}/gamma/tests/test_all.py": "import beta\n",
     f"{SITE}/delta/__init__.py": "",
     "/app/one.py": "import alpha\n",
@@ -28,7 +30,7 @@ TEXTS = {
     "/app/helper.py": "if True: import beta as b\n",
     "/srv/first.py": "import helper\n",
     "/srv/helper.py": "import alpha\n",
-    "/app/loads.py": "import importlib\nimportlib.import_module(name)\n",
+    "/app/loads.py": "import importlib\nimportlib.import_module(name)\nimportlib.import_module('single')\n",
     "/app/evaluates.py": "import alpha\nmodel.eval()\n",
     "/app/adds.py": "import sys, alpha\nsys.path.insert(0, '/x')\n",
     "/app/fast.py": "import near\n",
@@ -99,6 +101,9 @@ def imported(image: ImageProfile, *command: str) -> set[str]:
         (("python3", "/app/local.py"), {"beta"}),
         (("python3", "/app/gone.py"), {"alpha", "delta"}),
         (("python3", "/app/evaluates.py"), {"alpha", "delta"}),
+        (("python3", "/app/adds.py"), {"alpha", "delta"}),
+        (("python3", "/app/loads.py"), {"single"}),
+        (("python3", "-c", "import single; exec(open('/mounted/x').read())"), {"single"}),
         (("python3", "/app/installed.py"), {"beta"}),
         (("python3", "-c", "import gamma; import single"), {"delta", "single"}),
         (("sh", "-c", "cd /app && exec python3 -m local"), {"beta"}),
@@ -118,9 +123,6 @@ def test_a_script_imports_what_its_texts_name(image: ImageProfile, command: tupl
         ("python3",),
         ("python3", "-"),
         ("python3", "/mounted/train.py"),
-        ("python3", "/app/loads.py"),
-        ("python3", "/app/adds.py"),
-        ("python3", "-c", "exec(open('/mounted/x').read())"),
         ("python3", "-m", "gamma"),
         ("serve", "/mounted/app.py"),
     ],
@@ -146,6 +148,13 @@ def test_an_extension_module_beside_the_script_is_named_like_others(
         ("from . import a\nfrom .b import c\n", ()),
         ("important = 1\nreimport a\n", ()),
         ("import numpy as np  # import torch\r\n", ("numpy",)),
+        ("try:\n    import a\nexcept ImportError:\n    from b import c\n", ("a", "b")),
+        ("def f(\n    x,\n) -> int:\n    import a\n    return a.b(x)\nimport c\n", ("c",)),
+        ("async def f():\n    import a\n@wraps\ndef g():\n    import b\nimport c\n", ("c",)),
+        ("class C:\n    import a\n\n    def f(self):\n        import b\n", ("a",)),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a\nimport b\n", ("typing", "b")),
+        ("if typing.TYPE_CHECKING:\n    import a\n", ()),
+        ("if __name__ == '__main__':\n    import a\n", ()),
     ],
 )
 def test_import_statements_are_read(text: str, names: tuple[str, ...]) -> None:
@@ -155,10 +164,14 @@ def test_import_statements_are_read(text: str, names: tuple[str, ...]) -> None:
 def test_names_in_strings_are_read_where_that_is_asked() -> None:
     text = b"""A = "one.two:three", 'four', "not a name", "/five", 'six."""
     assert named_modules(text) == set()
-    assert of_application(text) == ({"four", "one"}, False)
+    assert of_application(text) == {"four", "one"}
+
+
+def test_functions_of_an_application_count_and_what_is_for_checkers_alone_does_not() -> None:
+    text = b"if TYPE_CHECKING:\n    import one\n\n\ndef main():\n    import two\n"
+    assert of_application(text) == {"two"}
 
 
 @given(st.binary())
 def test_any_bytes_may_stand_for_a_text(data: bytes) -> None:
-    names, _ = of_application(data)
-    assert all(name.isidentifier() for name in names)
+    assert all(name.isidentifier() for name in of_application(data) | named_modules(data))

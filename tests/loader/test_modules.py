@@ -57,6 +57,18 @@ def test_a_virtual_environment_of_another_python_is_a_risk(root: Root) -> None:
     assert "alpha/core." in finding.why and "Python 3.12" in finding.why
 
 
+def test_a_module_for_another_c_library_is_a_risk(root: Root) -> None:
+    """Packages with such modules do without them, as charset_normalizer does, or fail."""
+    root.write(f"{NEW}/alpha/__init__.py", "from . import core\n")
+    root.at(f"{OLD}/alpha/core.{TAG}.so").unlink()
+    module(root, f"{NEW}/alpha/core.cpython-312-x86_64-linux-musl.so")
+    answers = judged(root)
+    (finding,) = findings(answers, "LIB005")
+    assert finding.severity == "risk"
+    assert "for Python 3.12 with musl" in finding.why
+    assert not [each for each in answers if each.rule == "LIB001" and each.severity == "fail"]
+
+
 def test_what_no_text_imports_is_not_told(root: Root) -> None:
     root.write("/app/run.py", "import json\n")
     assert not findings(judged(root), "LIB005")
