@@ -126,6 +126,28 @@ def test_what_is_behind_words_of_a_file_is_not_said_to_be_required(shape: str, f
     assert predicted(found, MODELS["Haswell"]) == "runs"
 
 
+BY_LINES = """
+static char line[8192];
+static void wide(void) {
+    __asm__ volatile("vmovdqu (%0), %%xmm1; vmovdqu %%xmm1, 16(%0)" : : "r"(x) : "memory", "xmm1");
+}
+int main(void) {
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    int found = 0;
+    while (f && fgets(line, sizeof line, f)) if (!strncmp(line, "flags", 5) && strstr(line, " avx2")) found = 1;
+    if (found) wide(); else plain();
+    END
+}
+"""
+
+
+@pytest.mark.parametrize("flags", [style for style in STYLES if "-O0" not in style], ids=" ".join)
+def test_a_word_that_is_found_in_one_of_many_lines_may_be_for_more_than_what_is_used(flags: tuple[str, ...]) -> None:
+    path = compile_c(KERNELS + BY_LINES.replace("END", END), *flags)
+    (use,) = (use for use in analyse(path).uses if use.feature == "avx")
+    assert use.answer == "unknown", use.reason
+
+
 @pytest.mark.parametrize("flags", STYLES, ids=" ".join)
 def test_what_such_words_do_not_decide_is_required(flags: tuple[str, ...]) -> None:
     main = 'int main(void) { read_all(); if (strstr(text, "avx2")) puts("good"); fast(); END }'

@@ -7,7 +7,9 @@ is of such a value, both its directions say what they tell of the CPU.
 """
 
 from collections import Counter
+from collections.abc import Mapping, Set
 from functools import cached_property, reduce
+from types import MappingProxyType
 
 from imgcheck.binaries.isa.conditions import (
     ALWAYS,
@@ -68,8 +70,11 @@ class _Walk(Calls):
         """Blocks that are not come to with the arguments that are known, by number, and"""
         self.unused: set[tuple[int, int]] = set()
         """the ways between two blocks that are not taken."""
+        self.carried: dict[int, tuple[int, set[tuple[int, int]]]] = {}
+        """Registers and places with knowledge that later code brings back to the first block of a loop."""
 
-    def run(self) -> None:
+    def run(self, carried: Mapping[int, tuple[int, Set[tuple[int, int]]]] = MappingProxyType({})) -> None:
+        """Go through all blocks; `carried` is what another walk found to be brought back to loops."""
         graph = self.graph
         arriving = {0: self.state}
         for number in graph.order:
@@ -81,6 +86,9 @@ class _Walk(Calls):
             state.keep(graph.live[number])
             if number in graph.loops:
                 self._enter_loop(graph.loops[number])
+                marked, slots = carried.get(number, (0, ()))
+                state.marked |= marked & graph.live[number]
+                state.slots.update(slots)
             if state.path != ALWAYS and len(graph.before[number]) > 1:
                 met = graph.met(number)
                 state.path = self.paths.get(met, ALWAYS) if met >= 0 else state.path
@@ -138,6 +146,10 @@ class _Walk(Calls):
         if fact.kind == BRANCH and not self.code.inside(target):
             self._leave_by(ip, fact, both(self.state.path, self.tests[ip][0]) if ip in self.tests else self.state.path)
         onward = [one for one in block.successors if place.get(one, 0) > place[number]]  # no loop closed, no padding
+        if self.context.spelled and (self.state.marked or self.state.slots):
+            for back in (one for one in block.successors if one in place and place[one] <= place[number]):
+                marked, slots = self.carried.get(back, (0, set()))
+                self.carried[back] = marked | self.state.marked, slots | self.state.slots
         cases = self.cases.get(ip)
         if cases:
             self.unused |= {(number, one) for one in onward if blocks[one].first not in cases}
@@ -239,6 +251,9 @@ def follow(graph: ControlFlow, context: Context, given: Given, tells: bool, argu
     """
     walk = _Walk(graph, context, given, arguments)
     walk.run()
+    if walk.carried:  # lines of a file are read in a loop, and what it finds is tested behind that
+        walk, carried = _Walk(graph, context, given, arguments), walk.carried
+        walk.run(carried)
     flow, notes = walk.flow, walk.notes
     if walk.tests:
         changed = {where & ~3 for _, where, _ in notes.written}

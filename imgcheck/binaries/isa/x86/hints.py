@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
+from imgcheck.binaries.isa.conditions import implied
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.ordered import within
 from imgcheck.binaries.isa.queries import imports
@@ -104,7 +105,8 @@ def _catches(found: "Findings", function: int, sites: set[int]) -> bool:
 
 def _words(found: "Findings") -> Hint | None:
     """Functions that name features, in a file that names one of those in which the kernel lists them."""
-    known = words_for(name for name in names().values() if name in found.features)
+    # Whoever looks for AVX2 may use no more than AVX.
+    known = words_for(name for name in {*names().values()} if not implied(name).isdisjoint(found.features))
     spelled = {name[:_PIECE] for name in known if len(name) >= _PIECE}
     named = words(found.layout, known, spelled)
     if named is None:
