@@ -216,6 +216,7 @@ def _finding(
         variant=variant,
         feature=cpus.display(host.knowledge, host.machine, [subject]),
         features=cpus.display(host.knowledge, host.machine, wanted),
+        own=cpus.display(host.knowledge, host.machine, {use.feature for use in first.uses}),
         path=first.record.path,
         reason=first.uses[0].reason,
         host_cpu=host.name,

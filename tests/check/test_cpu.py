@@ -391,3 +391,10 @@ def test_a_large_library_with_some_kernels_is_no_vector_library(functions: int, 
 def test_unreached_hot_library_is_not_worth_a_word() -> None:
     image = context({"/x": code(vector_functions=5000)}, reaches={"/x": "unreached"})
     assert outcome(check(image), "CPU004") == "not-applicable"
+
+
+def test_the_reason_tells_of_the_file_that_it_names_alone() -> None:
+    files = {"/usr/bin/job": code(use("avx")), "/usr/bin/other": code(use("avx"), use("avx512f"))}
+    (finding,) = findings(check(context(files, cpu("nehalem"))), "CPU001")
+    assert "AVX-512F" in finding.title
+    assert "/usr/bin/job was compiled for CPUs with AVX and" in finding.why
