@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 _ROUNDS = 8
 _TOTAL_BYTES = 300_000
 """Code followed in all, so that a file made of CPU queries costs no more than a second."""
+_CHOOSERS_BYTES = 30_000
+"""And besides of functions that choose versions, once all is known."""
 _HINTED_BYTES = 40_000
 """The same where signs are followed, which programs keep near to where they find them."""
 _TELLING_ROUNDS = 3
@@ -130,7 +132,18 @@ class Spread:
         asking = set(np.flatnonzero(found.using(*QUERIES)).tolist())
         last = self._resolvers if variables.understood else self._resolvers & asking
         self._follow_all(last - self.guards.flows.keys())
+        self._follow_choosers_anew()
         return self.guards
+
+    def _follow_choosers_anew(self) -> None:
+        """Those that were put off when more came to be known choose by that, too."""
+        flows, budget = self.guards.flows, _CHOOSERS_BYTES
+        choosers = (index for index in self.guards.put_off & flows.keys() if flows[index].chosen)
+        for index in sorted(choosers, key=self.bodies.size):
+            budget -= self.bodies.size(index)
+            if budget < 0:
+                break
+            flows[index] = self.follow(index)
 
     def _worth_following(self, pending: set[int]) -> set[int]:
         """Those that lead to a use of an extension or choose one, and those that hand knowledge on."""
