@@ -144,6 +144,10 @@ __attribute__((noreturn)) void leave(char *words);
 __attribute__((used, noreturn)) void left(char *words) {{ fatal(words); }}
 __asm__(".type leave, @function; leave: .cfi_startproc; xor %esi, %esi; jmp left;"
         ".cfi_endproc; .size leave, . - leave");
+__attribute__((noreturn)) void toss(char *words);
+__asm__(".type tossed, @function; tossed: .cfi_startproc; xor %esi, %esi; into: xor %edx, %edx; call left;"
+        ".cfi_endproc; .size tossed, . - tossed; .type toss, @function; toss: .cfi_startproc; sub $8, %rsp;"
+        ".cfi_adjust_cfa_offset 8; jmp into; .cfi_endproc; .size toss, . - toss");
 __attribute__((noinline, target("avx2"))) static void wide(int *a) {{
     for (int i = 0; i < 64; i += 8) *(int __attribute__((vector_size(32))) *)(a + i) += 3;
 }}
@@ -160,10 +164,10 @@ int main(int n, char **v) {{
 """
 
 
-@pytest.mark.parametrize("end", ["fatal(v[0])", "leave(v[0])", "abort()", "exit(4)", "__builtin_trap()"])
+@pytest.mark.parametrize("end", ["fatal(v[0])", "leave(v[0])", "toss(v[0])", "abort()", "exit(4)", "__builtin_trap()"])
 @pytest.mark.parametrize(("test", "answer"), [("b >> 5 & 1", "dispatched"), ("n > 3", "required")])
 def test_nothing_goes_on_behind_a_call_that_never_returns(end: str, test: str, answer: str) -> None:
-    """As in Qt 5, OpenSSL 3.0 and Go: the code behind such a call stands there by chance, and a test leads to it."""
+    """As in Qt 5, OpenSSL 3.0, OpenCV and Go: what stands behind such a call, a test leads to."""
     found = analyse(compile_c(ENDING.format(end=end, test=test), "-O1", "-fno-reorder-blocks-and-partition", "-s"))
     assert {use.answer for use in found.uses if use.feature == "avx2"} == {answer}
 

@@ -95,4 +95,5 @@ class Endings:
             return None
         branches = (code.ips[i] for i in code.controls if code.facts[i].kind in (BRANCH, JUMP))
         outside = [target for ip in branches if not code.inside(target := code.targets.get(ip, -1))]
-        return self._found.graph.starting_at(np.array(outside, np.int64)).tolist()
+        # Compilers put what handles exceptions elsewhere, and jump into the middle of that.
+        return self._found.functions.holding(np.array(outside, np.int64)).tolist()
