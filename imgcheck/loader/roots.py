@@ -408,7 +408,9 @@ class _Search:
                 shell.take_back(lent)
         else:
             yield from self._external((*name, *rest), here, before)
-            shell.touched |= posixpath.basename(name[0]) not in MAKES_NOTHING
+            called = posixpath.basename(name[0])
+            shell.touched |= called not in MAKES_NOTHING
+            shell.steered |= called == "ldconfig"
 
     def _external(
         self, templates: tuple[str, ...], here: _Here, assignments: tuple[str, ...] = ()

@@ -393,6 +393,7 @@ def test_an_option_first_is_taken_for_the_servers_own(image: ImageProfile) -> No
         ("( export LD_LIBRARY_PATH=/x; /opt/job )\nserver\n", None),
         (". /opt/setvars.sh\nserver\n", None),
         ("eval $(setup)\nserver\n", None),
+        ("/sbin/ldconfig && exec server\n", None),
     ],
 )
 def test_loader_variables_that_a_script_gives_a_program(
