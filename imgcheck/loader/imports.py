@@ -7,7 +7,7 @@ import is for options. What else these texts import, by names that are worked ou
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 from msgspec import Struct
@@ -21,8 +21,8 @@ _STATEMENT = re.compile(
     rb"(?:^|[;:])[ \t]*(?:from[ \t]+([A-Za-z_]\w*)[\w.]*[ \t]+import\b|import[ \t]+([A-Za-z_][^\n;#]*))", re.MULTILINE
 )
 _QUOTED = re.compile(rb"[\"']([A-Za-z_]\w*)(?:[.:][\w.:]*)?[\"']")
-_CHUNK = re.compile(rb"^(?=[^\s#)\]}])", re.MULTILINE)
-"""Where a statement of a module begins."""
+_INSIDE = b" \t\r\n#)]}"
+"""What a line of a module begins with that is no statement of its own."""
 _LATER = re.compile(rb"(?:async[ \t]+)?def\b|if[ \t]+__name__\b")
 _FOR_CHECKERS = re.compile(rb"if[ \t]+(?:\w+\.)?TYPE_CHECKING\b")
 _METHOD = re.compile(rb"^[ \t]+(?:async[ \t]+)?def\b", re.MULTILINE)
@@ -52,39 +52,50 @@ class PythonStart(Struct, frozen=True):
 
 def named_modules(text: bytes) -> set[str]:
     """Top-level modules that the import statements in `text` name, a module of a package: where it is imported."""
-    return _named(text, _runs_at_import)
+    return _named(_lines(text.replace(b"\\\n", b" "), at_import=True))
 
 
 def of_application(text: bytes) -> set[str]:
     """Those that the import statements in an application's own text name, or words in quotes."""
-    return _named(text, _runs_at_all) | _decoded(_QUOTED.findall(text))
+    return _named(_lines(text.replace(b"\\\n", b" "), at_import=False)) | _decoded(_QUOTED.findall(text))
 
 
-def _named(text: bytes, kept: Callable[[bytes], bytes]) -> set[str]:
-    # Few lines have the word, and finding them costs a tenth of what the expression takes for all.
-    lines = _importing(text)
-    if any(line[:1] in b" \t" for line in lines):
-        lines = _importing(b"".join(map(kept, _CHUNK.split(text))))
+def _named(lines: Iterable[bytes]) -> set[str]:
     names: set[bytes] = set()
     for taken, listed in _STATEMENT.findall(b"\n".join(lines)):
         names.update((taken,) if taken else listed.split(b","))
     return _decoded(name.strip().partition(b" ")[0].partition(b".")[0] for name in names)
 
 
-def _importing(text: bytes) -> list[bytes]:
-    return [line for line in text.replace(b"\\\n", b" ").split(b"\n") if b"import" in line]
+def _lines(text: bytes, at_import: bool) -> Iterator[bytes]:
+    """Lines with "import" in them, but for those of what is for type checkers; `at_import`: that run where the module
+    is imported, which those of functions do not, nor those of a class's methods.
+
+    Few lines have the word, and finding them costs a tenth of what an expression takes for all.
+    """
+    statement, looked_at, left_out = -1, 0, False
+    at = text.find(b"import")
+    while at >= 0:
+        begin, end = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
+        above, end = _statement(text, begin, statement, looked_at), len(text) if end < 0 else end
+        if above != statement:
+            left_out = bool(_FOR_CHECKERS.match(text, above) or (at_import and _LATER.match(text, above)))
+            statement = looked_at = above
+        if at_import and text.startswith(b"class", above):
+            left_out = left_out or bool(_METHOD.search(text, looked_at, begin))
+        looked_at = begin
+        if not left_out:
+            yield text[begin:end]
+        at = text.find(b"import", end)
 
 
-def _runs_at_all(chunk: bytes) -> bytes:
-    return b"" if _FOR_CHECKERS.match(chunk) else chunk
-
-
-def _runs_at_import(chunk: bytes) -> bytes:
-    """What of a module's statement runs where the module is imported: no functions, nor a class's methods."""
-    if _LATER.match(chunk) or _FOR_CHECKERS.match(chunk):
-        return b""
-    method = _METHOD.search(chunk) if chunk.startswith(b"class") else None
-    return chunk[: method.start()] if method else chunk
+def _statement(text: bytes, begin: int, known: int, looked_at: int) -> int:
+    """Where the module's statement begins that the line at `begin` stands in; of the line at `looked_at`, above it,
+    that is known.
+    """
+    while begin > looked_at and text[begin] in _INSIDE:
+        begin = text.rfind(b"\n", 0, begin - 1) + 1
+    return begin if begin > looked_at else max(known, 0)
 
 
 def _decoded(names: Iterable[bytes]) -> set[str]:
