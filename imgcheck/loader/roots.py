@@ -17,7 +17,7 @@ from imgcheck.loader.invocation import Invocation, invocation
 from imgcheck.loader.launchers import MAKES_NOTHING, Launched, launched
 from imgcheck.loader.modules import PythonModules, prefix_of
 from imgcheck.loader.node import ADDON, fits_node, node_directories
-from imgcheck.loader.python import python_path, python_version
+from imgcheck.loader.python import python_path, python_version, pythons
 from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands
 from imgcheck.loader.tree import Tree
 
@@ -67,7 +67,9 @@ def find_roots(
     outcomes += [search.start((entry,)) for entry in entries]
     search.settle()
     environments, modules = search.environments, search.modules()
-    imports = dict((*modules.importable(), *((path, False) for path in search.addons())))
+    certain = not search.certain.isdisjoint(pythons(search.found))
+    imports = {path: named and certain for path, named in modules.importable()}
+    imports |= dict.fromkeys(search.addons(), False)
     perhaps = [path for path in search.found if path not in search.certain]
     return Roots(
         command=words,

@@ -131,6 +131,20 @@ def test_where_that_cannot_be_told_it_may_import_every_package(image: ImageProfi
     assert imported(image, *command) == ALL
 
 
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("python3 /app/one.py || true; exec sleep 9", set()),
+        ('if [ "$1" ]; then python3 /app/one.py; fi; sleep 9', set()),
+        ('if [ "$1" ]; then exec python3 /app/one.py; else exec python3 /app/other.py; fi', {"alpha", "beta", "delta"}),
+    ],
+)
+def test_what_a_python_imports_that_runs_on_a_condition_is_a_risk(
+    image: ImageProfile, line: str, names: set[str]
+) -> None:
+    assert imported(image, "sh", "-c", line) == names
+
+
 @pytest.mark.parametrize(("script", "reach"), [("fast", "import"), ("one", "path")])
 def test_an_extension_module_beside_the_script_is_named_like_others(
     image: ImageProfile, script: str, reach: str
