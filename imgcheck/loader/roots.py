@@ -423,7 +423,8 @@ class _Search:
         lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
         always = here.ends and not here.conditional and not here.forgiven and len(lines) == 1
-        sure = always and literal and not shell.touched
+        # What users name is in the image; what a script names, an earlier command of it may have made.
+        sure = always and (handed or (literal and not shell.touched))
         several = here.conditional or len(lines) > 1
         branch = here.ends and several and not here.forgiven and not shell.asks_cpu
         by = here.by.inside(here.by.name, sure, here.forgiven or (several and not handed), always, branch)
