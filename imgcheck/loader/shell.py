@@ -49,6 +49,9 @@ _BRACES = re.compile(r"\{[^{}$]*\}")
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
 _ALTERNATIVE = re.compile(r"[ \t]*\|\|[ \t\n]*(\{[^}]*\}?|[^\n;)]*)")
 """What runs where a command fails."""
+_ENDLESS = re.compile(r"[ \t]+(?:true|:)[ \t]*[;\n]")
+_OPEN = re.compile(r"[$*?\[]")
+"""What may make no word of one."""
 _SAYS = re.compile(r"(?:true|:|echo|printf)(?![\w.-])[^&|]*")
 _GIVES_UP = re.compile(r"(?<![\w.-])(?:exit|return|kill|\w*(?:die|fail|abort|error|fatal|panic|usage))(?![\w.-])", re.I)
 _CPU = re.compile(r"/proc/cpuinfo|\blscpu\b|\buname -[mp]\b|\$\(arch\)|\bcpuid\b")
@@ -219,7 +222,8 @@ class _Reader:
         elif word in _BETWEEN:
             self._open[-1].tests = word == "elif" or (word == "!" and self._open[-1].tests)
         elif word in _OPENERS:
-            self._enter(_OPENERS[word], word != "{")
+            endless = word == "while" and _ENDLESS.match(self._text, self._at)
+            self._enter(_OPENERS[word], word != "{" and not endless)
             self._open[-1].tests = word != "{"
         elif word in ("fi", "done", "}"):
             self._leave(word)
@@ -256,15 +260,17 @@ class _Reader:
     def _loop(self) -> None:
         """`for NAME in WORDS`: the name may have each of the values."""
         self._skip_blanks()
+        surely = False
         if self._text.startswith("((", self._at):
             self._at = _closed(self._text, self._at + 1, "(", ")")
         else:
             name = self._word()
             values = self._words() if self._expect("in") else ["${@}"]
+            surely = any(not _OPEN.search(value) for value in values)
             if _NAME.fullmatch(name):
                 for index, value in enumerate(values):
                     self._keep((f"{name}={value}",), conditional=index > 0)
-        self._enter("done", True)
+        self._enter("done", not surely)
 
     def _test(self) -> None:
         while self._skip_blanks() < len(self._text):
