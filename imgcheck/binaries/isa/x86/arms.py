@@ -21,6 +21,8 @@ _JUMP, _CONDITIONAL = 0xE9, 0x0F
 """First bytes of jumps with a long distance."""
 _COPIES = 3
 """From register to register, over which a flag is traced."""
+_MOST = 16
+"""Calls of one function by another that may all be such arms: each takes a look at all of the code."""
 
 
 def arms(found: "Findings", source: int, target: int) -> set[int]:
@@ -61,10 +63,11 @@ def _chooses_by_flag(found: "Findings", source: int, target: int, sites: list[in
     if found.layout.is_program or not kept or found.any_use[source] or not found.features_of(target) <= kept:
         return False
     chart = found.chart(source)
-    return chart is not None and all(_is_arm(chart, site) for site in sites)
+    return chart is not None and len(sites) <= _MOST and all(_is_arm(chart, site) for site in sites)
 
 
 def _is_arm(chart: ControlFlow, site: int) -> bool:
+    """Whether a call is what one way of a test of a flag leads to, and the other way does something without it."""
     number = next((n for n, block in enumerate(chart.blocks) if block.first <= site < block.end), -1)
     if number not in chart.before:
         return False
@@ -93,6 +96,7 @@ def _test_before(chart: ControlFlow, number: int, site: int) -> tuple[int, int]:
 
 
 def _reached(chart: ControlFlow, number: int) -> set[int]:
+    """The blocks that one leads to, by number, with itself."""
     seen, pending = set[int](), [number]
     while pending:
         at = pending.pop()
