@@ -24,7 +24,7 @@ def _finding(context: Context) -> Finding:
     packages: dict[str, list[str]] = defaultdict(list)
     for path in context.roots.misfits:
         packages[_module(context, path).partition(".")[0]].append(path)
-    program, version = next(iter(pythons(context.roots.entries).items()))
+    program, version = next(iter(pythons(context.roots.entries).items()), ("", ""))  # a profile may say what it likes
     python = f"Python {version}".rstrip()
 
     def built_for(path: str) -> str:

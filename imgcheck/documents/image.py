@@ -272,8 +272,8 @@ class Loads(Document, frozen=True):
     environments: dict[str, tuple[str, ...]] = {}
     """Those of `entries` that start with other loader variables than the image's: LD_LIBRARY_PATH and LD_PRELOAD."""
     perhaps: tuple[str, ...] = ()
-    """Those of `entries` that a script which looks at the CPU starts on a condition, or without which it goes on, and
-    those of `imports` of which no text that runs names the package."""
+    """Those of `entries` that a script starts on a condition, or without which it goes on, and those of `imports` of
+    which no text that runs names the package."""
     always: tuple[str, ...] = ()
     """Those of `entries` that every run comes to, and ends with."""
     misfits: tuple[str, ...] = ()

@@ -39,8 +39,8 @@ class Roots(Struct, frozen=True):
     environments: dict[str, tuple[str, ...]] = {}
     """Those of `entries` that a script starts with loader variables of its own, and these (LOADER_VARIABLES)."""
     perhaps: tuple[str, ...] = ()
-    """Those of `entries` that are started only on a condition, by scripts that look at the CPU, or where these go on if
-    they fail, and those of `imports` that belong to no package which a text that runs names."""
+    """Those of `entries` that scripts start only on a condition, or without which these go on, and those of `imports`
+    that belong to no package which a text that runs names."""
     always: tuple[str, ...] = ()
     """Those of `entries` that every run comes to, and ends with: on no condition, and nothing goes on behind them."""
     misfits: tuple[str, ...] = ()

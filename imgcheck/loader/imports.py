@@ -52,12 +52,12 @@ class PythonStart(Struct, frozen=True):
 
 def named_modules(text: bytes) -> set[str]:
     """Top-level modules that the import statements in `text` name, a module of a package: where it is imported."""
-    return _named(_lines(text.replace(b"\\\n", b" "), at_import=True))
+    return _named(_lines(text, at_import=True))
 
 
 def of_application(text: bytes) -> set[str]:
     """Those that the import statements in an application's own text name, or words in quotes."""
-    return _named(_lines(text.replace(b"\\\n", b" "), at_import=False)) | _decoded(_QUOTED.findall(text))
+    return _named(_lines(text, at_import=False)) | _decoded(_QUOTED.findall(text))
 
 
 def _named(lines: Iterable[bytes]) -> set[str]:
@@ -73,6 +73,7 @@ def _lines(text: bytes, at_import: bool) -> Iterator[bytes]:
 
     Few lines have the word, and finding them costs a tenth of what an expression takes for all.
     """
+    text = text.replace(b"\\\n", b" ")
     statement, looked_at, left_out = -1, 0, False
     at = text.find(b"import")
     while at >= 0:

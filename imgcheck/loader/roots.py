@@ -102,7 +102,7 @@ class _By(Struct, frozen=True):
     report: bool = True
     """Whether it is certain that the command is started as it stands, so that a failure is worth telling."""
     perhaps: bool = False
-    """A script that looks at the CPU starts it on a condition, perhaps for other CPUs, or goes on where it fails."""
+    """A script starts it on a condition, perhaps for other CPUs, or goes on where it fails."""
     always: bool = True
     """Every run comes to the command, and ends with it."""
     branch: bool = False

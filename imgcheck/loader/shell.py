@@ -284,8 +284,7 @@ class _Reader:
         name = next((word for word in words if not _ASSIGNMENT.match(word)), "")
         uncertain = self._uncertain
         if words[:2] == ["set", "--"] or name not in _SILENT:
-            frame = self._open[-1]
-            self.add(tuple(words), uncertain or frame.conditional, frame.tests or self._has_alternative())
+            self._keep(tuple(words), uncertain, forgiven=self._open[-1].tests or self._has_alternative())
         if self._text.startswith("&&", self._at) and name and name not in _SEQUENCE:
             self._uncertain = True
         elif not uncertain and len(self._open) == 1 and self._is_end() and _ends(name, words):
@@ -300,8 +299,8 @@ class _Reader:
         """Whether a line or a `;` ends the command at hand, so that it runs in this shell."""
         return self._text[self._at : self._at + 1] in ("", "\n", ";")
 
-    def _keep(self, words: tuple[str, ...], conditional: bool) -> None:
-        self.add(words, conditional or self._open[-1].conditional)
+    def _keep(self, words: tuple[str, ...], conditional: bool, forgiven: bool = False) -> None:
+        self.add(words, conditional or self._open[-1].conditional, forgiven)
 
     def _words(self) -> list[str]:
         """The words up to the end of the command; redirections are no part of it."""
