@@ -15,6 +15,7 @@ from imgcheck.documents.report import CheckResult, Evidence, Finding, Outcome, S
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Family, Runtime
 from imgcheck.loader.closure import Closure, Roots
+from imgcheck.loader.ways import way_to
 
 _TITLES = 3
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -83,6 +84,7 @@ class Context(Struct, frozen=True, dict=True):
             layer=record.layer,
             history=layer.history if layer else "",
             reach=self.closure.reach(record.path),
+            way=way_to(record.path, self.roots, self.closure, self.image.tree.python_paths),
             detail=detail,
             data=data,
         )

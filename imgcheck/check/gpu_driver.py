@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case, Kind, Opened, compat_serves, driver_version
 from imgcheck.check.gpu_require import Facts, disabled, evaluate_all, requirements
@@ -97,7 +99,7 @@ def _opened_evidence(case: Case, path: str, record: FileRecord | None, detail: s
     if record is None:
         return Evidence(path=path, detail=detail + " (from the host)")
     found = case.context.evidence(record, detail)
-    return Evidence(found.path, found.layer, found.history, "entry", detail, found.data)
+    return structs.replace(found, reach="entry", detail=detail)
 
 
 def no_library(case: Case, answers: Answers) -> None:

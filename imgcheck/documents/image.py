@@ -279,6 +279,8 @@ class Loads(Document, frozen=True):
     misfits: tuple[str, ...] = ()
     """Extension modules for other Pythons than those that run, of packages that a text which runs names and that have
     none for these."""
+    ways: dict[str, str] = {}
+    """What starts each of the command's programs, scripts and launchers, and what imports each top-level module."""
     unstartable: tuple[Unstartable, ...] = ()
     """Programs of the command that do not start."""
     reaches: str = ""

@@ -62,6 +62,9 @@ class Evidence(Complete, frozen=True):
     history: str = ""
     """The Dockerfile line that brought the layer."""
     reach: str = ""
+    way: tuple[str, ...] = ()
+    """What leads to the file, from the command on: scripts and launchers that start programs, texts and top-level
+    modules of Python that import others, and last what loads it. Empty where the runtime starts it itself."""
     detail: str = ""
     """The decisive fact in one line: the instruction, the architectures, the missing version."""
     data: dict[str, str] = {}

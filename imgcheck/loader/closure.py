@@ -46,6 +46,9 @@ class Roots(Struct, frozen=True):
     misfits: tuple[str, ...] = ()
     """Extension modules for other Pythons than those that run, of packages that a text which runs names and that have
     none for these."""
+    ways: dict[str, str] = {}
+    """What leads to each: a program, script or launcher to the script or launcher that starts it, a top-level module of
+    Python to the text or module that imports it. Of several the first one; what the runtime starts has none."""
     unstartable: tuple[Unstartable, ...] = ()
     """What the command, a script of it, or `--entry` names and what does not start."""
 

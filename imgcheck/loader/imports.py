@@ -7,6 +7,7 @@ import is for options. What else these texts import, by names that are worked ou
 
 import posixpath
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
@@ -103,12 +104,23 @@ def _decoded(names: Iterable[bytes]) -> set[str]:
     return {name for name in (name.decode("ascii", "replace") for name in names) if name.isidentifier()}
 
 
-def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> frozenset[str] | None:
-    """The top-level modules that Pythons which start so can import; None where that cannot be told."""
+class Imports(Struct, frozen=True):
+    """What Pythons can come to import."""
+
+    by: dict[str, str] = {}
+    """Top-level module to what was first seen to import it: the path of a text, another top-level module, or what a
+    command line has (`python -c`).
+    """
+    told: bool = False
+    """Whether that is all of it."""
+
+
+def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> Imports:
+    """What Pythons that start so can import."""
     search = _Search(image, tree)
     for start in starts:
         search.start(start)
-    return frozenset(search.names) if search.told else None
+    return Imports(search.by, search.told)
 
 
 def top_level(path: str, directory: str) -> str:
@@ -132,7 +144,7 @@ class _Search:
         """and by name."""
         for code in image.tree.python_code:
             self._take(code)
-        self.names: set[str] = set()
+        self.by: dict[str, str] = {}
         self.told = True
 
     def _take(self, code: PythonCode) -> None:
@@ -158,12 +170,12 @@ class _Search:
         if not given or GAP in given[0]:
             self.told = False
         elif kind == "c":
-            names = of_application(given[0].encode("utf-8", "replace"))
-            self._follow(PythonCode("", tuple(names)), (*start.directories, *start.searched))
+            names = sorted(of_application(given[0].encode("utf-8", "replace")))
+            self._follow(PythonCode("python -c", tuple(names)), (*start.directories, *start.searched))
         else:
             name, places = given[0].partition(".")[0], (*start.directories, *start.searched)
             self.told &= self._arguments(given[1:], places, start) or bool(self._local(name, places))
-            self._follow(PythonCode("", (name,)), places)
+            self._follow(PythonCode("python -m", (name,)), places)
 
     def _script(self, words: tuple[str, ...], start: PythonStart) -> None:
         paths = [self._tree.canonical(posixpath.join(place, *words[:1])) for place in start.directories]
@@ -191,17 +203,19 @@ class _Search:
         return found
 
     def _follow(self, code: PythonCode, places: tuple[str, ...]) -> None:
-        """What `code` imports, sought in `places` before the packages, and what that imports."""
-        pending, seen = [code], set[str]()
+        """What `code` imports, sought in `places` before the packages, and what that imports: the nearest first."""
+        pending, seen = deque([code]), set[str]()
         while pending:
-            at = pending.pop()
-            for name in set(at.imports) - seen:
+            at = pending.popleft()
+            for name in at.imports:
+                if name in seen:
+                    continue
                 seen.add(name)
+                self.by.setdefault(name, at.path)
                 # What is nowhere there may be where something else leads, as an editable installation does.
                 own = self._local(name, places)
                 packages = () if own else self._packages.get(name, ())
-                pending += own or [PythonCode("", each.imports) for each in packages] or self._named.get(name, [])
-        self.names |= seen
+                pending += own or [PythonCode(name, each.imports) for each in packages] or self._named.get(name, [])
 
     def _local(self, name: str, places: tuple[str, ...]) -> list[PythonCode]:
         """The texts of a module of the image's own in `places`."""

@@ -44,6 +44,7 @@ class Worked(Struct, frozen=True, dict=True):
             perhaps=loads.perhaps,
             always=loads.always,
             misfits=loads.misfits,
+            ways=loads.ways,
             unstartable=loads.unstartable,
         )
 
@@ -102,6 +103,7 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
         perhaps=roots.perhaps,
         always=roots.always,
         misfits=roots.misfits,
+        ways=roots.ways,
         unstartable=roots.unstartable,
         reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),
         companies=tuple(row(number[path] for path in loaded) for loaded in companies),

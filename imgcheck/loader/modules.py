@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 
 from imgcheck.documents.image import ImageProfile
 from imgcheck.loader.glibc import family_of
-from imgcheck.loader.imports import PythonStart, imported, top_level
+from imgcheck.loader.imports import Imports, PythonStart, imported, top_level
 from imgcheck.loader.python import importable, python_fits, pythons
 from imgcheck.loader.tree import Tree
 
@@ -31,7 +31,9 @@ class PythonModules:
         self._packages = [f"{path}/" for path in image.tree.python_paths]
         directories = dict.fromkeys(place for start in starts for place in start.module_directories)
         self._own = [f"{tree.canonical(path).rstrip('/')}/" for path in directories]
-        self._named = imported(image, tree, starts) if self._running else None
+        self.imports = imported(image, tree, starts) if self._running else Imports()
+        """What texts that run import."""
+        self._named = frozenset(self.imports.by) if self.imports.told else None
         self._libraries = list(self._found()) if self._running else []
 
     def _found(self) -> Iterator[tuple[str, bool, list[str]]]:

@@ -83,6 +83,7 @@ def find_roots(
         perhaps=(*perhaps, *(path for path, named in imports.items() if not named)),
         always=tuple(path for path in search.found if path in search.always),
         misfits=modules.misfits(),
+        ways=search.ways | modules.imports.by,
         unstartable=tuple(search.unstartable),
     )
 
@@ -185,6 +186,8 @@ class _Search:
         self._branches: set[str] = set()
         """Those with which a run ends that goes one way of several."""
         self.unstartable: dict[Unstartable, None] = {}
+        self.ways: dict[str, str] = {}
+        """Programs, scripts and launchers (by the words that call them) to what was first seen to start them."""
         self.in_part = False
 
     @property
@@ -255,6 +258,7 @@ class _Search:
 
     def _program(self, path: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         self.found.setdefault(path, set()).add(shell.loader_variables)
+        self._note_way(path, by)
         if not by.perhaps:
             self.certain.add(path)
         if by.always:
@@ -277,7 +281,12 @@ class _Search:
             self._prefixes |= {prefix_of(path), prefix_of(next(called_by, path))}
         return "started"
 
+    def _note_way(self, what: str, by: _By) -> None:
+        if by.name and by.name != what:
+            self.ways.setdefault(what, by.name)
+
     def _launch(self, name: str, inner: Launched, shell: Shell, by: _By, depth: int) -> Outcome:
+        self._note_way(name, by)
         child = shell.child()
         if inner.emptied:
             child.variables, child.exported, child.steered = {"PATH": [_PATH_OF_NONE]}, set(), False
@@ -334,6 +343,7 @@ class _Search:
 
     def _script(self, script: Script, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         """What the kernel makes of an executable text."""
+        self._note_way(script.path, by)
         interpreter = script.interpreter
         if not interpreter:
             if not by.name:

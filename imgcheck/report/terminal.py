@@ -189,6 +189,8 @@ def _evidence(evidence: Evidence, extent: _Extent) -> Table:
     grid = _label_grid()
     reach = f"  [{evidence.reach}]" if evidence.reach in ("path", "unreached", "import") else ""
     grid.add_row(text("where"), line((evidence.path or "the image's configuration", "cyan"), reach))
+    if evidence.way:
+        grid.add_row("", line(("by ", "dim"), " > ".join(evidence.way)))
     for detail in evidence.detail.splitlines():
         grid.add_row("", text(clipped(detail, extent.detail)))
     if evidence.history:

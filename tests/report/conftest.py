@@ -19,8 +19,8 @@ def report() -> Report:
         subject="avx512f",
         fingerprint="0123456789abcdef",
         evidence=(
-            Evidence(HOSTILE, 1, "RUN make % install", "entry", "0x1000 main: vpaddd zmm0, zmm1, zmm2"),
-            Evidence("/usr/lib/b.so", 0, "", "import", "0x2000"),
+            Evidence(HOSTILE, 1, "RUN make % install", "entry", (), "0x1000 main: vpaddd zmm0, zmm1, zmm2"),
+            Evidence("/usr/lib/b.so", 0, "", "import", ("/app/run.py", "b\x1b[2J"), "0x2000"),
         ),
         sources=("https://example.org/isa",),
     )
