@@ -82,6 +82,10 @@ class ShellCommand(Document, frozen=True, array_like=True):
     """The function in whose body it stands."""
     forgiven: bool = False
     """The text goes on where it fails: `|| true`."""
+    when: tuple[int, ...] = ()
+    """Numbers of the conditions that have to hold before it runs; below zero: that must not hold."""
+    decides: int = 0
+    """The number of the condition that this is, and no command (imgcheck.loader.script_tests)."""
 
 
 class Script(Document, frozen=True):

@@ -5,6 +5,7 @@ tells is a `GAP` in the word.
 """
 
 import copy
+import fnmatch
 import posixpath
 import re
 
@@ -21,6 +22,7 @@ _LONGEST = 4096
 """Characters of an expanded word: no path is longer (PATH_MAX)."""
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=", re.ASCII)
 _TOKEN = re.compile(r"\$\$|\$\{([^}:]*)(:[-+]|\})|\$\(dirname |[})]|[^$})]+|\$")
+_CUT = re.compile(r"(\w+)(?:(##?|%%?)(.+)|/(\d+)/(\d+))", re.DOTALL)
 _ALL = "${@}"
 
 
@@ -50,6 +52,8 @@ class Shell(Struct):
     """Something was read that cannot be followed: PATH and functions may have changed."""
     touched: bool = False
     """A program has run, and may have made files."""
+    over: bool = False
+    """It has ended, or become a program."""
 
     def child(self) -> "Shell":
         """A process that this one starts: it inherits, and gives nothing back."""
@@ -160,6 +164,11 @@ class Shell(Struct):
             values = [*self.arguments, *values]
         self.arguments = list(dict.fromkeys(values))[:_ALTERNATIVES]
 
+    def shift_some(self) -> None:
+        """`shift`, nobody knows how often."""
+        values = [words[at:] for words in self.arguments for at in range(len(words) + 1)]
+        self.arguments = list(dict.fromkeys(values))[:_ALTERNATIVES]
+
     def expand(self, templates: tuple[str, ...]) -> list[tuple[str, ...]]:
         """What the words of a command may become."""
         found: list[tuple[str, ...]] = []
@@ -182,12 +191,22 @@ class Shell(Struct):
         arguments = self.arguments[0] if arguments is None else arguments
         return _distinct(_Expansion(self, template, arguments).text(""))
 
+    def tested(self, template: str) -> list[str]:
+        """What one word of a test may become: a positional parameter that is not there is empty."""
+        if "$" not in template:
+            return [template]
+        return _distinct(
+            [value for words in self.arguments for value in _Expansion(self, template, words, absent="").text("")]
+        )
+
     def values(self, name: str, arguments: tuple[str, ...]) -> list[str] | None:
         """Of a variable or positional parameter; None where it is not set."""
         if name == "?":
             return [GAP]
         if name == "@":
             return [" ".join(arguments)] if arguments else None
+        if name == "#":
+            return [str(len(arguments))]
         if name == "0":
             return [self.script]
         if name == "BASH_SOURCE":
@@ -203,8 +222,9 @@ class Shell(Struct):
 class _Expansion:
     """One pass over a template."""
 
-    def __init__(self, shell: Shell, template: str, arguments: tuple[str, ...]) -> None:
-        self._shell, self._template, self._arguments = shell, template, arguments
+    def __init__(self, shell: Shell, template: str, arguments: tuple[str, ...], absent: str = GAP) -> None:
+        """`absent` stands in place of a positional parameter that is not there."""
+        self._shell, self._template, self._arguments, self._absent = shell, template, arguments, absent
         self._at = 0
 
     def text(self, closer: str) -> list[str]:
@@ -226,14 +246,35 @@ class _Expansion:
             return [GAP if GAP in path else posixpath.dirname(path) or "." for path in self.text(")")]
         if match[1] is None:
             return [token]
-        values = self._shell.values(match[1], self._arguments)
+        if cut := _CUT.fullmatch(match[1]):
+            return [_cut(value, cut) for value in self._values(cut[1])]
         if match[2] == "}":
-            return values or [GAP]
+            return self._values(match[1])
+        values = self._shell.values(match[1], self._arguments)
         text = self.text("}")
         if match[2] == ":+":
             sure = match[1] in LOADER_VARIABLES and values and "" not in values
             return text if sure else [*text, ""] if values else [""]
         return [value for value in values or () if value and value != GAP] or text
+
+    def _values(self, name: str) -> list[str]:
+        absent = self._absent if name.isdigit() or name == "@" else GAP
+        return self._shell.values(name, self._arguments) or [absent]
+
+
+def _cut(value: str, cut: re.Match[str]) -> str:
+    """A value without what a pattern is of its beginning or end, or a part of it."""
+    _, operator, pattern, first, count = cut.groups()
+    if GAP in value:
+        return GAP
+    if not operator:
+        return value[int(first) :][: int(count)]
+    places = range(len(value) + 1)
+    if operator[0] == "#":
+        shorter = (at for at in places if fnmatch.fnmatchcase(value[:at], pattern))
+        return value[min(shorter, default=0) if operator == "#" else max(shorter, default=0) :]
+    shorter = (at for at in places if fnmatch.fnmatchcase(value[at:], pattern))
+    return value[: max(shorter, default=None) if operator == "%" else min(shorter, default=None)]
 
 
 def _joined(left: list[str], right: list[str]) -> list[str]:

@@ -3,7 +3,8 @@
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -18,6 +19,7 @@ from imgcheck.loader.launchers import MAKES_NOTHING, Launched, launched
 from imgcheck.loader.modules import PythonModules, prefix_of
 from imgcheck.loader.node import ADDON, fits_node, node_directories
 from imgcheck.loader.python import python_path, python_version, pythons
+from imgcheck.loader.script_tests import decided
 from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands
 from imgcheck.loader.tree import Tree
 
@@ -25,6 +27,7 @@ _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", 
 _TAKE_BACK = frozenset({"bash", "zsh"})
 """Shells that are not as POSIX has them where it comes to assignments before special builtins."""
 _DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
+_STARTING_NOTHING = _DECLARING | {"cd", "popd", "pushd", "set", "shift", "unset"}
 _SPECIAL = frozenset({".", "eval", "exec", "set", "shift", "unset"})
 """Those builtins that are followed behind which assignments before them stay (POSIX, XCU 2.14), but in bash."""
 _EXPORTING = re.compile(r"-[a-zA-Z]*x[a-zA-Z]*")
@@ -129,11 +132,12 @@ class _Here(Struct, frozen=True):
     forgiven: bool = False
     """The script goes on where the command fails."""
 
-    def at(self, command: ShellCommand, ends: bool) -> "_Here":
+    def at(self, command: ShellCommand, ends: bool, certain: bool) -> "_Here":
+        """At one of its commands; `certain`: the tests before it are known to lead there."""
         return structs.replace(
             self,
             ends=self.ends and ends,
-            conditional=self.conditional or command.conditional,
+            conditional=self.conditional or command.conditional or not certain,
             forgiven=self.forgiven or command.forgiven,
         )
 
@@ -185,6 +189,8 @@ class _Search:
         """Those that every run comes to, and ends with."""
         self._branches: set[str] = set()
         """Those with which a run ends that goes one way of several."""
+        self._idle = False
+        """A run may end with no program."""
         self.unstartable: dict[Unstartable, None] = {}
         self.ways: dict[str, str] = {}
         """Programs, scripts and launchers (by the words that call them) to what was first seen to start them."""
@@ -199,6 +205,8 @@ class _Search:
 
     def settle(self) -> None:
         """The one program with which every way ends is started whichever a run goes."""
+        if self._idle:
+            return
         ends = {path for path in self._branches | self.always if posixpath.basename(path) not in _SHELLS}
         if len(ends) == 1:
             self.certain |= ends
@@ -395,8 +403,28 @@ class _Search:
                 here.shell.defined_in[command.function] = here.shell.source
             else:
                 outside.append(command)
+        held: dict[int, bool | None] = {}
+        last: list[Set[int]] = []
         for index, command in enumerate(outside):
-            yield from self._command(command.words, here.at(command, ends=index == len(outside) - 1))
+            holds = _all_hold(command, held)
+            if holds is False:
+                continue
+            if command.decides:
+                held[command.decides] = decided(command.words, here.shell, partial(self._exists, here.shell))
+                continue
+            ends = not any(_may_follow(later, command, held) for later in outside[index + 1 :])
+            yield from self._command(command.words, here.at(command, ends, certain=holds is True))
+            if here.shell.over:
+                return
+            if not command.conditional and _starts(command) and (ends or command.words[0] in ("exec", "exit")):
+                last.append({number for number in command.when if held.get(abs(number)) is None})
+        self._idle |= here.ends and not _always_one(last)
+
+    def _exists(self, shell: Shell, path: str, executable: bool) -> bool:
+        """Whether a path is a program or script of the image, for whoever tests that."""
+        paths = [posixpath.join(place, path) for place in shell.directories if GAP not in place]
+        known = self._may_run & self._programs if executable else self._programs
+        return any(self._tree.canonical(each) in known for each in paths)
 
     def _command(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         self._steps -= 1
@@ -470,6 +498,9 @@ class _Search:
         here.shell.set_arguments(words[1:], here.conditional)
 
     def _shift(self, words: tuple[str, ...], here: _Here) -> None:
+        if words[:1] == (UNKNOWN,):  # in a loop
+            here.shell.shift_some()
+            return
         count = int(words[0]) if words and re.fullmatch("[0-9]{1,3}", words[0]) else 1
         here.shell.shift(count, here.conditional)
 
@@ -517,7 +548,12 @@ class _Search:
         while words[:1] and words[0] in ("-a", "-c", "-l", "-cl", "--"):
             words = words[2 if words[0] == "-a" else 1 :]
         if words:
+            lines = here.shell.expand(words)
             yield from self._external(words, structs.replace(here, ends=True))
+            here.shell.over |= not here.conditional and all(line and GAP not in line[0] for line in lines)
+
+    def _exit(self, words: tuple[str, ...], here: _Here) -> None:
+        here.shell.over |= not here.conditional
 
     def _plainly(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         """`command NAME` and `builtin NAME`; `command -v NAME` only asks."""
@@ -548,6 +584,7 @@ _BUILTINS = {
     "command": _Search._plainly,
     "eval": _Search._eval,
     "exec": _Search._exec,
+    "exit": _Search._exit,
     "popd": _Search._cd,
     "pushd": _Search._cd,
     "set": _Search._set,
@@ -555,6 +592,35 @@ _BUILTINS = {
     "source": _Search._source,
     "unset": _Search._unset,
 }
+
+
+def _all_hold(command: ShellCommand, held: Mapping[int, bool | None]) -> bool | None:
+    """Whether all conditions hold that have to before a command; None where that cannot be told."""
+    told = [held.get(abs(number)) for number in command.when]
+    if any(one is (number < 0) for one, number in zip(told, command.when, strict=True)):
+        return False
+    return None if None in told else True
+
+
+def _always_one(whens: Sequence[Set[int]]) -> bool:
+    """Whether the conditions of one of some commands hold, whatever those turn out to be that are given."""
+    if not whens or not all(whens):
+        return bool(whens)
+    number = next(iter(whens[0]))
+    ways = ([when - {sign} for when in whens if -sign not in when] for sign in (number, -number))
+    return all(map(_always_one, ways))
+
+
+def _may_follow(later: ShellCommand, command: ShellCommand, held: Mapping[int, bool | None]) -> bool:
+    """Whether a later command of the same text may run where an earlier one does."""
+    apart = any(-number in command.when for number in later.when)
+    return _starts(later) and not apart and _all_hold(later, held) is not False
+
+
+def _starts(command: ShellCommand) -> bool:
+    """Whether a command may start a program, or ends the script."""
+    name = next((word for word in command.words if not ASSIGNMENT.match(word)), "")
+    return bool(name) and not command.decides and name not in _STARTING_NOTHING
 
 
 def _places(word: str, shell: Shell, file: bool = False) -> list[str]:

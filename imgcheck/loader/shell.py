@@ -6,10 +6,16 @@ expansions, here-documents, lists, compound commands, functions, arrays. Words c
     $$               a dollar sign
     ${NAME}          a variable or positional parameter (`@` for all of them, `0` for the script)
     ${NAME:-TEXT}    with a default, a template itself; `${NAME:+TEXT}` where it is set
+    ${NAME#PATTERN}  without what a pattern is of its beginning, `##`, `%` and `%%` as shells have them
+    ${NAME/0/1}      its characters from a place on, so many
+    ${#}             how many positional parameters there are
     $(dirname TEXT)  the directory of a path
     ${?}             what only running tells
 
 Other command substitutions that give a path back (`$(readlink -f X)`, `$(command -v X)`) stand as that path.
+
+The tests on which branches depend stand among the commands, each with a number by which these name it; who follows them
+finds out which hold (loader/script_tests.py).
 """
 
 import re
@@ -18,9 +24,11 @@ from collections.abc import Iterator
 from imgcheck.documents.image import ShellCommand
 
 UNKNOWN = "${?}"
+OPEN = "?"
+"""A part of a condition that only running tells (loader/script_tests.py)."""
 
-COMMANDS_LIMIT = 256
-"""Commands that are kept of one text; what is left out counts as one that cannot be told."""
+COMMANDS_LIMIT = 512
+"""Commands and conditions that are kept of one text; what is left out counts as one that cannot be told."""
 _WORDS_LIMIT = 32
 _WORD_LENGTH = 512
 _NESTED = 6
@@ -36,6 +44,7 @@ _SEQUENCE = frozenset({"cd", "export", "pushd", "source", "."})
 """Commands after which `&&` is a mere "and then"."""
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
+_TESTS = {"[": "]", "test": "]", "[[": "]]"}
 _PLAIN = re.compile(r"""[^ \t\n;&|<>()'"\\$`]+""")
 _QUOTED = re.compile(r"""[^"\\$`]+""")
 _BACKQUOTED = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
@@ -43,6 +52,8 @@ _BLANKS = re.compile(r"[ \t]+")
 _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|>&|>>|>\||[<>](?!\()")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
 _PARAMETER = re.compile(r"([A-Za-z_]\w*|\d+|[@*])(?:\[[^\]]*\])?(.*)", re.ASCII | re.DOTALL)
+_TRIMMING = re.compile(r"[#%][^$`'\"\\{}:]+")
+_SUBSTRING = re.compile(r":(\d{1,3}):(\d{1,3})")
 _NAME = re.compile(r"[A-Za-z_]\w*|[\d@*]", re.ASCII)
 _BRACES = re.compile(r"\{[^{}$]*\}")
 """What may be a brace expansion of bash: `{a,b}`, `{1..3}`."""
@@ -84,15 +95,36 @@ class _UnreadableError(Exception):
 class _Frame:
     """A compound command that is open."""
 
-    __slots__ = ("closer", "conditional", "function", "patterns", "tests")
+    __slots__ = (
+        "closer", "condition", "conditional", "denied", "ended", "function", "inside", "looped", "patterns", "tests",
+        "when",
+    )  # fmt: skip
 
-    def __init__(self, closer: str, conditional: bool, function: str, patterns: bool = False) -> None:
+    def __init__(self, closer: str, conditional: bool, function: str, when: tuple[int, ...] = ()) -> None:
         self.closer = closer
         self.conditional = conditional
         self.function = function
-        self.patterns = patterns
+        self.inside = self.when = when
+        """The conditions of the whole, and those of the branch at hand."""
+        self.denied: tuple[int, ...] = ()
+        """The conditions of the branches before, denied."""
+        self.condition: list[str] = []
+        """What is read of the next branch's condition, as loader/script_tests.py takes it."""
+        self.ended = False
+        """What comes in it stands in a line of its own: the last one decides."""
+        self.looped = False
+        """It may run again, when conditions have changed."""
+        self.patterns = False
+        """The patterns of a branch come next."""
         self.tests = False
         """What comes is the condition of `if` or a loop."""
+
+    def note(self, *words: str) -> None:
+        """Takes in a part of the condition."""
+        if self.ended:
+            self.condition.clear()
+            self.ended = False
+        self.condition += words
 
 
 class _Reader:
@@ -106,26 +138,50 @@ class _Reader:
         self._naming = ""
         """The function whose body comes next."""
         self._uncertain = False
-        """The command at hand depends on how those before it in its list ended."""
+        """The command at hand depends on how those before it in its list ended,"""
+        self._listed: tuple[int, ...] = ()
+        """and on these tests there,"""
+        self._joint = ""
+        """which this joins."""
+        self._denied = False
+        """What comes in the list is denied (`! [ X ] && Y`)."""
+        self._behind = False
+        """A compound command has just ended, or arithmetic."""
+        self._conditions = 0
         self._here: list[str] = []
         """Delimiters of here-documents that begin on the next line."""
         self.commands: list[ShellCommand] = []
 
-    def add(self, words: tuple[str, ...], conditional: bool, forgiven: bool = False) -> None:
-        """Keep a command, unless it is known already or there are too many."""
+    def add(
+        self, words: tuple[str, ...], conditional: bool, forgiven: bool = False, when: tuple[int, ...] = ()
+    ) -> None:
+        """Keep a command, unless there are too many."""
         if len(self.commands) > COMMANDS_LIMIT:
             return
         if len(self.commands) == COMMANDS_LIMIT:
-            words = (UNKNOWN,)
+            words, when = (UNKNOWN,), ()
         kept = tuple(word if len(word) <= _WORD_LENGTH else UNKNOWN for word in words[:_WORDS_LIMIT])
-        self.commands.append(ShellCommand(kept, conditional, self._open[-1].function, forgiven))
+        self.commands.append(ShellCommand(kept, conditional, self._open[-1].function, forgiven, when))
+
+    def _decide(self, words: list[str]) -> int:
+        """Keep a condition; its number, or 0 where there are too many commands."""
+        frame = self._open[-1]
+        if len(self.commands) >= COMMANDS_LIMIT:
+            return 0
+        if frame.looped or len(words) > _WORDS_LIMIT:
+            words = ["if", OPEN]
+        self._conditions += 1
+        kept = tuple(word if len(word) <= _WORD_LENGTH else UNKNOWN for word in words)
+        when = (*frame.when, *self._listed)
+        self.commands.append(ShellCommand(kept, function=frame.function, when=when, decides=self._conditions))
+        return self._conditions
 
     def read(self) -> None:
         """Read all commands."""
         text = self._text
         while self._skip_blanks() < len(text):
             if self._open[-1].patterns:
-                self._pattern()
+                self._patterns()
             elif text[self._at] in "\n;&|()":
                 self._operator()
             else:
@@ -146,6 +202,8 @@ class _Reader:
         text, at = self._text, self._at
         if text.startswith("((", at):  # arithmetic
             self._at = _closed(text, at + 1, "(", ")")
+            self._note(OPEN)
+            self._behind = True
             return
         two = text[at : at + 2]
         self._at += 2 if two in ("&&", "||", ";;", ";&", "|&", "&>") else 1
@@ -153,48 +211,102 @@ class _Reader:
             self._skip_documents()
         if two in (";;", ";&"):
             self._at += text.startswith("&", self._at)
-            self._next_pattern()
-        elif two == "||":
-            self._uncertain = True
+            self._next_branch(falls_through=two == ";&")
+        elif two in ("&&", "||"):
+            self._join(two)
         elif text[at] == "(":
             self._enter(")", not self._naming)  # what a subshell changes, the rest of the text does not see
         elif text[at] == ")":
             self._leave(")")
-        elif two != "&&" and text[at] in "\n;&":
-            self._uncertain = False
+        elif text[at] == "|":
+            self._note("|")
+        else:
+            self._end_list()
 
-    def _enter(self, closer: str, conditional: bool, patterns: bool = False) -> None:
+    def _join(self, joint: str) -> None:
+        """`&&` or `||` behind something else than a test, or in a condition."""
+        self._skip_lines()
+        if self._open[-1].tests:
+            self._note(joint)
+        elif joint == "||" or self._behind:
+            self._uncertain, self._listed, self._behind = True, (), False
+        elif self._joint == "||":
+            self._listed = ()
+
+    def _skip_lines(self) -> None:
+        """The command behind `&&` may stand on a later line."""
+        while self._skip_blanks() < len(self._text) and self._text[self._at] == "\n" and not self._here:
+            self._at += 1
+
+    def _end_list(self) -> None:
+        self._uncertain, self._listed, self._joint, self._denied, self._behind = False, (), "", False, False
+        self._open[-1].ended = True
+
+    def _note(self, *words: str) -> None:
+        """Takes in a part of the condition of `if`, where that is read."""
+        if self._open[-1].tests:
+            self._open[-1].note(*words)
+
+    def _enter(self, closer: str, conditional: bool) -> None:
         above = self._open[-1]
         if len(self._open) > 200:
             raise _UnreadableError
         if self._naming:
-            self._open.append(_Frame(closer, conditional, self._naming, patterns))
+            self._open.append(_Frame(closer, conditional, self._naming))
         else:
             inherited = above.conditional or self._uncertain
-            self._open.append(_Frame(closer, conditional or inherited, above.function, patterns))
-        self._naming, self._uncertain = "", False
+            frame = _Frame(closer, conditional or inherited, above.function, (*above.when, *self._listed))
+            frame.looped = above.looped or closer == "done"
+            self._open.append(frame)
+        self._naming = ""
+        self._end_list()
 
     def _leave(self, closer: str) -> None:
         if self._open[-1].closer == closer:
             self._open.pop()
-        self._uncertain = False
+        self._end_list()
+        self._open[-1].ended = False
+        self._note(OPEN)  # a compound command in a condition
+        self._behind = True
 
-    def _next_pattern(self) -> None:
-        if self._open[-1].closer == "esac":
-            self._open[-1].patterns = True
+    def _branch(self, words: list[str]) -> None:
+        """What comes is the branch of `if` or `case` with this condition; of the last one with none."""
+        frame = self._open[-1]
+        frame.when = (*frame.inside, *frame.denied)
+        if not words:
+            return
+        number = self._decide(words)
+        if number:
+            frame.when = (*frame.when, number)
+            frame.denied = (*frame.denied, -number)
+        else:
+            frame.conditional = True
 
-    def _pattern(self) -> None:
+    def _next_branch(self, falls_through: bool) -> None:
+        frame = self._open[-1]
+        if frame.closer == "esac":
+            frame.patterns = True
+            frame.conditional |= falls_through
+        self._end_list()
+
+    def _patterns(self) -> None:
         """The patterns of one branch of `case`, up to the parenthesis behind them; or `esac`."""
-        text = self._text
+        text, frame = self._text, self._open[-1]
         if text[self._at] in "\n(|;":
             self._at += 1
         elif text[self._at] == ")":
             self._at += 1
-            self._open[-1].patterns = False
-        elif self._word() == "esac":
-            self._leave("esac")
-        elif self._at < len(text) and text[self._at] in "<>&`":
-            self._at += 1  # no shell's text
+            frame.patterns = False
+            self._branch(["case", *frame.condition])
+            del frame.condition[1:]
+        else:
+            word = self._word()
+            if word == "esac":
+                self._leave("esac")
+            elif word:
+                frame.condition.append(word)
+            elif self._at < len(text) and text[self._at] in "<>&`":
+                self._at += 1  # no shell's text
 
     def _skip_documents(self) -> None:
         for delimiter in self._here:
@@ -207,7 +319,7 @@ class _Reader:
     # Simple commands
 
     def _command(self) -> None:
-        begun = self._at
+        begun, self._behind = self._at, False
         first = self._word()
         plain = self._text[begun : self._at]
         if self._at == begun:
@@ -219,11 +331,14 @@ class _Reader:
         """Whether `word` is one of the shell's own, which is dealt with then."""
         if word == "time":
             self._expect("-p")
+        elif word == "!":
+            self._note(word)
+            self._denied = not self._denied
         elif word in _BETWEEN:
-            self._open[-1].tests = word == "elif" or (word == "!" and self._open[-1].tests)
+            self._go_between(word)
         elif word in _OPENERS:
             endless = word == "while" and _ENDLESS.match(self._text, self._at)
-            self._enter(_OPENERS[word], word != "{" and not endless)
+            self._enter(_OPENERS[word], word in ("while", "until") and not endless)
             self._open[-1].tests = word != "{"
         elif word in ("fi", "done", "}"):
             self._leave(word)
@@ -231,13 +346,15 @@ class _Reader:
             self._loop()
         elif word == "case":
             self._skip_blanks()
-            self._word()
-            self._enter("esac", True, patterns=True)
+            subject = self._word()
+            self._enter("esac", False)
+            self._open[-1].condition.append(subject)
+            self._open[-1].patterns = True
             self._expect("in")
         elif word == "esac":
             self._leave(word)
         elif word == "[[":
-            self._test()
+            self._tested(["[[", *self._test()])
         elif word == "function":
             self._skip_blanks()
             self._naming = self._word()
@@ -249,6 +366,32 @@ class _Reader:
         else:
             return False
         return True
+
+    def _go_between(self, word: str) -> None:
+        frame = self._open[-1]
+        if word == "then" and frame.tests:
+            self._branch(["if", *frame.condition])
+        elif word in ("else", "elif"):
+            self._branch([])
+            frame.condition.clear()
+        frame.tests = word == "elif"
+        self._end_list()
+
+    def _tested(self, test: list[str]) -> None:
+        """Behind a test, from its opening to its closing bracket: what it decides of its list."""
+        if self._open[-1].tests:
+            self._note(*test)
+            return
+        joint = self._text[self._at : self._at + 2]
+        denied, self._denied = self._denied, False
+        if self._uncertain or joint not in ("&&", "||"):
+            return
+        self._at += 2
+        self._skip_lines()
+        number = self._decide(["if", *(["!"] if denied else []), *test]) if self._joint in ("", joint) else 0
+        self._joint = joint
+        self._listed = (*self._listed, number if joint == "&&" else -number) if number else ()
+        self._uncertain = not number
 
     def _expect(self, word: str) -> bool:
         """Go past `word` where it comes next, on this line or a later one."""
@@ -272,23 +415,44 @@ class _Reader:
                     self._keep((f"{name}={value}",), conditional=index > 0)
         self._enter("done", not surely)
 
-    def _test(self) -> None:
+    def _test(self) -> list[str]:
+        """The words of `[[`, with the bracket that closes it."""
+        words: list[str] = []
         while self._skip_blanks() < len(self._text):
             begun = self._at
-            if self._word() == "]]":
-                return
-            self._at += self._at == begun
+            words.append(self._word())
+            if self._text[begun : self._at] == "]]":
+                self._skip_blanks()
+                break
+            if self._at == begun:
+                two = self._text[begun : begun + 2]
+                words[-1] = two if two in ("&&", "||") else self._text[begun]
+                self._at += len(words[-1])
+        return words
 
     def _simple(self, first: str) -> None:
         words = [first, *self._words()]
         name = next((word for word in words if not _ASSIGNMENT.match(word)), "")
         uncertain = self._uncertain
-        if words[:2] == ["set", "--"] or name not in _SILENT:
+        if name in _TESTS:
+            if words[-1] != "]":
+                words.append("]")
+            self._tested(["[", *words[words.index(name) + 1 :]])
+            return
+        if name == "shift" and self._open[-1].looped:
+            words = [name, UNKNOWN]
+        if words[:2] == ["set", "--"] or name not in _SILENT or (name == "exit" and self._is_told()):
             self._keep(tuple(words), uncertain, forgiven=self._open[-1].tests or self._has_alternative())
-        if self._text.startswith("&&", self._at) and name and name not in _SEQUENCE:
+        self._note(OPEN)
+        self._denied = False
+        if self._text.startswith("&&", self._at) and name and (name not in _SEQUENCE or self._joint == "||"):
             self._uncertain = True
-        elif not uncertain and len(self._open) == 1 and self._is_end() and _ends(name, words):
+        elif not uncertain and len(self._open) == 1 and not self._listed and self._is_end() and _ends(name, words):
             self._at = len(self._text)
+
+    def _is_told(self) -> bool:
+        """Whether it may be told of the command at hand that it runs, though not here."""
+        return bool(self._open[-1].when or self._listed or self._open[-1].function)
 
     def _has_alternative(self) -> bool:
         """Whether the text goes on where the command at hand fails."""
@@ -300,7 +464,8 @@ class _Reader:
         return self._text[self._at : self._at + 1] in ("", "\n", ";")
 
     def _keep(self, words: tuple[str, ...], conditional: bool, forgiven: bool = False) -> None:
-        self.add(words, conditional or self._open[-1].conditional, forgiven)
+        frame = self._open[-1]
+        self.add(words, conditional or frame.conditional, forgiven, (*frame.when, *self._listed))
 
     def _words(self) -> list[str]:
         """The words up to the end of the command; redirections are no part of it."""
@@ -422,10 +587,13 @@ class _Reader:
         if follower in ("'", '"') and follower:
             self._at += 1
             return self._part(follower)
+        if follower == "#":
+            self._at += 2
+            return "${#}"
         if match := _NAME.match(text, at + 1):
             self._at = match.end()
             return f"${{{'@' if match[0] == '*' else match[0]}}}"
-        self._at += 2 if follower in ("#", "?", "$", "!", "-") and follower else 1
+        self._at += 2 if follower in ("?", "$", "!", "-") and follower else 1
         return UNKNOWN if self._at == at + 2 else "$$"
 
     def _expansion(self, inner: str) -> str:
@@ -437,6 +605,10 @@ class _Reader:
             return f"${{{name}}}"
         if operation in ("%/*", "%%/*"):
             return f"$(dirname ${{{name}}})"
+        if _TRIMMING.fullmatch(operation):
+            return f"${{{name}{operation}}}"
+        if part := _SUBSTRING.fullmatch(operation):
+            return f"${{{name}/{part[1]}/{part[2]}}}"
         operator = operation.lstrip(":")[:1]
         if operator in ("-", "=", "+") and operator:
             text = self._inside(operation.lstrip(":")[1:])._text_template()
@@ -463,9 +635,10 @@ class _Reader:
         """What `$(TEXT)` gives, as far as it is a path; the commands in it run as well."""
         inner = self._inside(text)
         inner.read()
-        told = _path_given(inner.commands, text)
+        commands = [command for command in inner.commands if not command.decides]
+        told = _path_given(commands, text)
         if told is None:
-            for command in inner.commands:
+            for command in commands:
                 self._keep(command.words, conditional=True)
         return UNKNOWN if told is None else told
 

@@ -135,8 +135,8 @@ def test_where_that_cannot_be_told_it_may_import_every_package(image: ImageProfi
     ("line", "names"),
     [
         ("python3 /app/one.py || true; exec sleep 9", set()),
-        ('if [ "$1" ]; then python3 /app/one.py; fi; sleep 9', set()),
-        ('if [ "$1" ]; then exec python3 /app/one.py; else exec python3 /app/other.py; fi', {"alpha", "beta", "delta"}),
+        ('if [ "$X" ]; then python3 /app/one.py; fi; sleep 9', set()),
+        ('if [ "$X" ]; then exec python3 /app/one.py; else exec python3 /app/other.py; fi', {"alpha", "beta", "delta"}),
     ],
 )
 def test_what_a_python_imports_that_runs_on_a_condition_is_a_risk(

@@ -272,8 +272,8 @@ RUNS = [
     ("PATH of the script", "export PATH=/opt:$PATH\njob\n", {"/opt/job"}),
     ("a function", "main() {\n  exec server\n}\nmain\n", {"/usr/bin/server"}),
     ("a function with arguments", 'run() { "$@"; }\nrun server x\n', {"/usr/bin/server"}),
-    ("both ways of a condition", "if [ -n x ]; then server; else /opt/job; fi\n", {"/usr/bin/server", "/opt/job"}),
-    ("each branch of a case", "case x in a) server;; *) /opt/job;; esac\n", {"/usr/bin/server", "/opt/job"}),
+    ("both ways of a condition", "if [ -n $X ]; then server; else /opt/job; fi\n", {"/usr/bin/server", "/opt/job"}),
+    ("each branch of a case", "case $X in a) server;; *) /opt/job;; esac\n", {"/usr/bin/server", "/opt/job"}),
     ("arguments that the script sets", 'set -- server -x\nexec "$@"\n', {"/usr/bin/server"}),
     ("a pipe", "server | /opt/job\n", {"/usr/bin/server", "/opt/job"}),
     ("a loop over programs", "for x in server /opt/job; do $x; done\n", {"/usr/bin/server", "/opt/job"}),
@@ -361,7 +361,7 @@ def test_parts_that_are_sourced_by_a_pattern_of_names_are_followed(image: ImageP
 
 def test_a_script_that_starts_itself_as_another_user_is_followed_to_the_end(image: ImageProfile) -> None:
     text = """if [ "${1#-}" != "$1" ]; then set -- server "$@"; fi
-    if [ "$1" = server ]; then exec tini -- "$0" "$@"; fi
+    if [ "$1" = server ] && [ "$(id -u)" = 0 ]; then exec tini -- "$0" "$@"; fi
     exec "$@"
     """
     found = follows(image, text, "server")
@@ -463,8 +463,8 @@ def test_a_search_that_starts_nothing_leaves_nothing_open(image: ImageProfile) -
         ("grep avx2 /proc/cpuinfo && exec /opt/job\nexec server\n", {"/opt/job"}),
         ("grep avx2 /proc/cpuinfo && server\nexec server\n", set()),
         ('if [ -n "$DEBUG" ]; then exec /opt/job; fi\nexec server\n', {"/opt/job"}),
-        ('[ "$1" = job ] && exec /opt/job\nexec server\n', {"/opt/job"}),
-        ('case "$1" in job) exec /opt/job;; *) exec server;; esac\n', {"/opt/job", "/usr/bin/server"}),
+        ('[ "$MODE" = job ] && exec /opt/job\nexec server\n', {"/opt/job"}),
+        ('case "$MODE" in job) exec /opt/job;; *) exec server;; esac\n', {"/opt/job", "/usr/bin/server"}),
         ("if [ -f /x ]; then exec server --debug; else exec server; fi\n", set()),
         ('if [ -f /x ]; then /opt/job; fi\nif [ "$1" ]; then exec server "$1"; else exec server; fi\n', {"/opt/job"}),
         ("if /opt/job --check; then :; fi\nexec server\n", {"/opt/job"}),

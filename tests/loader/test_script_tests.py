@@ -1,0 +1,181 @@
+"""Branches of scripts: what dash and bash run is among what is found, and what is called certain is what they run."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from imgcheck.documents.image import ImageConfig, ImageProfile
+from imgcheck.loader.roots import find_roots
+from imgcheck.profile.texts import read_script
+from tests.loader.builder import Root
+from tests.loader.walk import profile_of
+
+PROGRAMS = ("p", "q", "r", "s")
+LAST = "z"
+WORDS = ("", "a", "b", "-a", "-x1", "p", "q", "12", "a b")
+_SHOWS = """#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int c, char **v) {
+  char *name = strrchr(v[0], '/') ? strrchr(v[0], '/') + 1 : v[0];
+  int log = open(getenv("LOG"), O_WRONLY | O_APPEND);
+  if (write(log, name, 1) != 1) return 9;
+  return strchr(getenv("FAILING"), name[0]) != 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
+    root = Root(tmp_path_factory.mktemp("branches") / "root")
+    shutil.copy2(Path("/bin/sh").resolve(), root.at("/sh"))
+    root.at("/sh").rename(root.at("/usr/bin/dash"))
+    root.link("/bin", "usr/bin")
+    root.link("/bin/sh", "dash")
+    for name in (*PROGRAMS, LAST):
+        root.program(f"/usr/bin/{name}", code=_SHOWS)
+    return profile_of(root.path)
+
+
+def found(image: ImageProfile, text: str, arguments: tuple[str, ...]) -> tuple[set[str], set[str]]:
+    """The programs that are said to start, and those of them that certainly do."""
+    script = read_script(f"#!/bin/sh\n{text}".encode())
+    assert script is not None
+    scripts = (structs.replace(script, path="/run"),)
+    config = ImageConfig(entrypoint=("/run",), command=arguments, environment=("PATH=/usr/bin", "MODE=a"))
+    tree = structs.replace(image.tree, scripts=scripts)
+    roots = find_roots(structs.replace(image, tree=tree, config=config))
+    started = {Path(path).name for path in roots.entries} & {*PROGRAMS, LAST}
+    return started, started - {Path(path).name for path in roots.perhaps}
+
+
+def ran(image: ImageProfile, shell: str, text: str, arguments: tuple[str, ...], failing: str) -> set[str]:
+    """The programs that a shell ran."""
+    root = Path(image.reference.removeprefix("dir:"))
+    with tempfile.NamedTemporaryFile() as log:
+        environment = {"PATH": f"{root}/usr/bin", "MODE": "a", "LOG": log.name, "FAILING": failing}
+        done = subprocess.run(
+            [f"/bin/{shell}", "-c", text, "/run", *arguments],
+            env=environment, capture_output=True, check=False, timeout=20,
+        )  # fmt: skip
+        assert b"yntax" not in done.stderr, (text, done.stderr)
+        return set(Path(log.name).read_text())
+
+
+TESTS = st.one_of(
+    st.builds('[ "${}" {} "{}" ]'.format, st.sampled_from((1, 2, "MODE", "UNSET")), st.sampled_from(("=", "!=")),
+              st.sampled_from(WORDS)),
+    st.builds("[ {} {} ]".format, st.sampled_from(("-n", "-z")),
+              st.sampled_from(('"$1"', '"$2"', '"${1#-}"', '"${1%?}"', '"${1##*[ab]}"', '"$3"', '"$UNSET"'))),
+    st.builds("[ $# {} {} ]".format, st.sampled_from(("-eq", "-gt", "-lt", "-ne")), st.integers(0, 3)),
+    st.sampled_from(('[ "${1#-}" != "$1" ]', "[ -x /usr/bin/none ]", "test $# -ge 1", "p", "! q", "true", "false",
+                     '[ "$1" = a -o "$1" = b ]', '[ "$1" = a ] && [ "$2" ]', '[ ! "$1" = p ]', "! [ $# = 2 ]",
+                     '[ "$1" = a ] || [ "$1" = b ] && [ "$MODE" = a ]', 's && [ "$1" ]', "{ [ $# = 1 ]; }")),
+)  # fmt: skip
+COMMANDS = st.one_of(
+    st.sampled_from(PROGRAMS),
+    st.sampled_from(("[ $# -gt 0 ] && shift", "set -- p", 'set -- b "$@"', "exec r", "exit", "exit 3", "MODE=b", "f",
+                     "UNSET=a", 'g "$1"', "( p; exit )", "p || true", "q && r")),
+)  # fmt: skip
+
+
+def _blocks(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    body = st.lists(inner, min_size=1, max_size=2).map("\n".join)
+    patterns = st.sampled_from(("a", "a|b", "-*", "'a b'", "[pq]", '"$2"', "?", "*"))
+    branches = st.lists(st.builds("{}) {} ;;".format, patterns, body), min_size=1, max_size=3).map("\n".join)
+    return st.one_of(
+        st.builds("if {}; then {}\nfi".format, TESTS, body),
+        st.builds("if {}; then {}\nelse {}\nfi".format, TESTS, body, body),
+        st.builds("if {}; then {}\nelif {}; then {}\nelse {}\nfi".format, TESTS, body, TESTS, body, body),
+        st.builds('case "${}" in {}\nesac'.format, st.sampled_from((1, "MODE", "UNSET")), branches),
+        st.builds("{} && {}".format, TESTS, inner),
+        st.builds("{} ||\n{}".format, TESTS, inner),
+        st.builds("{} && {} || {}".format, TESTS, inner, inner),
+        st.builds("{} && {{ {}; }}".format, TESTS, st.sampled_from(PROGRAMS)),
+        st.builds("for x in 1 2; do {}\ndone".format, body),
+    )
+
+
+SCRIPTS = st.builds(
+    f"f() {{{{ {{}}\n}}}}\ng() {{{{ {{}}\n}}}}\n{{}}\n{LAST}\n".format,
+    st.recursive(st.sampled_from((*PROGRAMS, "exit", "exec s")), _blocks, max_leaves=4),
+    st.recursive(st.sampled_from(PROGRAMS), _blocks, max_leaves=3),
+    st.lists(st.recursive(COMMANDS, _blocks, max_leaves=8), min_size=1, max_size=4).map("\n".join),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SCRIPTS, st.lists(st.sampled_from(WORDS[1:]), max_size=3).map(tuple), st.sampled_from(("", "pq", "rs", "pqrs")))
+@example('f() { p\n}\n[ "$1" = a ] || f && q\nz\n', ("a",), "")
+@example('[ "$1" = b ] && p || q\nz\n', ("a",), "")
+@example('if [ "$1" = a ]; then shift; fi\nif [ "$1" = a ]; then p; else q; fi\nz\n', ("a",), "")
+def test_what_a_shell_runs_is_found_and_what_is_certain_runs(
+    image: ImageProfile, text: str, arguments: tuple[str, ...], failing: str
+) -> None:
+    started, certain = found(image, text, arguments)
+    run = ran(image, "dash", text, arguments, failing)
+    assert run <= started, (run, started)
+    # Where a script ends early on a condition that cannot be told, what it has besides is still what it is for.
+    assert certain <= run or LAST not in run, (certain, run)
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(
+    ("text", "arguments", "expected"),
+    [
+        ('case "$1" in\n  a) exec p ;;\n  b) exec q ;;\n  *) exec "$@" ;;\nesac\n', "b", "q"),
+        ('case "$1" in\n  a) exec p ;;\n  b) exec q ;;\n  *) exec "$@" ;;\nesac\n', "r a", "r"),
+        ('if [ "$1" = "a" ]; then\n  p\nelif [ "$1" = b ]; then\n  exec q\nelse\n  exec r\nfi\ns\n', "a", "ps"),
+        ('if [ "${1#-}" != "$1" ]; then set -- p "$@"; fi\nexec "$@"\n', "-a", "p"),
+        ('if [ "${1#-}" != "$1" ]; then set -- p "$@"; fi\nexec "$@"\n', "q", "q"),
+        ("if [ $# -eq 0 ]; then exec p; fi\nexec q\n", "", "p"),
+        ("[ $# -gt 0 ] || exec p\nexec q\n", "a", "q"),
+        ('[ -n "$MODE" ] && p\nq\n', "", "pq"),
+        ('if [ -z "$1" ]; then echo usage; exit 1; fi\np\n', "", ""),
+        ('usage() { echo usage; exit 1; }\n[ -n "$1" ] || usage\np\n', "", ""),
+        ('main() {\n  if [ "$1" = a ]; then p; else q; fi\n}\nmain "$@"\n', "a", "p"),
+        ('if [ -x /usr/bin/p ] && [ "$1" != b ]; then exec p; fi\nexec q\n', "b", "q"),
+        ('for x in a b; do\n  if [ "$x" = "$1" ]; then exec p; fi\ndone\nq\n', "c", None),
+        ('while [ $# -gt 0 ]; do case "$1" in a) shift; q ;; *) break ;; esac; done\nexec "$@"\n', "a p", None),
+        ('if [ "$UNSET" = a ]; then p; else q; fi\nr\n', "", None),
+    ],
+)
+def test_the_branch_is_taken_that_the_shell_takes(
+    image: ImageProfile, shell: str, text: str, arguments: str, expected: str | None
+) -> None:
+    started, certain = found(image, text, tuple(arguments.split()))
+    run = ran(image, shell, text, tuple(arguments.split()), "")
+    assert certain <= run <= started
+    if expected is not None:
+        assert started == run == set(expected)
+
+
+@pytest.mark.parametrize(
+    ("test", "arguments"),
+    [
+        ('[[ "$1" == a* && -n $2 ]]', "ab c"), ('[[ $1 != a || ! $2 ]]', "a"), ('[[ "$1" =~ ^a ]]', "ab"),
+        ('[ "${1:0:1}" = "-" ]', "-p"), ('[[ ${1:1:2} == "bc" ]]', "abcd"), ("[[ $# == 2 ]]", "a b"),
+        ('[[ "$1" = "]]" ]]', "a"), ("(( $# == 1 ))", "a"), ('[ "$1" = "a" ] && [[ "$2" == b ]]', "a b"),
+    ],
+)  # fmt: skip
+def test_what_bash_has_besides(image: ImageProfile, test: str, arguments: str) -> None:
+    text = f"if {test}; then p; else q; fi\n"
+    started, certain = found(image, text, tuple(arguments.split()))
+    assert certain <= ran(image, "bash", text, tuple(arguments.split()), "") <= started
+    assert (started == certain) == ("=~" not in test and "((" not in test)
+
+
+@pytest.mark.parametrize("nested", [1, 40, 300])
+def test_deeply_nested_branches_are_read_in_time(image: ImageProfile, nested: int) -> None:
+    text = 'if [ "$1" = a ]; then\n' * nested + "p\n" + "fi\n" * nested
+    started, _ = found(image, text, ("a",))
+    assert started == {"p"} or nested > 200
+    assert os.times().user < 600
