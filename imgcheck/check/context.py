@@ -84,7 +84,7 @@ class Context(Struct, frozen=True, dict=True):
             layer=record.layer,
             history=layer.history if layer else "",
             reach=self.closure.reach(record.path),
-            way=way_to(record.path, self.roots, self.closure, self.image.tree.python_paths),
+            way=way_to(record.path, self.roots, self.closure, self.image.tree),
             detail=detail,
             data=data,
         )

@@ -1,6 +1,7 @@
 """GPU003, GPU004, GPU008, GPU010: the image's GPU code against the host's GPUs."""
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
@@ -134,8 +135,12 @@ def _weigh(
 
     Files that the command reaches go before others. Where nothing of the image's own code runs it fails, unless another
     kind of GPU in the host runs it; a library that serves only some GPUs by design counts for nothing then but
-    information. What adds a little to a library that does not run is of no use without it.
+    information. What adds a little to a library that does not run is of no use without it. Of files beside each other
+    whose names differ in numbers alone (`k_sm80.cubin`, `app_sm90`) one is opened or started: the best of them counts.
     """
+    closure = case.context.closure
+    serving = {_variant(each) for each in judged if each.runs and closure.reach(each.record.path) != "unreached"}
+    bad = [each for each in bad if closure.runs(each.record.path) or _variant(each) not in serving]
     reached = [each for each in judged if case.context.closure.runs(each.record.path)]
     paths, pool = _paths(reached), judged
     if not paths.isdisjoint(_paths(bad)):
@@ -146,6 +151,11 @@ def _weigh(
     if certain and not _paths(own).isdisjoint(_paths(bad)):
         return bad, "risk" if _paths(own) & runs_elsewhere else "fail"
     return bad, "risk" if any(each.role != "optional" for each in bad) else "info"
+
+
+def _variant(file: Weighed) -> tuple[str, str]:
+    directory, _, name = file.record.path.rpartition("/")
+    return directory, re.sub(r"\d+[af]?", "#", name)
 
 
 def _adds_to(case: Case, file: Weighed, bad: Sequence[Weighed]) -> bool:

@@ -64,6 +64,9 @@ class Linkage(Document, frozen=True):
     """Of glibc's C library and its ld.so: what they print as their release, "2.36"; ld.so has it from 2.33 on."""
     markers: tuple[str, ...] = ()
     """Named groups of dynamic symbols that tell implementations apart (open-mpi, mpich, ...)."""
+    mentions: tuple[str, ...] = ()
+    """Names in its strings of libraries and GPU code, which it may open by itself; `*` is what it works out. A profile
+    has what they lead to instead, in TreeIndex.mentions."""
 
 
 class IsaUse(Document, frozen=True):

@@ -126,6 +126,8 @@ class PythonCode(Document, frozen=True):
     """The file, or the outermost directory above it with an `__init__.py`."""
     imports: tuple[str, ...] = ()
     """Top-level modules that its import statements name, of those that the image may have."""
+    mentions: tuple[str, ...] = ()
+    """Files of libraries and GPU code that its strings name, of an application's own text."""
 
 
 class CacheEntry(Document, frozen=True):
@@ -160,6 +162,9 @@ class TreeIndex(Document, frozen=True):
     looked_for: tuple[str, ...] = ()
     """Paths, and globs of names in a directory, of which `directories`, `files` and `symlinks` have what is there: of
     another path, that it stands in none of them says nothing."""
+    mentions: dict[str, tuple[str, ...]] = {}
+    """Programs, libraries and an application's own Python texts to the files with code of the image that their strings
+    name: what they may open by themselves."""
     unloadable: dict[str, str] = {}
     """Files named as libraries are (`.so`, `.so.1`) that are no ELF files, with what the loader says of each."""
 
@@ -283,6 +288,8 @@ class Loads(Document, frozen=True):
     misfits: tuple[str, ...] = ()
     """Extension modules for other Pythons than those that run, of packages that a text which runs names and that have
     none for these."""
+    named: tuple[str, ...] = ()
+    """Files that texts which run name in their strings, or the command in its words, and that may be opened."""
     ways: dict[str, str] = {}
     """What starts each of the command's programs, scripts and launchers, and what imports each top-level module."""
     unstartable: tuple[Unstartable, ...] = ()

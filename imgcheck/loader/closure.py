@@ -46,6 +46,8 @@ class Roots(Struct, frozen=True):
     misfits: tuple[str, ...] = ()
     """Extension modules for other Pythons than those that run, of packages that a text which runs names and that have
     none for these."""
+    named: tuple[str, ...] = ()
+    """Files that texts of Python which run name in their strings, or the command in its words: they may be opened."""
     ways: dict[str, str] = {}
     """What leads to each: a program, script or launcher to the script or launcher that starts it, a top-level module of
     Python to the text or module that imports it. Of several the first one; what the runtime starts has none."""

@@ -22,6 +22,7 @@ _STATEMENT = re.compile(
     rb"(?:^|[;:])[ \t]*(?:from[ \t]+([A-Za-z_]\w*)[\w.]*[ \t]+import\b|import[ \t]+([A-Za-z_][^\n;#]*))", re.MULTILINE
 )
 _QUOTED = re.compile(rb"[\"']([A-Za-z_]\w*)(?:[.:][\w.:]*)?[\"']")
+_FILES = re.compile(rb"[\"']([\w+.,@/-]{0,200}\.(?:so(?:\.\d+){0,4}|cubin|fatbin|ptx|hsaco))[\"']")
 _INSIDE = b" \t\r\n#)]}"
 """What a line of a module begins with that is no statement of its own."""
 _LATER = re.compile(rb"(?:async[ \t]+)?def\b|if[ \t]+__name__\b")
@@ -59,6 +60,11 @@ def named_modules(text: bytes) -> set[str]:
 def of_application(text: bytes) -> set[str]:
     """Those that the import statements in an application's own text name, or words in quotes."""
     return _named(_lines(text, at_import=False)) | _decoded(_QUOTED.findall(text))
+
+
+def named_files(text: bytes) -> set[str]:
+    """Libraries and files of GPU code that words in quotes name in an application's own text."""
+    return {name.decode("ascii", "replace") for name in _FILES.findall(text)}
 
 
 def _named(lines: Iterable[bytes]) -> set[str]:
@@ -113,6 +119,8 @@ class Imports(Struct, frozen=True):
     """
     told: bool = False
     """Whether that is all of it."""
+    texts: frozenset[str] = frozenset()
+    """The application's own texts that they come to read."""
 
 
 def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> Imports:
@@ -120,7 +128,7 @@ def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> 
     search = _Search(image, tree)
     for start in starts:
         search.start(start)
-    return Imports(search.by, search.told)
+    return Imports(search.by, search.told, frozenset(search.texts))
 
 
 def top_level(path: str, directory: str) -> str:
@@ -145,6 +153,7 @@ class _Search:
         for code in image.tree.python_code:
             self._take(code)
         self.by: dict[str, str] = {}
+        self.texts: set[str] = set()
         self.told = True
 
     def _take(self, code: PythonCode) -> None:
@@ -207,6 +216,7 @@ class _Search:
         pending, seen = deque([code]), set[str]()
         while pending:
             at = pending.popleft()
+            self.texts |= {at.path} & self._own.keys()
             for name in at.imports:
                 if name in seen:
                     continue

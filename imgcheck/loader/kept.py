@@ -44,6 +44,7 @@ class Worked(Struct, frozen=True, dict=True):
             perhaps=loads.perhaps,
             always=loads.always,
             misfits=loads.misfits,
+            named=loads.named,
             ways=loads.ways,
             unstartable=loads.unstartable,
         )
@@ -103,6 +104,7 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
         perhaps=roots.perhaps,
         always=roots.always,
         misfits=roots.misfits,
+        named=roots.named,
         ways=roots.ways,
         unstartable=roots.unstartable,
         reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),

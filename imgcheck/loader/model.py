@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from imgcheck.documents.facts import LIBCUDA
-from imgcheck.documents.image import REACHES, ImageProfile, Opener, Problem, Reach
+from imgcheck.documents.image import REACHES, RUNS, ImageProfile, Opener, Problem, Reach
 from imgcheck.loader.abi import Abi
 from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
@@ -290,12 +290,41 @@ def _run_all(view: _View, roots: Roots, environment: Environment) -> list[Outcom
         outcome = _run(view, start)
         outcomes.append(outcome)
         covered.update(outcome.loaded)
+    outcomes += _run_mentioned(view, roots, outcomes)
+    covered.update(path for outcome in outcomes for path in outcome.loaded)
     for start in _libraries(view, roots, covered):
         if start.path not in covered:
             outcome = _run(view, start)
             outcomes.append(outcome)
             covered.update(outcome.loaded)
     return outcomes
+
+
+def _run_mentioned(view: _View, roots: Roots, outcomes: list[Outcome]) -> list[Outcome]:
+    """Libraries whose names stand in what runs, so that it may open them, and in these; `outcomes` are those so far."""
+    mentions, found = view.tree.image.tree.mentions, list[Outcome]()
+    if roots.everything:
+        return found
+    known = {path for outcome in outcomes if outcome.start.reach != "unreached" for path in outcome.loaded}
+    running = [outcome for outcome in outcomes if outcome.start.reach in RUNS]
+    pending = [(path, _command(view.tree, roots)) for path in roots.named]
+    pending += [(path, _program_of(outcome)) for outcome in running for path in _named_by(outcome, mentions)]
+    for path, within in pending:
+        if path not in known and path in view.tree.linkage:
+            outcome = _run(view, Start(path, "library", "path", within))
+            found.append(outcome)
+            known.update(outcome.loaded)
+            pending += [(each, within) for each in _named_by(outcome, mentions)]
+    return found
+
+
+def _named_by(outcome: Outcome, mentions: dict[str, tuple[str, ...]]) -> Iterator[str]:
+    return (target for path in outcome.loaded for target in mentions.get(path, ()))
+
+
+def _program_of(outcome: Outcome) -> str:
+    """The program in which something is opened."""
+    return outcome.start.path if outcome.start.context == "entry" else outcome.start.within
 
 
 def _programs(tree: Tree, roots: Roots, environment: Environment) -> Iterator[Start]:
@@ -425,6 +454,8 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
         reaches |= {record.path: "entry" for record in view.tree.image.files}
     elif roots.in_part:
         reaches = {record.path: roots.elsewhere for record in view.tree.image.files} | reaches
+    for path in _mentioned_data(view.tree, roots, reaches):
+        reaches[path] = min("path", reaches.get(path, "unreached"), key=REACHES.index)
     problems, contextual = _sorted_out(view, outcomes, chosen)
     for opened in _opened_by_frameworks(view, roots):
         reach = reaches.get(opened.opener, "unreached")
@@ -443,6 +474,13 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
         loaded={outcome.start.path: outcome.loaded for outcome in reversed(outcomes)},
         libcs=_libcs(view.tree, outcomes),
     )
+
+
+def _mentioned_data(tree: Tree, roots: Roots, reaches: dict[str, Reach]) -> list[str]:
+    """Files of GPU code whose names stand in what runs."""
+    mentions = tree.image.tree.mentions.items()
+    targets = [each for path, found in mentions if reaches.get(path) in RUNS for each in found]
+    return [path for path in (*roots.named, *targets) if path not in tree.linkage]
 
 
 def _libcs(tree: Tree, outcomes: Iterable[Outcome]) -> frozenset[str]:

@@ -86,6 +86,7 @@ def find_roots(
         perhaps=(*perhaps, *(path for path, named in imports.items() if not named)),
         always=tuple(path for path in search.found if path in search.always),
         misfits=modules.misfits(),
+        named=tuple(search.named(modules)),
         ways=search.ways | modules.imports.by,
         unstartable=tuple(search.unstartable),
     )
@@ -189,6 +190,10 @@ class _Search:
         """Those that every run comes to, and ends with."""
         self._branches: set[str] = set()
         """Those with which a run ends that goes one way of several."""
+        self._code = {record.path for record in image.files} - self._tree.linkage.keys()
+        """Files of GPU code."""
+        self._words: set[str] = set()
+        """Paths that the words of commands name."""
         self._idle = False
         """A run may end with no program."""
         self.unstartable: dict[Unstartable, None] = {}
@@ -274,6 +279,8 @@ class _Search:
         if by.branch:
             self._branches.add(path)
         called, real, arguments = posixpath.basename(words[0]), posixpath.basename(path), words[1:]
+        named = (posixpath.join(place, word) for word in arguments for place in shell.directories if self._code)
+        self._words.update(map(self._tree.canonical, (each for each in named if GAP not in each)))
         if called == "busybox" and arguments:
             called, arguments = arguments[0], arguments[1:]
         if called in _SHELLS or real in _SHELLS:
@@ -567,6 +574,12 @@ class _Search:
     def modules(self) -> PythonModules:
         """What there is for the Pythons that run."""
         return PythonModules(self._image, self._tree, self.found, self._prefixes, self._started)
+
+    def named(self, modules: PythonModules) -> dict[str, None]:
+        """Files with code that the texts name which run, or words of the commands."""
+        mentions = self._image.tree.mentions
+        paths = dict.fromkeys(path for text in sorted(modules.imports.texts) for path in mentions.get(text, ()))
+        return paths | dict.fromkeys(sorted(self._words & self._code))
 
     def addons(self) -> Iterator[str]:
         """Addons for the Node.js that runs: which of them a script asks for is not followed."""

@@ -2,25 +2,37 @@
 
 from collections.abc import Iterable, Iterator
 
+from imgcheck.documents.image import TreeIndex
 from imgcheck.loader.closure import Closure, Roots
 
 
-def way_to(path: str, roots: Roots, closure: Closure, packages: Iterable[str]) -> tuple[str, ...]:
+def way_to(path: str, roots: Roots, closure: Closure, tree: TreeIndex) -> tuple[str, ...]:
     """What leads to the file at `path`, from the command on; empty where the runtime starts it, or nothing leads to it.
 
-    `packages` are the directories of Python's packages. Each names the next: scripts and launchers start, texts and
-    top-level modules import, and the last one loads the file or has it opened.
+    Each leads to the next: scripts and launchers start, texts and top-level modules import, programs and libraries
+    load, or have the name of what they may open in their strings.
     """
     if roots.everything or closure.reach(path) == "unreached":
         return ()
     begun = closure.users.get(path, path)
     back = [begun] if begun != path else []
-    at = begun if begun in roots.ways else _module(begun, roots.ways, packages)
+    opener = _opener(begun, roots, closure, tree)
+    if opener:
+        return (*way_to(opener, roots, closure, tree), opener, *back)
+    at = begun if begun in roots.ways else _module(begun, roots.ways, tree.python_paths)
     if at and at != begun:
         back.append(at)
     while (at := roots.ways.get(at, "")) and at not in back:
         back.append(at)
     return tuple(reversed(back))
+
+
+def _opener(path: str, roots: Roots, closure: Closure, tree: TreeIndex) -> str:
+    """What runs and names a file in its strings, where nothing else leads there."""
+    if closure.runs(path) or path in roots.entries:
+        return ""
+    naming = (opener for opener, named in tree.mentions.items() if path in named)
+    return next((opener for opener in naming if closure.runs(opener) or opener in roots.ways.values()), "")
 
 
 def _module(path: str, known: dict[str, str], packages: Iterable[str]) -> str:

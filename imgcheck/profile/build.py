@@ -14,6 +14,7 @@ from imgcheck.documents.image import SCHEMA_VERSION, FileRecord, ImageProfile
 from imgcheck.knowledge import Knowledge
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.profile.components import TEXTS, detect
+from imgcheck.profile.mentions import with_mentions
 from imgcheck.profile.scan import Code, Scan, scan
 from imgcheck.profile.store import Store
 from imgcheck.profile.tree_index import PATH_FILES, absolute, index_tree
@@ -110,7 +111,7 @@ def _read(image: Image, progress: Progress, store: Store | None, asked: Iterable
     objects = {key: _facts(found, key) for key in sorted({record.object for _, record in records})}
     texts = _texts(found.tree, nodes, WANTED)
     files = tuple(record for _, record in records)
-    return ImageProfile(
+    profile = ImageProfile(
         schema_version=SCHEMA_VERSION,
         reference=as_text(image.reference),
         platform=image.platform,
@@ -126,6 +127,7 @@ def _read(image: Image, progress: Progress, store: Store | None, asked: Iterable
         engines=engines(),
         family=image.family,
     )
+    return with_mentions(profile)
 
 
 def _matters(node: Node) -> bool:

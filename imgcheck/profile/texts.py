@@ -4,7 +4,7 @@ import re
 
 from imgcheck.documents.image import PythonCode, Script, ShellCommand
 from imgcheck.loader.closure import in_python_packages
-from imgcheck.loader.imports import named_modules, of_application
+from imgcheck.loader.imports import named_files, named_modules, of_application
 from imgcheck.loader.python import python_version
 from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands
 
@@ -46,8 +46,9 @@ def is_program(path: str, script: Script) -> bool:
 
 def read_python(path: str, data: bytes) -> PythonCode:
     """What the Python text at `path` imports."""
-    names = named_modules(data) if in_python_packages((f"/{path}",)) else of_application(data)
-    return PythonCode("", tuple(sorted(names)))
+    if in_python_packages((f"/{path}",)):
+        return PythonCode("", tuple(sorted(named_modules(data))))
+    return PythonCode("", tuple(sorted(of_application(data))), tuple(sorted(named_files(data))))
 
 
 def _is_shell(words: tuple[str, ...]) -> bool:

@@ -125,6 +125,7 @@ def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[
     parts = {part for path in (*texts, *recorded) for part in path.split("/")}
     there = {part.partition(".")[0] for part in parts}
     names: dict[str, set[str]] = {}
+    mentioned: dict[str, set[str]] = {}
     for path, code in texts.items():
         above = path.rpartition("/")[0]
         while above and above not in roots:
@@ -133,8 +134,9 @@ def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[
         told = names.setdefault(whole, set())
         if whole == path or not _TESTS(path[len(whole) :]):
             told.update(there.intersection(code.imports))
+            mentioned.setdefault(whole, set()).update(code.mentions)
     own = ((path, told - {path.rpartition("/")[2]}) for path, told in names.items())
-    return [PythonCode(path, tuple(sorted(told))) for path, told in own]
+    return [PythonCode(path, tuple(sorted(told)), tuple(sorted(mentioned.get(path, ())))) for path, told in own]
 
 
 def _may_start(path: str, script: Script) -> bool:

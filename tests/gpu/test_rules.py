@@ -214,6 +214,23 @@ def test_some_own_files_without_code_are_a_risk() -> None:
     assert "0 of 1 modules" in found.evidence[0].detail
 
 
+@pytest.mark.parametrize(
+    ("paths", "reach", "severity"),
+    [
+        (("/app_sm70", "/app_sm80"), "path", ""),
+        (("/share/k70.cubin", "/share/k80a.cubin"), "path", ""),
+        (("/one/app70", "/other/app80"), "path", "risk"),
+        (("/solver", "/helper"), "path", "risk"),
+        (("/app_sm70", "/app_sm80"), "entry", "risk"),
+    ],
+)
+def test_of_variants_for_several_gpus_one_is_enough(paths: tuple[str, ...], reach: str, severity: str) -> None:
+    fitting, other = paths
+    files = {fitting: gpu_file(module(["70"])), other: gpu_file(module(["80"]))}
+    found = [each for each in check(cell(image(files), host(V100), reach=reach)).findings if each.rule == "GPU003"]
+    assert [each.severity for each in found] == [severity] * bool(severity)
+
+
 def test_what_adds_a_little_to_a_library_that_does_not_run_is_of_no_use() -> None:
     """All six modules of torchvision 0.8.2 have PTX; PyTorch 1.7.1, which it needs, has 804 without any."""
     main, extension = "/torch/lib/libtorch_cuda.so", "/torchvision/_C.so"

@@ -51,7 +51,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
 
 def way(image: ImageProfile, path: str, *command: str) -> tuple[str, ...]:
     roots = find_roots(image, command)
-    return way_to(path, roots, close(image, roots), image.tree.python_paths)
+    return way_to(path, roots, close(image, roots), image.tree)
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_a_profile_keeps_what_leads_to_its_files(image: ImageProfile) -> None:
     kept = kept_work(with_loads(structs.replace(image, config=config)), ())
     assert kept is not None
     assert kept.closure is not None
-    assert way_to(NATIVE, kept.roots, kept.closure, image.tree.python_paths) == way(image, NATIVE, "/start.sh", "work")
+    assert way_to(NATIVE, kept.roots, kept.closure, image.tree) == way(image, NATIVE, "/start.sh", "work")

@@ -10,6 +10,7 @@ from typing import Literal
 
 from imgcheck.binaries.elf import ET_CORE, ET_DYN, ET_EXEC, ET_REL, Elf
 from imgcheck.binaries.linkage.markers import driver_functions, is_python_module, markers_of
+from imgcheck.binaries.linkage.mentions import mentions
 from imgcheck.binaries.linkage.symbols import DynamicStrings, DynamicSymbols
 from imgcheck.binaries.linkage.versions import read_verdef, read_verneed
 from imgcheck.documents.facts import ElfType, Linkage
@@ -73,6 +74,7 @@ def read_linkage(elf: Elf) -> Linkage:
         loader_directories=_loader_directories(elf, soname),
         glibc_release=_glibc_release(elf, soname),
         markers=markers_of(symbols),
+        mentions=mentions(elf),
     )
 
 
