@@ -13,7 +13,7 @@ from imgcheck.check.cpu_host import CpuHost, build, example, is_tensorflow, lack
 from imgcheck.check.cpu_levels import refusals
 from imgcheck.check.cpu_unused import left_unused
 from imgcheck.documents.facts import Isa, IsaUse, Linkage
-from imgcheck.documents.image import FileRecord
+from imgcheck.documents.image import RUNS, FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import Knowledge, cpus
 from imgcheck.knowledge.variants import beside, is_variant, variants_among, without_compounds
@@ -205,7 +205,9 @@ def _finding(
     context: Context, host: CpuHost, rule: str, severity: Severity, subject: str, members: list[_Need], variant: str
 ) -> Finding:
     first = members[0]
-    wanted = {use.feature for need in members for use in need.uses}
+    # What others need, that are reached less, is in their evidence: it does not decide.
+    deciding = [need for need in members if _extent(context, need) == _extent(context, first)]
+    wanted = {use.feature for need in deciding for use in need.uses}
     if not variant and rule == "CPU001" and is_tensorflow(context, first.record):
         variant = "tensorflow"
     return context.finding(
@@ -224,6 +226,12 @@ def _finding(
         build=build(host),
         tensorflow=words(host, [subject]),
     )
+
+
+def _extent(context: Context, need: _Need) -> str:
+    """How far the command reaches a file, as far as severities depend on it."""
+    reach = context.closure.reach(need.record.path)
+    return "runs" if reach in RUNS else reach
 
 
 def _evidence(context: Context, host: CpuHost, need: _Need) -> Evidence:

@@ -126,6 +126,13 @@ class PythonCode(Document, frozen=True):
     """The file, or the outermost directory above it with an `__init__.py`."""
     imports: tuple[str, ...] = ()
     """Top-level modules that its import statements name, of those that the image may have."""
+    perhaps: tuple[str, ...] = ()
+    """The same of those that its functions, or branches of it, may come to import, and of those that an application's
+    own text names in quotes."""
+    anything: bool = False
+    """An application's own text that imports by names which it works out, or runs other code."""
+    plugins: bool = False
+    """It asks for the plug-ins that packages offer (entry points)."""
     mentions: tuple[str, ...] = ()
     """Files of libraries and GPU code that its strings name, of an application's own text."""
 
@@ -153,6 +160,10 @@ class TreeIndex(Document, frozen=True):
     scripts: tuple[Script, ...] = ()
     python_paths: tuple[str, ...] = ()
     """site-packages and dist-packages directories, and those that their path configuration files (`.pth`) name."""
+    python_requires: dict[str, tuple[str, ...]] = {}
+    """Top-level modules to those that their package requires, by its record (METADATA)."""
+    python_plugins: tuple[str, ...] = ()
+    """Top-level modules that packages offer as plug-ins (entry_points.txt), scripts left out."""
     python_code: tuple[PythonCode, ...] = ()
     """Python texts but for those of Python's own library; of tests of packages nothing is told."""
     directories: tuple[str, ...] = ()

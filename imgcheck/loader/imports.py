@@ -1,8 +1,10 @@
 """Which packages a Python can come to import, by the import statements in the texts of the image.
 
-Of an application's own texts each counts, wherever it stands, and so do the names in quotes, since settings name
-modules so ("app.settings"); of packages those that run when a module is imported, since much that their functions
-import is for options. What else these texts import, by names that are worked out at run time, nothing tells.
+For certain it imports what statements at the top of a text name, of an application's own also those in functions.
+Perhaps it imports what stands behind a condition or in `try`, what functions of packages import, what packages say
+that they require (their compiled modules import it, too), plug-ins where a text asks for them, and what an application
+names in quotes, since settings name modules so ("app.settings"). Where an application's text works names out, that may
+be any package.
 """
 
 import posixpath
@@ -10,8 +12,9 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from imgcheck.documents.image import ImageProfile, PythonCode
 from imgcheck.loader.expansion import GAP
@@ -25,8 +28,20 @@ _QUOTED = re.compile(rb"[\"']([A-Za-z_]\w*)(?:[.:][\w.:]*)?[\"']")
 _FILES = re.compile(rb"[\"']([\w+.,@/-]{0,200}\.(?:so(?:\.\d+){0,4}|cubin|fatbin|ptx|hsaco))[\"']")
 _INSIDE = b" \t\r\n#)]}"
 """What a line of a module begins with that is no statement of its own."""
-_LATER = re.compile(rb"(?:async[ \t]+)?def\b|if[ \t]+__name__\b")
-_FOR_CHECKERS = re.compile(rb"if[ \t]+(?:\w+\.)?TYPE_CHECKING\b")
+_LATER = re.compile(rb"(?:async[ \t]+)?def\b")
+_AS_PROGRAM = re.compile(rb"if[ \t]+__name__\b")
+_PERHAPS = re.compile(rb"(?:if|elif|else|try|except|finally|for|while)\b")
+_ELSEWHERE = re.compile(
+    rb"(?:el)?if[ \t(]+(?:(?:\w+\.)?TYPE_CHECKING\b|(?:sys\.platform|os\.name|platform\.system\(\))[ \t]*"
+    rb"(?:==[ \t]*|\.startswith\()[\"'](?:win|nt|cygwin|darwin|Windows|Darwin|java))"
+)
+"""For type checkers, or other systems than Linux."""
+_ANYTHING = re.compile(
+    rb"(?:import_module|__import__)\((?![ \t]*[\"'])"
+    rb"|\bexec\(|\bexec_module\b|\bsys\.path\b|\brun_(?:path|module)\b"
+)
+_CALLED = re.compile(rb"(?:import_module|__import__)\([ \t]*[\"']([A-Za-z_]\w*)")
+_PLUGINS = re.compile(rb"\b(?:iter_)?entry_points\(")
 _METHOD = re.compile(rb"^[ \t]+(?:async[ \t]+)?def\b", re.MULTILINE)
 _DEEPEST = 20
 """Directories above a text by which it is found."""
@@ -52,19 +67,48 @@ class PythonStart(Struct, frozen=True):
         return (*beside, *self.searched)
 
 
-def named_modules(text: bytes) -> set[str]:
-    """Top-level modules that the import statements in `text` name, a module of a package: where it is imported."""
-    return _named(_lines(text, at_import=True))
+class Named(NamedTuple):
+    """Top-level modules that a text names."""
+
+    certain: set[str]
+    """It imports them when it is imported or run itself."""
+    perhaps: set[str]
 
 
-def of_application(text: bytes) -> set[str]:
-    """Those that the import statements in an application's own text name, or words in quotes."""
-    return _named(_lines(text, at_import=False)) | _decoded(_QUOTED.findall(text))
+def of_package(text: bytes) -> Named:
+    """Those that a text of a package imports."""
+    return _sorted_out(_lines(text, own=False), _CALLED.findall(text) if b"import" in text else ())
+
+
+def of_application(text: bytes) -> Named:
+    """Those that an application's own text imports, or names in quotes."""
+    named = _sorted_out(_lines(text, own=True), _QUOTED.findall(text))
+    called = _decoded(_CALLED.findall(text))
+    return Named(named.certain | called, named.perhaps - called)
+
+
+def imports_anything(text: bytes) -> bool:
+    """Whether a text imports by names that it works out, or runs code that is no text of its own."""
+    return _ANYTHING.search(text) is not None
+
+
+def asks_for_plugins(text: bytes) -> bool:
+    """Whether a text asks for what packages offer as plug-ins."""
+    return b"entry_points" in text and _PLUGINS.search(text) is not None
 
 
 def named_files(text: bytes) -> set[str]:
     """Libraries and files of GPU code that words in quotes name in an application's own text."""
     return {name.decode("ascii", "replace") for name in _FILES.findall(text)}
+
+
+def _sorted_out(lines: Iterable[tuple[bytes, bool]], others: Iterable[bytes]) -> Named:
+    """`lines` with whether their statements certainly run, and other names that are perhaps imported."""
+    each: tuple[list[bytes], list[bytes]] = [], []
+    for line, sure in lines:
+        each[sure].append(line)
+    perhaps, certain = map(_named, each)
+    return Named(certain, (perhaps | _decoded(others)) - certain)
 
 
 def _named(lines: Iterable[bytes]) -> set[str]:
@@ -74,26 +118,28 @@ def _named(lines: Iterable[bytes]) -> set[str]:
     return _decoded(name.strip().partition(b" ")[0].partition(b".")[0] for name in names)
 
 
-def _lines(text: bytes, at_import: bool) -> Iterator[bytes]:
-    """Lines with "import" in them, but for those of what is for type checkers; `at_import`: that run where the module
-    is imported, which those of functions do not, nor those of a class's methods.
+def _lines(text: bytes, own: bool) -> Iterator[tuple[bytes, bool]]:
+    """Lines with "import" in them, and whether they certainly run, but for those of what is for type checkers or other
+    systems. Of an application's own text its functions count as run.
 
     Few lines have the word, and finding them costs a tenth of what an expression takes for all.
     """
     text = text.replace(b"\\\n", b" ")
-    statement, looked_at, left_out = -1, 0, False
+    statement, looked_at, left_out, certain = -1, 0, False, True
     at = text.find(b"import")
     while at >= 0:
         begin, end = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
         above, end = _statement(text, begin, statement, looked_at), len(text) if end < 0 else end
         if above != statement:
-            left_out = bool(_FOR_CHECKERS.match(text, above) or (at_import and _LATER.match(text, above)))
+            as_program = bool(_AS_PROGRAM.match(text, above))
+            left_out = bool(_ELSEWHERE.match(text, above)) or (as_program and not own)
+            certain = as_program or not (_PERHAPS.match(text, above) or (not own and _LATER.match(text, above)))
             statement = looked_at = above
-        if at_import and text.startswith(b"class", above):
-            left_out = left_out or bool(_METHOD.search(text, looked_at, begin))
+        if not own and text.startswith(b"class", above):
+            certain = certain and not _METHOD.search(text, looked_at, begin)
         looked_at = begin
         if not left_out:
-            yield text[begin:end]
+            yield text[begin:end], certain
         at = text.find(b"import", end)
 
 
@@ -117,8 +163,12 @@ class Imports(Struct, frozen=True):
     """Top-level module to what was first seen to import it: the path of a text, another top-level module, or what a
     command line has (`python -c`).
     """
+    perhaps: dict[str, str] = {}
+    """The same of those that are only perhaps imported."""
     told: bool = False
-    """Whether that is all of it."""
+    """Whether the texts tell it at all."""
+    anything: bool = False
+    """Whether it may be any package besides."""
     texts: frozenset[str] = frozenset()
     """The application's own texts that they come to read."""
 
@@ -128,12 +178,38 @@ def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> 
     search = _Search(image, tree)
     for start in starts:
         search.start(start)
-    return Imports(search.by, search.told, frozenset(search.texts))
+    search.follow_doubtful()
+    return Imports(search.by, search.perhaps, search.told, search.anything, frozenset(search.texts))
 
 
 def top_level(path: str, directory: str) -> str:
     """The top-level module to which the file at `path` belongs in a `directory`, which ends with a slash."""
     return path.removeprefix(directory).partition("/")[0].partition(".")[0]
+
+
+def read_application(path: str, text: bytes) -> PythonCode:
+    """What an application's own text imports and may open."""
+    named = of_application(text)
+    return PythonCode(
+        path,
+        tuple(sorted(named.certain)),
+        tuple(sorted(named.perhaps)),
+        anything=imports_anything(text),
+        plugins=asks_for_plugins(text),
+        mentions=tuple(sorted(named_files(text))),
+    )
+
+
+def read_package(text: bytes) -> PythonCode:
+    """What a text of a package imports."""
+    named = of_package(text)
+    imports, perhaps = tuple(sorted(named.certain)), tuple(sorted(named.perhaps))
+    return PythonCode("", imports, perhaps, plugins=asks_for_plugins(text))
+
+
+def _only_tells(words: tuple[str, ...]) -> bool:
+    """Whether a program is only asked to tell how it is used, or its version."""
+    return not {"--help", "-h", "--version", "-V"}.isdisjoint(words)
 
 
 class _Search:
@@ -152,9 +228,17 @@ class _Search:
         """and by name."""
         for code in image.tree.python_code:
             self._take(code)
+        self._requires, self._plugins = image.tree.python_requires, image.tree.python_plugins
+        self._compiled = {
+            top_level(path, place) for path in tree.linkage for place in self._paths if path.startswith(place)
+        }
+        """Packages with compiled modules: what these import, no text tells."""
+        self._doubtful: deque[tuple[str, str, tuple[str, ...]]] = deque()
+        """Modules that are perhaps imported, by what, and where they are sought."""
         self.by: dict[str, str] = {}
+        self.perhaps: dict[str, str] = {}
         self.texts: set[str] = set()
-        self.told = True
+        self.told, self.anything = True, False
 
     def _take(self, code: PythonCode) -> None:
         place = next((place for place in self._paths if code.path.startswith(place)), "")
@@ -179,11 +263,12 @@ class _Search:
         if not given or GAP in given[0]:
             self.told = False
         elif kind == "c":
-            names = sorted(of_application(given[0].encode("utf-8", "replace")))
-            self._follow(PythonCode("python -c", tuple(names)), (*start.directories, *start.searched))
+            code = read_application("python -c", given[0].encode("utf-8", "replace"))
+            self._follow(code, (*start.directories, *start.searched))
         else:
             name, places = given[0].partition(".")[0], (*start.directories, *start.searched)
-            self.told &= self._arguments(given[1:], places, start) or bool(self._local(name, places))
+            named = self._arguments(given[1:], places, start) or bool(self._local(name, places))
+            self.anything |= not (named or _only_tells(given[1:]))
             self._follow(PythonCode("python -m", (name,)), places)
 
     def _script(self, words: tuple[str, ...], start: PythonStart) -> None:
@@ -195,7 +280,8 @@ class _Search:
             directory = posixpath.dirname(code.path)
             places = (directory, *start.searched)
             named = self._arguments(words[1:], (*places, *start.directories), start)
-            self.told &= named or posixpath.basename(directory) not in _PROGRAMS
+            of_package = posixpath.basename(directory) in _PROGRAMS
+            self.anything |= of_package and not (named or _only_tells(words[1:]))
             self._follow(code, places)
 
     def _arguments(self, words: tuple[str, ...], places: tuple[str, ...], start: PythonStart) -> bool:
@@ -216,16 +302,43 @@ class _Search:
         pending, seen = deque([code]), set[str]()
         while pending:
             at = pending.popleft()
-            self.texts |= {at.path} & self._own.keys()
-            for name in at.imports:
-                if name in seen:
-                    continue
-                seen.add(name)
-                self.by.setdefault(name, at.path)
-                # What is nowhere there may be where something else leads, as an editable installation does.
-                own = self._local(name, places)
-                packages = () if own else self._packages.get(name, ())
-                pending += own or [PythonCode(name, each.imports) for each in packages] or self._named.get(name, [])
+            self._note(at, places)
+            # A word in quotes that is a module of the application's own is no accident.
+            own = [name for name in at.perhaps if at.path in self._own and self._local(name, places)]
+            for name in (*at.imports, *own):
+                if name not in seen:
+                    seen.add(name)
+                    self.by.setdefault(name, at.path)
+                    pending += self._codes(name, places)
+
+    def follow_doubtful(self) -> None:
+        """What is perhaps imported, and what that imports in turn."""
+        while self._doubtful:
+            name, by, places = self._doubtful.popleft()
+            if name in self.by or name in self.perhaps:
+                continue
+            self.perhaps[name] = by
+            for code in self._codes(name, places):
+                self._note(code, places)
+                self._doubtful += [(each, code.path, places) for each in code.imports]
+
+    def _note(self, code: PythonCode, places: tuple[str, ...]) -> None:
+        """What one text that is read, or a whole package, perhaps imports."""
+        if code.path in self._own:
+            self.texts.add(code.path)
+        elif code.path in self._compiled and code.path not in self._requires:
+            self.anything = True
+        self.anything |= code.anything
+        names = (*code.perhaps, *self._requires.get(code.path, ()), *(self._plugins if code.plugins else ()))
+        self._doubtful += [(name, code.path, places) for name in names]
+
+    def _codes(self, name: str, places: tuple[str, ...]) -> list[PythonCode]:
+        """The texts of a module: of a package as one that has its name for a path."""
+        own = self._local(name, places)
+        packages = () if own else self._packages.get(name, ())
+        # What is nowhere there may be where something else leads, as an editable installation does.
+        found = own or [structs.replace(each, path=name) for each in packages] or self._named.get(name, [])
+        return found or [PythonCode(name)]
 
     def _local(self, name: str, places: tuple[str, ...]) -> list[PythonCode]:
         """The texts of a module of the image's own in `places`."""

@@ -34,6 +34,7 @@ class PythonModules:
         self.imports = imported(image, tree, starts) if self._running else Imports()
         """What texts that run import."""
         self._named = frozenset(self.imports.by) if self.imports.told else None
+        self._perhaps = None if self.imports.anything else frozenset(self.imports.perhaps)
         self._libraries = list(self._found()) if self._running else []
 
     def _found(self) -> Iterator[tuple[str, bool, list[str]]]:
@@ -49,10 +50,12 @@ class PythonModules:
                 yield path, standard, places
 
     def importable(self) -> Iterator[tuple[str, bool]]:
-        """Those that fit a Python which runs, and whether a text that runs names what they belong to."""
+        """Those that fit a Python which runs and may be imported, and whether what they belong to certainly is."""
         for path, standard, places in self._libraries:
-            if self._fits(path):
-                yield path, standard or self._named is None or not self._named.isdisjoint(_tops(path, places))
+            tops = _tops(path, places)
+            certain = standard or self._named is None or not self._named.isdisjoint(tops)
+            if self._fits(path) and (certain or self._perhaps is None or not self._perhaps.isdisjoint(tops)):
+                yield path, certain
 
     def misfits(self) -> tuple[str, ...]:
         """Extension modules of packages that a text which runs names, where these have none that fits."""

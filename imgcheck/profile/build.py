@@ -15,6 +15,7 @@ from imgcheck.knowledge import Knowledge
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.profile.components import TEXTS, detect
 from imgcheck.profile.mentions import with_mentions
+from imgcheck.profile.requirements import RECORDS
 from imgcheck.profile.scan import Code, Scan, scan
 from imgcheck.profile.store import Store
 from imgcheck.profile.tree_index import PATH_FILES, absolute, index_tree
@@ -29,7 +30,7 @@ _LOADER_TEXTS = (
 )  # fmt: skip
 
 
-WANTED = (*_LOADER_TEXTS, *PATH_FILES, *TEXTS)
+WANTED = (*_LOADER_TEXTS, *PATH_FILES, *TEXTS, *RECORDS)
 """Globs of the small text files that a profile reads."""
 
 

@@ -4,7 +4,7 @@ import re
 
 from imgcheck.documents.image import PythonCode, Script, ShellCommand
 from imgcheck.loader.closure import in_python_packages
-from imgcheck.loader.imports import named_files, named_modules, of_application
+from imgcheck.loader.imports import read_application, read_package
 from imgcheck.loader.python import python_version
 from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands
 
@@ -46,9 +46,7 @@ def is_program(path: str, script: Script) -> bool:
 
 def read_python(path: str, data: bytes) -> PythonCode:
     """What the Python text at `path` imports."""
-    if in_python_packages((f"/{path}",)):
-        return PythonCode("", tuple(sorted(named_modules(data))))
-    return PythonCode("", tuple(sorted(of_application(data))), tuple(sorted(named_files(data))))
+    return read_package(data) if in_python_packages((f"/{path}",)) else read_application("", data)
 
 
 def _is_shell(words: tuple[str, ...]) -> bool:

@@ -14,6 +14,7 @@ from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.loader.abi import multiarch_directories
 from imgcheck.loader.cache import read_cache
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
+from imgcheck.profile.requirements import plugins, requires
 from imgcheck.profile.scan import PythonText, Unloadable
 
 OWN_PATHS = (
@@ -25,7 +26,9 @@ _PYTHON = ("site-packages", "dist-packages")
 PATH_FILES = tuple(f"*/{directory}/*.pth" for directory in _PYTHON)
 """Path configuration files, which add directories to a Python's sys.path: editable installations have one."""
 _MODULES = r"(?:^|/)(?:(?:site|dist)-packages|python\d[\d.]*)/"
-_TESTS = re.compile(r"/(?:tests?|examples?|benchmarks?|docs?)(?:/|$)").search
+_TESTS = re.compile(
+    r"/(?:tests?|examples?|benchmarks?|docs?)(?:/|$)|/(?:test_[^/]*|[^/]*_(?:tests?|benchmark)|conftest)\.py$"
+).search
 _WORDS = 16
 """Words of the command that are looked up."""
 
@@ -61,6 +64,8 @@ def index_tree(
         scripts=tuple(found.scripts),
         python_paths=(*found.python, *_added_paths(tree, texts, found.python)),
         python_code=tuple(_python_code(found.texts, recorded)),
+        python_requires=requires(texts),
+        python_plugins=plugins(texts),
         directories=tuple(path for path in looked_for if _is(tree, path, "directory")),
         files=tuple(sorted({*files, *_command_files(tree, config)})),
         looked_for=tuple(looked_for),
@@ -124,19 +129,30 @@ def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[
         roots[package] = roots.get(package.rpartition("/")[0], package)
     parts = {part for path in (*texts, *recorded) for part in path.split("/")}
     there = {part.partition(".")[0] for part in parts}
-    names: dict[str, set[str]] = {}
-    mentioned: dict[str, set[str]] = {}
+    members: dict[str, list[PythonCode]] = {}
     for path, code in texts.items():
         above = path.rpartition("/")[0]
         while above and above not in roots:
             above = above.rpartition("/")[0]
         whole = roots[above] if above else path
-        told = names.setdefault(whole, set())
+        told = members.setdefault(whole, [])
         if whole == path or not _TESTS(path[len(whole) :]):
-            told.update(there.intersection(code.imports))
-            mentioned.setdefault(whole, set()).update(code.mentions)
-    own = ((path, told - {path.rpartition("/")[2]}) for path, told in names.items())
-    return [PythonCode(path, tuple(sorted(told)), tuple(sorted(mentioned.get(path, ())))) for path, told in own]
+            told.append(code)
+    return [_whole(path, codes, there) for path, codes in members.items()]
+
+
+def _whole(path: str, codes: list[PythonCode], there: set[str]) -> PythonCode:
+    """What all texts of a package do, of the names those that are `there`."""
+    imports = {name for code in codes for name in code.imports} & there - {path.rpartition("/")[2]}
+    perhaps = {name for code in codes for name in code.perhaps} & there - {path.rpartition("/")[2]} - imports
+    return PythonCode(
+        path,
+        tuple(sorted(imports)),
+        tuple(sorted(perhaps)),
+        any(code.anything for code in codes),
+        any(code.plugins for code in codes),
+        tuple(sorted({name for code in codes for name in code.mentions})),
+    )
 
 
 def _may_start(path: str, script: Script) -> bool:

@@ -132,7 +132,7 @@ def test_a_profile_has_a_line_for_each_script_and_each_kind_of_facts() -> None:
     assert not [line for line in lines if line.startswith("    ")]
     assert [line for line in lines if "/bin/sh" in line] == [
         f'   {{"path": "/bin/{name}", "interpreter": ["/bin/sh"], '
-        f'"commands": [[{json.dumps(words)}, false, "", false]]}}{end}'
+        f'"commands": [[{json.dumps(words)}, false, "", false, [], 0]]}}{end}'
         for name, end in (("a", ","), ("b", ""))
     ]
     assert '   "linkage": {"elf_class": 64, "machine": "x86_64", "needed": ["liba.so", "libb.so"]}' in lines

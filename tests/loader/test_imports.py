@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imgcheck.documents.image import ImageProfile
-from imgcheck.loader.imports import named_modules, of_application
+from imgcheck.loader.imports import asks_for_plugins, imports_anything, of_application, of_package
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
 from imgcheck.profile.build import build_profile
@@ -24,6 +24,15 @@ TEXTS = {
     f"{SITE}/gamma/examples/first.py": "import beta\n",
     f"{SITE}/gamma/tests/test_all.py": "import beta\n",
     f"{SITE}/delta/__init__.py": "",
+    f"{SITE}/requiring/__init__.py": "",
+    f"{SITE}/Requiring-1.0.dist-info/METADATA": "Name: Requiring\nRequires-Dist: Beta.Project (>=1)\n"
+    "Requires-Dist: alpha; extra == 'more'\n\nRequires-Dist: delta\n",
+    f"{SITE}/beta_project-2.0.dist-info/METADATA": "Name: beta-project\n",
+    f"{SITE}/beta_project-2.0.dist-info/top_level.txt": "beta\n",
+    f"{SITE}/asking/__init__.py": "import importlib.metadata\nALL = importlib.metadata.entry_points()\n",
+    f"{SITE}/single-1.0.dist-info/METADATA": "Name: single\n",
+    f"{SITE}/single-1.0.dist-info/entry_points.txt": "[console_scripts]\na=alpha:main\n[asking.x]\ns = single:start\n",
+    f"{SITE}/unrecorded/__init__.py": "",
     "/app/one.py": "import alpha\n",
     "/app/other.py": "import beta\n",
     "/app/local.py": "import helper\n",
@@ -44,8 +53,10 @@ TEXTS = {
     "/usr/lib/python3.11/json/__init__.py": "import beta\n",
 }
 NEAR = "/app/near.cpython-311-x86_64-linux-gnu.so"
-NATIVES = ("alpha/_native", "beta/_native", "delta/deep", "single")
-ALL = {"alpha", "beta", "delta", "single"}
+RECORDED = ("alpha", "delta")
+TEXTS |= {f"{SITE}/{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\n" for name in RECORDED}
+NATIVES = ("alpha/_native", "beta/_native", "delta/deep", "single", "unrecorded/core")
+ALL = {"alpha", "beta", "delta", "single", "unrecorded"}
 
 
 @pytest.fixture(scope="module")
@@ -84,33 +95,39 @@ def test_an_editable_installation_is_found_by_its_path_file(tmp_path: Path, line
     assert close(image, find_roots(image, ("python3.11", "/app/run.py"))).reach("/src/editable/core.so") == reach
 
 
-def imported(image: ImageProfile, *command: str) -> set[str]:
-    """The packages of which a start by `command` reaches the extension modules as imports."""
+def reached(image: ImageProfile, reach: str, *command: str) -> set[str]:
+    """The packages of which a start by `command` reaches the extension modules so."""
     closure = close(image, find_roots(image, command))
-    found = {path: closure.reach(path) for path in closure.reaches if path.startswith(SITE)}
-    assert set(found.values()) <= {"import", "path"}
-    return {path.removeprefix(f"{SITE}/").split("/")[0].split(".")[0] for path in found if found[path] == "import"}
+    found = (path for path in closure.reaches if path.startswith(SITE) and closure.reach(path) == reach)
+    return {path.removeprefix(f"{SITE}/").split("/")[0].split(".")[0] for path in found}
+
+
+def imported(image: ImageProfile, *command: str) -> set[str]:
+    """Those that are certainly imported."""
+    return reached(image, "import", *command)
 
 
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        (("python3", "/app/one.py"), {"alpha", "delta"}),
+        (("python3", "/app/one.py"), {"alpha"}),
         (("python3", "-u", "-X", "dev", "-Wonce", "/app/other.py"), {"beta"}),
-        (("sh", "-c", "python3 /srv/first.py; python3 /app/local.py"), {"alpha", "beta", "delta"}),
-        (("python3", "/app/local.py"), {"beta"}),
-        (("python3", "/app/gone.py"), {"alpha", "delta"}),
-        (("python3", "/app/evaluates.py"), {"alpha", "delta"}),
-        (("python3", "/app/adds.py"), {"alpha", "delta"}),
+        (("sh", "-c", "python3 /srv/first.py; python3 /app/local.py"), {"alpha"}),
+        (("python3", "/app/local.py"), set()),
+        (("python3", "/app/gone.py"), {"alpha"}),
+        (("python3", "/app/evaluates.py"), {"alpha"}),
+        (("python3", "/app/adds.py"), {"alpha"}),
         (("python3", "/app/loads.py"), {"single"}),
         (("python3", "-c", "import single; exec(open('/mounted/x').read())"), {"single"}),
         (("python3", "/app/installed.py"), {"beta"}),
-        (("python3", "-c", "import gamma; import single"), {"delta", "single"}),
-        (("sh", "-c", "cd /app && exec python3 -m local"), {"beta"}),
-        (("python3", "/app/manage.py", "runserver"), {"alpha", "delta", "single"}),
-        (("serve", "/app/other.py"), {"beta", "delta"}),
-        (("python3", "/usr/bin/serve", "--app=/app/other.py"), {"beta", "delta"}),
-        (("sh", "-c", "cd /app; serve other:app"), {"beta", "delta"}),
+        (("python3", "-c", "import gamma; import single"), {"single"}),
+        (("sh", "-c", "cd /app && exec python3 -m local"), set()),
+        (("python3", "/app/manage.py", "runserver"), {"alpha"}),
+        (("serve", "/app/other.py"), {"beta"}),
+        (("python3", "/usr/bin/serve", "--app=/app/other.py"), {"beta"}),
+        (("sh", "-c", "cd /app; serve other:app"), {"beta"}),
+        (("python3", "-m", "gamma"), set()),
+        (("serve", "/mounted/app.py"), set()),
     ],
 )
 def test_a_script_imports_what_its_texts_name(image: ImageProfile, command: tuple[str, ...], names: set[str]) -> None:
@@ -123,8 +140,6 @@ def test_a_script_imports_what_its_texts_name(image: ImageProfile, command: tupl
         ("python3",),
         ("python3", "-"),
         ("python3", "/mounted/train.py"),
-        ("python3", "-m", "gamma"),
-        ("serve", "/mounted/app.py"),
     ],
 )
 def test_where_that_cannot_be_told_it_may_import_every_package(image: ImageProfile, command: tuple[str, ...]) -> None:
@@ -132,11 +147,33 @@ def test_where_that_cannot_be_told_it_may_import_every_package(image: ImageProfi
 
 
 @pytest.mark.parametrize(
+    ("command", "perhaps"),
+    [
+        (("python3", "/app/one.py"), {"beta", "delta"}),  # behind `try`, and in a function of what is imported
+        (("python3", "/app/local.py"), {"beta"}),
+        (("python3", "/app/manage.py"), {"beta", "delta", "single"}),
+        (("python3", "-c", "import single"), set()),
+        (("python3", "-c", "import requiring"), {"beta"}),
+        (("python3", "-c", "import asking"), {"single"}),
+        (("python3", "-c", "import unrecorded"), ALL - {"unrecorded"}),
+        (("python3", "/app/loads.py"), ALL - {"single"}),
+        (("python3", "/app/adds.py"), ALL - {"alpha"}),
+        (("python3", "-m", "gamma"), ALL),
+        (("serve", "/mounted/app.py"), ALL),
+        (("serve", "--help"), {"beta", "delta"}),
+        (("python3", "-m", "gamma", "--version"), {"beta", "delta"}),
+    ],
+)
+def test_what_is_perhaps_imported_is_a_risk(image: ImageProfile, command: tuple[str, ...], perhaps: set[str]) -> None:
+    assert reached(image, "path", *command) == perhaps
+
+
+@pytest.mark.parametrize(
     ("line", "names"),
     [
         ("python3 /app/one.py || true; exec sleep 9", set()),
         ('if [ "$X" ]; then python3 /app/one.py; fi; sleep 9', set()),
-        ('if [ "$X" ]; then exec python3 /app/one.py; else exec python3 /app/other.py; fi', {"alpha", "beta", "delta"}),
+        ('if [ "$X" ]; then exec python3 /app/one.py; else exec python3 /app/other.py; fi', {"alpha", "beta"}),
     ],
 )
 def test_what_a_python_imports_that_runs_on_a_condition_is_a_risk(
@@ -145,7 +182,7 @@ def test_what_a_python_imports_that_runs_on_a_condition_is_a_risk(
     assert imported(image, "sh", "-c", line) == names
 
 
-@pytest.mark.parametrize(("script", "reach"), [("fast", "import"), ("one", "path")])
+@pytest.mark.parametrize(("script", "reach"), [("fast", "import"), ("one", "unreached"), ("adds", "path")])
 def test_an_extension_module_beside_the_script_is_named_like_others(
     image: ImageProfile, script: str, reach: str
 ) -> None:
@@ -153,39 +190,63 @@ def test_an_extension_module_beside_the_script_is_named_like_others(
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
+    ("text", "names", "perhaps"),
     [
-        ("import a\nfrom b.c import d\n", ("a", "b")),
-        ("import a.b as c, \\\n  d", ("a", "d")),
-        ("try: import a\nexcept ImportError: a = None; import b\n", ("a", "b")),
-        ("\tfrom a import (\n b,\n)\n", ("a",)),
-        ("from . import a\nfrom .b import c\n", ()),
-        ("important = 1\nreimport a\n", ()),
-        ("import numpy as np  # import torch\r\n", ("numpy",)),
-        ("try:\n    import a\nexcept ImportError:\n    from b import c\n", ("a", "b")),
-        ("def f(\n    x,\n) -> int:\n    import a\n    return a.b(x)\nimport c\n", ("c",)),
-        ("async def f():\n    import a\n@wraps\ndef g():\n    import b\nimport c\n", ("c",)),
-        ("class C:\n    import a\n\n    def f(self):\n        import b\n", ("a",)),
-        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a\nimport b\n", ("typing", "b")),
-        ("if typing.TYPE_CHECKING:\n    import a\n", ()),
-        ("if __name__ == '__main__':\n    import a\n", ()),
+        ("import a\nfrom b.c import d\n", "ab", ""),
+        ("import a.b as c, \\\n  d", "ad", ""),
+        ("try: import a\nexcept ImportError: a = None; import b\n", "", "ab"),
+        ("\tfrom a import (\n b,\n)\n", "a", ""),
+        ("from . import a\nfrom .b import c\n", "", ""),
+        ("important = 1\nreimport a\n", "", ""),
+        ("import a as np  # import b\r\n", "a", ""),
+        ("try:\n    import a\nexcept ImportError:\n    from b import c\nimport d\n", "d", "ab"),
+        ("try:\n    import a\nfinally:\n    pass\nimport a\n", "a", ""),
+        ("def f(\n    x,\n) -> int:\n    import a\n    return a.b(x)\nimport c\n", "c", "a"),
+        ("async def f():\n    import a\n@wraps\ndef g():\n    import b\nimport c\n", "c", "ab"),
+        ("class C:\n    import a\n\n    def f(self):\n        import b\n", "a", "b"),
+        ("if TYPE_CHECKING:\n    import a\nelse:\n    import c\nimport b\n", "b", "c"),
+        ("if typing.TYPE_CHECKING:\n    import a\n", "", ""),
+        (
+            "if sys.platform == 'win32':\n    import a\nelif os.name=='nt':\n    import b\nelse:\n    import c\n",
+            "",
+            "c",
+        ),
+        ('if sys.platform.startswith("darwin"):\n    import a\n', "", ""),
+        ("if sys.platform != 'win32':\n    import a\n", "", "a"),
+        ("if os.environ.get('X'):\n    import a\nwith quiet():\n    import b\n", "b", "a"),
+        ("if __name__ == '__main__':\n    import a\n", "", ""),
+        ("x = importlib.import_module('a.b')\n", "", "a"),
     ],
 )
-def test_import_statements_are_read(text: str, names: tuple[str, ...]) -> None:
-    assert named_modules(text.encode()) == set(names)
+def test_import_statements_are_read(text: str, names: str, perhaps: str) -> None:
+    assert of_package(text.encode()) == (set(names), set(perhaps))
 
 
 def test_names_in_strings_are_read_where_that_is_asked() -> None:
     text = b"""A = "one.two:three", 'four', "not a name", "/five", 'six."""
-    assert named_modules(text) == set()
-    assert of_application(text) == {"four", "one"}
+    assert of_package(text) == (set(), set())
+    assert of_application(text) == (set(), {"four", "one"})
+    assert of_application(b"import_module('one')\nx = 'two'\n") == ({"one"}, {"two"})
 
 
 def test_functions_of_an_application_count_and_what_is_for_checkers_alone_does_not() -> None:
-    text = b"if TYPE_CHECKING:\n    import one\n\n\ndef main():\n    import two\n"
-    assert of_application(text) == {"two"}
+    text = b"if TYPE_CHECKING:\n    import a\n\n\ndef main():\n    import b\nif __name__ == '__main__':\n  import c"
+    assert of_application(text) == ({"b", "c"}, {"__main__"})
+
+
+@pytest.mark.parametrize(
+    ("text", "anything"),
+    [
+        ("import_module(name)", True), ("import_module( 'name')", False), ("exec(code)", True), ("model.eval()", False),
+        ("executor.submit(f)", False), ("sys.path.append('x')", True), ("runpy.run_path(p)", True),
+    ],
+)  # fmt: skip
+def test_what_imports_by_names_that_it_works_out_may_import_anything(text: str, anything: bool) -> None:
+    assert imports_anything(text.encode()) == anything
+    assert not asks_for_plugins(text.encode())
 
 
 @given(st.binary())
 def test_any_bytes_may_stand_for_a_text(data: bytes) -> None:
-    assert all(name.isidentifier() for name in of_application(data) | named_modules(data))
+    named = (*of_application(data), *of_package(data))
+    assert all(name.isidentifier() for names in named for name in names)

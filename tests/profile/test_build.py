@@ -158,7 +158,11 @@ def test_scripts_and_what_they_run() -> None:
         "/w": Script(
             "/w",
             ("/bin/sh",),
-            (ShellCommand(("exec", "/opt/tool", "--flag"), True), ShellCommand(("exec", "gosu", "app", "server"))),
+            (
+                ShellCommand(("if", "[", "-x", "/a", "]"), decides=1),
+                ShellCommand(("exec", "/opt/tool", "--flag"), when=(1,)),
+                ShellCommand(("exec", "gosu", "app", "server")),
+            ),
         ),
         "/e": Script("/e", ("/usr/bin/env", "bash"), (ShellCommand(("exec", "${@}")),)),
         "/py": Script("/py", ("/usr/bin/env", "-S python3 -u")),
