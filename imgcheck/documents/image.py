@@ -301,6 +301,8 @@ class Loads(Document, frozen=True):
     none for these."""
     named: tuple[str, ...] = ()
     """Files that texts which run name in their strings, or the command in its words, and that may be opened."""
+    modules: tuple[str, ...] = ()
+    """Top-level modules of Python that are certainly imported."""
     ways: dict[str, str] = {}
     """What starts each of the command's programs, scripts and launchers, and what imports each top-level module."""
     unstartable: tuple[Unstartable, ...] = ()

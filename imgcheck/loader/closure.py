@@ -48,6 +48,8 @@ class Roots(Struct, frozen=True):
     none for these."""
     named: tuple[str, ...] = ()
     """Files that texts of Python which run name in their strings, or the command in its words: they may be opened."""
+    modules: tuple[str, ...] = ()
+    """Top-level modules of Python that are certainly imported."""
     ways: dict[str, str] = {}
     """What leads to each: a program, script or launcher to the script or launcher that starts it, a top-level module of
     Python to the text or module that imports it. Of several the first one; what the runtime starts has none."""

@@ -45,6 +45,7 @@ class Worked(Struct, frozen=True, dict=True):
             always=loads.always,
             misfits=loads.misfits,
             named=loads.named,
+            modules=loads.modules,
             ways=loads.ways,
             unstartable=loads.unstartable,
         )
@@ -105,6 +106,7 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
         always=roots.always,
         misfits=roots.misfits,
         named=roots.named,
+        modules=roots.modules,
         ways=roots.ways,
         unstartable=roots.unstartable,
         reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),

@@ -87,6 +87,7 @@ def find_roots(
         always=tuple(path for path in search.found if path in search.always),
         misfits=modules.misfits(),
         named=tuple(search.named(modules)),
+        modules=tuple(modules.imports.by) if certain else (),
         ways=search.ways | modules.imports.perhaps | modules.imports.by,
         unstartable=tuple(search.unstartable),
     )
