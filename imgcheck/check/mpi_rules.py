@@ -47,7 +47,7 @@ def _families(facts: MpiFacts, answers: Answers) -> None:
 def _without_host(facts: MpiFacts, answers: Answers) -> None:
     """An image with library and launcher needs no MPI of the host on one node; others depend on it."""
     seen = "the host's MPI is not known" if facts.context.host.libraries.unknown else "no MPI was seen on the host"
-    if facts.libraries and not facts.has_program:
+    if not facts.has_program and (facts.libraries or facts.reach(facts.candidates[0]) == "unreached"):
         answers.answer("MPI001", "ok", f"no program that the command reaches starts MPI itself, and {seen}")
     elif facts.self_contained:
         reason = f"on one node the image's own launcher starts its {facts.candidates[0].title}; {seen}"

@@ -130,6 +130,9 @@ def test_without_a_hosts_mpi_only_an_image_with_its_own_launcher_is_settled(host
     assert outcome(_check(_IMAGE_MPICH, host), "MPI001") == "ok"
     alone = {"/usr/lib/libmpi.so.12": _MPICH, "/opt/solver": _solver("libmpi.so.12")}
     assert outcome(_check(alone, host), "MPI001") == "unknown"
+    program = {"/opt/solver": _solver("libmpi.so.12")}
+    for reach, said in (("entry", "unknown"), ("path", "unknown"), ("unreached", "ok")):
+        assert outcome(_check(program, host, reaches={"/opt/solver": reach}), "MPI001") == said
 
 
 def test_a_library_that_came_along_for_others_makes_nothing_uncertain() -> None:
