@@ -25,7 +25,7 @@ _STATEMENT = re.compile(
     rb"(?:^|[;:])[ \t]*(?:from[ \t]+([A-Za-z_]\w*)[\w.]*[ \t]+import\b|import[ \t]+([A-Za-z_][^\n;#]*))", re.MULTILINE
 )
 _QUOTED = re.compile(rb"[\"']([A-Za-z_]\w*)(?:[.:][\w.:]*)?[\"']")
-_FILES = re.compile(rb"[\"']([\w+.,@/-]{0,200}\.(?:so(?:\.\d+){0,4}|cubin|fatbin|ptx|hsaco))[\"']")
+_FILES = re.compile(rb"[\"'](/[\w+.,@/-]{2,200}|[\w+.,@/-]{0,200}\.(?:so(?:\.\d+){0,4}|cubin|fatbin|ptx|hsaco))[\"']")
 _INSIDE = b" \t\r\n#)]}"
 """What a line of a module begins with that is no statement of its own."""
 _LATER = re.compile(rb"(?:async[ \t]+)?def\b")
@@ -98,7 +98,7 @@ def asks_for_plugins(text: bytes) -> bool:
 
 
 def named_files(text: bytes) -> set[str]:
-    """Libraries and files of GPU code that words in quotes name in an application's own text."""
+    """Libraries and files of GPU code that words in quotes name in an application's own text, and whole paths."""
     return {name.decode("ascii", "replace") for name in _FILES.findall(text)}
 
 

@@ -311,7 +311,8 @@ def _run_mentioned(view: _View, roots: Roots, outcomes: list[Outcome]) -> list[O
     pending += [(path, _program_of(outcome)) for outcome in running for path in _named_by(outcome, mentions)]
     for path, within in pending:
         if path not in known and path in view.tree.linkage:
-            outcome = _run(view, Start(path, "library", "path", within))
+            context: Opener = "entry" if _is_program(view.tree, path) else "library"
+            outcome = _run(view, Start(path, context, "path", "" if context == "entry" else within))
             found.append(outcome)
             known.update(outcome.loaded)
             pending += [(each, within) for each in _named_by(outcome, mentions)]

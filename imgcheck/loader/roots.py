@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from imgcheck.architectures import machine_of
 from imgcheck.documents.image import Hindrance, ImageProfile, Script, ShellCommand, Unstartable
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
@@ -23,6 +24,7 @@ from imgcheck.loader.script_tests import decided
 from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands
 from imgcheck.loader.tree import Tree
 
+_MACHINES = ("x86_64", "aarch64", "ppc64le")
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"})
 _TAKE_BACK = frozenset({"bash", "zsh"})
 """Shells that are not as POSIX has them where it comes to assignments before special builtins."""
@@ -167,6 +169,9 @@ class _Search:
         variables = {name: [value] for name, value in image.config.variables.items()}
         variables["PATH"] = [":".join(environment.path)]
         exported = set(variables)
+        # Of 32-bit code it says nothing: the kernel may have 64.
+        machine = machine_of(image.platform.architecture)
+        variables["uname -m"] = [machine if machine in _MACHINES else GAP]
         library_path, preload = (image.config.variables.get(name, "") for name in LOADER_VARIABLES)
         # What the image leaves unset is empty, not unknown: scripts put their own before it.
         variables |= {"LD_LIBRARY_PATH": [given_with(library_path)], "LD_PRELOAD": [preload]}

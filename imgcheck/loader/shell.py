@@ -10,6 +10,7 @@ expansions, here-documents, lists, compound commands, functions, arrays. Words c
     ${NAME/0/1}      its characters from a place on, so many
     ${#}             how many positional parameters there are
     $(dirname TEXT)  the directory of a path
+    ${uname -m}      the machine, as `uname -m` and `arch` print it
     ${?}             what only running tells
 
 Other command substitutions that give a path back (`$(readlink -f X)`, `$(command -v X)`) stand as that path.
@@ -67,6 +68,7 @@ _SAYS = re.compile(r"(?:true|:|echo|printf)(?![\w.-])[^&|]*")
 _GIVES_UP = re.compile(r"(?<![\w.-])(?:exit|return|kill|\w*(?:die|fail|abort|error|fatal|panic|usage))(?![\w.-])", re.I)
 _CPU = re.compile(r"/proc/cpuinfo|\blscpu\b|\buname -[mp]\b|\$\(arch\)|\bcpuid\b")
 """How scripts find out what the CPU has."""
+_MACHINE = ("uname -m", "uname --machine", "arch")
 _SAME_PATH = {("readlink",), ("realpath",), ("which",), ("command", "-v"), ("type", "-p"), ("type", "-P")}
 
 
@@ -633,6 +635,8 @@ class _Reader:
 
     def _substitution(self, text: str) -> str:
         """What `$(TEXT)` gives, as far as it is a path; the commands in it run as well."""
+        if text.strip() in _MACHINE:
+            return "${uname -m}"
         inner = self._inside(text)
         inner.read()
         commands = [command for command in inner.commands if not command.decides]

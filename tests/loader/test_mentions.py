@@ -45,6 +45,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
     root.program("/bin/app", code=NAMES)
     root.program("/bin/idle", code='#include <stdio.h>\nint main(void) { return puts("libnobody.so"); }\n')
     root.program("/usr/bin/python3.11")
+    root.library("/usr/lib/libof_job.so")
+    root.program("/opt/app/bin/job", needs=["/usr/lib/libof_job.so"])
     root.library("/usr/lib/libneeded.so")
     root.write("/names.h", 'const char *deeper = "libdeeper.so";\n')
     named = ["-x", "c", "-include", str(root.at("/names.h"))]
@@ -53,19 +55,25 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
         root.library(path, needs=["/usr/lib/libneeded.so"] if plain else [], flags=named if plain else [])
     for path in DATA:
         root.write(path, PTX)
-    root.write("/app/run.py", "import ctypes\nctypes.CDLL('/usr/lib/libinside.so')\nDATA = \"other.ptx\"\n")
+    root.write(
+        "/app/run.py",
+        "import ctypes\nctypes.CDLL('/usr/lib/libinside.so')\nPROGRAM = '/opt/app/bin/job'\nDATA = \"other.ptx\"\n",
+    )
     root.write("/app/idle.py", "import ctypes\nctypes.CDLL('libother.so')\n")
     with open_image(f"dir:{root.path}") as opened:
         return build_profile(opened, SILENT)
 
 
+JOB = {"/opt/app/bin/job": "unreached", "/usr/lib/libof_job.so": "unreached"}
+
+
 def reached(image: ImageProfile, *command: str) -> dict[str, str]:
     closure = close(image, find_roots(image, command))
-    return {path: closure.reach(path) for path in FILES.keys() | DATA.keys()}
+    return {path: closure.reach(path) for path in FILES.keys() | DATA.keys() | JOB.keys()}
 
 
 def test_what_a_program_names_may_be_opened_and_so_may_what_that_names(image: ImageProfile) -> None:
-    assert reached(image, "app") == FILES | DATA
+    assert reached(image, "app") == FILES | DATA | JOB
 
 
 def test_a_profile_keeps_it_and_the_names_are_not_in_its_facts(image: ImageProfile) -> None:
@@ -80,7 +88,7 @@ def test_a_profile_keeps_it_and_the_names_are_not_in_its_facts(image: ImageProfi
 def test_a_script_that_runs_names_what_it_may_open(image: ImageProfile) -> None:
     found = reached(image, "python3.11", "/app/run.py")
     assert {path for path, reach in found.items() if reach == "path"} == {
-        "/usr/lib/libinside.so", "/opt/app/share/other.ptx",
+        "/usr/lib/libinside.so", "/opt/app/share/other.ptx", *JOB,
     }  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def ran(image: ImageProfile, shell: str, text: str, arguments: tuple[str, ...], 
     """The programs that a shell ran."""
     root = Path(image.reference.removeprefix("dir:"))
     with tempfile.NamedTemporaryFile() as log:
-        environment = {"PATH": f"{root}/usr/bin", "MODE": "a", "LOG": log.name, "FAILING": failing}
+        environment = {"PATH": f"{root}/usr/bin:/usr/bin", "MODE": "a", "LOG": log.name, "FAILING": failing}
         done = subprocess.run(
             [f"/bin/{shell}", "-c", text, "/run", *arguments],
             env=environment, capture_output=True, check=False, timeout=20,
@@ -138,6 +138,8 @@ def test_what_a_shell_runs_is_found_and_what_is_certain_runs(
         ('if [ "${1#-}" != "$1" ]; then set -- p "$@"; fi\nexec "$@"\n', "q", "q"),
         ("if [ $# -eq 0 ]; then exec p; fi\nexec q\n", "", "p"),
         ("[ $# -gt 0 ] || exec p\nexec q\n", "a", "q"),
+        ('case "$(uname -m)" in x86_64) exec p ;; *) exec q ;; esac\n', "", "p"),
+        ('[ "$(uname -m)" = x86_64 ] && exec p\nexec q\n', "", "p"),
         ('[ -n "$MODE" ] && p\nq\n', "", "pq"),
         ('if [ -z "$1" ]; then echo usage; exit 1; fi\np\n', "", ""),
         ('usage() { echo usage; exit 1; }\n[ -n "$1" ] || usage\np\n', "", ""),
