@@ -161,7 +161,8 @@ class TreeIndex(Document, frozen=True):
     python_paths: tuple[str, ...] = ()
     """site-packages and dist-packages directories, and those that their path configuration files (`.pth`) name."""
     python_requires: dict[str, tuple[str, ...]] = {}
-    """Top-level modules to those that their package requires, by its record (METADATA)."""
+    """Top-level modules to those that their package requires, by its record (METADATA); by "" those of packages of
+    whose modules no name is told."""
     python_plugins: tuple[str, ...] = ()
     """Top-level modules that packages offer as plug-ins (entry_points.txt), scripts left out."""
     python_code: tuple[PythonCode, ...] = ()

@@ -228,6 +228,8 @@ class _Search:
         """and by name."""
         for code in image.tree.python_code:
             self._take(code)
+        self._programs = {script.path for script in image.tree.scripts if not script.path.endswith(".py")}
+        """A program may have the name of the package that it belongs to, and is no module of that name."""
         self._requires, self._plugins = image.tree.python_requires, image.tree.python_plugins
         self._compiled = {
             top_level(path, place) for path in tree.linkage for place in self._paths if path.startswith(place)
@@ -326,10 +328,12 @@ class _Search:
         """What one text that is read, or a whole package, perhaps imports."""
         if code.path in self._own:
             self.texts.add(code.path)
-        elif code.path in self._compiled and code.path not in self._requires:
-            self.anything = True
+        required = self._requires.get(code.path)
+        if required is None and code.path in self._compiled:
+            required = self._requires.get("")
+            self.anything |= required is None
         self.anything |= code.anything
-        names = (*code.perhaps, *self._requires.get(code.path, ()), *(self._plugins if code.plugins else ()))
+        names = (*code.perhaps, *(required or ()), *(self._plugins if code.plugins else ()))
         self._doubtful += [(name, code.path, places) for name in names]
 
     def _codes(self, name: str, places: tuple[str, ...]) -> list[PythonCode]:
@@ -345,6 +349,7 @@ class _Search:
         found: list[PythonCode] = []
         if name.isidentifier():
             for inside in (self._tree.canonical(posixpath.join(place, name)) for place in places if GAP not in place):
-                found += [self._own[path] for path in (inside, f"{inside}.py") if path in self._own]
+                paths = (path for path in (inside, f"{inside}.py") if path not in self._programs)
+                found += [self._own[path] for path in paths if path in self._own]
                 found += self._below.get(inside, [])
         return found

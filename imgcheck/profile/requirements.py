@@ -8,7 +8,7 @@ entry_points.txt with groups of `NAME = MODULE:OBJECT`.
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 RECORDS = tuple(
     f"*.{kind}/{name}"
@@ -31,8 +31,13 @@ _OFFERED = re.compile(rb"=[ \t]*([A-Za-z_]\w*)")
 _SCRIPTS = (b"console_scripts", b"gui_scripts")
 
 
-def requires(texts: Mapping[str, bytes]) -> dict[str, tuple[str, ...]]:
-    """Top-level modules of recorded packages to those of the packages that these require, extras left out."""
+def requires(texts: Mapping[str, bytes], there: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Top-level modules of recorded packages to those of the packages that these require, extras left out.
+
+    `there` are names of modules that the image may have. Many records leave out what their package's modules are
+    called: what such packages require stands by "" where no module has their name.
+    """
+    known = {name.lower(): name for name in there}
     modules: dict[str, set[str]] = defaultdict(set)
     required: dict[str, set[str]] = {}
     for directory, head in _records(texts):
@@ -40,14 +45,14 @@ def requires(texts: Mapping[str, bytes]) -> dict[str, tuple[str, ...]]:
         if name:
             package = _normalised(name[1])
             listed = _MODULE.findall(texts.get(f"{directory}/top_level.txt", b""))
-            modules[package] |= {each.decode() for each in listed} or {package.replace("-", "_")}
+            modules[package] |= {each.decode() for each in listed} or {known.get(package.replace("-", "_"), "")}
             wanted = (match[1] for match in _REQUIRED.finditer(head) if b"extra" not in match[2])
             required.setdefault(package, set()).update(map(_normalised, wanted))
     found: dict[str, set[str]] = defaultdict(set)
     for package, wanted_packages in required.items():
         for module in modules[package]:
             found[module].update(other for each in wanted_packages for other in modules.get(each, ()))
-    return {module: tuple(sorted(others - {module})) for module, others in found.items()}
+    return {module: tuple(sorted(others - {module, ""})) for module, others in found.items()}
 
 
 def plugins(texts: Mapping[str, bytes]) -> tuple[str, ...]:

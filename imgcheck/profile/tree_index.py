@@ -64,7 +64,7 @@ def index_tree(
         scripts=tuple(found.scripts),
         python_paths=(*found.python, *_added_paths(tree, texts, found.python)),
         python_code=tuple(_python_code(found.texts, recorded)),
-        python_requires=requires(texts),
+        python_requires=requires(texts, _first_parts(found.texts, recorded)),
         python_plugins=plugins(texts),
         directories=tuple(path for path in looked_for if _is(tree, path, "directory")),
         files=tuple(sorted({*files, *_command_files(tree, config)})),
@@ -127,8 +127,7 @@ def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[
     roots: dict[str, str] = {}
     for package in sorted(packages):  # those above come first
         roots[package] = roots.get(package.rpartition("/")[0], package)
-    parts = {part for path in (*texts, *recorded) for part in path.split("/")}
-    there = {part.partition(".")[0] for part in parts}
+    there = _first_parts(texts, recorded)
     members: dict[str, list[PythonCode]] = {}
     for path, code in texts.items():
         above = path.rpartition("/")[0]
@@ -139,6 +138,12 @@ def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[
         if whole == path or not _TESTS(path[len(whole) :]):
             told.append(code)
     return [_whole(path, codes, there) for path, codes in members.items()]
+
+
+def _first_parts(texts: Iterable[str], recorded: Iterable[str]) -> set[str]:
+    """What may be names of modules: those of files and directories with something of interest, up to a point."""
+    parts = {part for path in (*texts, *recorded) for part in path.split("/")}
+    return {part.partition(".")[0] for part in parts}
 
 
 def _whole(path: str, codes: list[PythonCode], there: set[str]) -> PythonCode:

@@ -33,6 +33,8 @@ TEXTS = {
     f"{SITE}/single-1.0.dist-info/METADATA": "Name: single\n",
     f"{SITE}/single-1.0.dist-info/entry_points.txt": "[console_scripts]\na=alpha:main\n[asking.x]\ns = single:start\n",
     f"{SITE}/unrecorded/__init__.py": "",
+    f"{SITE}/Unnamed/__init__.py": "",
+    f"{SITE}/unnamed-1.0.dist-info/METADATA": "Name: unnamed\nRequires-Dist: delta\n",
     "/app/one.py": "import alpha\n",
     "/app/other.py": "import beta\n",
     "/app/local.py": "import helper\n",
@@ -50,6 +52,7 @@ TEXTS = {
     "/app/project/shop.py": "from alpha.models import Model\n",
     "/src/editable/__init__.py": "import beta\n",
     "/usr/bin/serve": "#!/usr/bin/python3.11\nfrom gamma.main import main\n",
+    "/usr/bin/alpha": "#!/usr/bin/python3.11\nfrom alpha.main import main\n",
     "/usr/lib/python3.11/json/__init__.py": "import beta\n",
 }
 NEAR = "/app/near.cpython-311-x86_64-linux-gnu.so"
@@ -71,7 +74,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
     root.library(NEAR, flags=["-x", "c", "-include", str(root.at("/module.h"))])
     for path, text in TEXTS.items():
         root.write(path, text)
-    root.at("/usr/bin/serve").chmod(0o755)
+    for program in ("/usr/bin/serve", "/usr/bin/alpha"):
+        root.at(program).chmod(0o755)
     return profile(root.path)
 
 
@@ -127,6 +131,7 @@ def imported(image: ImageProfile, *command: str) -> set[str]:
         (("python3", "/usr/bin/serve", "--app=/app/other.py"), {"beta"}),
         (("sh", "-c", "cd /app; serve other:app"), {"beta"}),
         (("python3", "-m", "gamma"), set()),
+        (("alpha", "--version"), {"alpha"}),
         (("serve", "/mounted/app.py"), set()),
     ],
 )
@@ -154,6 +159,7 @@ def test_where_that_cannot_be_told_it_may_import_every_package(image: ImageProfi
         (("python3", "/app/manage.py"), {"beta", "delta", "single"}),
         (("python3", "-c", "import single"), set()),
         (("python3", "-c", "import requiring"), {"beta"}),
+        (("python3", "-c", "import Unnamed"), {"delta"}),
         (("python3", "-c", "import asking"), {"single"}),
         (("python3", "-c", "import unrecorded"), ALL - {"unrecorded"}),
         (("python3", "/app/loads.py"), ALL - {"single"}),
