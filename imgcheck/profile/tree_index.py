@@ -137,7 +137,9 @@ def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[
         told = members.setdefault(whole, [])
         if whole == path or not _TESTS(path[len(whole) :]):
             told.append(code)
-    return [_whole(path, codes, there) for path, codes in members.items()]
+    # A program may have the name of the package that it imports; no package imports itself.
+    own = {path: set() if path in texts else {path.rpartition("/")[2]} for path in members}
+    return [_whole(path, codes, there - own[path]) for path, codes in members.items()]
 
 
 def _first_parts(texts: Iterable[str], recorded: Iterable[str]) -> set[str]:
@@ -148,8 +150,8 @@ def _first_parts(texts: Iterable[str], recorded: Iterable[str]) -> set[str]:
 
 def _whole(path: str, codes: list[PythonCode], there: set[str]) -> PythonCode:
     """What all texts of a package do, of the names those that are `there`."""
-    imports = {name for code in codes for name in code.imports} & there - {path.rpartition("/")[2]}
-    perhaps = {name for code in codes for name in code.perhaps} & there - {path.rpartition("/")[2]} - imports
+    imports = {name for code in codes for name in code.imports} & there
+    perhaps = {name for code in codes for name in code.perhaps} & there - imports
     return PythonCode(
         path,
         tuple(sorted(imports)),
