@@ -79,7 +79,7 @@ class ShellCommand(Document, frozen=True, array_like=True):
     conditional: bool = False
     """It runs only where something else went one way."""
     function: str = ""
-    """The function in whose body it stands."""
+    """The function in whose body it stands; "=" for that of the command before it."""
     forgiven: bool = False
     """The text goes on where it fails: `|| true`."""
     when: tuple[int, ...] = ()

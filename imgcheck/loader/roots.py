@@ -21,7 +21,7 @@ from imgcheck.loader.modules import PythonModules, prefix_of
 from imgcheck.loader.node import ADDON, fits_node, node_directories
 from imgcheck.loader.python import python_path, python_version, pythons
 from imgcheck.loader.script_tests import decided
-from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands
+from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands, with_whole_names
 from imgcheck.loader.tree import Tree
 
 _MACHINES = ("x86_64", "aarch64", "ppc64le")
@@ -409,7 +409,7 @@ class _Search:
     def _commands(self, commands: Iterable[ShellCommand], here: _Here) -> Iterator[_Result]:
         """Each command that starts something."""
         outside: list[ShellCommand] = []
-        for command in commands:
+        for command in with_whole_names(commands):
             if command.function:
                 body = here.shell.functions.setdefault(command.function, [])
                 body.append(structs.replace(command, function=""))

@@ -20,11 +20,15 @@ finds out which hold (loader/script_tests.py).
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from msgspec import structs
 
 from imgcheck.documents.image import ShellCommand
 
 UNKNOWN = "${?}"
+SAME = "="
+"""In place of a function's name; none is called so."""
 OPEN = "?"
 """A part of a condition that only running tells (loader/script_tests.py)."""
 
@@ -46,6 +50,8 @@ _SEQUENCE = frozenset({"cd", "export", "pushd", "source", "."})
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
 _TESTS = {"[": "]", "test": "]", "[[": "]]"}
+_UNTOLD = frozenset(f"-{letter}" for letter in "abcdghkLpStuwGNO")
+"""Tests of what is not known of files and descriptors."""
 _PLAIN = re.compile(r"""[^ \t\n;&|<>()'"\\$`]+""")
 _QUOTED = re.compile(r"""[^"\\$`]+""")
 _BACKQUOTED = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
@@ -82,7 +88,43 @@ def read_commands(text: str) -> tuple[ShellCommand, ...]:
         reader.read()
     except (_UnreadableError, RecursionError):
         reader.add((UNKNOWN,), conditional=True)
-    return tuple(reader.commands)
+    return tuple(_with_short_names(_without_idle(reader.commands)))
+
+
+def _without_idle(commands: list[ShellCommand]) -> list[ShellCommand]:
+    """The commands without conditions on which none of them depends."""
+    used: set[int] = set()
+    kept = []
+    for command in reversed(commands):
+        if not command.decides or command.decides in used:
+            used.update(map(abs, command.when))
+            kept.append(command)
+    return kept[::-1]
+
+
+def with_whole_names(commands: Iterable[ShellCommand]) -> Iterator[ShellCommand]:
+    """The commands, each with the name of its function."""
+    name = ""
+    for command in commands:
+        name = name if command.function == SAME else command.function
+        yield structs.replace(command, function=name) if command.function == SAME else command
+
+
+def _with_short_names(commands: Iterable[ShellCommand]) -> Iterator[ShellCommand]:
+    """The commands, with SAME for the name of a function that the one before has, too."""
+    before = ""
+    for command in commands:
+        same = command.function and command.function == before
+        yield structs.replace(command, function=SAME) if same else command
+        before = command.function
+
+
+def without_conditions(commands: tuple[ShellCommand, ...]) -> tuple[ShellCommand, ...]:
+    """The commands without what they depend on: each counts as one that runs only where something went one way."""
+    whole = with_whole_names(commands)
+    kept = (each for each in whole if not each.decides and not (each.when and each.words[0] == "exit"))
+    vague = (structs.replace(each, conditional=each.conditional or bool(each.when), when=()) for each in kept)
+    return tuple(_with_short_names(vague))
 
 
 def asks_cpu(text: str) -> bool:
@@ -170,9 +212,10 @@ class _Reader:
         frame = self._open[-1]
         if len(self.commands) >= COMMANDS_LIMIT:
             return 0
-        if frame.looped or len(words) > _WORDS_LIMIT:
-            words = ["if", OPEN]
         self._conditions += 1
+        told = UNKNOWN not in words[1] if words[0] == "case" else not _TESTS.keys().isdisjoint(words)
+        if frame.looped or len(words) > _WORDS_LIMIT or not told:
+            return self._conditions  # nobody will find out, but that branches exclude each other
         kept = tuple(word if len(word) <= _WORD_LENGTH else UNKNOWN for word in words)
         when = (*frame.when, *self._listed)
         self.commands.append(ShellCommand(kept, function=frame.function, when=when, decides=self._conditions))
@@ -299,7 +342,8 @@ class _Reader:
         elif text[self._at] == ")":
             self._at += 1
             frame.patterns = False
-            self._branch(["case", *frame.condition])
+            subject, *patterns = frame.condition
+            self._branch([] if "*" in patterns else ["case", subject, *patterns])
             del frame.condition[1:]
         else:
             word = self._word()
@@ -381,6 +425,8 @@ class _Reader:
 
     def _tested(self, test: list[str]) -> None:
         """Behind a test, from its opening to its closing bracket: what it decides of its list."""
+        if not _UNTOLD.isdisjoint(test[1:2]) or "=~" in test or any(UNKNOWN in word for word in test):
+            test = [OPEN]
         if self._open[-1].tests:
             self._note(*test)
             return

@@ -14,6 +14,7 @@ from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.loader.abi import multiarch_directories
 from imgcheck.loader.cache import read_cache
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
+from imgcheck.loader.shell import without_conditions
 from imgcheck.profile.requirements import plugins, requires
 from imgcheck.profile.scan import PythonText, Unloadable
 
@@ -29,6 +30,10 @@ _MODULES = r"(?:^|/)(?:(?:site|dist)-packages|python\d[\d.]*)/"
 _TESTS = re.compile(
     r"/(?:tests?|examples?|benchmarks?|docs?)(?:/|$)|/(?:test_[^/]*|[^/]*_(?:tests?|benchmark)|conftest)\.py$"
 ).search
+_OF_SYSTEM = ("bin/", "sbin/", "lib/", "etc/", "usr/bin/", "usr/sbin/", "usr/lib/", "usr/libexec/", "usr/share/")
+"""Directories whose scripts are packages' of a distribution. There are hundreds, whose conditions would take a tenth of
+a profile, and hardly one is what an image starts.
+"""
 _WORDS = 16
 """Words of the command that are looked up."""
 
@@ -97,7 +102,8 @@ def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
         if isinstance(script, Script):
             if _may_start(path, script):
                 found.reached.append(path)
-                found.scripts.append(msgspec.structs.replace(script, path=absolute(path)))
+                kept = without_conditions(script.commands) if path.startswith(_OF_SYSTEM) else script.commands
+                found.scripts.append(msgspec.structs.replace(script, path=absolute(path), commands=kept))
         elif isinstance(node.payload, Unloadable):
             found.reached.append(path)
             found.unloadable[absolute(path)] = node.payload.complaint

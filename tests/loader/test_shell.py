@@ -12,7 +12,7 @@ from msgspec import structs
 from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, ShellCommand, TreeIndex
 from imgcheck.loader.roots import find_roots
-from imgcheck.loader.shell import COMMANDS_LIMIT, UNKNOWN, read_commands
+from imgcheck.loader.shell import COMMANDS_LIMIT, SAME, UNKNOWN, read_commands, with_whole_names, without_conditions
 from imgcheck.profile.texts import read_script
 from tests.tools import need
 
@@ -106,8 +106,17 @@ def test_commands_without_which_the_text_goes_on(text: str, forgiven: str) -> No
     "text", ["f() { a; b; }; c", "function f { a\nb\n}\nc", "f ()\n{\n a; b\n}\nc", "f() (a; b)\nc"]
 )
 def test_functions_keep_their_commands(text: str) -> None:
-    expected = [ShellCommand(("a",), False, "f"), ShellCommand(("b",), False, "f"), ShellCommand(("c",))]
+    expected = [ShellCommand(("a",), False, "f"), ShellCommand(("b",), False, SAME), ShellCommand(("c",))]
     assert list(read_commands(text)) == expected
+
+
+def test_of_scripts_of_a_system_only_that_there_are_conditions_is_kept() -> None:
+    text = "f() { if [ $1 = a ]; then a; exit; fi; b; }\n[ $2 ] && c || d\nf\n"
+    found = list(with_whole_names(without_conditions(read_commands(text))))
+    assert [(each.words[0], each.conditional, each.function) for each in found] == [
+        ("a", True, "f"), ("b", False, "f"), ("c", True, ""), ("d", True, ""), ("f", False, ""),
+    ]  # fmt: skip
+    assert not any(each.when or each.decides for each in found)
 
 
 @pytest.mark.parametrize("text", ["a; 'b", 'a\n"b', "a; $(b", "a; ${b", "a; `b", "cat <<E\nx\n", "a; $((1"])
