@@ -20,6 +20,8 @@ GAP = "\0"
 _ALTERNATIVES = 8
 _LONGEST = 4096
 """Characters of an expanded word: no path is longer (PATH_MAX)."""
+_LONGEST_CUT = 256
+"""Of longer ones every beginning or end would have to be tried."""
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=", re.ASCII)
 _TOKEN = re.compile(r"\$\$|\$\{([^}:]*)(:[-+]|\})|\$\(dirname |[})]|[^$})]+|\$")
 _CUT = re.compile(r"(\w+)(?:(##?|%%?)(.+)|/(\d+)/(\d+))", re.DOTALL)
@@ -265,7 +267,7 @@ class _Expansion:
 def _cut(value: str, cut: re.Match[str]) -> str:
     """A value without what a pattern is of its beginning or end, or a part of it."""
     _, operator, pattern, first, count = cut.groups()
-    if GAP in value:
+    if GAP in value or len(value) > _LONGEST_CUT:
         return GAP
     if not operator:
         return value[int(first) :][: int(count)]

@@ -30,6 +30,7 @@ _TAKE_BACK = frozenset({"bash", "zsh"})
 """Shells that are not as POSIX has them where it comes to assignments before special builtins."""
 _DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
 _STARTING_NOTHING = _DECLARING | {"cd", "popd", "pushd", "set", "shift", "unset"}
+"""Builtins that are followed and start no program."""
 _SPECIAL = frozenset({".", "eval", "exec", "set", "shift", "unset"})
 """Those builtins that are followed behind which assignments before them stay (POSIX, XCU 2.14), but in bash."""
 _EXPORTING = re.compile(r"-[a-zA-Z]*x[a-zA-Z]*")
@@ -43,6 +44,8 @@ _STEPS = 5000
 _ROUNDS = 2
 """How often a script that starts itself with other arguments is followed."""
 _NODE = frozenset({"node", "nodejs"})
+_MOST_CONDITIONS = 12
+"""Conditions of which all combinations are looked at."""
 _GLOB = re.compile(r"[*?\[]")
 _MATCHES = 16
 """Programs that one pattern of file names may stand for."""
@@ -425,7 +428,7 @@ class _Search:
             if command.decides:
                 held[command.decides] = decided(command.words, here.shell, partial(self._exists, here.shell))
                 continue
-            ends = not any(_may_follow(later, command, held) for later in outside[index + 1 :])
+            ends = here.ends and not any(_may_follow(later, command, held) for later in outside[index + 1 :])
             yield from self._command(command.words, here.at(command, ends, certain=holds is True))
             if here.shell.over:
                 return
@@ -435,9 +438,9 @@ class _Search:
 
     def _exists(self, shell: Shell, path: str, executable: bool) -> bool:
         """Whether a path is a program or script of the image, for whoever tests that."""
-        paths = [posixpath.join(place, path) for place in shell.directories if GAP not in place]
-        known = self._may_run & self._programs if executable else self._programs
-        return any(self._tree.canonical(each) in known for each in paths)
+        joined = (posixpath.join(place, path) for place in shell.directories if GAP not in place)
+        paths = {self._tree.canonical(each) for each in joined} & self._programs
+        return not paths.isdisjoint(self._may_run) if executable else bool(paths)
 
     def _command(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         self._steps -= 1
@@ -625,6 +628,8 @@ def _always_one(whens: Sequence[Set[int]]) -> bool:
     """Whether the conditions of one of some commands hold, whatever those turn out to be that are given."""
     if not whens or not all(whens):
         return bool(whens)
+    if len({abs(number) for when in whens for number in when}) > _MOST_CONDITIONS:
+        return False
     number = next(iter(whens[0]))
     ways = ([when - {sign} for when in whens if -sign not in when] for sign in (number, -number))
     return all(map(_always_one, ways))
