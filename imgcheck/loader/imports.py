@@ -77,13 +77,13 @@ class Named(NamedTuple):
 
 def of_package(text: bytes) -> Named:
     """Those that a text of a package imports."""
-    return _sorted_out(_lines(text, own=False), _CALLED.findall(text) if b"import" in text else ())
+    return _sorted_out(_lines(text, own=False), _called(text))
 
 
 def of_application(text: bytes) -> Named:
     """Those that an application's own text imports, or names in quotes."""
     named = _sorted_out(_lines(text, own=True), _QUOTED.findall(text))
-    called = _decoded(_CALLED.findall(text))
+    called = _decoded(_called(text))
     return Named(named.certain | called, named.perhaps - called)
 
 
@@ -100,6 +100,11 @@ def asks_for_plugins(text: bytes) -> bool:
 def named_files(text: bytes) -> set[str]:
     """Libraries and files of GPU code that words in quotes name in an application's own text, and whole paths."""
     return {name.decode("ascii", "replace") for name in _FILES.findall(text)}
+
+
+def _called(text: bytes) -> list[bytes]:
+    """Modules that are imported by calls with their names; few texts have any, and to look for two words is fast."""
+    return _CALLED.findall(text) if b"import_module(" in text or b"__import__(" in text else []
 
 
 def _sorted_out(lines: Iterable[tuple[bytes, bool]], others: Iterable[bytes]) -> Named:

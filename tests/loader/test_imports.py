@@ -24,6 +24,8 @@ TEXTS = {
     f"{SITE}/gamma/examples/first.py": "import beta\n",
     f"{SITE}/gamma/tests/test_all.py": "import beta\n",
     f"{SITE}/delta/__init__.py": "",
+    f"{SITE}/delta/test_deep.py": "import single\n",
+    f"{SITE}/delta/deep_benchmark.py": "import single\n",
     f"{SITE}/requiring/__init__.py": "",
     f"{SITE}/Requiring-1.0.dist-info/METADATA": "Name: Requiring\nRequires-Dist: Beta.Project (>=1)\n"
     "Requires-Dist: alpha; extra == 'more'\n\nRequires-Dist: delta\n",
