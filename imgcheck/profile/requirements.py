@@ -34,7 +34,7 @@ _SCRIPTS = (b"console_scripts", b"gui_scripts")
 def requires(texts: Mapping[str, bytes], there: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Top-level modules of recorded packages to those of the packages that these require, extras left out.
 
-    `there` are names of modules that the image may have. Many records leave out what their package's modules are
+    `there` are names of modules that the image has. Many records leave out what their package's modules are
     called: what such packages require stands by "" where no module has their name.
     """
     known = {name.lower(): name for name in there}

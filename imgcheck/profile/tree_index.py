@@ -14,6 +14,7 @@ from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.loader.abi import multiarch_directories
 from imgcheck.loader.cache import read_cache
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
+from imgcheck.loader.imports import top_level
 from imgcheck.loader.shell import without_conditions
 from imgcheck.profile.requirements import plugins, requires
 from imgcheck.profile.scan import PythonText, Unloadable
@@ -69,7 +70,7 @@ def index_tree(
         scripts=tuple(found.scripts),
         python_paths=(*found.python, *_added_paths(tree, texts, found.python)),
         python_code=tuple(_python_code(found.texts, recorded)),
-        python_requires=requires(texts, _first_parts(found.texts, recorded)),
+        python_requires=requires(texts, _top_level(found.python, (*found.texts, *map(absolute, recorded)))),
         python_plugins=plugins(texts),
         directories=tuple(path for path in looked_for if _is(tree, path, "directory")),
         files=tuple(sorted({*files, *_command_files(tree, config)})),
@@ -146,6 +147,12 @@ def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[
     # A program may have the name of the package that it imports; no package imports itself.
     own = {path: set() if path in texts else {path.rpartition("/")[2]} for path in members}
     return [_whole(path, codes, there - own[path]) for path, codes in members.items()]
+
+
+def _top_level(python_paths: list[str], files: Iterable[str]) -> set[str]:
+    """Names of the modules that lie in directories of packages."""
+    places = [f"{path}/" for path in python_paths]
+    return {top_level(path, place) for path in files for place in places if path.startswith(place)}
 
 
 def _first_parts(texts: Iterable[str], recorded: Iterable[str]) -> set[str]:
