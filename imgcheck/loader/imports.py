@@ -41,6 +41,9 @@ _ANYTHING = re.compile(
     rb"|\bexec\(|\bexec_module\b|\bsys\.path\b|\brun_(?:path|module)\b"
 )
 _CALLED = re.compile(rb"(?:import_module|__import__)\([ \t]*[\"']([A-Za-z_]\w*)")
+_ASKED = re.compile(rb"(?:import\w*|find_spec|Lazy\w*)\([ \t]*[\"']([A-Za-z_]\w*)")
+"""As packages ask for what they can do without: import_optional_dependency("x"), find_spec("x"), LazyLoader("x")."""
+_ASKING = (b"import_", b"_import(", b"find_spec(", b"Lazy")
 _PLUGINS = re.compile(rb"\b(?:iter_)?entry_points\(")
 _METHOD = re.compile(rb"^[ \t]+(?:async[ \t]+)?def\b", re.MULTILINE)
 _DEEPEST = 20
@@ -77,13 +80,14 @@ class Named(NamedTuple):
 
 def of_package(text: bytes) -> Named:
     """Those that a text of a package imports."""
-    return _sorted_out(_lines(text, own=False), _called(text))
+    asking = any(word in text for word in _ASKING)
+    return _sorted_out(_lines(text, own=False), _ASKED.findall(text) if asking else ())
 
 
 def of_application(text: bytes) -> Named:
     """Those that an application's own text imports, or names in quotes."""
     named = _sorted_out(_lines(text, own=True), _QUOTED.findall(text))
-    called = _decoded(_called(text))
+    called = _decoded(_CALLED.findall(text))
     return Named(named.certain | called, named.perhaps - called)
 
 
@@ -100,11 +104,6 @@ def asks_for_plugins(text: bytes) -> bool:
 def named_files(text: bytes) -> set[str]:
     """Libraries and files of GPU code that words in quotes name in an application's own text, and whole paths."""
     return {name.decode("ascii", "replace") for name in _FILES.findall(text)}
-
-
-def _called(text: bytes) -> list[bytes]:
-    """Modules that are imported by calls with their names; few texts have any, and to look for two words is fast."""
-    return _CALLED.findall(text) if b"import_module(" in text or b"__import__(" in text else []
 
 
 def _sorted_out(lines: Iterable[tuple[bytes, bool]], others: Iterable[bytes]) -> Named:

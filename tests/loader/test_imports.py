@@ -227,6 +227,7 @@ def test_an_extension_module_beside_the_script_is_named_like_others(
         ("if os.environ.get('X'):\n    import a\nwith quiet():\n    import b\n", "b", "a"),
         ("if __name__ == '__main__':\n    import a\n", "", ""),
         ("x = importlib.import_module('a.b')\n", "", "a"),
+        ("x = import_optional_dependency('a')\ny = find_spec( \"b\")\nz = LazyLoader('c')\nf('d')\n", "", "abc"),
     ],
 )
 def test_import_statements_are_read(text: str, names: str, perhaps: str) -> None:
