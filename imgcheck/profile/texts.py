@@ -38,10 +38,19 @@ def is_module(path: str) -> bool:
 
 
 def is_program(path: str, script: Script) -> bool:
-    """Whether the script at `path` is one of Python, whose first line may name it behind a launcher."""
+    """Whether the script at `path` is one of Python, whose first line may name it behind a launcher.
+
+    Where the path of a virtual environment is too long for that line, or has a blank, installers write a text that a
+    shell reads too, and hands to Python: `exec /my venv/bin/python "$0" "$@"` (distlib, and pip with it).
+    """
     if _OWN_LIBRARY(path):
         return False
-    return any(python_version(name) is not None for name in _names(script.interpreter))
+    words = (*script.interpreter, *(each.words[1] for each in script.commands[:1] if _hands_itself_on(each.words)))
+    return any(python_version(name) is not None for name in _names(words))
+
+
+def _hands_itself_on(words: tuple[str, ...]) -> bool:
+    return words[:1] == ("exec",) and words[2:] == ("${0}", "${@}")
 
 
 def read_python(path: str, data: bytes) -> PythonCode:

@@ -57,6 +57,11 @@ TEXTS = {
     "/src/editable/__init__.py": "import beta\n",
     "/usr/bin/serve": "#!/usr/bin/python3.11\nfrom gamma.main import main\n",
     "/usr/bin/alpha": "#!/usr/bin/python3.11\nfrom alpha.main import main\n",
+    "/opt/long/bin/both": """#!/bin/sh
+'''exec' "/usr/bin/python3.11" "$0" "$@"
+' '''
+import single
+""",
     "/usr/lib/python3.11/json/__init__.py": "import beta\n",
 }
 NEAR = "/app/near.cpython-311-x86_64-linux-gnu.so"
@@ -78,7 +83,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
     root.library(NEAR, flags=["-x", "c", "-include", str(root.at("/module.h"))])
     for path, text in TEXTS.items():
         root.write(path, text)
-    for program in ("/usr/bin/serve", "/usr/bin/alpha"):
+    for program in ("/usr/bin/serve", "/usr/bin/alpha", "/opt/long/bin/both"):
         root.at(program).chmod(0o755)
     return profile(root.path)
 
@@ -136,6 +141,7 @@ def imported(image: ImageProfile, *command: str) -> set[str]:
         (("sh", "-c", "cd /app; serve other:app"), {"beta"}),
         (("python3", "-m", "gamma"), set()),
         (("alpha", "--version"), {"alpha"}),
+        (("/opt/long/bin/both", "--version"), {"single"}),
         (("serve", "/mounted/app.py"), set()),
     ],
 )
