@@ -15,7 +15,7 @@ from imgcheck.documents.report import CheckResult, Evidence, Finding, Outcome, S
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Family, Runtime
 from imgcheck.loader.closure import Closure, Roots
-from imgcheck.loader.ways import way_to
+from imgcheck.loader.ways import Ways
 
 _TITLES = 3
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -58,6 +58,11 @@ class Context(Struct, frozen=True, dict=True):
         return tuple((record, linkage) for record, linkage in self.linked if record.path in self.closure.libcs)
 
     @cached_property
+    def ways(self) -> Ways:
+        """What leads to each file."""
+        return Ways(self.roots, self.closure, self.image.tree)
+
+    @cached_property
     def family(self) -> Family:
         """What the runtime has in common with others of its kind."""
         return self.knowledge.family_of(self.runtime)
@@ -84,7 +89,7 @@ class Context(Struct, frozen=True, dict=True):
             layer=record.layer,
             history=layer.history if layer else "",
             reach=self.closure.reach(record.path),
-            way=way_to(record.path, self.roots, self.closure, self.image.tree),
+            way=self.ways.to(record.path),
             detail=detail,
             data=data,
         )

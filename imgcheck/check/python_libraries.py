@@ -43,7 +43,7 @@ def _missing(context: Context, opener: Opener) -> Iterator[Finding]:
             Evidence(
                 path=_place(context, opener.id),
                 reach="import" if certain else "path",
-                way=_way(context, opener.id),
+                way=context.ways.behind(opener.id),
                 detail=f"opens {wanted}, and the image has none",
             ),
         ),
@@ -71,10 +71,3 @@ def _place(context: Context, module: str) -> str:
     """The text of a module, or its package."""
     codes = context.image.tree.python_code
     return next((code.path for code in codes if posixpath.basename(code.path) in (module, f"{module}.py")), module)
-
-
-def _way(context: Context, module: str) -> tuple[str, ...]:
-    back: list[str] = []
-    while (module := context.roots.ways.get(module, "")) and module not in back:
-        back.append(module)
-    return tuple(reversed(back))

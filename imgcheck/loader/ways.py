@@ -1,49 +1,71 @@
 """What leads to a file that runs: scripts that start programs, texts that import modules, and who loads libraries."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import cached_property
 
 from imgcheck.documents.image import TreeIndex
 from imgcheck.loader.closure import Closure, Roots
 
 
-def way_to(path: str, roots: Roots, closure: Closure, tree: TreeIndex) -> tuple[str, ...]:
-    """What leads to the file at `path`, from the command on; empty where the runtime starts it, or nothing leads to it.
+class Ways:
+    """What leads to the files of one closure."""
 
-    Each leads to the next: scripts and launchers start, texts and top-level modules import, programs and libraries
-    load, or have the name of what they may open in their strings.
-    """
-    if roots.everything or closure.reach(path) == "unreached":
-        return ()
-    begun = closure.users.get(path, path)
-    back = [begun] if begun != path else []
-    opener = _opener(begun, roots, closure, tree)
-    if opener:
-        return (*way_to(opener, roots, closure, tree), opener, *back)
-    at = begun if begun in roots.ways else _module(begun, roots.ways, tree.python_paths)
-    if at and at != begun:
-        back.append(at)
-    while (at := roots.ways.get(at, "")) and at not in back:
-        back.append(at)
-    return tuple(reversed(back))
+    def __init__(self, roots: Roots, closure: Closure, tree: TreeIndex) -> None:
+        self._roots, self._closure, self._tree = roots, closure, tree
 
+    def to(self, path: str) -> tuple[str, ...]:
+        """What leads to the file at `path`, from the command on; empty where the runtime starts it, or nothing does.
 
-def _opener(path: str, roots: Roots, closure: Closure, tree: TreeIndex) -> str:
-    """What runs and names a file in its strings, where nothing else leads there."""
-    if closure.runs(path) or path in roots.entries:
-        return ""
-    naming = (opener for opener, named in tree.mentions.items() if path in named)
-    return next((opener for opener in naming if closure.runs(opener) or opener in roots.ways.values()), "")
+        Each leads to the next: scripts and launchers start, texts and top-level modules import, programs and libraries
+        load, or have the name of what they may open in their strings.
+        """
+        if self._roots.everything or self._closure.reach(path) == "unreached":
+            return ()
+        begun = self._closure.users.get(path, path)
+        loading = () if begun == path else (begun,)
+        opener = self._opener(begun)
+        if opener:
+            return (*self.to(opener), opener, *loading)
+        first = begun if begun in self._roots.ways else self._module(begun)
+        return (*self.behind(first), *(() if first in ("", begun) else (first,)), *loading)
 
+    def behind(self, what: str) -> tuple[str, ...]:
+        """What leads to a program, script or launcher, or to a top-level module of Python."""
+        back: dict[str, None] = {}
+        while (what := self._roots.ways.get(what, "")) and what not in back:
+            back[what] = None
+        return tuple(reversed(back))
 
-def _module(path: str, known: dict[str, str], packages: Iterable[str]) -> str:
-    """The one of the `known` top-level modules that a file belongs to; "" where it belongs to none."""
-    return next((part for part in _parts(path, packages) if part in known), "")
+    def _opener(self, path: str) -> str:
+        """What runs and names a file in its strings, where nothing else leads there."""
+        if self._closure.runs(path) or path in self._roots.entries:
+            return ""
+        return next(
+            (each for each in self._naming.get(path, ()) if self._closure.runs(each) or each in self._texts), ""
+        )
 
+    @cached_property
+    def _naming(self) -> dict[str, list[str]]:
+        """File to those that have its name in their strings."""
+        found: dict[str, list[str]] = {}
+        for opener, named in self._tree.mentions.items():
+            for path in named:
+                found.setdefault(path, []).append(opener)
+        return found
 
-def _parts(path: str, packages: Iterable[str]) -> Iterator[str]:
-    """Names of modules that a file may have: behind a directory of packages, and else beside the text itself."""
-    for place in packages:
-        if path.startswith(f"{place}/"):
-            yield path.removeprefix(f"{place}/").partition("/")[0].partition(".")[0]
-    *above, name = path.split("/")
-    yield from (name.partition(".")[0], *reversed(above))
+    @cached_property
+    def _texts(self) -> frozenset[str]:
+        """Texts of Python that import something, among others."""
+        return frozenset(self._roots.ways.values())
+
+    def _module(self, path: str) -> str:
+        """The top-level module that a file belongs to and that something imports; "" where it belongs to none."""
+        return next((part for part in self._parts(path) if part in self._roots.ways), "")
+
+    def _parts(self, path: str) -> Iterator[str]:
+        """Names of modules that a file may have: behind a directory of packages, and else beside the text itself."""
+        for place in self._tree.python_paths:
+            if path.startswith(f"{place}/"):
+                yield path.removeprefix(f"{place}/").partition("/")[0].partition(".")[0]
+        *above, name = path.split("/")
+        yield from (name.partition(".")[0], *reversed(above))

@@ -9,7 +9,7 @@ from imgcheck.documents.image import ImageProfile
 from imgcheck.loader.kept import kept_work, with_loads
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
-from imgcheck.loader.ways import way_to
+from imgcheck.loader.ways import Ways
 from imgcheck.profile.build import build_profile
 from imgcheck.progress import SILENT
 from imgcheck.sources.open import open_image
@@ -102,11 +102,11 @@ def test_a_word_of_the_command_names_a_file_of_gpu_code(image: ImageProfile) -> 
 def test_the_report_says_who_names_it(image: ImageProfile) -> None:
     roots = find_roots(image, ("app",))
     closure = close(image, roots)
-    assert way_to("/opt/app/lib/libplain.so", roots, closure, image.tree) == ("/bin/app",)
-    assert way_to("/usr/lib/libneeded.so", roots, closure, image.tree) == ("/bin/app", "/opt/app/lib/libplain.so")
-    assert way_to("/opt/app/share/k_sm80.ptx", roots, closure, image.tree) == ("/bin/app",)
+    assert Ways(roots, closure, image.tree).to("/opt/app/lib/libplain.so") == ("/bin/app",)
+    assert Ways(roots, closure, image.tree).to("/usr/lib/libneeded.so") == ("/bin/app", "/opt/app/lib/libplain.so")
+    assert Ways(roots, closure, image.tree).to("/opt/app/share/k_sm80.ptx") == ("/bin/app",)
     roots = find_roots(image, ("python3.11", "/app/run.py"))
-    assert way_to("/usr/lib/libinside.so", roots, close(image, roots), image.tree) == ("/app/run.py",)
+    assert Ways(roots, close(image, roots), image.tree).to("/usr/lib/libinside.so") == ("/app/run.py",)
 
 
 def test_a_file_with_very_many_names_is_read_in_part(tmp_path: Path) -> None:

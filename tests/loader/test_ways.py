@@ -7,7 +7,7 @@ from imgcheck.documents.image import ImageProfile
 from imgcheck.loader.kept import kept_work, with_loads
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
-from imgcheck.loader.ways import way_to
+from imgcheck.loader.ways import Ways
 from imgcheck.profile.build import build_profile
 from imgcheck.progress import SILENT
 from imgcheck.sources.open import open_image
@@ -51,7 +51,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
 
 def way(image: ImageProfile, path: str, *command: str) -> tuple[str, ...]:
     roots = find_roots(image, command)
-    return way_to(path, roots, close(image, roots), image.tree)
+    return Ways(roots, close(image, roots), image.tree).to(path)
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_a_profile_keeps_what_leads_to_its_files(image: ImageProfile) -> None:
     kept = kept_work(with_loads(structs.replace(image, config=config)), ())
     assert kept is not None
     assert kept.closure is not None
-    assert way_to(NATIVE, kept.roots, kept.closure, image.tree) == way(image, NATIVE, "/start.sh", "work")
+    assert Ways(kept.roots, kept.closure, image.tree).to(NATIVE) == way(image, NATIVE, "/start.sh", "work")
