@@ -28,6 +28,14 @@ _SEVERITIES = (
 )
 
 
+_REACHES = {
+    "import": "imported",
+    "path": "path: may be run or loaded",
+    "unreached": "unreached: nothing leads there",
+}
+"""How the command comes to a file, where it is not among what it starts."""
+
+
 @dataclass(frozen=True)
 class _Extent:
     """How much of each finding is told."""
@@ -187,7 +195,7 @@ def _labelled(label: str, content: str, style: str = "") -> Table:
 
 def _evidence(evidence: Evidence, extent: _Extent) -> Table:
     grid = _label_grid()
-    reach = f"  [{evidence.reach}]" if evidence.reach in ("path", "unreached", "import") else ""
+    reach = f"  [{_REACHES[evidence.reach]}]" if evidence.reach in _REACHES else ""
     grid.add_row(text("where"), line((evidence.path or "the image's configuration", "cyan"), reach))
     if evidence.way:
         grid.add_row("", line(("by ", "dim"), " > ".join(evidence.way)))

@@ -9,7 +9,7 @@ import pytest
 
 from imgcheck.documents import Report, decode
 from imgcheck.documents.codec import encode
-from imgcheck.documents.report import Cell, HostSummary
+from imgcheck.documents.report import Cell, Evidence, HostSummary
 from imgcheck.knowledge import Knowledge
 from imgcheck.report.formats import FORMATS, Rendering
 from imgcheck.report.history import Origins
@@ -78,6 +78,21 @@ def test_what_takes_several_lines_of_a_narrow_terminal_stands_behind_its_label(r
     host, finding = lines.index("  host   node1"), next(n for n, line in enumerate(lines) if "CPU001" in line)
     assert lines[host + 1 : host + 3] == ["         haswell, no GPU, no driver, glibc 2.27,", "         kernel 4.15"]
     assert lines[finding + 1].startswith(" " * 10) and "required: AVX-512F" in lines[finding + 1]
+
+
+@pytest.mark.parametrize(
+    ("reach", "words"),
+    [("entry", ""), ("import", "imported"), ("path", "may be run"), ("unreached", "nothing leads there")],
+)
+def test_the_table_says_how_a_file_is_reached_and_what_leads_to_it(report, rendering, reach: str, words: str) -> None:
+    evidence = Evidence("/usr/lib/x.so", reach=reach, way=("/app/run.py", "pandas"))
+    (first, *others) = report.findings
+    made = msgspec.structs.replace(report, findings=(msgspec.structs.replace(first, evidence=(evidence,)), *others))
+    lines = FORMATS["table"](made, rendering).splitlines()
+    (place,) = (number for number, line in enumerate(lines) if "/usr/lib/x.so" in line)
+    assert words in lines[place]
+    assert ("[" in lines[place]) == bool(words)
+    assert "by /app/run.py > pandas" in lines[place + 1]
 
 
 def test_json_is_the_report_itself(report, rendering):
