@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import Struct, structs
 
 from imgcheck.check.arch import may_execute
-from imgcheck.check.context import Answers, Context
+from imgcheck.check.context import Answers, Context, severity_for
 from imgcheck.check.cpu_host import CpuHost, build, example, is_tensorflow, lacking, words
 from imgcheck.check.cpu_levels import refusals
 from imgcheck.check.cpu_unused import left_unused
 from imgcheck.documents.facts import Isa, IsaUse, Linkage
-from imgcheck.documents.image import RUNS, FileRecord
+from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import Knowledge, cpus
 from imgcheck.knowledge.variants import beside, is_variant, variants_among, without_compounds
@@ -205,8 +205,10 @@ def _finding(
     context: Context, host: CpuHost, rule: str, severity: Severity, subject: str, members: list[_Need], variant: str
 ) -> Finding:
     first = members[0]
+    evidence = tuple(_evidence(context, host, need) for need in members)
     # What others need, that are reached less, is in their evidence: it does not decide.
-    deciding = [need for need in members if _extent(context, need) == _extent(context, first)]
+    worst, *weights = (severity_for("fail", (each,)) for each in (evidence[0], *evidence))
+    deciding = [need for need, weight in zip(members, weights, strict=True) if weight == worst]
     wanted = {use.feature for need in deciding for use in need.uses}
     if not variant and rule == "CPU001" and is_tensorflow(context, first.record):
         variant = "tensorflow"
@@ -214,7 +216,7 @@ def _finding(
         rule,
         severity,
         subject,
-        evidence=tuple(_evidence(context, host, need) for need in members),
+        evidence=evidence,
         variant=variant,
         feature=cpus.display(host.knowledge, host.machine, [subject]),
         features=cpus.display(host.knowledge, host.machine, wanted),
@@ -226,12 +228,6 @@ def _finding(
         build=build(host),
         tensorflow=words(host, [subject]),
     )
-
-
-def _extent(context: Context, need: _Need) -> str:
-    """How far the command reaches a file, as far as severities depend on it."""
-    reach = context.closure.reach(need.record.path)
-    return "runs" if reach in RUNS else reach
 
 
 def _evidence(context: Context, host: CpuHost, need: _Need) -> Evidence:

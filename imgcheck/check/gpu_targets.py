@@ -141,7 +141,7 @@ def _weigh(
     closure = case.context.closure
     serving = {_variant(each) for each in judged if each.runs and closure.reach(each.record.path) != "unreached"}
     bad = [each for each in bad if closure.runs(each.record.path) or _variant(each) not in serving]
-    reached = [each for each in judged if case.context.closure.runs(each.record.path)]
+    reached = [each for each in judged if closure.runs(each.record.path)]
     paths, pool = _paths(reached), judged
     if not paths.isdisjoint(_paths(bad)):
         pool, bad = reached, [each for each in bad if each.record.path in paths]

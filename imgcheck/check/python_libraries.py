@@ -2,7 +2,6 @@
 
 import fnmatch
 import posixpath
-from collections.abc import Iterator
 
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.report import Evidence, Finding
@@ -16,9 +15,9 @@ def opened(context: Context, answers: Answers) -> None:
     imported = [known[name] for name in known.keys() & roots.ways.keys()]
     if not imported:
         return answers.answer("LIB006", "not-applicable", "no module that is known to open libraries is imported")
-    findings = [
-        finding for opener in sorted(imported, key=lambda each: each.id) for finding in _missing(context, opener)
-    ]
+    names = _names(context)
+    missing = ((each, _missing(each, names)) for each in sorted(imported, key=lambda each: each.id))
+    findings = [_finding(context, opener, absent) for opener, absent in missing if absent]
     return answers.conclude("LIB006", findings, f"the image has what {_listed(imported)} opens when it is imported")
 
 
@@ -26,16 +25,18 @@ def _listed(found: list[Opener]) -> str:
     return ", ".join(sorted(opener.id for opener in found))
 
 
-def _missing(context: Context, opener: Opener) -> Iterator[Finding]:
-    names = _names(context)
+def _missing(opener: Opener, names: set[str]) -> list[str]:
+    """The libraries that nothing in the image has the name of."""
     if not names.isdisjoint(opener.brought_by):
-        return
-    absent = [each for each in opener.libraries if not any(_is_there(name, names) for name in each)]
-    if not absent:
-        return
-    wanted = " and ".join(f"lib{alternatives[0].rstrip('*')}" for alternatives in absent)
+        return []
+    absent = (each for each in opener.libraries if not any(_is_there(name, names) for name in each))
+    return [f"lib{alternatives[0].rstrip('*')}" for alternatives in absent]
+
+
+def _finding(context: Context, opener: Opener, absent: list[str]) -> Finding:
+    wanted = " and ".join(absent)
     certain = opener.id in context.roots.modules
-    yield context.finding(
+    return context.finding(
         "LIB006",
         "fail" if certain else "risk",
         opener.id,

@@ -1,6 +1,6 @@
 """What runs in an image, what it reaches, and what the loader would miss on the way."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 
 from msgspec import Struct
@@ -15,6 +15,16 @@ PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
 def in_python_packages(files: Iterable[str], package: str = "") -> bool:
     """Whether one of `files` lies in a Python package, of this name and a slash where it is given."""
     return any(f"{part}{package}" in path for path in files for part in PYTHON_DIRECTORIES)
+
+
+def top_level(path: str, directory: str) -> str:
+    """The top-level module to which the file at `path` belongs in a `directory`, which ends with a slash."""
+    return path.removeprefix(directory).partition("/")[0].partition(".")[0]
+
+
+def top_levels(paths: Iterable[str], directories: Collection[str]) -> set[str]:
+    """Those to which files in `directories`, which end with slashes, belong."""
+    return {top_level(path, place) for path in paths for place in directories if path.startswith(place)}
 
 
 PRIVATE = "GLIBC_PRIVATE"

@@ -186,20 +186,16 @@ class Shell(Struct):
             found += lines
         return list(dict.fromkeys(found))[:_ALTERNATIVES]
 
-    def expand_word(self, template: str, arguments: tuple[str, ...] | None = None) -> list[str]:
-        """What one word may become."""
+    def expand_word(self, template: str, arguments: tuple[str, ...] | None = None, absent: str = GAP) -> list[str]:
+        """What one word may become; `absent` stands in place of a positional parameter that is not there."""
         if "$" not in template:
             return [template]
         arguments = self.arguments[0] if arguments is None else arguments
-        return _distinct(_Expansion(self, template, arguments).text(""))
+        return _distinct(_Expansion(self, template, arguments, absent).text(""))
 
     def tested(self, template: str) -> list[str]:
         """What one word of a test may become: a positional parameter that is not there is empty."""
-        if "$" not in template:
-            return [template]
-        return _distinct(
-            [value for words in self.arguments for value in _Expansion(self, template, words, absent="").text("")]
-        )
+        return _distinct([value for words in self.arguments for value in self.expand_word(template, words, absent="")])
 
     def values(self, name: str, arguments: tuple[str, ...]) -> list[str] | None:
         """Of a variable or positional parameter; None where it is not set."""
@@ -224,7 +220,7 @@ class Shell(Struct):
 class _Expansion:
     """One pass over a template."""
 
-    def __init__(self, shell: Shell, template: str, arguments: tuple[str, ...], absent: str = GAP) -> None:
+    def __init__(self, shell: Shell, template: str, arguments: tuple[str, ...], absent: str) -> None:
         """`absent` stands in place of a positional parameter that is not there."""
         self._shell, self._template, self._arguments, self._absent = shell, template, arguments, absent
         self._at = 0

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from msgspec import Struct, structs
 
 from imgcheck.documents.image import ImageProfile, PythonCode
+from imgcheck.loader.closure import top_level, top_levels
 from imgcheck.loader.expansion import GAP
 from imgcheck.loader.python import invoked
 from imgcheck.loader.tree import Tree
@@ -186,11 +187,6 @@ def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> 
     return Imports(search.by, search.perhaps, search.told, search.anything, frozenset(search.texts))
 
 
-def top_level(path: str, directory: str) -> str:
-    """The top-level module to which the file at `path` belongs in a `directory`, which ends with a slash."""
-    return path.removeprefix(directory).partition("/")[0].partition(".")[0]
-
-
 def read_application(path: str, text: bytes) -> PythonCode:
     """What an application's own text imports and may open."""
     named = of_application(text)
@@ -235,9 +231,7 @@ class _Search:
         self._programs = {script.path for script in image.tree.scripts if not script.path.endswith(".py")}
         """A program may have the name of the package that it belongs to, and is no module of that name."""
         self._requires, self._plugins = image.tree.python_requires, image.tree.python_plugins
-        self._compiled = {
-            top_level(path, place) for path in tree.linkage for place in self._paths if path.startswith(place)
-        }
+        self._compiled = top_levels(tree.linkage, self._paths)
         """Packages with compiled modules: what these import, no text tells."""
         self._doubtful: deque[tuple[str, str, tuple[str, ...]]] = deque()
         """Modules that are perhaps imported, by what, and where they are sought."""

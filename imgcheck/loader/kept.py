@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 OF_LETTER: dict[str, Reach] = {"e": "entry", "i": "import", "p": "path", "u": "unreached"}
 _NONE = "."
+_OF_ROOTS = tuple(name for name in Roots.__struct_fields__ if name in Loads.__struct_fields__)
+"""What a profile keeps of the roots as it is."""
 
 
 class Worked(Struct, frozen=True, dict=True):
@@ -35,19 +37,7 @@ class Worked(Struct, frozen=True, dict=True):
         config, loads = self.image.config, self.loads
         return Roots(
             command=(*config.entrypoint, *config.command),
-            entries=loads.entries,
-            imports=loads.imports,
-            everything=loads.everything,
-            in_part=loads.in_part,
-            steered=loads.steered,
-            environments=loads.environments,
-            perhaps=loads.perhaps,
-            always=loads.always,
-            misfits=loads.misfits,
-            named=loads.named,
-            modules=loads.modules,
-            ways=loads.ways,
-            unstartable=loads.unstartable,
+            **{name: getattr(loads, name) for name in _OF_ROOTS},
         )
 
     @cached_property
@@ -96,19 +86,7 @@ def _packed(image: ImageProfile, roots: Roots, loader: "Loader", made_by: str) -
     chosen = ((number[path], names[name], number[found]) for (path, name), found in closure.chosen.items())
     return Loads(
         made_by=made_by,
-        entries=roots.entries,
-        imports=roots.imports,
-        everything=roots.everything,
-        in_part=roots.in_part,
-        steered=roots.steered,
-        environments=roots.environments,
-        perhaps=roots.perhaps,
-        always=roots.always,
-        misfits=roots.misfits,
-        named=roots.named,
-        modules=roots.modules,
-        ways=roots.ways,
-        unstartable=roots.unstartable,
+        **{name: getattr(roots, name) for name in _OF_ROOTS},
         reaches="".join(letters[closure.reaches[path]] if path in closure.reaches else _NONE for path in number),
         companies=tuple(row(number[path] for path in loaded) for loaded in companies),
         starts=row(each for pair in starts for each in pair),

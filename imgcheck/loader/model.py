@@ -2,7 +2,6 @@
 
 import posixpath
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
@@ -237,22 +236,10 @@ class _View:
         """The files of a name: those for an ABI, and those for others."""
         key = name, abi
         if key not in self._alternatives:
-            named = dict.fromkeys(self.by_name.get(name, ()))
+            named = dict.fromkeys(self.tree.by_name.get(name, ()))
             fits = {path: self.system(path).abi == abi for path in named}
             self._alternatives[key] = tuple(p for p in named if fits[p]), tuple(p for p in named if not fits[p])
         return self._alternatives[key]
-
-    @cached_property
-    def by_name(self) -> dict[str, list[str]]:
-        """File name or soname to the files that carry it; those that do by both stand twice."""
-        found: dict[str, list[str]] = defaultdict(list)
-        for directory in self.tree.directories():
-            for name, path in self.tree.table(directory).items():
-                found[name].append(path)
-        for path, linkage in self.tree.linkage.items():
-            if linkage.soname:
-                found[linkage.soname].append(path)
-        return dict(found)
 
 
 _Asked = tuple[System, Process | None, tuple[str, ...], tuple[str, ...], tuple[str, ...], bool]
@@ -591,7 +578,7 @@ def _stand_in(tree: Tree) -> list[str]:
 
 def _opens(view: _View, roots: Roots) -> dict[str, str]:
     """What the driver's sonames lead to for a program of the command, or else for what may stand in for one."""
-    names = {n for n in view.by_name if n.startswith(_OPENED_BY_NAME) and ".so" in n}
+    names = {n for n in view.tree.by_name if n.startswith(_OPENED_BY_NAME) and ".so" in n}
     programs = [path for path in roots.entries if _is_program(view.tree, path)]
     if roots.environments:  # scripts end with the program that they are for: what their shell finds does not count
         programs = programs[-1:]

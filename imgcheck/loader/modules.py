@@ -4,8 +4,9 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from imgcheck.documents.image import ImageProfile
+from imgcheck.loader.closure import top_level
 from imgcheck.loader.glibc import family_of
-from imgcheck.loader.imports import Imports, PythonStart, imported, top_level
+from imgcheck.loader.imports import Imports, PythonStart, imported
 from imgcheck.loader.python import importable, python_fits, pythons
 from imgcheck.loader.tree import Tree
 

@@ -42,8 +42,6 @@ def decided(words: tuple[str, ...], shell: Shell, exists: Exists) -> bool | None
 
 def _matches(subject: str, patterns: tuple[str, ...], shell: Shell) -> bool | None:
     """Whether one of the patterns of `case` is what it looks at."""
-    if "*" in patterns:
-        return True
     values = shell.tested(subject)
     wanted = [one for pattern in patterns for one in shell.tested(pattern)]
     if any(GAP in word for word in (*values, *wanted)):

@@ -49,7 +49,7 @@ _SEQUENCE = frozenset({"cd", "export", "pushd", "source", "."})
 """Commands after which `&&` is a mere "and then"."""
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
-_TESTS = {"[": "]", "test": "]", "[[": "]]"}
+_TESTS = frozenset({"[", "test", "[["})
 _UNTOLD = frozenset(f"-{letter}" for letter in "abcdghkLpStuwGNO")
 """Tests of what is not known of files and descriptors."""
 _PLAIN = re.compile(r"""[^ \t\n;&|<>()'"\\$`]+""")
@@ -187,8 +187,8 @@ class _Reader:
         """and on these tests there,"""
         self._joint = ""
         """which this joins."""
-        self._denied = False
-        """What comes in the list is denied (`! [ X ] && Y`)."""
+        self._negated = False
+        """What comes in the list is negated (`! [ X ] && Y`)."""
         self._behind = False
         """A compound command has just ended, or arithmetic."""
         self._conditions = 0
@@ -213,7 +213,7 @@ class _Reader:
         if len(self.commands) >= COMMANDS_LIMIT:
             return 0
         self._conditions += 1
-        told = UNKNOWN not in words[1] if words[0] == "case" else not _TESTS.keys().isdisjoint(words)
+        told = UNKNOWN not in words[1] if words[0] == "case" else not _TESTS.isdisjoint(words)
         if frame.looped or len(words) > _WORDS_LIMIT or not told:
             return self._conditions  # nobody will find out, but that branches exclude each other
         kept = tuple(word if len(word) <= _WORD_LENGTH else UNKNOWN for word in words)
@@ -284,7 +284,7 @@ class _Reader:
             self._at += 1
 
     def _end_list(self) -> None:
-        self._uncertain, self._listed, self._joint, self._denied, self._behind = False, (), "", False, False
+        self._uncertain, self._listed, self._joint, self._negated, self._behind = False, (), "", False, False
         self._open[-1].ended = True
 
     def _note(self, *words: str) -> None:
@@ -379,7 +379,7 @@ class _Reader:
             self._expect("-p")
         elif word == "!":
             self._note(word)
-            self._denied = not self._denied
+            self._negated = not self._negated
         elif word in _BETWEEN:
             self._go_between(word)
         elif word in _OPENERS:
@@ -431,12 +431,12 @@ class _Reader:
             self._note(*test)
             return
         joint = self._text[self._at : self._at + 2]
-        denied, self._denied = self._denied, False
+        negated, self._negated = self._negated, False
         if self._uncertain or joint not in ("&&", "||"):
             return
         self._at += 2
         self._skip_lines()
-        number = self._decide(["if", *(["!"] if denied else []), *test]) if self._joint in ("", joint) else 0
+        number = self._decide(["if", *(["!"] if negated else []), *test]) if self._joint in ("", joint) else 0
         self._joint = joint
         self._listed = (*self._listed, number if joint == "&&" else -number) if number else ()
         self._uncertain = not number
@@ -492,7 +492,7 @@ class _Reader:
         if words[:2] == ["set", "--"] or name not in _SILENT or (name == "exit" and self._is_told()):
             self._keep(tuple(words), uncertain, forgiven=self._open[-1].tests or self._has_alternative())
         self._note(OPEN)
-        self._denied = False
+        self._negated = False
         if self._text.startswith("&&", self._at) and name and (name not in _SEQUENCE or self._joint == "||"):
             self._uncertain = True
         elif not uncertain and len(self._open) == 1 and not self._listed and self._is_end() and _ends(name, words):

@@ -92,10 +92,23 @@ class Tree:
         other._tables = self._tables | tables
         return other
 
+    @cached_property
+    def by_name(self) -> dict[str, list[str]]:
+        """File name or soname to the files that carry it; those that do by both stand twice."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for directory in self.directories():
+            for name, path in self.table(directory).items():
+                found[name].append(path)
+        for path, linkage in self.linkage.items():
+            if linkage.soname:
+                found[linkage.soname].append(path)
+        return dict(found)
+
     def _copy(self) -> "Tree":
         other = object.__new__(Tree)
         other.__dict__.update(self.__dict__)
-        other.__dict__.pop("components", None)
+        for worked_out in ("by_name", "components"):
+            other.__dict__.pop(worked_out, None)
         other.linkage, other.host = dict(self.linkage), dict(self.host)
         return other
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from imgcheck.documents.image import TreeIndex
-from imgcheck.loader.closure import Closure, Roots
+from imgcheck.loader.closure import Closure, Roots, top_level
 
 
 class Ways:
@@ -66,6 +66,6 @@ class Ways:
         """Names of modules that a file may have: behind a directory of packages, and else beside the text itself."""
         for place in self._tree.python_paths:
             if path.startswith(f"{place}/"):
-                yield path.removeprefix(f"{place}/").partition("/")[0].partition(".")[0]
+                yield top_level(path, f"{place}/")
         *above, name = path.split("/")
         yield from (name.partition(".")[0], *reversed(above))

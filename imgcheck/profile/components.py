@@ -31,20 +31,10 @@ TEXTS: tuple[str, ...] = (
     "*/cuda_config.h",
     "*/torch/version.py",
     "*/tensorflow/python/platform/build_info.py",
-    "*/tensorflow*.dist-info/METADATA",
-    "*/tensorflow*.egg-info/PKG-INFO",
-    "*/tf_nightly*.dist-info/METADATA",
-    "*/torch-*.dist-info/METADATA",
-    "*/jaxlib-*.dist-info/METADATA",
-    "*/cupy*.dist-info/METADATA",
-    "*/numba-*.dist-info/METADATA",
-    "*/triton-*.dist-info/METADATA",
-    "*/ctranslate2-*.dist-info/METADATA",
-    "*/onnxruntime_gpu-*.dist-info/METADATA",
-    "*/jax_cuda*_plugin-*.dist-info/METADATA",
-    "*/nvidia_*.dist-info/METADATA",
 )
-"""Small text files that `detect` reads, as fnmatch patterns on absolute paths (`*` crosses directories)."""
+"""Small text files that `detect` reads besides the records of Python packages (requirements.RECORDS), as fnmatch
+patterns on absolute paths (`*` crosses directories).
+"""
 
 _PACKAGES = {
     "tensorflow": "TensorFlow", "tensorflow-gpu": "TensorFlow", "tf-nightly": "TensorFlow",
@@ -70,8 +60,8 @@ def detect(
 ) -> tuple[Component, ...]:
     """The components of an image, in the order in which people name them.
 
-    `texts` holds the files that match `TEXTS`, by path. A file that does not hold what its name promises is no
-    component; nothing is raised.
+    `texts` holds the files that match `TEXTS`, and the records of Python packages, by path. A file that does not hold
+    what its name promises is no component; nothing is raised.
     """
     found: dict[str, Component] = {}
     sources = (

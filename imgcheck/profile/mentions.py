@@ -46,14 +46,10 @@ class _Files:
 
     def __init__(self, image: ImageProfile, tree: Tree) -> None:
         self._tree = tree
-        self._by_name: dict[str, dict[str, None]] = defaultdict(dict)
-        for directory in tree.directories():
-            for name, path in tree.table(directory).items():
-                self._by_name[name][path] = None
+        self._by_name = defaultdict(list, {name: list(paths) for name, paths in tree.by_name.items()})
         for record in image.files:
-            linkage = image.facts(record).linkage
-            for name in (posixpath.basename(record.path), linkage.soname if linkage else ""):
-                self._by_name[name][record.path] = None
+            if record.path not in tree.linkage:
+                self._by_name[posixpath.basename(record.path)].append(record.path)
 
     def led_to(self, path: str, names: Iterable[str]) -> list[str]:
         """The files that the names in the one at `path` may stand for, but itself."""

@@ -13,8 +13,8 @@ from imgcheck.layers.entry import Kind
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.loader.abi import multiarch_directories
 from imgcheck.loader.cache import read_cache
+from imgcheck.loader.closure import top_levels
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
-from imgcheck.loader.imports import top_level
 from imgcheck.loader.shell import without_conditions
 from imgcheck.profile.requirements import plugins, requires
 from imgcheck.profile.scan import PythonText, Unloadable
@@ -70,7 +70,7 @@ def index_tree(
         scripts=tuple(found.scripts),
         python_paths=(*found.python, *_added_paths(tree, texts, found.python)),
         python_code=tuple(_python_code(found.texts, recorded)),
-        python_requires=requires(texts, _top_level(found.python, (*found.texts, *map(absolute, recorded)))),
+        python_requires=requires(texts, _modules(found, recorded)),
         python_plugins=plugins(texts),
         directories=tuple(path for path in looked_for if _is(tree, path, "directory")),
         files=tuple(sorted({*files, *_command_files(tree, config)})),
@@ -149,10 +149,9 @@ def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[
     return [_whole(path, codes, there - own[path]) for path, codes in members.items()]
 
 
-def _top_level(python_paths: list[str], files: Iterable[str]) -> set[str]:
+def _modules(found: _Gathered, recorded: Iterable[str]) -> set[str]:
     """Names of the modules that lie in directories of packages."""
-    places = [f"{path}/" for path in python_paths]
-    return {top_level(path, place) for path in files for place in places if path.startswith(place)}
+    return top_levels((*found.texts, *map(absolute, recorded)), [f"{path}/" for path in found.python])
 
 
 def _first_parts(texts: Iterable[str], recorded: Iterable[str]) -> set[str]:
