@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
+from imgcheck.check import libraries
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.facts import CodeFacts, GpuCode, GpuModule, Isa, IsaUse, Linkage, Refusal
 from imgcheck.documents.host import HostProfile
@@ -13,6 +14,8 @@ from imgcheck.host.describe import describe_host
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.closure import Closure, Roots
 from imgcheck.loader.glibc import is_libc
+from imgcheck.loader.model import close
+from imgcheck.loader.roots import find_roots
 
 KNOWLEDGE = Knowledge()
 LAYER = LayerInfo(diff_id="sha256:0", history="RUN pip install tensorflow-gpu")
@@ -105,6 +108,14 @@ def _may_start(facts: CodeFacts) -> bool:
 
 def cpu(name: str, **more) -> HostProfile:
     return describe_host(KNOWLEDGE, cpu=name, **more)
+
+
+def judged_libraries(image: ImageProfile, *command: str) -> Answers:
+    """What the rules on libraries say of a command on a host of which nothing is known."""
+    roots = find_roots(image, command)
+    host = HostProfile(schema_version="1.0", name="node")
+    closure = close(image, roots)
+    return libraries.check(Context(image, host, KNOWLEDGE.runtimes["docker"], KNOWLEDGE, closure, roots=roots))
 
 
 def outcome(answers: Answers, rule: str) -> str:

@@ -4,21 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from imgcheck.check import libraries
-from imgcheck.check.context import Context
-from imgcheck.documents.host import HostProfile
 from imgcheck.documents.report import Finding
-from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.python import openers
-from imgcheck.loader.model import close
-from imgcheck.loader.roots import find_roots
-from imgcheck.profile.build import build_profile
-from imgcheck.progress import SILENT
-from imgcheck.sources.open import open_image
-from tests.check.contexts import findings
+from tests.check.contexts import KNOWLEDGE, findings, judged_libraries
 from tests.loader.builder import Root
 
-KNOWLEDGE = Knowledge()
 SITE = "/usr/lib/python3.11/site-packages"
 
 
@@ -34,13 +24,7 @@ def root(tmp_path: Path) -> Root:
 
 
 def found(root: Root, code: str) -> list[Finding]:
-    with open_image(f"dir:{root.path}") as opened:
-        image = build_profile(opened, SILENT)
-    roots = find_roots(image, ("python3.11", "-c", code))
-    host = HostProfile(schema_version="1.0", name="node")
-    closure = close(image, roots)
-    context = Context(image, host, KNOWLEDGE.runtimes["docker"], KNOWLEDGE, closure, roots=roots)
-    return findings(libraries.check(context), "LIB006")
+    return findings(judged_libraries(root.profile(), "python3.11", "-c", code), "LIB006")
 
 
 @pytest.mark.parametrize(

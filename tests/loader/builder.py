@@ -5,6 +5,11 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from imgcheck.documents.image import ImageProfile
+from imgcheck.profile.build import build_profile
+from imgcheck.progress import SILENT
+from imgcheck.sources.open import open_image
+
 INTERPRETER = "/lib64/ld-linux-x86-64.so.2"
 _LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 
@@ -67,6 +72,11 @@ class Root:
             [compiler, "-x", "c", "-", "-o", str(place), *flags, "-x", "none", *libraries],
             input=code, text=True, check=True, capture_output=True,
         )  # fmt: skip
+
+    def profile(self) -> ImageProfile:
+        """What imgcheck makes of it."""
+        with open_image(f"dir:{self.path}") as image:
+            return build_profile(image, SILENT)
 
     def ldconfig(self) -> None:
         subprocess.run(["/sbin/ldconfig", "-r", str(self.path)], check=True, capture_output=True)

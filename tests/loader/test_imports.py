@@ -10,9 +10,6 @@ from imgcheck.documents.image import ImageProfile
 from imgcheck.loader.imports import asks_for_plugins, imports_anything, of_application, of_package
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
-from imgcheck.profile.build import build_profile
-from imgcheck.progress import SILENT
-from imgcheck.sources.open import open_image
 from tests.loader.builder import Root
 
 SITE = "/usr/lib/python3.11/site-packages"
@@ -85,12 +82,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
         root.write(path, text)
     for program in ("/usr/bin/serve", "/usr/bin/alpha", "/opt/long/bin/both"):
         root.at(program).chmod(0o755)
-    return profile(root.path)
-
-
-def profile(root: Path) -> ImageProfile:
-    with open_image(f"dir:{root}") as image:
-        return build_profile(image, SILENT)
+    return root.profile()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +96,7 @@ def test_an_editable_installation_is_found_by_its_path_file(tmp_path: Path, line
     root.write("/src/editable/__init__.py", "from . import core\n")
     root.write("/app/run.py", "import editable\n")
     root.write(f"{SITE}/__editable__.editable-1.0.pth", f"import sys; sys.exit\n\n{line}")
-    image = profile(root.path)
+    image = root.profile()
     assert close(image, find_roots(image, ("python3.11", "/app/run.py"))).reach("/src/editable/core.so") == reach
 
 

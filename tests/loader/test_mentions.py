@@ -10,9 +10,6 @@ from imgcheck.loader.kept import kept_work, with_loads
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
 from imgcheck.loader.ways import Ways
-from imgcheck.profile.build import build_profile
-from imgcheck.progress import SILENT
-from imgcheck.sources.open import open_image
 from tests.loader.builder import Root
 
 PTX = "//\n.version 7.0\n.target sm_80\n.address_size 64\n"
@@ -60,8 +57,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
         "import ctypes\nctypes.CDLL('/usr/lib/libinside.so')\nPROGRAM = '/opt/app/bin/job'\nDATA = \"other.ptx\"\n",
     )
     root.write("/app/idle.py", "import ctypes\nctypes.CDLL('libother.so')\n")
-    with open_image(f"dir:{root.path}") as opened:
-        return build_profile(opened, SILENT)
+    return root.profile()
 
 
 JOB = {"/opt/app/bin/job": "unreached", "/usr/lib/libof_job.so": "unreached"}
@@ -116,7 +112,6 @@ def test_a_file_with_very_many_names_is_read_in_part(tmp_path: Path) -> None:
         "/bin/app", code=f"const char *names[] = {{\n{lines}}};\nint main(int c, char **v) {{ return *names[c]; }}"
     )
     root.library("/usr/lib/libnumber00007x.so")
-    with open_image(f"dir:{root.path}") as opened:
-        image = build_profile(opened, SILENT)
+    image = root.profile()
     closure = close(image, find_roots(image, ("app",)))
     assert closure.reach("/usr/lib/libnumber00007x.so") == "path"

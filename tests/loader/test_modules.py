@@ -6,19 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from imgcheck.check import libraries
-from imgcheck.check.context import Answers, Context
-from imgcheck.documents.host import HostProfile
-from imgcheck.knowledge import Knowledge
-from imgcheck.loader.model import close
-from imgcheck.loader.roots import find_roots
-from imgcheck.profile.build import build_profile
-from imgcheck.progress import SILENT
-from imgcheck.sources.open import open_image
-from tests.check.contexts import findings, outcome
+from imgcheck.check.context import Answers
+from tests.check.contexts import findings, judged_libraries, outcome
 from tests.loader.builder import Root
 
-KNOWLEDGE = Knowledge()
 VENV = "/opt/venv"
 OLD, NEW = (f"{VENV}/lib/python3.{minor}/site-packages" for minor in (11, 12))
 TAG = "cpython-311-x86_64-linux-gnu"
@@ -42,12 +33,7 @@ def module(root: Root, path: str) -> None:
 
 
 def judged(root: Root, *command: str) -> Answers:
-    with open_image(f"dir:{root.path}") as image:
-        profile = build_profile(image, SILENT)
-    roots = find_roots(profile, command or (f"{VENV}/bin/python", "/app/run.py"))
-    host = HostProfile(schema_version="1.0", name="node")
-    closure = close(profile, roots)
-    return libraries.check(Context(profile, host, KNOWLEDGE.runtimes["docker"], KNOWLEDGE, closure, roots=roots))
+    return judged_libraries(root.profile(), *(command or (f"{VENV}/bin/python", "/app/run.py")))
 
 
 def test_a_virtual_environment_of_another_python_is_a_risk(root: Root) -> None:

@@ -2,20 +2,11 @@
 
 from pathlib import Path
 
-from imgcheck.documents.image import ImageProfile
 from imgcheck.loader.model import close
-from imgcheck.profile.build import build_profile
-from imgcheck.progress import SILENT
-from imgcheck.sources.open import open_image
 from tests.loader.builder import Root
 
 _MUSL = "/lib/ld-musl-x86_64.so.1"
 _FOR_MUSL = ["-nostdlib", "-Wl,-e,main", f"-Wl,--dynamic-linker={_MUSL}"]
-
-
-def _profile(root: Root) -> ImageProfile:
-    with open_image(f"dir:{root.path}") as image:
-        return build_profile(image, SILENT)
 
 
 def _musl_root(tmp_path: Path) -> Root:
@@ -29,14 +20,14 @@ def _musl_root(tmp_path: Path) -> Root:
 def test_the_path_file_of_musl_replaces_its_directories(tmp_path: Path) -> None:
     root = _musl_root(tmp_path)
     root.write("/etc/ld-musl-x86_64.path", "/usr/lib\n/opt/own\n")
-    closure = close(_profile(root))
+    closure = close(root.profile())
     assert closure.chosen["/bin/app", "libown.so"] == "/opt/own/libown.so"
     assert not closure.problems
 
 
 def test_without_a_path_file_musl_seeks_in_its_own_directories(tmp_path: Path) -> None:
     root = _musl_root(tmp_path)
-    (problem,) = close(_profile(root)).problems
+    (problem,) = close(root.profile()).problems
     assert (problem.needed, problem.searched) == ("libown.so", ("/lib", "/usr/local/lib", "/usr/lib"))
 
 
@@ -48,6 +39,6 @@ def test_links_and_configuration_are_taken_into_the_profile(tmp_path: Path) -> N
     root.write("/etc/ld.so.conf", "include /etc/ld.so.conf.d/*.conf\n")
     root.write("/etc/ld.so.conf.d/own.conf", "/opt/current/lib\n")
     root.ldconfig()
-    closure = close(_profile(root))
+    closure = close(root.profile())
     assert closure.chosen["/bin/app", "libown.so.1"] == "/opt/real-1.2/lib/libown.so.1"
     assert not closure.problems

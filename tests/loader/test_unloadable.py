@@ -9,9 +9,6 @@ import pytest
 from imgcheck.documents.host import known
 from imgcheck.documents.image import ImageProfile
 from imgcheck.knowledge.types import Runtime
-from imgcheck.profile.build import build_profile
-from imgcheck.progress import SILENT
-from imgcheck.sources.open import open_image
 from tests.loader.builder import Root
 from tests.loader.test_library_rules import DRIVER, KNOWLEDGE, host, judged, libcuda, only, outcome
 from tests.loader.walk import closure_under
@@ -30,11 +27,6 @@ def root(tmp_path: Path) -> Root:
     return root
 
 
-def profile_of(root: Root) -> ImageProfile:
-    with open_image(f"dir:{root.path}") as image:
-        return build_profile(image, SILENT)
-
-
 def run(root: Root, program: str = "/usr/bin/app") -> subprocess.CompletedProcess[str]:
     return subprocess.run(["chroot", str(root.path), program], capture_output=True, text=True, check=False)
 
@@ -45,7 +37,7 @@ def test_a_file_that_is_no_library_stops_the_search(root: Root, content: str, li
     root.write("/opt/first/libx.so.1.2" if linked else "/opt/first/libx.so.1", content)
     if linked:
         root.link("/opt/first/libx.so.1", "libx.so.1.2")
-    finding = only(judged(profile_of(root), host(), command=("/usr/bin/app",)), "LIB001")
+    finding = only(judged(root.profile(), host(), command=("/usr/bin/app",)), "LIB001")
     assert finding.severity == "fail"
     assert finding.predicted_error == run(root).stderr.strip()
     assert "/opt/first/libx.so.1" in finding.remedy
@@ -55,7 +47,7 @@ def test_a_file_that_is_no_library_stops_the_search(root: Root, content: str, li
 def test_one_behind_the_library_that_is_found_stops_nothing(root: Root) -> None:
     root.write("/opt/third/libx.so.1", "")
     root.program("/usr/bin/app", ["/opt/second/libx.so.1"], ["-Wl,-rpath,/opt/second:/opt/third"])
-    assert outcome(judged(profile_of(root), host(), command=("/usr/bin/app",)), "LIB001") == "ok"
+    assert outcome(judged(root.profile(), host(), command=("/usr/bin/app",)), "LIB001") == "ok"
     assert run(root).returncode == 0
 
 
@@ -64,7 +56,7 @@ def test_a_library_of_another_machine_and_a_directory_are_passed_over(root: Root
     library[18] = 183  # e_machine: AArch64
     root.at("/opt/first").mkdir()
     root.at("/opt/first/libx.so.1").write_bytes(library)
-    assert outcome(judged(profile_of(root), host(), command=("/usr/bin/app",)), "LIB001") == "ok"
+    assert outcome(judged(root.profile(), host(), command=("/usr/bin/app",)), "LIB001") == "ok"
     assert run(root).returncode == 0
 
 
@@ -74,13 +66,13 @@ def test_what_the_cache_names_may_have_become_empty(root: Root) -> None:
     root.program("/usr/bin/app", ["/opt/second/libx.so.1"])
     assert run(root).returncode == 0
     root.write("/opt/second/libx.so.1", "")
-    finding = only(judged(profile_of(root), host(), command=("/usr/bin/app",)), "LIB001")
+    finding = only(judged(root.profile(), host(), command=("/usr/bin/app",)), "LIB001")
     assert finding.predicted_error == run(root).stderr.strip()
 
 
 def test_a_linker_script_that_no_program_asks_for_is_no_finding(root: Root) -> None:
     root.write("/opt/first/libx.so", "INPUT(/opt/second/libx.so.1)")
-    assert outcome(judged(profile_of(root), host(), command=("/usr/bin/app",)), "LIB001") == "ok"
+    assert outcome(judged(root.profile(), host(), command=("/usr/bin/app",)), "LIB001") == "ok"
 
 
 @pytest.fixture
@@ -90,7 +82,7 @@ def left_by_a_runtime(root: Root) -> ImageProfile:
     root.program("/usr/bin/app", ["/tmp/libcuda.so.1"])
     root.at("/tmp/libcuda.so.1").unlink()
     root.write("/usr/lib/x86_64-linux-gnu/libcuda.so.1", "")
-    return profile_of(root)
+    return root.profile()
 
 
 def opened(image: ImageProfile, runtime: Runtime) -> str:
@@ -112,5 +104,5 @@ def test_ldconfig_leaves_an_empty_file_where_it_is(root: Root, left_by_a_runtime
     assert run(root).stderr.strip().endswith("libcuda.so.1: file too short")
     root.at("/usr/lib/x86_64-linux-gnu/libcuda.so.1").unlink()
     root.ldconfig()
-    assert opened(profile_of(root), KNOWLEDGE.runtimes["nvidia"]) == "/usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14"
+    assert opened(root.profile(), KNOWLEDGE.runtimes["nvidia"]) == "/usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14"
     assert run(root).returncode == 0

@@ -8,9 +8,6 @@ from imgcheck.loader.kept import kept_work, with_loads
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
 from imgcheck.loader.ways import Ways
-from imgcheck.profile.build import build_profile
-from imgcheck.progress import SILENT
-from imgcheck.sources.open import open_image
 from tests.loader.builder import Root
 
 SITE = "/usr/lib/python3.11/site-packages"
@@ -45,8 +42,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
     for path, text in TEXTS.items():
         root.write(path, text)
         root.at(path).chmod(0o755)
-    with open_image(f"dir:{root.path}") as opened:
-        return build_profile(opened, SILENT)
+    return root.profile()
 
 
 def way(image: ImageProfile, path: str, *command: str) -> tuple[str, ...]:
