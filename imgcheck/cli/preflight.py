@@ -72,7 +72,10 @@ def _answer(arguments: list[str], directory: str, asked: str) -> kept.Answer:
     try:
         import gc
 
+        from imgcheck.lean import import_msgspec
+
         gc.disable()  # a process of so short a life has nothing to collect, and a tenth of it would go into looking
+        import_msgspec()
         task, inputs = _task(arguments)
         from imgcheck.preflight.run import answer
 

@@ -10,7 +10,7 @@ import pytest
 from tests.installation import installed_tree
 from tests.tools import CHECKOUT, need
 
-NEW_NEEDS_NOT = {"argparse", "difflib", "shlex", "tempfile"}
+NEW_NEEDS_NOT = {"argparse", "decimal", "difflib", "platform", "shlex", "tempfile", "uuid"}
 OF_OTHER_IMAGES = {
     f"imgcheck.{name}" for name in ("loader.model", "loader.tree", "check.gpu_targets", "check.mpi_rules")
 }
@@ -45,6 +45,19 @@ def test_a_driver_that_is_injected_brings_no_reader_of_scripts(place):
     imported = _imports(place, place.image(), "--host", host, "--runtime", "apptainer-nv")
     assert "imgcheck.loader.model" in imported
     assert not imported & OF_SCRIPTS
+
+
+def test_who_asks_later_gets_the_modules_that_msgspec_was_imported_without():
+    code = """
+from imgcheck.lean import import_msgspec
+import_msgspec()
+import datetime, decimal, uuid
+import msgspec.inspect
+assert decimal.Decimal("1.5") + 1 == decimal.Decimal("2.5") and uuid.uuid4().version == 4
+assert datetime.datetime.now(datetime.timezone.utc).tzinfo and datetime.__file__
+assert msgspec.inspect.type_info(int) and msgspec.json.decode(b"[1]") == [1]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": str(CHECKOUT)})
 
 
 @pytest.mark.slow
