@@ -5,13 +5,15 @@ tables have holes; product names are matched by the patterns of rules/cpus/produ
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
+from operator import itemgetter
 from typing import Literal
 
 from msgspec import Struct
 
 from imgcheck.errors import UsageError
+from imgcheck.globs import fits
 from imgcheck.knowledge import microarchitectures
 from imgcheck.knowledge.store import Knowledge
 from imgcheck.knowledge.types import Data
@@ -62,7 +64,11 @@ class Product(Data, frozen=True):
     source: str
 
     def __post_init__(self) -> None:
-        _refuse_unreadable(self.pattern, re.IGNORECASE)
+        try:
+            re.compile(self.pattern, re.IGNORECASE)
+        except re.error as error:
+            # Who reads the data names the entry.
+            raise ValueError(f"`pattern` {self.pattern!r} is no regular expression: {error}") from None
 
 
 class LoaderDirectory(Data, frozen=True):
@@ -70,23 +76,27 @@ class LoaderDirectory(Data, frozen=True):
 
     id: str
     architecture: str
-    pattern: str
-    """Regular expression, searched in a file's path."""
+    name: str
+    below: tuple[str, ...]
+    """Names of directories in which it lies."""
     sources: tuple[str, ...]
+    between: tuple[str, ...] = ()
+    """Shell patterns of what may stand between one of these and the directory."""
     features: tuple[str, ...] = ()
     level: str = ""
     """x86-64 level whose features they are, in place of `features`."""
 
-    def __post_init__(self) -> None:
-        _refuse_unreadable(self.pattern)
+    def holds(self, directories: Sequence[str]) -> bool:
+        """Whether the innermost of nested `directories`, or one around it, is such a directory."""
+        return any(name == self.name and self._is_above(directories[:index]) for index, name in enumerate(directories))
 
-
-def _refuse_unreadable(pattern: str, flags: int = 0) -> None:
-    """Raises ValueError, which names the entry where data are read."""
-    try:
-        re.compile(pattern, flags)
-    except re.error as error:
-        raise ValueError(f"`pattern` {pattern!r} is no regular expression: {error}") from None
+    def _is_above(self, directories: Sequence[str]) -> bool:
+        for name in reversed(directories):
+            if name in self.below:
+                return True
+            if not any(fits(name, pattern) for pattern in self.between):
+                return False
+        return False
 
 
 class NamedCpu(Struct, frozen=True):
@@ -156,41 +166,22 @@ def level_of(knowledge: Knowledge, present: Iterable[str]) -> str:
 def guarded_by(knowledge: Knowledge, architecture: str, path: str) -> frozenset[str] | None:
     """Features without which the loader never opens `path`; None for a file that no CPU test of the loader guards."""
     guards = _guards(knowledge, feature_architecture(architecture))
-    if not guards.ask_directories:
-        return guards.first(path)
-    return _guarded_in(guards, path.rpartition("/")[0] + "/")
-
-
-class _Guards(Struct, frozen=True, eq=False):
-    """The tests that the loader makes on one architecture."""
-
-    tests: tuple[tuple[Callable[[str], object], frozenset[str]], ...]
-    """Expressions of paths, with the features that are asked for there."""
-    ask_directories: bool
-    """None of them asks for a file's name."""
-
-    def first(self, path: str) -> frozenset[str] | None:
-        return next((needed for found, needed in self.tests if found(path)), None)
-
-
-@lru_cache(maxsize=4096)  # directories come from hostile images
-def _guarded_in(guards: _Guards, directory: str) -> frozenset[str] | None:
-    return guards.first(directory)
+    directories = path.split("/")[:-1]
+    if guards.keys().isdisjoint(directories):
+        return None
+    tests = sorted((test for name in guards.keys() & directories for test in guards[name]), key=itemgetter(0))
+    return next((features for _, entry, features in tests if entry.holds(directories)), None)
 
 
 @lru_cache(maxsize=32)
-def _guards(knowledge: Knowledge, architecture: str) -> _Guards:
-    entries = [
-        entry for entry in knowledge.entries("cpus", "directory", LoaderDirectory) if entry.architecture == architecture
-    ]
-    tests = [
-        (
-            re.compile(entry.pattern).search,
-            level_features(knowledge, entry.level) if entry.level else frozenset(entry.features),
-        )
-        for entry in entries
-    ]
-    return _Guards(tuple(tests), all(entry.pattern.endswith("/") for entry in entries))
+def _guards(knowledge: Knowledge, architecture: str) -> dict[str, list[tuple[int, LoaderDirectory, frozenset[str]]]]:
+    """The tests that the loader makes on one architecture by the name of the directory, with their order."""
+    found: dict[str, list[tuple[int, LoaderDirectory, frozenset[str]]]] = {}
+    for order, entry in enumerate(knowledge.entries("cpus", "directory", LoaderDirectory)):
+        if entry.architecture == architecture:
+            features = level_features(knowledge, entry.level) if entry.level else frozenset(entry.features)
+            found.setdefault(entry.name, []).append((order, entry, features))
+    return found
 
 
 def from_flags(knowledge: Knowledge, architecture: str, flags: Iterable[str]) -> frozenset[str]:
