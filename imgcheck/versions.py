@@ -1,10 +1,10 @@
 """Dotted version numbers as drivers, CUDA, kernels and symbol versions use them."""
 
-import re
+import itertools
 from functools import lru_cache
 
-_LEADING = re.compile(r"\d+(?:\.\d+)*")
-_DRIVER = re.compile(r"\d{3,4}\.\d+(?:\.\d+)?")
+_LONGEST = 100
+"""Letters of a version: they come from hostile images, and int() refuses thousands of digits."""
 
 
 @lru_cache(maxsize=1024)  # a check asks some hundred times for the versions of a few files, drivers and releases
@@ -13,11 +13,10 @@ def parse(text: str) -> tuple[int, ...]:
 
     Empty where `text` does not begin with a digit. Trailing zeros are kept; compare with `compare`.
     """
-    match = _LEADING.match(text)
-    # Versions come from hostile images: a component of thousands of digits is no version (and int() refuses it).
-    if not match or len(match[0]) > 100:
-        return ()
-    return tuple(int(part) for part in match[0].split("."))
+    # No expression: one takes longer to compile than a preflight has for all versions together.
+    dotted = text[: len(text) - len(text.lstrip("0123456789."))]
+    parts = list(itertools.takewhile(_is_number, dotted.split(".")))
+    return tuple(map(int, parts)) if sum(map(len, parts)) <= _LONGEST else ()
 
 
 def compare(left: str, right: str) -> int:
@@ -35,7 +34,12 @@ def is_driver(text: str) -> bool:
 
     The libcuda.so.1.1 of Jetson and of WSL is of no driver "1.1".
     """
-    return bool(_DRIVER.fullmatch(text))
+    major, *others = text.split(".")
+    return len(major) in (3, 4) and len(others) in (1, 2) and all(map(_is_number, (major, *others)))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 def _trimmed(parts: tuple[int, ...]) -> tuple[int, ...]:

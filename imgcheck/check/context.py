@@ -1,6 +1,5 @@
 """What every rule sees, and what it answers with. Rules are pure: nothing here reads a file."""
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Any
@@ -18,7 +17,6 @@ from imgcheck.loader.closure import Closure, Roots
 from imgcheck.loader.ways import Ways
 
 _TITLES = 3
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _BY_REACH: dict[str, tuple[Severity, ...]] = {
     "path": ("risk", "degraded", "info"),
     "unreached": ("info",),
@@ -162,7 +160,11 @@ def severity_for(severity: Severity, evidence: tuple[Evidence, ...]) -> Severity
 def _fill(text: str, values: dict[str, Any]) -> str:
     # Values come from images: they cannot be driven into attribute access as with str.format, and what looks like a
     # placeholder in one of them stays as it is.
-    return _PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), text)
+    filled, *pieces = text.split("{")
+    for piece in pieces:
+        name, closed, rest = piece.partition("}")
+        filled += f"{values[name]}{rest}" if closed and name in values else f"{{{piece}"
+    return filled
 
 
 class Answers(Struct):

@@ -1,6 +1,5 @@
 """The host's CPU as CPU001 to CPU004 ask it."""
 
-import re
 from collections.abc import Iterable
 
 from imgcheck.check.arch import platform_machine
@@ -82,7 +81,9 @@ def build(host: CpuHost) -> str:
 def is_tensorflow(context: Context, record: FileRecord) -> bool:
     """A library of TensorFlow itself, which tests the CPU for what it was compiled with, in its own words."""
     named = any(component.name == "TensorFlow" for component in context.image.components)
-    return named and bool(re.search(r"/tensorflow[^/]*/.*\.so|/libtensorflow[^/]*\.so", record.path))
+    *directories, name = record.path.split("/")
+    its = name.startswith("libtensorflow") or any(each.startswith("tensorflow") for each in directories)
+    return named and its and ".so" in name
 
 
 def words(host: CpuHost, features: Iterable[str]) -> str:

@@ -140,7 +140,8 @@ class Case:
     def amd_kinds(self) -> tuple[Kind, ...]:
         """AMD's GPUs of the host, as they are to the image: HSA_OVERRIDE_GFX_VERSION makes them pass for others."""
         host = self.context.host.gpus.value or ()
-        stated = re.fullmatch(_GFX_VERSION, self.environment.get(_OVERRIDE, ""), re.ASCII)
+        override = self.environment.get(_OVERRIDE)
+        stated = re.fullmatch(_GFX_VERSION, override, re.ASCII) if override else None
         other = "gfx{}{:x}{:x}".format(*map(int, stated.groups())) if stated else ""
         return tuple(dict.fromkeys(Kind(g.name, "", target=other or g.target) for g in host if g.vendor == "amd"))
 

@@ -4,7 +4,7 @@ import itertools
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import msgspec
@@ -34,7 +34,7 @@ from imgcheck.loader.node import ADDON
 
 _SYSTEM = "/usr/"
 """Where others than wheels put libraries, too."""
-_PLATFORM = re.compile(r"-[a-z0-9_]+-linux-(?:gnu|musl)[a-z0-9]*")
+_PLATFORM = r"-[a-z0-9_]+-linux-(?:gnu|musl)[a-z0-9]*"
 _DRIVER_REMEDY = (
     "It belongs to the NVIDIA driver of the host: run on a node that has one, by a runtime that brings it into the "
     "container (docker --gpus all, apptainer --nv)."
@@ -194,11 +194,11 @@ class _Libraries:
         `contrib`) are imported by those who want them.
         """
         package = _package(problem.root)
-        depths = [path.count("/") for path in self._loading_modules if _package(path) == package]
-        if not package or not depths or problem.root.count("/") <= min(depths):
+        uppermost = min((path.count("/") for path in self._loading_of.get(package, ())), default=None)
+        if not package or uppermost is None or problem.root.count("/") <= uppermost:
             return False
         return not any(
-            other.needed == problem.needed and _package(other.root) == package and other.root.count("/") <= min(depths)
+            other.needed == problem.needed and other.root.count("/") <= uppermost and _package(other.root) == package
             for other in self._context.closure.problems
         )
 
@@ -207,13 +207,13 @@ class _Libraries:
         package, own = _package(problem.root), posixpath.dirname(problem.root)
         if own == package:
             return False
-        loading = {posixpath.dirname(path) for path in self._loading_modules if _package(path) == package} - {own}
+        loading = {posixpath.dirname(path) for path in self._loading_of.get(package, ())} - {own}
         closure = self._context.closure
         needing = {other.path for other in closure.problems if other.needed == problem.needed}
         missing = {
             posixpath.dirname(start)
-            for start, loaded in closure.loaded.items()
-            if _package(start) == package and not needing.isdisjoint(loaded)
+            for start in self._starts_of.get(package, ())
+            if not needing.isdisjoint(closure.loaded[start])
         }
         return missing == {own} and posixpath.dirname(own) in map(posixpath.dirname, loading)
 
@@ -249,6 +249,14 @@ class _Libraries:
         }
         modules = (record.path for record, linkage in self._context.linked if linkage.python_module)
         return [path for path in modules if path not in failing]
+
+    @cached_property
+    def _loading_of(self) -> dict[str, list[str]]:
+        return _by_package(self._loading_modules)
+
+    @cached_property
+    def _starts_of(self) -> dict[str, list[str]]:
+        return _by_package(self._context.closure.loaded)
 
     def _variant(self, problem: Problem) -> str:
         if problem.kind == "interpreter":
@@ -502,9 +510,17 @@ def _variants_of(module: str) -> Iterator[tuple[str, ...]]:
     parts = name.split(".", 2)
     if len(parts) == 3 and parts[2].endswith(".so"):
         yield directory, parts[0], parts[2]
-    plain = _PLATFORM.sub("", name)
+    plain = re.sub(_PLATFORM, "", name)
     if plain != name:
         yield directory, plain
+
+
+def _by_package(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Those of `paths` that lie in each Python package, and in none ("")."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        found[_package(path)].append(path)
+    return found
 
 
 def _package(path: str) -> str:
