@@ -22,7 +22,7 @@ class _Unused(ModuleType):
 
 def import_msgspec() -> None:
     """Import it with stand-ins in place of these modules, which whoever asks for them later gets as they are."""
-    import _datetime  # the types of `datetime`, which has them in Python once more
+    import _datetime  # type: ignore[import-not-found]  # the types of `datetime`, which has them in Python once more
 
     stand_ins = {name: _Unused(name) for name in _UNUSED} | {"datetime": _datetime}
     mine = {name: module for name, module in stand_ins.items() if name not in sys.modules}
