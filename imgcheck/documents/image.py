@@ -125,16 +125,34 @@ class PythonCode(Document, frozen=True):
     path: str
     """The file, or the outermost directory above it with an `__init__.py`."""
     imports: tuple[str, ...] = ()
-    """Top-level modules that its import statements name, of those that the image may have."""
+    """Top-level modules that its import statements name, of those that the image may have, or modules of packages
+    that have a record of their own (PythonModule). Of a package the statements of those modules of it that are imported
+    with it."""
     perhaps: tuple[str, ...] = ()
-    """The same of those that its functions, or branches of it, may come to import, and of those that an application's
-    own text names in quotes."""
+    """The same of those that its functions, its other modules, or branches of it, may come to import, and of those that
+    an application's own text names in quotes."""
     anything: bool = False
     """An application's own text that imports by names which it works out, or runs other code."""
     plugins: bool = False
     """It asks for the plug-ins that packages offer (entry points)."""
     mentions: tuple[str, ...] = ()
     """Files of libraries and GPU code that its strings name, of an application's own text."""
+    later: tuple[str, ...] = ()
+    """Compiled modules of a package that are not imported with it: only others of its texts name them, or none does.
+    `sub/_core` for /usr/lib/python3/dist-packages/PACKAGE/sub/_core.so."""
+
+
+class PythonModule(Document, frozen=True):
+    """A module of a package that texts outside of it import by its name, and what it brings besides the package."""
+
+    package: str
+    """The `path` of the package's PythonCode."""
+    name: str
+    """PACKAGE.SUB.MODULE."""
+    imports: tuple[str, ...] = ()
+    perhaps: tuple[str, ...] = ()
+    compiled: tuple[str, ...] = ()
+    """Those of the package's `later` that are imported with it."""
 
 
 class CacheEntry(Document, frozen=True):
@@ -167,6 +185,8 @@ class TreeIndex(Document, frozen=True):
     """Top-level modules that packages offer as plug-ins (entry_points.txt), scripts left out."""
     python_code: tuple[PythonCode, ...] = ()
     """Python texts but for those of Python's own library; of tests of packages nothing is told."""
+    python_modules: tuple[PythonModule, ...] = ()
+    """Modules of packages that are told apart."""
     directories: tuple[str, ...] = ()
     """Directories whose presence a runtime asks for (/usr/lib64, WORKDIR, ...)."""
     files: tuple[str, ...] = ()

@@ -1,52 +1,25 @@
 """Which packages a Python can come to import, by the import statements in the texts of the image.
 
-For certain it imports what statements at the top of a text name, of an application's own also those in functions.
-Perhaps it imports what stands behind a condition or in `try`, what functions of packages import, what packages say
-that they require (their compiled modules import it, too), plug-ins where a text asks for them, and what an application
-names in quotes, since settings name modules so ("app.settings"). Where an application's text works names out, that may
-be any package.
+Certain is what statements surely import (loader.statements), of packages those in modules that come along with them.
+Perhaps it imports what the others name, what packages say that they require (their compiled modules import it, too),
+and plug-ins where a text asks for them. Where an application's text works names out, that may be any package.
 """
 
 import posixpath
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import accumulate
-from typing import NamedTuple
 
 from msgspec import Struct, structs
 
-from imgcheck.documents.image import ImageProfile, PythonCode
+from imgcheck.documents.image import ImageProfile, PythonCode, PythonModule
 from imgcheck.loader.closure import top_level, top_levels
 from imgcheck.loader.expansion import GAP
 from imgcheck.loader.python import invoked
+from imgcheck.loader.statements import Statements, of_application
 from imgcheck.loader.tree import Tree
 
-_STATEMENT = re.compile(
-    rb"(?:^|[;:])[ \t]*(?:from[ \t]+([A-Za-z_]\w*)[\w.]*[ \t]+import\b|import[ \t]+([A-Za-z_][^\n;#]*))", re.MULTILINE
-)
-_QUOTED = re.compile(rb"[\"']([A-Za-z_]\w*)(?:[.:][\w.:]*)?[\"']")
-_FILES = re.compile(rb"[\"'](/[\w+.,@/-]{2,200}|[\w+.,@/-]{0,200}\.(?:so(?:\.\d+){0,4}|cubin|fatbin|ptx|hsaco))[\"']")
-_INSIDE = b" \t\r\n#)]}"
-"""What a line of a module begins with that is no statement of its own."""
-_LATER = re.compile(rb"(?:async[ \t]+)?def\b")
-_AS_PROGRAM = re.compile(rb"if[ \t]+__name__\b")
-_PERHAPS = re.compile(rb"(?:if|elif|else|try|except|finally|for|while)\b")
-_ELSEWHERE = re.compile(
-    rb"(?:el)?if[ \t(]+(?:(?:\w+\.)?TYPE_CHECKING\b|(?:sys\.platform|os\.name|platform\.system\(\))[ \t]*"
-    rb"(?:==[ \t]*|\.startswith\()[\"'](?:win|nt|cygwin|darwin|Windows|Darwin|java))"
-)
-"""For type checkers, or other systems than Linux."""
-_ANYTHING = re.compile(
-    rb"(?:import_module|__import__)\((?![ \t]*[\"'])"
-    rb"|\bexec\(|\bexec_module\b|\bsys\.path\b|\brun_(?:path|module)\b"
-)
-_CALLED = re.compile(rb"(?:import_module|__import__)\([ \t]*[\"']([A-Za-z_]\w*)")
-_ASKED = re.compile(rb"(?:import\w*|find_spec|Lazy\w*)\([ \t]*[\"']([A-Za-z_]\w*)")
-"""As packages ask for what they can do without: import_optional_dependency("x"), find_spec("x"), LazyLoader("x")."""
-_ASKING = (b"import_", b"_import(", b"find_spec(", b"Lazy")
-_PLUGINS = re.compile(rb"\b(?:iter_)?entry_points\(")
-_METHOD = re.compile(rb"^[ \t]+(?:async[ \t]+)?def\b", re.MULTILINE)
 _DEEPEST = 20
 """Directories above a text by which it is found."""
 _PROGRAMS = ("bin", "sbin")
@@ -71,96 +44,6 @@ class PythonStart(Struct, frozen=True):
         return (*beside, *self.searched)
 
 
-class Named(NamedTuple):
-    """Top-level modules that a text names."""
-
-    certain: set[str]
-    """It imports them when it is imported or run itself."""
-    perhaps: set[str]
-
-
-def of_package(text: bytes) -> Named:
-    """Those that a text of a package imports."""
-    asking = any(word in text for word in _ASKING)
-    return _sorted_out(_lines(text, own=False), _ASKED.findall(text) if asking else ())
-
-
-def of_application(text: bytes) -> Named:
-    """Those that an application's own text imports, or names in quotes."""
-    named = _sorted_out(_lines(text, own=True), _QUOTED.findall(text))
-    called = _decoded(_CALLED.findall(text))
-    return Named(named.certain | called, named.perhaps - called)
-
-
-def imports_anything(text: bytes) -> bool:
-    """Whether a text imports by names that it works out, or runs code that is no text of its own."""
-    return _ANYTHING.search(text) is not None
-
-
-def asks_for_plugins(text: bytes) -> bool:
-    """Whether a text asks for what packages offer as plug-ins."""
-    return b"entry_points" in text and _PLUGINS.search(text) is not None
-
-
-def named_files(text: bytes) -> set[str]:
-    """Libraries and files of GPU code that words in quotes name in an application's own text, and whole paths."""
-    return {name.decode("ascii", "replace") for name in _FILES.findall(text)}
-
-
-def _sorted_out(lines: Iterable[tuple[bytes, bool]], others: Iterable[bytes]) -> Named:
-    """`lines` with whether their statements certainly run, and other names that are perhaps imported."""
-    each: tuple[list[bytes], list[bytes]] = [], []
-    for line, sure in lines:
-        each[sure].append(line)
-    perhaps, certain = map(_named, each)
-    return Named(certain, (perhaps | _decoded(others)) - certain)
-
-
-def _named(lines: Iterable[bytes]) -> set[str]:
-    names: set[bytes] = set()
-    for taken, listed in _STATEMENT.findall(b"\n".join(lines)):
-        names.update((taken,) if taken else listed.split(b","))
-    return _decoded(name.strip().partition(b" ")[0].partition(b".")[0] for name in names)
-
-
-def _lines(text: bytes, own: bool) -> Iterator[tuple[bytes, bool]]:
-    """Lines with "import" in them, and whether they certainly run, but for those of what is for type checkers or other
-    systems. Of an application's own text its functions count as run.
-
-    Few lines have the word, and finding them costs a tenth of what an expression takes for all.
-    """
-    text = text.replace(b"\\\n", b" ")
-    statement, looked_at, left_out, certain = -1, 0, False, True
-    at = text.find(b"import")
-    while at >= 0:
-        begin, end = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
-        above, end = _statement(text, begin, statement, looked_at), len(text) if end < 0 else end
-        if above != statement:
-            as_program = bool(_AS_PROGRAM.match(text, above))
-            left_out = bool(_ELSEWHERE.match(text, above)) or (as_program and not own)
-            certain = as_program or not (_PERHAPS.match(text, above) or (not own and _LATER.match(text, above)))
-            statement = looked_at = above
-        if not own and text.startswith(b"class", above):
-            certain = certain and not _METHOD.search(text, looked_at, begin)
-        looked_at = begin
-        if not left_out:
-            yield text[begin:end], certain
-        at = text.find(b"import", end)
-
-
-def _statement(text: bytes, begin: int, known: int, looked_at: int) -> int:
-    """Where the module's statement begins that the line at `begin` stands in; of the line at `looked_at`, above it,
-    that is known.
-    """
-    while begin > looked_at and text[begin] in _INSIDE:
-        begin = text.rfind(b"\n", 0, begin - 1) + 1
-    return begin if begin > looked_at else max(known, 0)
-
-
-def _decoded(names: Iterable[bytes]) -> set[str]:
-    return {name for name in (name.decode("ascii", "replace") for name in names) if name.isidentifier()}
-
-
 class Imports(Struct, frozen=True):
     """What Pythons can come to import."""
 
@@ -176,6 +59,9 @@ class Imports(Struct, frozen=True):
     """Whether it may be any package besides."""
     texts: frozenset[str] = frozenset()
     """The application's own texts that they come to read."""
+    later: frozenset[str] = frozenset()
+    """Compiled modules, by their paths without suffix, that do not come along with the packages imported: they are only
+    perhaps imported."""
 
 
 def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> Imports:
@@ -184,27 +70,8 @@ def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> 
     for start in starts:
         search.start(start)
     search.follow_doubtful()
-    return Imports(search.by, search.perhaps, search.told, search.anything, frozenset(search.texts))
-
-
-def read_application(path: str, text: bytes) -> PythonCode:
-    """What an application's own text imports and may open."""
-    named = of_application(text)
-    return PythonCode(
-        path,
-        tuple(sorted(named.certain)),
-        tuple(sorted(named.perhaps)),
-        anything=imports_anything(text),
-        plugins=asks_for_plugins(text),
-        mentions=tuple(sorted(named_files(text))),
-    )
-
-
-def read_package(text: bytes) -> PythonCode:
-    """What a text of a package imports."""
-    named = of_package(text)
-    imports, perhaps = tuple(sorted(named.certain)), tuple(sorted(named.perhaps))
-    return PythonCode("", imports, perhaps, plugins=asks_for_plugins(text))
+    later = search.later - search.compiled
+    return Imports(search.by, search.perhaps, search.told, search.anything, frozenset(search.texts), frozenset(later))
 
 
 def _only_tells(words: tuple[str, ...]) -> bool:
@@ -220,6 +87,10 @@ class _Search:
         self._paths = [f"{path}/" for path in image.tree.python_paths]
         self._packages: dict[str, list[PythonCode]] = {}
         """By top-level module; a namespace has several."""
+        self._modules: dict[str, list[PythonModule]] = {}
+        """By name: several Pythons may have one."""
+        for module in image.tree.python_modules:
+            self._modules.setdefault(module.name, []).append(module)
         self._own: dict[str, PythonCode] = {}
         """By path: files, and directories with an `__init__.py`, outside of the directories of packages."""
         self._below: dict[str, list[PythonCode]] = {}
@@ -235,9 +106,15 @@ class _Search:
         """Packages with compiled modules: what these import, no text tells."""
         self._doubtful: deque[tuple[str, str, tuple[str, ...]]] = deque()
         """Modules that are perhaps imported, by what, and where they are sought."""
+        self._followed: set[str] = set()
+        """Those whose texts have been looked at."""
         self.by: dict[str, str] = {}
         self.perhaps: dict[str, str] = {}
         self.texts: set[str] = set()
+        self.later = {f"{code.path}/{name}" for code in image.tree.python_code for name in code.later}
+        """Compiled modules that do not come along with their packages,"""
+        self.compiled: set[str] = set()
+        """and those that something imports by their names."""
         self.told, self.anything = True, False
 
     def _take(self, code: PythonCode) -> None:
@@ -263,13 +140,30 @@ class _Search:
         if not given or GAP in given[0]:
             self.told = False
         elif kind == "c":
-            code = read_application("python -c", given[0].encode("utf-8", "replace"))
+            code = self._line(of_application(given[0].encode("utf-8", "replace")))
             self._follow(code, (*start.directories, *start.searched))
         else:
             name, places = given[0].partition(".")[0], (*start.directories, *start.searched)
             named = self._arguments(given[1:], places, start) or bool(self._local(name, places))
             self.anything |= not (named or _only_tells(given[1:]))
-            self._follow(PythonCode("python -m", (name,)), places)
+            run = map(self._told_apart, (given[0], f"{given[0]}.__main__"))
+            self._follow(PythonCode("python -m", tuple(dict.fromkeys(run))), places)
+
+    def _line(self, statements: Statements) -> PythonCode:
+        """What the text of a command line does, as a profile has it of files."""
+        perhaps = (*statements.conditional, *statements.later)
+        return PythonCode(
+            "python -c",
+            tuple(map(self._told_apart, statements.certain)),
+            tuple(map(self._told_apart, perhaps)),
+            statements.anything,
+            statements.plugins,
+        )
+
+    def _told_apart(self, name: str) -> str:
+        """`name`, or what is above it, as the profile tells modules of packages apart."""
+        above = list(accumulate(name.split("."), "{}.{}".format))
+        return next((each for each in reversed(above) if each in self._modules), above[0])
 
     def _script(self, words: tuple[str, ...], start: PythonStart) -> None:
         paths = [self._tree.canonical(posixpath.join(place, *words[:1])) for place in start.directories]
@@ -308,16 +202,20 @@ class _Search:
             for name in (*at.imports, *own):
                 if name not in seen:
                     seen.add(name)
-                    self.by.setdefault(name, at.path)
+                    self.by.setdefault(name.partition(".")[0], at.path)
                     pending += self._codes(name, places)
+                    self.compiled |= self._brought(name, places)
+        self._followed |= seen
 
     def follow_doubtful(self) -> None:
         """What is perhaps imported, and what that imports in turn."""
         while self._doubtful:
             name, by, places = self._doubtful.popleft()
-            if name in self.by or name in self.perhaps:
+            if name in self._followed:
                 continue
-            self.perhaps[name] = by
+            self._followed.add(name)
+            if (top := name.partition(".")[0]) not in self.by:
+                self.perhaps.setdefault(top, by)
             for code in self._codes(name, places):
                 self._note(code, places)
                 self._doubtful += [(each, code.path, places) for each in code.imports]
@@ -336,11 +234,19 @@ class _Search:
 
     def _codes(self, name: str, places: tuple[str, ...]) -> list[PythonCode]:
         """The texts of a module: of a package as one that has its name for a path."""
-        own = self._local(name, places)
-        packages = () if own else self._packages.get(name, ())
+        top = name.partition(".")[0]
+        if own := self._local(top, places):
+            return own
+        found = [structs.replace(each, path=top) for each in self._packages.get(top, ())]
+        found += [PythonCode(top, each.imports, each.perhaps) for each in self._modules.get(name, ())]
         # What is nowhere there may be where something else leads, as an editable installation does.
-        found = own or [structs.replace(each, path=name) for each in packages] or self._named.get(name, [])
-        return found or [PythonCode(name)]
+        return found or self._named.get(top) or [PythonCode(top)]
+
+    def _brought(self, name: str, places: tuple[str, ...]) -> set[str]:
+        """Compiled modules that come along with a module of a package, which the package itself does not import."""
+        if self._local(name.partition(".")[0], places):
+            return set()
+        return {f"{each.package}/{part}" for each in self._modules.get(name, ()) for part in each.compiled}
 
     def _local(self, name: str, places: tuple[str, ...]) -> list[PythonCode]:
         """The texts of a module of the image's own in `places`."""

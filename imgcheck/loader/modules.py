@@ -54,9 +54,14 @@ class PythonModules:
         """Those that fit a Python which runs and may be imported, and whether what they belong to certainly is."""
         for path, standard, places in self._libraries:
             tops = _tops(path, places)
-            certain = standard or self._named is None or not self._named.isdisjoint(tops)
-            if self._fits(path) and (certain or self._perhaps is None or not self._perhaps.isdisjoint(tops)):
-                yield path, certain
+            named = standard or self._named is None or not self._named.isdisjoint(tops)
+            if self._fits(path) and (named or self._perhaps is None or not self._perhaps.isdisjoint(tops)):
+                yield path, named and not self._comes_later(path)
+
+    def _comes_later(self, path: str) -> bool:
+        """Whether it is an extension module that does not come along with what is imported of its package."""
+        told = self._named is not None and self._tree.linkage[path].python_module
+        return told and _without_suffix(path) in self.imports.later
 
     def misfits(self) -> tuple[str, ...]:
         """Extension modules of packages that a text which runs names, where these have none that fits."""
@@ -79,6 +84,11 @@ class PythonModules:
         places = [p for p in (*self._packages, *self._own) if not any(path.startswith(p) for path in misfits)]
         codes = (code.path for code in self._image.tree.python_code if self._fits(code.path))
         return any(top_level(path, place) == package for path in codes for place in places if path.startswith(place))
+
+
+def _without_suffix(path: str) -> str:
+    directory, _, name = path.rpartition("/")
+    return f"{directory}/{name.partition('.')[0]}"
 
 
 def _tops(path: str, places: list[str]) -> set[str]:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from imgcheck.binaries.analyse import PTX_SUFFIX, looks_like_code
 from imgcheck.documents.codec import as_bytes
 from imgcheck.documents.facts import CodeFacts
-from imgcheck.documents.image import PythonCode, Script
+from imgcheck.documents.image import Script
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, PlainFiles, Select
 from imgcheck.layers.model import Content, Layer
 from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree
+from imgcheck.loader.statements import Statements
 from imgcheck.profile.analysis import Analysis
 from imgcheck.profile.store import LayerIndex, Store, StoredEntry
 from imgcheck.profile.texts import is_module, is_program, read_python, read_script
@@ -65,7 +66,7 @@ class Unloadable:
 class PythonText:
     """Payload of a Python text: what it imports, and how it starts where it is a script."""
 
-    code: PythonCode
+    statements: Statements
     script: Script | None = None
 
 
@@ -202,7 +203,7 @@ def _stored(entry: Entry | PlainFiles, payload: Payload) -> StoredEntry:
         payload if isinstance(payload, bytes) else None,
         payload if isinstance(payload, Script) else payload.script if isinstance(payload, PythonText) else None,
         payload.complaint if isinstance(payload, Unloadable) else "",
-        payload.code if isinstance(payload, PythonText) else None,
+        payload.statements if isinstance(payload, PythonText) else None,
     )
 
 

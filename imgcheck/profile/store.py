@@ -23,9 +23,10 @@ from typing import Literal, TypeVar
 import msgspec
 
 from imgcheck.documents.facts import CodeFacts
-from imgcheck.documents.image import ImageProfile, PythonCode, Script
+from imgcheck.documents.image import ImageProfile, Script
 from imgcheck.errors import ImgcheckError
 from imgcheck.layers.entry import Kind
+from imgcheck.loader.statements import Statements
 
 _MAGIC = b"imgchk1\n"
 _HEAD = len(_MAGIC) + 32
@@ -65,8 +66,8 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
     script: Script | None = None
     complaint: str = ""
     """What the loader says of a file that is named as a library and is none."""
-    python: PythonCode | None = None
-    """What a Python text imports, which may be a script as well; without its path."""
+    python: Statements | None = None
+    """What a Python text imports, which may be a script as well."""
 
 
 class _Named(msgspec.Struct, frozen=True):

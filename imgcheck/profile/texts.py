@@ -2,11 +2,11 @@
 
 import re
 
-from imgcheck.documents.image import PythonCode, Script, ShellCommand
+from imgcheck.documents.image import Script, ShellCommand
 from imgcheck.loader.closure import in_python_packages
-from imgcheck.loader.imports import read_application, read_package
 from imgcheck.loader.python import python_version
 from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands
+from imgcheck.loader.statements import Statements, of_application, of_package
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
 _OWN_LIBRARY = re.compile(r"(?:^|/)(?:python|pypy)\d[^/]*/(?!(?:site|dist)-packages/)|^usr/share/").search
@@ -53,9 +53,9 @@ def _hands_itself_on(words: tuple[str, ...]) -> bool:
     return words[:1] == ("exec",) and words[2:] == ("${0}", "${@}")
 
 
-def read_python(path: str, data: bytes) -> PythonCode:
+def read_python(path: str, data: bytes) -> Statements:
     """What the Python text at `path` imports."""
-    return read_package(data) if in_python_packages((f"/{path}",)) else read_application("", data)
+    return of_package(data) if in_python_packages((f"/{path}",)) else of_application(data)
 
 
 def _is_shell(words: tuple[str, ...]) -> bool:

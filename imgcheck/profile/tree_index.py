@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from imgcheck.documents.codec import as_text
-from imgcheck.documents.image import ImageConfig, PythonCode, Script, TreeIndex
+from imgcheck.documents.image import ImageConfig, Script, TreeIndex
 from imgcheck.globs import fits
 from imgcheck.layers.entry import Kind
 from imgcheck.layers.tree import MergedTree, Node
@@ -16,6 +16,8 @@ from imgcheck.loader.cache import read_cache
 from imgcheck.loader.closure import top_levels
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
 from imgcheck.loader.shell import without_conditions
+from imgcheck.loader.statements import Statements
+from imgcheck.profile.python_packages import PythonTexts
 from imgcheck.profile.requirements import plugins, requires
 from imgcheck.profile.scan import PythonText, Unloadable
 
@@ -28,9 +30,7 @@ _PYTHON = ("site-packages", "dist-packages")
 PATH_FILES = tuple(f"*/{directory}/*.pth" for directory in _PYTHON)
 """Path configuration files, which add directories to a Python's sys.path: editable installations have one."""
 _MODULES = r"(?:^|/)(?:(?:site|dist)-packages|python\d[\d.]*)/"
-_TESTS = re.compile(
-    r"/(?:tests?|examples?|benchmarks?|docs?)(?:/|$)|/(?:test_[^/]*|[^/]*_(?:tests?|benchmark)|conftest)\.py$"
-).search
+_MODULE_NAME = r"[a-zA-Z_]\w*(?:\.[a-zA-Z_]\w*)+"
 _OF_SYSTEM = ("bin/", "sbin/", "lib/", "etc/", "usr/bin/", "usr/sbin/", "usr/lib/", "usr/libexec/", "usr/share/")
 """Directories whose scripts are packages' of a distribution. There are hundreds, whose conditions would take a tenth of
 a profile, and hardly one is what an image starts.
@@ -61,6 +61,8 @@ def index_tree(
     reached = [*recorded, *found.reached]
     looked_for = sorted({*OWN_PATHS, *asked, *_working_directory(config)})
     files = [path for path in looked_for if _is(tree, path, "file")]
+    python_paths = (*found.python, *_added_paths(tree, texts, found.python))
+    python = PythonTexts(found.texts, map(absolute, recorded), python_paths, _named_modules(found.scripts, config))
     return TreeIndex(
         symlinks=_symlinks(tree, found.links, _with_parents(reached), looked_for),
         ld_so_conf=read_conf(texts),
@@ -68,8 +70,9 @@ def index_tree(
         ld_so_preload=read_preload(texts.get("/etc/ld.so.preload", b"")),
         musl_paths={path: read_musl_path(data) for path, data in texts.items() if path.startswith("/etc/ld-musl-")},
         scripts=tuple(found.scripts),
-        python_paths=(*found.python, *_added_paths(tree, texts, found.python)),
-        python_code=tuple(_python_code(found.texts, recorded)),
+        python_paths=python_paths,
+        python_code=python.code(),
+        python_modules=python.modules(),
         python_requires=requires(texts, _modules(found, recorded)),
         python_plugins=plugins(texts),
         directories=tuple(path for path in looked_for if _is(tree, path, "directory")),
@@ -86,7 +89,7 @@ class _Gathered:
         self.scripts: list[Script] = []
         self.links: list[tuple[str, Node]] = []
         self.python: list[str] = []
-        self.texts: dict[str, PythonCode] = {}
+        self.texts: dict[str, Statements] = {}
         """Of Python, by path."""
         self.unloadable: dict[str, str] = {}
         self.reached: list[str] = []
@@ -98,7 +101,7 @@ def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
     for path, node in nodes:
         script = node.payload.script if isinstance(node.payload, PythonText) else node.payload
         if isinstance(node.payload, PythonText):
-            found.texts[absolute(path)] = node.payload.code
+            found.texts[absolute(path)] = node.payload.statements
             found.reached += () if re.search(_MODULES, path) else (path,)
         if isinstance(script, Script):
             if _may_start(path, script):
@@ -128,50 +131,16 @@ def _added_paths(tree: MergedTree, texts: dict[str, bytes], python_paths: list[s
     return [path for path in found if path not in python_paths]
 
 
-def _python_code(texts: dict[str, PythonCode], recorded: Iterable[str]) -> list[PythonCode]:
-    """The texts by file, those of a package as one; of the names those that something in the image may have."""
-    packages = {path.rpartition("/")[0] for path in texts if path.endswith("/__init__.py")}
-    roots: dict[str, str] = {}
-    for package in sorted(packages):  # those above come first
-        roots[package] = roots.get(package.rpartition("/")[0], package)
-    there = _first_parts(texts, recorded)
-    members: dict[str, list[PythonCode]] = {}
-    for path, code in texts.items():
-        above = path.rpartition("/")[0]
-        while above and above not in roots:
-            above = above.rpartition("/")[0]
-        whole = roots[above] if above else path
-        told = members.setdefault(whole, [])
-        if whole == path or not _TESTS(path[len(whole) :]):
-            told.append(code)
-    # A program may have the name of the package that it imports; no package imports itself.
-    own = {path: set() if path in texts else {path.rpartition("/")[2]} for path in members}
-    return [_whole(path, codes, there - own[path]) for path, codes in members.items()]
-
-
 def _modules(found: _Gathered, recorded: Iterable[str]) -> set[str]:
     """Names of the modules that lie in directories of packages."""
     return top_levels((*found.texts, *map(absolute, recorded)), [f"{path}/" for path in found.python])
 
 
-def _first_parts(texts: Iterable[str], recorded: Iterable[str]) -> set[str]:
-    """What may be names of modules: those of files and directories with something of interest, up to a point."""
-    parts = {part for path in (*texts, *recorded) for part in path.split("/")}
-    return {part.partition(".")[0] for part in parts}
-
-
-def _whole(path: str, codes: list[PythonCode], there: set[str]) -> PythonCode:
-    """What all texts of a package do, of the names those that are `there`."""
-    imports = {name for code in codes for name in code.imports} & there
-    perhaps = {name for code in codes for name in code.perhaps} & there - imports
-    return PythonCode(
-        path,
-        tuple(sorted(imports)),
-        tuple(sorted(perhaps)),
-        any(code.anything for code in codes),
-        any(code.plugins for code in codes),
-        tuple(sorted({name for code in codes for name in code.mentions})),
-    )
+def _named_modules(scripts: Iterable[Script], config: ImageConfig) -> set[str]:
+    """Words of commands and scripts that look like names of modules of packages."""
+    commands = (command.words for script in scripts for command in script.commands)
+    words = {word for command in ((*config.entrypoint, *config.command), *commands) for word in command}
+    return {word for word in words if re.fullmatch(_MODULE_NAME, word)}
 
 
 def _may_start(path: str, script: Script) -> bool:

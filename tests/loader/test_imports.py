@@ -3,11 +3,8 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from imgcheck.documents.image import ImageProfile
-from imgcheck.loader.imports import asks_for_plugins, imports_anything, of_application, of_package
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
 from tests.loader.builder import Root
@@ -196,67 +193,3 @@ def test_an_extension_module_beside_the_script_is_named_like_others(
     image: ImageProfile, script: str, reach: str
 ) -> None:
     assert close(image, find_roots(image, ("python3", f"/app/{script}.py"))).reach(NEAR) == reach
-
-
-@pytest.mark.parametrize(
-    ("text", "names", "perhaps"),
-    [
-        ("import a\nfrom b.c import d\n", "ab", ""),
-        ("import a.b as c, \\\n  d", "ad", ""),
-        ("try: import a\nexcept ImportError: a = None; import b\n", "", "ab"),
-        ("\tfrom a import (\n b,\n)\n", "a", ""),
-        ("from . import a\nfrom .b import c\n", "", ""),
-        ("important = 1\nreimport a\n", "", ""),
-        ("import a as np  # import b\r\n", "a", ""),
-        ("try:\n    import a\nexcept ImportError:\n    from b import c\nimport d\n", "d", "ab"),
-        ("try:\n    import a\nfinally:\n    pass\nimport a\n", "a", ""),
-        ("def f(\n    x,\n) -> int:\n    import a\n    return a.b(x)\nimport c\n", "c", "a"),
-        ("async def f():\n    import a\n@wraps\ndef g():\n    import b\nimport c\n", "c", "ab"),
-        ("class C:\n    import a\n\n    def f(self):\n        import b\n", "a", "b"),
-        ("if TYPE_CHECKING:\n    import a\nelse:\n    import c\nimport b\n", "b", "c"),
-        ("if typing.TYPE_CHECKING:\n    import a\n", "", ""),
-        (
-            "if sys.platform == 'win32':\n    import a\nelif os.name=='nt':\n    import b\nelse:\n    import c\n",
-            "",
-            "c",
-        ),
-        ('if sys.platform.startswith("darwin"):\n    import a\n', "", ""),
-        ("if sys.platform != 'win32':\n    import a\n", "", "a"),
-        ("if os.environ.get('X'):\n    import a\nwith quiet():\n    import b\n", "b", "a"),
-        ("if __name__ == '__main__':\n    import a\n", "", ""),
-        ("x = importlib.import_module('a.b')\n", "", "a"),
-        ("x = import_optional_dependency('a')\ny = find_spec( \"b\")\nz = LazyLoader('c')\nf('d')\n", "", "abc"),
-    ],
-)
-def test_import_statements_are_read(text: str, names: str, perhaps: str) -> None:
-    assert of_package(text.encode()) == (set(names), set(perhaps))
-
-
-def test_names_in_strings_are_read_where_that_is_asked() -> None:
-    text = b"""A = "one.two:three", 'four', "not a name", "/five", 'six."""
-    assert of_package(text) == (set(), set())
-    assert of_application(text) == (set(), {"four", "one"})
-    assert of_application(b"import_module('one')\nx = 'two'\n") == ({"one"}, {"two"})
-
-
-def test_functions_of_an_application_count_and_what_is_for_checkers_alone_does_not() -> None:
-    text = b"if TYPE_CHECKING:\n    import a\n\n\ndef main():\n    import b\nif __name__ == '__main__':\n  import c"
-    assert of_application(text) == ({"b", "c"}, {"__main__"})
-
-
-@pytest.mark.parametrize(
-    ("text", "anything"),
-    [
-        ("import_module(name)", True), ("import_module( 'name')", False), ("exec(code)", True), ("model.eval()", False),
-        ("executor.submit(f)", False), ("sys.path.append('x')", True), ("runpy.run_path(p)", True),
-    ],
-)  # fmt: skip
-def test_what_imports_by_names_that_it_works_out_may_import_anything(text: str, anything: bool) -> None:
-    assert imports_anything(text.encode()) == anything
-    assert not asks_for_plugins(text.encode())
-
-
-@given(st.binary())
-def test_any_bytes_may_stand_for_a_text(data: bytes) -> None:
-    named = (*of_application(data), *of_package(data))
-    assert all(name.isidentifier() for names in named for name in names)

@@ -1,0 +1,241 @@
+"""Import statements of all texts of Python -> what importing each package, and modules of it, brings with it.
+
+A package stands for those of its modules that are imported along with it, from its `__init__` on. Its others are told
+apart only where a text outside of it names them, and where they bring what the package does not.
+"""
+
+import posixpath
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import cached_property
+from itertools import accumulate
+
+from imgcheck.documents.image import PythonCode, PythonModule
+from imgcheck.loader.closure import top_levels
+from imgcheck.loader.statements import Statements
+
+_INIT = "__init__"
+_MAIN = "__main__"
+_TESTS = re.compile(
+    r"/(?:tests?|examples?|benchmarks?|docs?)(?:/|$)|/(?:test_[^/]*|[^/]*_(?:tests?|benchmark)|conftest)\.py$"
+).search
+
+
+class PythonTexts:
+    """The texts of Python of an image.
+
+    `texts` are by absolute path, `code` the paths of files with machine code, `places` the directories of packages, and
+    `words` what commands and scripts name besides (`python -m package.module`).
+    """
+
+    def __init__(
+        self, texts: Mapping[str, Statements], code: Iterable[str], places: Iterable[str], words: Iterable[str] = ()
+    ) -> None:
+        self._texts, self._places = texts, [f"{place}/" for place in places]
+        self._roots = _outermost({posixpath.dirname(path) for path in texts if path.endswith(f"/{_INIT}.py")})
+        self._compiled: dict[str, list[str]] = defaultdict(list)
+        code = list(code)
+        for path in code:
+            self._compiled[self._root(path)].append(path)
+        self._there = {part.partition(".")[0] for path in (*texts, *code) for part in path.split("/")}
+        """What may be names of modules: those of files and directories with something of interest, up to a point."""
+        self._words = [*words, *(f"{name}.{_MAIN}" for name in top_levels(texts, self._places))]
+
+    def _root(self, path: str) -> str:
+        """The outermost package in which the file at `path` lies; "" where it lies in none."""
+        above = posixpath.dirname(path)
+        while above not in self._roots and above not in ("", "/"):
+            above = posixpath.dirname(above)
+        return self._roots.get(above, "")
+
+    @cached_property
+    def _members(self) -> dict[str, dict[str, Statements]]:
+        """Texts by their paths, by the package that they are of, or their own path; tests of packages left out."""
+        found: dict[str, dict[str, Statements]] = {}
+        for path, statements in self._texts.items():
+            whole = self._root(path) or path
+            members = found.setdefault(whole, {})
+            if whole == path or not _TESTS(path[len(whole) :]):
+                members[path] = statements
+        return found
+
+    @cached_property
+    def _packages(self) -> dict[str, "_Package"]:
+        """Those that lie in directories of packages."""
+        found = {}
+        for whole, members in self._members.items():
+            place = max((place for place in self._places if whole.startswith(place)), key=len, default="")
+            if place:
+                found[whole] = _Package(whole, place, members, self._compiled.get(whole, ()))
+        return found
+
+    @cached_property
+    def _asked(self) -> dict["_Package", set[str]]:
+        """The modules of each package that are named outside of it, and are not imported with it."""
+        named = {name for each in self._texts.values() for name in each.named if "." in name and name[0] != "."}
+        by_top: dict[str, list[str]] = defaultdict(list)
+        for name in (*named, *self._words):
+            by_top[name.partition(".")[0]].append(name)
+        return {
+            package: set(package.known(by_top[package.name.partition(".")[0]])) - package.with_it
+            for package in self._packages.values()
+        }
+
+    @cached_property
+    def _apart(self) -> set[str]:
+        """The names of those that bring something which their package does not."""
+        loading, others = set(), []
+        for package, names in self._asked.items():
+            for name in names:
+                new = package.imported(name) - package.with_it
+                if new & package.later:
+                    loading.add(name)
+                else:
+                    others.append((package, name, new))
+        for package, name, new in others:
+            brought = _outside(package, new) - _outside(package, package.with_it)
+            tops = {each.partition(".")[0] for each in _outside(package, package.with_it)}
+            wanted = {each for each in brought if each.partition(".")[0] in self._there}
+            if any(each.partition(".")[0] not in tops or each in loading for each in wanted):
+                loading.add(name)
+        return loading
+
+    def code(self) -> tuple[PythonCode, ...]:
+        """The texts by file, those of a package as one; of the names those that something in the image may have."""
+        return tuple(self._code(path, list(members.values())) for path, members in self._members.items())
+
+    def _code(self, path: str, texts: list[Statements]) -> PythonCode:
+        package = self._packages.get(path)
+        # A program may have the name of the package that it imports; no package imports itself.
+        own = set() if path in self._texts else {posixpath.basename(path)}
+        with_it = package.statements(package.with_it) if package else texts
+        imports = self._shortened(name for each in with_it for name in each.certain) - own
+        perhaps = self._shortened(name for each in texts for name in each.named) - own - imports
+        return PythonCode(
+            path,
+            tuple(sorted(imports)),
+            tuple(sorted(perhaps)),
+            any(each.anything for each in texts),
+            any(each.plugins for each in texts),
+            tuple(sorted({name for each in texts for name in each.mentions})),
+            package.places(package.later) if package else (),
+        )
+
+    def modules(self) -> tuple[PythonModule, ...]:
+        """Modules of packages that are told apart."""
+        pairs = ((package, name) for package, names in self._asked.items() for name in sorted(names & self._apart))
+        return tuple(self._module(package, name) for package, name in pairs)
+
+    def _module(self, package: "_Package", name: str) -> PythonModule:
+        new = package.imported(name) - package.with_it
+        texts = package.statements(new)
+        own = {package.name.partition(".")[0]}
+        imports = self._shortened(each for text in texts for each in text.certain) - own
+        perhaps = self._shortened(each for text in texts for each in text.named) - own - imports
+        brought = package.places(new & package.later)
+        return PythonModule(package.path, name, tuple(sorted(imports)), tuple(sorted(perhaps)), brought)
+
+    def _shortened(self, names: Iterable[str]) -> set[str]:
+        """Absolute ones of `names` as far as the image's modules are told apart: the top-level ones of the others."""
+        return {self._short(name) for name in names if name[0] != "." and name.partition(".")[0] in self._there}
+
+    def _short(self, name: str) -> str:
+        above = list(accumulate(name.split("."), "{}.{}".format))
+        return next((each for each in reversed(above) if each in self._apart), above[0])
+
+
+class _Package:
+    """One package, or a module that lies by itself in a directory of packages."""
+
+    def __init__(self, path: str, place: str, texts: Mapping[str, Statements], compiled: Iterable[str]) -> None:
+        self.path = path
+        self.name = _dotted(path, place)
+        self._texts = {_dotted(each, place): statements for each, statements in texts.items()}
+        self._packages = {_dotted(each, place) for each in texts if each.endswith(f"/{_INIT}.py")}
+        self._compiled = {_dotted(each, place) for each in compiled}
+
+    def known(self, names: Iterable[str]) -> Iterator[str]:
+        """The modules of the package that `names` lead to, of each the innermost."""
+        for name in names:
+            if found := self._loaded(name):
+                yield found[-1]
+
+    def _loaded(self, name: str) -> list[str]:
+        """The modules of the package that an import of `name` loads: those above it as well."""
+        if name != self.name and not name.startswith(f"{self.name}."):
+            return []
+        above = accumulate(name.removeprefix(self.name).split(".")[1:], "{}.{}".format, initial=self.name)
+        return [each for each in above if each in self._texts or each in self._compiled]
+
+    @cached_property
+    def with_it(self) -> frozenset[str]:
+        """The modules that are imported along with it."""
+        return self.imported(self.name)
+
+    def imported(self, name: str) -> frozenset[str]:
+        """The modules of it that importing `name` brings, on a condition or not."""
+        pending, found = self._loaded(name), set[str]()
+        while pending:
+            module = pending.pop()
+            if module not in found:
+                found.add(module)
+                text = self._texts.get(module)
+                for each in (*text.certain, *text.conditional) if text else ():
+                    pending += self._loaded(self._absolute(module, each))
+        return frozenset(found)
+
+    def _absolute(self, module: str, name: str) -> str:
+        """`name` as a text of `module` has it, without the dots that it begins with; "" where these lead out."""
+        relative = name.lstrip(".")
+        dots = len(name) - len(relative)
+        if not dots:
+            return name
+        up = dots - (module in self._packages)
+        above = module.split(".")
+        return ".".join(filter(None, (*above[: len(above) - up], relative))) if up < len(above) else ""
+
+    def statements(self, modules: Set[str]) -> list[Statements]:
+        """The texts of those of `modules` that have one."""
+        return [self._texts[name] for name in sorted(modules) if name in self._texts]
+
+    @cached_property
+    def later(self) -> frozenset[str]:
+        """Compiled modules that are not imported with it: only other texts of it name them.
+
+        What no text names, other compiled modules import: where it comes with some, that counts as imported, too.
+        """
+        if self._compiled.isdisjoint(self.with_it):
+            return frozenset(self._compiled)
+        named = {
+            loaded
+            for module, text in self._texts.items()
+            for name in text.named
+            for loaded in self._loaded(self._absolute(module, name))
+        }
+        return frozenset(named & self._compiled - self.with_it)
+
+    def places(self, modules: Iterable[str]) -> tuple[str, ...]:
+        """Where they lie in the package, without suffixes."""
+        return tuple(sorted(name.removeprefix(f"{self.name}.").replace(".", "/") for name in modules))
+
+
+def _outside(package: _Package, modules: Set[str]) -> set[str]:
+    """What modules of a package certainly import from elsewhere."""
+    names = {name for text in package.statements(modules) for name in text.certain}
+    return {name for name in names if name[0] != "." and name.partition(".")[0] != package.name.partition(".")[0]}
+
+
+def _outermost(directories: Set[str]) -> dict[str, str]:
+    """Of each package the one outermost around it."""
+    found: dict[str, str] = {}
+    for directory in sorted(directories):  # those above come first
+        found[directory] = found.get(posixpath.dirname(directory), directory)
+    return found
+
+
+def _dotted(path: str, place: str) -> str:
+    """The name of the module in the file at `path`, or in a directory, that lies in `place`."""
+    directory, _, name = path.removeprefix(place).rpartition("/")
+    name = name.partition(".")[0]
+    return (directory if name == _INIT else f"{directory}/{name}".lstrip("/")).replace("/", ".")
