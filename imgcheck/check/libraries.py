@@ -160,13 +160,18 @@ class _Libraries:
                 return "risk"
             # What wheels put into the prefix of an environment their packages may load from there by its path.
             return "risk" if _is_beside(problem) and not problem.root.startswith(_SYSTEM) else "fail"
-        if problem.context == "helper" or self._is_addon(problem):
+        if problem.context == "helper" or self._is_native_module(problem):
             return "risk"
         return "risk" if _package(problem.root) and not self._aside(problem) else "info"
 
-    def _is_addon(self, problem: Problem) -> bool:
-        """Whether an addon of Node.js misses it that has found its C library: others are for other systems."""
-        return problem.root.endswith(ADDON) and (problem.root, LIBC) in self._context.closure.chosen
+    def _is_native_module(self, problem: Problem) -> bool:
+        """Whether a module misses it that an interpreter may load, or a library that a command names.
+
+        Of Node.js's addons those that have found their C library: others are for other systems.
+        """
+        if problem.root.endswith(ADDON):
+            return (problem.root, LIBC) in self._context.closure.chosen
+        return problem.root in self._context.roots.named
 
     def _optional(self, problem: Problem) -> bool:
         """A module without which its package, or the interpreter, goes on working."""
@@ -328,7 +333,9 @@ class _Libraries:
     def _version_severity(self, problem: Problem) -> Severity:
         if problem.context in ("entry", "module"):
             return "fail"
-        return "risk" if problem.context == "helper" or _package(problem.root) else "info"
+        # Node.js's packages bring addons for several releases of the C library, of which they pick one.
+        native = self._is_native_module(problem) and not problem.root.endswith(ADDON)
+        return "risk" if problem.context == "helper" or native or _package(problem.root) else "info"
 
     def _newest(self, problem: Problem) -> str:
         """The newest version of the same family that the provider defines."""

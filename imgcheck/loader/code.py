@@ -9,6 +9,7 @@ from functools import cache
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FOLDERS = ("loader", "documents", "knowledge")
 _MODULES = ("architectures.py", "globs.py", "versions.py")
+_TABLES = ("analysis/native_modules.toml",)
 RECORD = "digest"
 """The file beside this one in which a wheel brings the digest: a preflight has no time to read the code."""
 
@@ -35,7 +36,9 @@ def of_files() -> str:
 
 
 def sources() -> list[str]:
-    """The modules that work out closures, and those that they import."""
+    """The modules that work out closures, those that they import, and the tables that they read."""
     folders = [f"{_PACKAGE}/{folder}" for folder in _FOLDERS]
     below = [f"{folder}/{name}" for folder in folders for name in os.listdir(folder) if name.endswith(".py")]
-    return sorted([*below, *(f"{_PACKAGE}/{name}" for name in _MODULES)])
+    installed = f"{_PACKAGE}/rules"
+    rules = installed if os.path.isdir(installed) else f"{os.path.dirname(_PACKAGE)}/rules"
+    return sorted([*below, *(f"{_PACKAGE}/{name}" for name in _MODULES)]) + [f"{rules}/{name}" for name in _TABLES]

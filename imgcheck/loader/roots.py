@@ -18,6 +18,7 @@ from imgcheck.loader.imports import PythonStart
 from imgcheck.loader.invocation import Invocation, invocation
 from imgcheck.loader.launchers import MAKES_NOTHING, Launched, launched
 from imgcheck.loader.modules import PythonModules, prefix_of
+from imgcheck.loader.native_modules import Interpreted, interpreted, native_modules, pointed_to
 from imgcheck.loader.node import ADDON, fits_node, node_directories
 from imgcheck.loader.python import python_path, python_version, pythons
 from imgcheck.loader.script_tests import decided
@@ -203,6 +204,9 @@ class _Search:
         """Files of GPU code."""
         self._words: set[str] = set()
         """Paths that the words of commands name."""
+        self._libraries: set[str] = set()
+        """Libraries that they point to."""
+        self._interpreted: dict[Interpreted, None] = {}
         self._idle = False
         """A run may end with no program."""
         self.unstartable: dict[Unstartable, None] = {}
@@ -290,6 +294,7 @@ class _Search:
         called, real, arguments = posixpath.basename(words[0]), posixpath.basename(path), words[1:]
         named = (posixpath.join(place, word) for word in arguments for place in shell.directories if self._code)
         self._words.update(map(self._tree.canonical, (each for each in named if GAP not in each)))
+        self._libraries.update(pointed_to(self._tree, arguments, shell.directories))
         if called == "busybox" and arguments:
             called, arguments = arguments[0], arguments[1:]
         if called in _SHELLS or real in _SHELLS:
@@ -299,6 +304,9 @@ class _Search:
             return self._launch(called, inner, shell, by, depth)
         if real in _NODE or called in _NODE:
             self._node_directories |= dict.fromkeys(node_directories(arguments, shell.directories))
+        values = (value for name in shell.exported for value in shell.variables.get(name, ()))
+        if how := interpreted(path, called, arguments, shell.directories, values):
+            self._interpreted[how] = None
         if python_version(real) is not None or python_version(called) is not None:
             self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell))))
             called_by = (place for place in _places(words[0], shell) if self._tree.canonical(place) == path)
@@ -585,10 +593,11 @@ class _Search:
         return PythonModules(self._image, self._tree, self.found, self._prefixes, self._started)
 
     def named(self, modules: PythonModules) -> dict[str, None]:
-        """Files with code that the texts name which run, or words of the commands."""
+        """Files with code that the texts name which run, or words of the commands, and modules of interpreters."""
         mentions = self._image.tree.mentions
         paths = dict.fromkeys(path for text in sorted(modules.imports.texts) for path in mentions.get(text, ()))
-        return paths | dict.fromkeys(sorted(self._words & self._code))
+        paths |= dict.fromkeys(sorted(self._words & self._code | self._libraries))
+        return paths | dict.fromkeys(native_modules(self._tree, self._interpreted))
 
     def addons(self) -> Iterator[str]:
         """Addons for the Node.js that runs: which of them a script asks for is not followed."""

@@ -1,0 +1,143 @@
+"""Modules of machine code for interpreters besides Python and Node.js: which of them a script loads is not followed.
+
+Where each interpreter has its own stands in rules/analysis/native_modules.toml. They may also lie beside the script, or
+where words of the command point: in a directory (`-I/opt/lib`, `-Djava.library.path=/opt/jni`), or to one of them.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+
+import msgspec
+
+from imgcheck.globs import fits
+from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.types import Data
+from imgcheck.loader.expansion import GAP
+from imgcheck.loader.node import fits_node
+from imgcheck.loader.tree import Tree
+
+_OPTION = re.compile(r"-[IL]|[-\w.]+=")
+"""What stands before a path in a word of a command."""
+_LITERAL = re.compile(r"(?<![\w.])/[\w.+@/-]+")
+_SYSTEM = re.compile(
+    r"/|/(?:home|mnt|opt|root|srv|tmp|usr|usr/local|var)|/(?:usr/|usr/local/)?(?:s?bin|lib|lib64|libexec|etc|share)(?:/[\w-]+)?"
+)
+"""Directories with files of all kinds."""
+
+_INSTALLED = ("/usr/", "/lib/", "/lib64/", "/var/lib/")
+"""Where systems and installers put modules."""
+
+
+class Interpreter(Data, frozen=True):
+    """One kind of interpreter."""
+
+    id: str
+    programs: tuple[str, ...]
+    """Shell patterns of the file names of its programs."""
+    modules: tuple[str, ...]
+    """Shell patterns of the paths of its modules, of which a star stands for directories, too."""
+    sources: tuple[str, ...]
+
+
+class Interpreted(msgspec.Struct, frozen=True):
+    """How an interpreter starts."""
+
+    program: str
+    patterns: tuple[str, ...]
+    """Of its modules."""
+    beside: tuple[str, ...]
+    """Directories where its script may lie."""
+    searched: tuple[str, ...]
+    """Directories that its environment names (PERL5LIB, LUA_CPATH)."""
+    named: tuple[str, ...]
+    """Paths in its words: options, and strings of what it is to run (`dyn.load("/opt/fast.so")`)."""
+
+
+@cache
+def interpreters() -> tuple[Interpreter, ...]:
+    """All that are known."""
+    table = Knowledge().table("analysis/native_modules.toml")["interpreter"]
+    return msgspec.convert(table, tuple[Interpreter, ...])
+
+
+def interpreter_of(name: str) -> Interpreter | None:
+    """The interpreter whose programs are called so."""
+    return next((each for each in interpreters() if any(fits(name, pattern) for pattern in each.programs)), None)
+
+
+def interpreted(
+    path: str, called: str, arguments: Sequence[str], directories: Sequence[str], variables: Iterable[str]
+) -> Interpreted | None:
+    """How the program at `path`, called by a name, starts in one of `directories`; None where it is no interpreter.
+
+    `variables` are the values of those that it gets.
+    """
+    known = interpreter_of(posixpath.basename(path)) or interpreter_of(called)
+    if known is None:
+        return None
+    places = [place for place in directories if GAP not in place]
+    script = next((word for word in arguments if not word.startswith("-") and GAP not in word), "")
+    beside = (posixpath.dirname(posixpath.join(place, script)) for place in places if script)
+    # LUA_CPATH has patterns: /opt/lua/?.so
+    values = (each.partition("?")[0] for value in variables for each in re.split("[:;]", value))
+    searched = (posixpath.join(place, each) for each in values if each for place in places)
+    literals = (each for word in arguments for each in _LITERAL.findall(word))
+    options = (each for option in _options(arguments) for each in option.split(":"))
+    named = (posixpath.join(place, each) for each in (*literals, *options) for place in places)
+    return Interpreted(path, known.modules, *(_paths(each) for each in (beside, searched, named)))
+
+
+def _paths(found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.rstrip("/") for each in found if each.startswith("/") and GAP not in each))
+
+
+def _options(words: Sequence[str]) -> Iterator[str]:
+    """What options have for paths: `-I DIR`, `-IDIR`, `--path=DIR`."""
+    for word, following in zip(words, (*words[1:], ""), strict=False):
+        if option := _OPTION.match(word):
+            yield word[option.end() :] or following
+
+
+def native_modules(tree: Tree, starts: Iterable[Interpreted]) -> Iterator[str]:
+    """Those that interpreters which start so may load."""
+    for start in starts:
+        own = tree.linkage[start.program]
+        prefix = posixpath.dirname(posixpath.dirname(start.program))
+        searched = (*_INSTALLED, *_below(tree, (prefix, *start.searched, *start.named)))
+        beside, named = _below(tree, start.beside), set(map(tree.canonical, start.named))
+        inside = {place for place in named if not _SYSTEM.fullmatch(place)}
+        for path, linkage in tree.linkage.items():
+            if linkage.type != "shared" or (linkage.machine, linkage.elf_class) != (own.machine, own.elf_class):
+                continue
+            if (
+                not named.isdisjoint((path, path.removesuffix(".so")))
+                or posixpath.dirname(path) in inside
+                or (path.startswith(beside) and fits_node(linkage, own))
+                or (path.startswith(searched) and any(fits(path, pattern) for pattern in start.patterns))
+            ):
+                yield path
+
+
+def _below(tree: Tree, directories: Iterable[str]) -> tuple[str, ...]:
+    """What paths begin with that lie in them, where they are not for files of all kinds."""
+    return tuple(f"{place}/" for place in map(tree.canonical, directories) if not _SYSTEM.fullmatch(place))
+
+
+def opener(path: str, programs: Iterable[str]) -> str:
+    """The interpreter among `programs` that has the module at `path`; "" where none of them does."""
+    found = ((program, interpreter_of(posixpath.basename(program))) for program in programs)
+    return next((program for program, each in found if each and any(fits(path, p) for p in each.modules)), "")
+
+
+def pointed_to(tree: Tree, words: Sequence[str], directories: Sequence[str]) -> Iterator[str]:
+    """Libraries that words of a command name by their paths, and those in directories that options name."""
+    options = [path for option in _options(words) for path in option.split(":")]
+    for index, path in enumerate((*words, *options)):
+        joined = (posixpath.join(place, path) for place in directories if path)
+        for place in map(tree.canonical, (each for each in joined if GAP not in each)):
+            below = tree.table(place).values() if index >= len(words) and not _SYSTEM.fullmatch(place) else ()
+            yield from (
+                each for each in (place, *below) if each in tree.linkage and tree.linkage[each].type == "shared"
+            )

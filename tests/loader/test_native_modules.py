@@ -1,0 +1,110 @@
+"""Modules of machine code that interpreters may load: a risk for what starts these, and nothing to others."""
+
+from pathlib import Path
+
+import pytest
+
+from imgcheck.loader.native_modules import interpreter_of, interpreters
+from tests.check.contexts import findings, judged_libraries
+from tests.loader.builder import Root
+
+MODULES = {
+    "/usr/bin/perl": "/usr/lib/x86_64-linux-gnu/perl5/5.36/auto/DBD/Pg/Pg.so",
+    "/usr/bin/ruby3.1": "/usr/lib/x86_64-linux-gnu/ruby/vendor_ruby/3.1.0/pg_ext.so",
+    "/usr/lib/R/bin/exec/R": "/usr/local/lib/R/site-library/xml2/libs/xml2.so",
+    "/usr/local/sbin/php-fpm": "/usr/local/lib/php/extensions/no-debug-non-zts-20220829/gd.so",
+    "/usr/bin/lua5.4": "/usr/local/lib/lua/5.4/posix.so",
+    "/usr/bin/tclsh8.6": "/usr/lib/tcltk/sqlite3/libtclsqlite3.so",
+    "/usr/bin/guile-3.0": "/usr/lib/x86_64-linux-gnu/guile/3.0/extensions/readline.so",
+    "/usr/bin/octave-cli-7.3.0": "/usr/share/octave/packages/image/bwfill.oct",
+    "/usr/lib/erlang/erts-13.1.5/bin/beam.smp": "/usr/lib/erlang/lib/crypto-5.1.2/priv/lib/crypto.so",
+    "/usr/bin/ocamlrun": "/usr/lib/ocaml/stublibs/dllunix.so",
+    "/usr/bin/dotnet": "/app/libfast.so",
+    "/usr/bin/node": "/app/native/fast.node",
+}
+"""Of every kind of interpreter one program, and a module where Debian or Docker's official image has it."""
+GONE = "libgone.so.1"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    return Root(tmp_path / "root")
+
+
+def broken(root: Root, path: str) -> None:
+    """A library at `path` that misses one."""
+    root.library(f"/{GONE}")
+    root.library(path, [f"/{GONE}", "/lib/x86_64-linux-gnu/libc.so.6"], soname="")
+    root.at(f"/{GONE}").unlink()
+
+
+def told(root: Root, *command: str) -> list[tuple[str, str]]:
+    """The severity of LIB001, and the file that it is about."""
+    found = findings(judged_libraries(root.profile(), *command), "LIB001")
+    return [(finding.severity, finding.evidence[0].path) for finding in found if finding.severity != "info"]
+
+
+@pytest.mark.parametrize(("program", "module"), MODULES.items())
+def test_a_module_of_an_interpreter_that_starts_is_a_risk(root: Root, program: str, module: str) -> None:
+    root.program(program)
+    root.program("/usr/bin/other")
+    broken(root, module)
+    assert told(root, program, "/app/main.x") == [("risk", module)]
+    assert told(root, "/usr/bin/other", "/app/main.x") == []
+
+
+def test_every_kind_of_interpreter_is_looked_at() -> None:
+    looked_at = {interpreter_of(Path(program).name) for program in MODULES}
+    assert looked_at == set(interpreters())
+    assert all(each.sources for each in interpreters())
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("perl -e x", ""),
+        ("perl -I/opt/p -e x", "risk"),
+        ("PERL5LIB=/usr/share/perl5:/opt/p perl -e x", "risk"),
+        ("export PERL5LIB=p; cd /opt; perl -e x", "risk"),
+        ("/opt/p/bin/perl -e x", "risk"),
+    ],
+)
+def test_modules_count_where_their_interpreter_looks(root: Root, command: str, expected: str) -> None:
+    for program in ("/bin/sh", "/usr/bin/perl", "/opt/p/bin/perl"):
+        root.program(program)
+    module = "/opt/p/auto/Fast/Fast.so"
+    broken(root, module)
+    assert told(root, "/bin/sh", "-c", command) == ([(expected, module)] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "expected"),
+    [
+        ("lua5.4 /srv/app/run.lua", "/srv/app/native/fast.so", "risk"),
+        ("lua5.4 /run.lua", "/srv/app/native/fast.so", ""),
+        ("java -Djava.library.path=/usr/java/lib:/opt/jni -jar app.jar", "/opt/jni/libfast.so", "risk"),
+        ("java -jar app.jar", "/opt/jni/libfast.so", ""),
+        ("lua5.4 -e 'package.cpath=\"/opt/lua/?.so\"'", "/opt/lua/fast.so", "risk"),
+        ("lua5.4 -e 'load(\"/opt/lua/fast\")'", "/opt/lua/fast.so", "risk"),
+        ("lua5.4 -I /opt/lua -e x", "/opt/lua/fast.so", "risk"),
+        ("lua5.4 -e 'print(1/opt/lua/fast)'", "/opt/lua/fast.so", ""),
+        ("host plugins/fast.so", "/srv/plugins/fast.so", "risk"),
+        ("host --plugin=/srv/plugins/fast.so", "/srv/plugins/fast.so", "risk"),
+        ("host /srv/plugins", "/srv/plugins/fast.so", ""),
+        ("host --prefix=/usr/lib", "/usr/lib/fast.so", ""),
+    ],
+)
+def test_what_words_of_the_command_point_to(root: Root, command: str, path: str, expected: str) -> None:
+    root.program("/bin/sh")
+    for program in ("lua5.4", "java", "host"):
+        root.program(f"/usr/bin/{program}")
+    broken(root, path)
+    found = told(root, "/bin/sh", "-c", f"cd /srv; exec {command}")
+    assert found == ([(expected, path)] if expected else [])
+
+
+def test_a_module_finds_what_its_interpreter_has_loaded(root: Root) -> None:
+    root.library("/opt/R/lib/libR.so")
+    root.program("/opt/R/bin/exec/R", ["/opt/R/lib/libR.so"], flags=["-Wl,-rpath,$ORIGIN/../../lib"])
+    root.library("/opt/R/library/stats/libs/stats.so", ["/opt/R/lib/libR.so"])
+    assert told(root, "/opt/R/bin/exec/R") == []
