@@ -150,7 +150,6 @@ class PythonModule(Document, frozen=True):
     name: str
     """PACKAGE.SUB.MODULE."""
     imports: tuple[str, ...] = ()
-    perhaps: tuple[str, ...] = ()
     compiled: tuple[str, ...] = ()
     """Those of the package's `later` that are imported with it."""
 

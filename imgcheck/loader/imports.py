@@ -238,7 +238,7 @@ class _Search:
         if own := self._local(top, places):
             return own
         found = [structs.replace(each, path=top) for each in self._packages.get(top, ())]
-        found += [PythonCode(top, each.imports, each.perhaps) for each in self._modules.get(name, ())]
+        found += [PythonCode(top, each.imports) for each in self._modules.get(name, ())]
         # What is nowhere there may be where something else leads, as an editable installation does.
         return found or self._named.get(top) or [PythonCode(top)]
 

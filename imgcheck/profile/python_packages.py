@@ -73,12 +73,19 @@ class PythonTexts:
     @cached_property
     def _asked(self) -> dict["_Package", set[str]]:
         """The modules of each package that are named outside of it, and are not imported with it."""
-        named = {name for each in self._texts.values() for name in each.named if "." in name and name[0] != "."}
+        asking: dict[str, set[str]] = defaultdict(set)
+        """Names to the packages of texts that have them."""
+        for whole, members in self._members.items():
+            for name in {name for each in members.values() for name in each.named if "." in name and name[0] != "."}:
+                asking[name].add(whole)
+        for word in self._words:
+            asking[word].add("")
         by_top: dict[str, list[str]] = defaultdict(list)
-        for name in (*named, *self._words):
+        for name in asking:
             by_top[name.partition(".")[0]].append(name)
         return {
-            package: set(package.known(by_top[package.name.partition(".")[0]])) - package.with_it
+            package: {*package.known(name for name in by_top[package.top] if asking[name] != {package.path})}
+            - package.with_it
             for package in self._packages.values()
         }
 
@@ -94,10 +101,8 @@ class PythonTexts:
                 else:
                     others.append((package, name, new))
         for package, name, new in others:
-            brought = _outside(package, new) - _outside(package, package.with_it)
-            tops = {each.partition(".")[0] for each in _outside(package, package.with_it)}
-            wanted = {each for each in brought if each.partition(".")[0] in self._there}
-            if any(each.partition(".")[0] not in tops or each in loading for each in wanted):
+            wanted = {each for each in package.outside(new) if each.partition(".")[0] in self._there}
+            if any(each.partition(".")[0] not in package.tops_with_it or each in loading for each in wanted):
                 loading.add(name)
         return loading
 
@@ -129,12 +134,8 @@ class PythonTexts:
 
     def _module(self, package: "_Package", name: str) -> PythonModule:
         new = package.imported(name) - package.with_it
-        texts = package.statements(new)
-        own = {package.name.partition(".")[0]}
-        imports = self._shortened(each for text in texts for each in text.certain) - own
-        perhaps = self._shortened(each for text in texts for each in text.named) - own - imports
-        brought = package.places(new & package.later)
-        return PythonModule(package.path, name, tuple(sorted(imports)), tuple(sorted(perhaps)), brought)
+        imports = self._shortened(package.outside(new)) - self._shortened(package.outside(package.with_it))
+        return PythonModule(package.path, name, tuple(sorted(imports)), package.places(new & package.later))
 
     def _shortened(self, names: Iterable[str]) -> set[str]:
         """Absolute ones of `names` as far as the image's modules are told apart: the top-level ones of the others."""
@@ -151,6 +152,7 @@ class _Package:
     def __init__(self, path: str, place: str, texts: Mapping[str, Statements], compiled: Iterable[str]) -> None:
         self.path = path
         self.name = _dotted(path, place)
+        self.top = self.name.partition(".")[0]
         self._texts = {_dotted(each, place): statements for each, statements in texts.items()}
         self._packages = {_dotted(each, place) for each in texts if each.endswith(f"/{_INIT}.py")}
         self._compiled = {_dotted(each, place) for each in compiled}
@@ -195,6 +197,16 @@ class _Package:
         above = module.split(".")
         return ".".join(filter(None, (*above[: len(above) - up], relative))) if up < len(above) else ""
 
+    def outside(self, modules: Set[str]) -> set[str]:
+        """What `modules` of it certainly import from elsewhere."""
+        names = {name for text in self.statements(modules) for name in text.certain}
+        return {name for name in names if name[0] != "." and name.partition(".")[0] != self.top}
+
+    @cached_property
+    def tops_with_it(self) -> set[str]:
+        """The top-level modules that are imported along with it."""
+        return {name.partition(".")[0] for name in self.outside(self.with_it)}
+
     def statements(self, modules: Set[str]) -> list[Statements]:
         """The texts of those of `modules` that have one."""
         return [self._texts[name] for name in sorted(modules) if name in self._texts]
@@ -218,12 +230,6 @@ class _Package:
     def places(self, modules: Iterable[str]) -> tuple[str, ...]:
         """Where they lie in the package, without suffixes."""
         return tuple(sorted(name.removeprefix(f"{self.name}.").replace(".", "/") for name in modules))
-
-
-def _outside(package: _Package, modules: Set[str]) -> set[str]:
-    """What modules of a package certainly import from elsewhere."""
-    names = {name for text in package.statements(modules) for name in text.certain}
-    return {name for name in names if name[0] != "." and name.partition(".")[0] != package.name.partition(".")[0]}
 
 
 def _outermost(directories: Set[str]) -> dict[str, str]:
