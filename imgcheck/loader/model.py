@@ -12,7 +12,7 @@ from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
 from imgcheck.loader.glibc import is_libc
 from imgcheck.loader.injection import Injection
-from imgcheck.loader.native_modules import opener
+from imgcheck.loader.native_modules import opener, openers
 from imgcheck.loader.node import ADDON
 from imgcheck.loader.opened import Opened, open_libraries
 from imgcheck.loader.outcomes import Company, Outcome, Start
@@ -295,7 +295,8 @@ def _run_mentioned(view: _View, roots: Roots, outcomes: list[Outcome]) -> list[O
         return found
     known = {path for outcome in outcomes if outcome.start.reach != "unreached" for path in outcome.loaded}
     running = [outcome for outcome in outcomes if outcome.start.reach in RUNS]
-    pending = [(path, opener(path, roots.entries) or _command(view.tree, roots)) for path in roots.named]
+    interpreters = openers(roots.entries)
+    pending = [(path, opener(path, interpreters) or _command(view.tree, roots)) for path in roots.named]
     pending += [(path, _program_of(outcome)) for outcome in running for path in _named_by(outcome, mentions)]
     for path, within in pending:
         if path not in known and path in view.tree.linkage:

@@ -6,8 +6,10 @@ where words of the command point: in a directory (`-I/opt/lib`, `-Djava.library.
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 
 import msgspec
 
@@ -15,6 +17,7 @@ from imgcheck.globs import fits
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
 from imgcheck.loader.expansion import GAP
+from imgcheck.loader.glibc import family_of
 from imgcheck.loader.node import fits_node
 from imgcheck.loader.tree import Tree
 
@@ -64,7 +67,7 @@ def interpreters() -> tuple[Interpreter, ...]:
 
 def interpreter_of(name: str) -> Interpreter | None:
     """The interpreter whose programs are called so."""
-    return next((each for each in interpreters() if any(fits(name, pattern) for pattern in each.programs)), None)
+    return next((each for each in interpreters() if _fits_any(name, each.programs)), None)
 
 
 def interpreted(
@@ -102,33 +105,55 @@ def _options(words: Sequence[str]) -> Iterator[str]:
 
 def native_modules(tree: Tree, starts: Iterable[Interpreted]) -> Iterator[str]:
     """Those that interpreters which start so may load."""
+    kinds: dict[tuple[str, ...], list[Interpreted]] = defaultdict(list)
     for start in starts:
         own = tree.linkage[start.program]
-        prefix = posixpath.dirname(posixpath.dirname(start.program))
-        searched = (*_INSTALLED, *_below(tree, (prefix, *start.searched, *start.named)))
-        beside, named = _below(tree, start.beside), set(map(tree.canonical, start.named))
-        inside = {place for place in named if not _SYSTEM.fullmatch(place)}
-        for path, linkage in tree.linkage.items():
-            if linkage.type != "shared" or (linkage.machine, linkage.elf_class) != (own.machine, own.elf_class):
-                continue
-            if (
-                not named.isdisjoint((path, path.removesuffix(".so")))
-                or posixpath.dirname(path) in inside
-                or (path.startswith(beside) and fits_node(linkage, own))
-                or (path.startswith(searched) and any(fits(path, pattern) for pattern in start.patterns))
-            ):
-                yield path
+        kinds[own.machine, str(own.elf_class), family_of(own), *start.patterns].append(start)
+    for same in kinds.values():
+        yield from _of_kind(tree, same)
 
 
-def _below(tree: Tree, directories: Iterable[str]) -> tuple[str, ...]:
-    """What paths begin with that lie in them, where they are not for files of all kinds."""
-    return tuple(f"{place}/" for place in map(tree.canonical, directories) if not _SYSTEM.fullmatch(place))
+def _of_kind(tree: Tree, starts: Sequence[Interpreted]) -> Iterator[str]:
+    """The same of starts of one kind of interpreter, built for the same machine and C library."""
+    own, patterns = tree.linkage[starts[0].program], starts[0].patterns
+    named = {tree.canonical(path) for start in starts for path in start.named}
+    prefixes = {posixpath.dirname(posixpath.dirname(start.program)) for start in starts}
+    searched = _special(tree, {*prefixes, *named, *(path for start in starts for path in start.searched)})
+    beside, inside = _special(tree, {path for start in starts for path in start.beside}), _special(tree, named)
+    for path, linkage in tree.linkage.items():
+        if linkage.type != "shared" or (linkage.machine, linkage.elf_class) != (own.machine, own.elf_class):
+            continue
+        above = set(accumulate(posixpath.dirname(path).split("/"), "{}/{}".format))
+        if (
+            not named.isdisjoint((path, path.removesuffix(".so")))
+            or posixpath.dirname(path) in inside
+            or (not above.isdisjoint(beside) and fits_node(linkage, own))
+            or ((path.startswith(_INSTALLED) or not above.isdisjoint(searched)) and _fits_any(path, patterns))
+        ):
+            yield path
 
 
-def opener(path: str, programs: Iterable[str]) -> str:
-    """The interpreter among `programs` that has the module at `path`; "" where none of them does."""
-    found = ((program, interpreter_of(posixpath.basename(program))) for program in programs)
-    return next((program for program, each in found if each and any(fits(path, p) for p in each.modules)), "")
+def _special(tree: Tree, directories: Iterable[str]) -> set[str]:
+    """Those of `directories` that are not for files of all kinds."""
+    return {place for place in map(tree.canonical, directories) if not _SYSTEM.fullmatch(place)}
+
+
+def _fits_any(text: str, patterns: Iterable[str]) -> bool:
+    return any(fits(text, pattern) for pattern in patterns)
+
+
+def openers(programs: Iterable[str]) -> dict[tuple[str, ...], str]:
+    """The patterns of modules to the first of `programs` that loads such."""
+    found: dict[tuple[str, ...], str] = {}
+    for program in programs:
+        if known := interpreter_of(posixpath.basename(program)):
+            found.setdefault(known.modules, program)
+    return found
+
+
+def opener(path: str, found: Mapping[tuple[str, ...], str]) -> str:
+    """The one of `openers` that loads the module at `path`; "" where none of them does."""
+    return next((program for patterns, program in found.items() if _fits_any(path, patterns)), "")
 
 
 def pointed_to(tree: Tree, words: Sequence[str], directories: Sequence[str]) -> Iterator[str]:

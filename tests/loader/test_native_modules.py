@@ -1,10 +1,14 @@
 """Modules of machine code that interpreters may load: a risk for what starts these, and nothing to others."""
 
+import time
 from pathlib import Path
 
 import pytest
 
-from imgcheck.loader.native_modules import interpreter_of, interpreters
+from imgcheck.documents.facts import CodeFacts, Linkage
+from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, Platform, TreeIndex
+from imgcheck.loader.native_modules import interpreted, interpreter_of, interpreters, native_modules
+from imgcheck.loader.tree import Tree
 from tests.check.contexts import findings, judged_libraries
 from tests.loader.builder import Root
 
@@ -23,7 +27,6 @@ MODULES = {
     "/usr/bin/node": "/app/native/fast.node",
 }
 """Of every kind of interpreter one program, and a module where Debian or Docker's official image has it."""
-GONE = "libgone.so.1"
 
 
 @pytest.fixture
@@ -31,26 +34,41 @@ def root(tmp_path: Path) -> Root:
     return Root(tmp_path / "root")
 
 
-def broken(root: Root, path: str) -> None:
+def broken(root: Root, path: str, gone: str = "libgone.so.1") -> None:
     """A library at `path` that misses one."""
-    root.library(f"/{GONE}")
-    root.library(path, [f"/{GONE}", "/lib/x86_64-linux-gnu/libc.so.6"], soname="")
-    root.at(f"/{GONE}").unlink()
+    root.library(f"/{gone}")
+    root.library(path, [f"/{gone}", "/lib/x86_64-linux-gnu/libc.so.6"], soname="")
+    root.at(f"/{gone}").unlink()
 
 
 def told(root: Root, *command: str) -> list[tuple[str, str]]:
-    """The severity of LIB001, and the file that it is about."""
-    found = findings(judged_libraries(root.profile(), *command), "LIB001")
+    return severe(root.profile(), *command)
+
+
+def severe(image: ImageProfile, *command: str) -> list[tuple[str, str]]:
+    """The severity of LIB001 where it is more than an information, and the file that it is about."""
+    found = findings(judged_libraries(image, *command), "LIB001")
     return [(finding.severity, finding.evidence[0].path) for finding in found if finding.severity != "info"]
 
 
-@pytest.mark.parametrize(("program", "module"), MODULES.items())
-def test_a_module_of_an_interpreter_that_starts_is_a_risk(root: Root, program: str, module: str) -> None:
-    root.program(program)
+@pytest.fixture(scope="module")
+def every(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
+    """All kinds of interpreters in one image, each with a module that misses a library of its own."""
+    root = Root(tmp_path_factory.mktemp("interpreters") / "root")
     root.program("/usr/bin/other")
-    broken(root, module)
-    assert told(root, program, "/app/main.x") == [("risk", module)]
-    assert told(root, "/usr/bin/other", "/app/main.x") == []
+    for number, (program, module) in enumerate(MODULES.items()):
+        root.program(program)
+        broken(root, module, f"lib{number}.so.1")
+    return root.profile()
+
+
+@pytest.mark.parametrize("program", [*MODULES, "/usr/bin/other"])
+def test_a_module_of_an_interpreter_that_starts_is_a_risk(every: ImageProfile, program: str) -> None:
+    elsewhere = {path for path in MODULES.values() if not path.startswith("/app/")}
+    found = {path for _, path in severe(every, program, "/srv/main.x")}
+    assert found == ({MODULES[program]} if program in MODULES else set()) & elsewhere
+    beside = {path for severity, path in severe(every, program, "/app/main.x") if severity == "risk"}
+    assert MODULES.get(program) in {*beside, None}
 
 
 def test_every_kind_of_interpreter_is_looked_at() -> None:
@@ -108,3 +126,17 @@ def test_a_module_finds_what_its_interpreter_has_loaded(root: Root) -> None:
     root.program("/opt/R/bin/exec/R", ["/opt/R/lib/libR.so"], flags=["-Wl,-rpath,$ORIGIN/../../lib"])
     root.library("/opt/R/library/stats/libs/stats.so", ["/opt/R/lib/libR.so"])
     assert told(root, "/opt/R/bin/exec/R") == []
+
+
+def test_thousands_of_starts_take_no_longer_than_one() -> None:
+    machine = Linkage(elf_class=64, machine="x86_64", type="shared")
+    paths = [f"/usr/lib/x{number}/auto/M/M.so" for number in range(5000)]
+    programs = [f"/opt/x{number}/bin/perl5" for number in range(5000)]
+    files = tuple(FileRecord(path, "m", 0) for path in (*paths, *programs))
+    image = ImageProfile("1.0", "x", Platform(), ImageConfig(), (), files, {"m": CodeFacts(1, machine)}, TreeIndex())
+    tree, words = Tree(image), ("-e", "load('/opt/a/b'); " * 10)
+    began = time.process_time()
+    starts = [interpreted(path, "perl", words, ["/"], [f"/opt/{path}"]) for path in programs]
+    found = list(native_modules(tree, [start for start in starts if start]))
+    assert time.process_time() - began < 10
+    assert found == paths
