@@ -12,7 +12,7 @@ from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
 from imgcheck.loader.glibc import is_libc
 from imgcheck.loader.injection import Injection
-from imgcheck.loader.native_modules import opener, openers
+from imgcheck.loader.interpreters import opener, openers
 from imgcheck.loader.node import ADDON
 from imgcheck.loader.opened import Opened, open_libraries
 from imgcheck.loader.outcomes import Company, Outcome, Start

@@ -1,4 +1,4 @@
-"""Modules of machine code for interpreters besides Python and Node.js: which of them a script loads is not followed.
+"""Modules of machine code that interpreters besides Python may load: which of them a script does is not followed.
 
 Where each interpreter has its own stands in rules/analysis/native_modules.toml. They may also lie beside the script, or
 where words of the command point: in a directory (`-I/opt/lib`, `-Djava.library.path=/opt/jni`), or to one of them.
@@ -7,17 +7,14 @@ where words of the command point: in a directory (`-I/opt/lib`, `-Djava.library.
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 import msgspec
 
-from imgcheck.globs import fits
-from imgcheck.knowledge import Knowledge
-from imgcheck.knowledge.types import Data
 from imgcheck.loader.expansion import GAP
 from imgcheck.loader.glibc import family_of
+from imgcheck.loader.interpreters import fits_any, interpreter_of
 from imgcheck.loader.node import fits_node
 from imgcheck.loader.tree import Tree
 
@@ -28,20 +25,8 @@ _SYSTEM = re.compile(
     r"/|/(?:home|mnt|opt|root|srv|tmp|usr|usr/local|var)|/(?:usr/|usr/local/)?(?:s?bin|lib|lib64|libexec|etc|share)(?:/[\w-]+)?"
 )
 """Directories with files of all kinds."""
-
 _INSTALLED = ("/usr/", "/lib/", "/lib64/", "/var/lib/")
 """Where systems and installers put modules."""
-
-
-class Interpreter(Data, frozen=True):
-    """One kind of interpreter."""
-
-    id: str
-    programs: tuple[str, ...]
-    """Shell patterns of the file names of its programs."""
-    modules: tuple[str, ...]
-    """Shell patterns of the paths of its modules, of which a star stands for directories, too."""
-    sources: tuple[str, ...]
 
 
 class Interpreted(msgspec.Struct, frozen=True):
@@ -56,18 +41,6 @@ class Interpreted(msgspec.Struct, frozen=True):
     """Directories that its environment names (PERL5LIB, LUA_CPATH)."""
     named: tuple[str, ...]
     """Paths in its words: options, and strings of what it is to run (`dyn.load("/opt/fast.so")`)."""
-
-
-@cache
-def interpreters() -> tuple[Interpreter, ...]:
-    """All that are known."""
-    table = Knowledge().table("analysis/native_modules.toml")["interpreter"]
-    return msgspec.convert(table, tuple[Interpreter, ...])
-
-
-def interpreter_of(name: str) -> Interpreter | None:
-    """The interpreter whose programs are called so."""
-    return next((each for each in interpreters() if _fits_any(name, each.programs)), None)
 
 
 def interpreted(
@@ -128,7 +101,7 @@ def _of_kind(tree: Tree, starts: Sequence[Interpreted]) -> Iterator[str]:
             not named.isdisjoint((path, path.removesuffix(".so")))
             or posixpath.dirname(path) in inside
             or (not above.isdisjoint(beside) and fits_node(linkage, own))
-            or ((path.startswith(_INSTALLED) or not above.isdisjoint(searched)) and _fits_any(path, patterns))
+            or ((path.startswith(_INSTALLED) or not above.isdisjoint(searched)) and fits_any(path, patterns))
         ):
             yield path
 
@@ -136,24 +109,6 @@ def _of_kind(tree: Tree, starts: Sequence[Interpreted]) -> Iterator[str]:
 def _special(tree: Tree, directories: Iterable[str]) -> set[str]:
     """Those of `directories` that are not for files of all kinds."""
     return {place for place in map(tree.canonical, directories) if not _SYSTEM.fullmatch(place)}
-
-
-def _fits_any(text: str, patterns: Iterable[str]) -> bool:
-    return any(fits(text, pattern) for pattern in patterns)
-
-
-def openers(programs: Iterable[str]) -> dict[tuple[str, ...], str]:
-    """The patterns of modules to the first of `programs` that loads such."""
-    found: dict[tuple[str, ...], str] = {}
-    for program in programs:
-        if known := interpreter_of(posixpath.basename(program)):
-            found.setdefault(known.modules, program)
-    return found
-
-
-def opener(path: str, found: Mapping[tuple[str, ...], str]) -> str:
-    """The one of `openers` that loads the module at `path`; "" where none of them does."""
-    return next((program for patterns, program in found.items() if _fits_any(path, patterns)), "")
 
 
 def pointed_to(tree: Tree, words: Sequence[str], directories: Sequence[str]) -> Iterator[str]:

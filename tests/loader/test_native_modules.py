@@ -7,7 +7,8 @@ import pytest
 
 from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, Platform, TreeIndex
-from imgcheck.loader.native_modules import interpreted, interpreter_of, interpreters, native_modules
+from imgcheck.loader.interpreters import interpreter_of, interpreters
+from imgcheck.loader.native_modules import interpreted, native_modules
 from imgcheck.loader.tree import Tree
 from tests.check.contexts import findings, judged_libraries
 from tests.loader.builder import Root
