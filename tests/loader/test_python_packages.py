@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,14 @@ def _loaded(texts: dict[str, str], line: str) -> set[str]:
         done = subprocess.run([sys.executable, "-S", "-c", code], cwd=work, capture_output=True, text=True)
     assume(done.returncode == 0)  # modules that need each other, `*` in a function
     return {*done.stdout.split()} & set(_OTHERS)
+
+
+def test_thousands_of_modules_that_import_each_other_are_told_apart_in_time() -> None:
+    count = 6000
+    chain = {f"/s/p/m{n}.py": of_package(f"from . import m{n + 1}".encode()) for n in range(count)}
+    asked = of_application("".join(f"import p.m{n}\n" for n in range(count)).encode())
+    began = time.process_time()
+    python = PythonTexts({"/s/p/__init__.py": of_package(b""), **chain, "/app/m.py": asked}, (), ["/s"])
+    assert python.code()
+    assert python.modules() == ()
+    assert time.process_time() - began < 20
