@@ -171,7 +171,11 @@ class _Libraries:
         """
         if problem.root.endswith(ADDON):
             return (problem.root, LIBC) in self._context.closure.chosen
-        return problem.root in self._context.roots.named
+        return problem.root in self._named
+
+    @cached_property
+    def _named(self) -> frozenset[str]:
+        return frozenset(self._context.roots.named)
 
     def _optional(self, problem: Problem) -> bool:
         """A module without which its package, or the interpreter, goes on working."""

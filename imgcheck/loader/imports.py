@@ -140,14 +140,16 @@ class _Search:
         if not given or GAP in given[0]:
             self.told = False
         elif kind == "c":
-            code = self._line(of_application(given[0].encode("utf-8", "replace")))
-            self._follow(code, (*start.directories, *start.searched))
+            statements = of_application(given[0].encode("utf-8", "replace"))
+            self._follow(self._line(statements), (*start.directories, *start.searched))
+            self._bring(statements.certain)
         else:
             name, places = given[0].partition(".")[0], (*start.directories, *start.searched)
             named = self._arguments(given[1:], places, start) or bool(self._local(name, places))
             self.anything |= not (named or _only_tells(given[1:]))
             run = map(self._told_apart, (given[0], f"{given[0]}.__main__"))
             self._follow(PythonCode("python -m", tuple(dict.fromkeys(run))), places)
+            self._bring(given[:1])
 
     def _line(self, statements: Statements) -> PythonCode:
         """What the text of a command line does, as a profile has it of files."""
@@ -159,6 +161,11 @@ class _Search:
             statements.anything,
             statements.plugins,
         )
+
+    def _bring(self, names: Iterable[str]) -> None:
+        """Take what a command line names for imported with all compiled modules below: no text may name it."""
+        paths = [place + name.replace(".", "/") for place in self._paths for name in names if "." in name]
+        self.compiled |= {each for each in self.later if any(f"{each}/".startswith(f"{path}/") for path in paths)}
 
     def _told_apart(self, name: str) -> str:
         """`name`, or what is above it, as the profile tells modules of packages apart."""

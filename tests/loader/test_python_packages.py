@@ -65,6 +65,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
         ("python3 /app/via.py", "deep/_core deep/_unnamed deep/_native other/_core", "deep/_lazy"),
         ("python3 /app/perhaps.py", "", "deep/_core deep/_unnamed deep/_lazy deep/_native other/_core"),
         ("python3 -c 'import\tdeep.heavy'", "deep/_core deep/_unnamed deep/_native other/_core", "deep/_lazy"),
+        ("python3 -c 'from\tdeep\timport\t_lazy'", "deep/_core deep/_unnamed deep/_lazy", "deep/_native other/_core"),
         ("python3 /app/alone.py", "", "alone/_core"),
         ("python3 -m deep", "deep/_core deep/_unnamed deep/_native other/_core", "deep/_lazy alone/_core"),
         ("/app/start.sh", "deep/_core deep/_unnamed deep/_native other/_core", "deep/_lazy alone/_core"),
