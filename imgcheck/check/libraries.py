@@ -34,6 +34,8 @@ from imgcheck.loader.node import ADDON
 
 _SYSTEM = "/usr/"
 """Where others than wheels put libraries, too."""
+_SHAPES = {"module": "python", "library": "opened"}
+"""Of what a Python imports, and of what else something opens: variants of what one would see."""
 _PLATFORM = r"-[a-z0-9_]+-linux-(?:gnu|musl)[a-z0-9]*"
 _DRIVER_REMEDY = (
     "It belongs to the NVIDIA driver of the host: run on a node that has one, by a runtime that brings it into the "
@@ -270,7 +272,7 @@ class _Libraries:
     def _variant(self, problem: Problem) -> str:
         if problem.kind == "interpreter":
             return "interpreter-refused" if problem.complaint else "interpreter"
-        shape = "python" if problem.context == "module" else "musl" if self._musl(problem.root) else ""
+        shape = _SHAPES.get(problem.context, "musl" if self._musl(problem.root) else "")
         if not problem.refused:
             return shape
         return f"{shape}-refused" if shape else "refused"
@@ -325,7 +327,7 @@ class _Libraries:
             severity,
             needed,
             evidence,
-            variant="foreign" if foreign else "python" if first.context == "module" else "",
+            variant="foreign" if foreign else _SHAPES.get(first.context, ""),
             program=first.root,
             path=first.path,
             provider=first.provider,

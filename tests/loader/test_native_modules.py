@@ -1,5 +1,6 @@
 """Modules of machine code that interpreters may load: a risk for what starts these, and nothing to others."""
 
+import subprocess
 import time
 from pathlib import Path
 
@@ -28,6 +29,9 @@ MODULES = {
     "/usr/bin/node": "/app/native/fast.node",
 }
 """Of every kind of interpreter one program, and a module where Debian or Docker's official image has it."""
+
+
+_OPENS = "int main(int c, char **v) { return dlopen(v[1], RTLD_NOW) ? 9 : !puts(dlerror()); }"
 
 
 @pytest.fixture
@@ -141,3 +145,14 @@ def test_thousands_of_starts_take_no_longer_than_one() -> None:
     found = list(native_modules(tree, [start for start in starts if start]))
     assert time.process_time() - began < 10
     assert found == paths
+
+
+def test_what_one_would_see_is_what_dlopen_says(root: Root) -> None:
+    root.program("/usr/bin/host")
+    broken(root, "/opt/fast.so")
+    answers = judged_libraries(root.profile(), "/usr/bin/host", "/opt/fast.so")
+    (finding,) = findings(answers, "LIB001")
+    root.write("/open.c", f"#include <dlfcn.h>\n#include <stdio.h>\n{_OPENS}\n")
+    subprocess.run(["gcc", "-o", root.at("/open"), root.at("/open.c"), "-ldl"], check=True)
+    said = subprocess.run([root.at("/open"), root.at("/opt/fast.so")], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == finding.predicted_error
