@@ -21,6 +21,11 @@ def fits(name: str, pattern: str) -> bool:
     return _holds(name[len(head) :], rest.split("*")) if rest else name == head
 
 
+def fits_any(name: str, patterns: Iterable[str]) -> bool:
+    """Whether `name` is one that one of `patterns` stands for."""
+    return any(fits(name, pattern) for pattern in patterns)
+
+
 class Index(Generic[T]):
     """Values by shell patterns: finds the first whose pattern a name fits, by what the patterns begin with."""
 

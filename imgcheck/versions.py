@@ -16,7 +16,7 @@ def parse(text: str) -> tuple[int, ...]:
     # No expression: one takes longer to compile than a preflight has for all versions together.
     dotted = text[: len(text) - len(text.lstrip("0123456789."))]
     parts = list(itertools.takewhile(_is_number, dotted.split(".")))
-    return tuple(map(int, parts)) if sum(map(len, parts)) <= _LONGEST else ()
+    return tuple(map(int, parts)) if len(".".join(parts)) <= _LONGEST else ()
 
 
 def compare(left: str, right: str) -> int:

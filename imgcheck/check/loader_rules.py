@@ -8,7 +8,7 @@ import msgspec
 
 from imgcheck import versions
 from imgcheck.check.context import Context
-from imgcheck.globs import Index, fits
+from imgcheck.globs import Index, fits_any
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
 from imgcheck.loader.glibc import glibc_version
@@ -47,11 +47,11 @@ class LoaderRules(Data, frozen=True):
 
     def of_driver(self, soname: str) -> bool:
         """Whether the host's driver brings `soname`, so that no image is expected to."""
-        return any(fits(soname, pattern) for pattern in self.driver.sonames)
+        return fits_any(soname, self.driver.sonames)
 
     def for_compute(self, soname: str) -> bool:
         """Whether computing on the GPU opens `soname`."""
-        return any(fits(soname, pattern) for pattern in self.driver.compute)
+        return fits_any(soname, self.driver.compute)
 
 
 class Package(Data, frozen=True):

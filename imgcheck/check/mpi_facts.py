@@ -11,7 +11,7 @@ from imgcheck.check.context import Context
 from imgcheck.documents.facts import Linkage
 from imgcheck.documents.host import HostLibrary
 from imgcheck.documents.image import FileRecord
-from imgcheck.globs import fits, parts
+from imgcheck.globs import fits, fits_any, parts
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
 
@@ -99,7 +99,7 @@ class MpiRules(Data, frozen=True, dict=True):
         if not soname.startswith(self._beginnings):
             return ()
         if soname not in self._known:
-            self._known[soname] = tuple(a for a in self.abi if any(fits(soname, glob) for glob in a.sonames))
+            self._known[soname] = tuple(a for a in self.abi if fits_any(soname, a.sonames))
         return self._known[soname]
 
     @cached_property

@@ -8,7 +8,7 @@ from imgcheck.check.context import Answers, Context, config_evidence, unlooked, 
 from imgcheck.check.gpu_require import is_legacy
 from imgcheck.check.gpu_use import lacks_nvidia
 from imgcheck.documents.report import Evidence, Finding, Severity
-from imgcheck.globs import fits
+from imgcheck.globs import fits_any
 
 if TYPE_CHECKING:
     from imgcheck.loader.tree import Tree
@@ -258,7 +258,7 @@ def _stands_in_the_way(context: Context, tree: "Tree", path: str) -> bool:
 
 def _brought(context: Context, name: str) -> bool:
     """Whether the host's driver has a file `name`; where what is known of the host leaves it open, it is taken to."""
-    if not any(fits(name, pattern) for pattern in context.runtime.libraries):
+    if not fits_any(name, context.runtime.libraries):
         return False
     host = context.host
     driver = host.driver.userland.value or host.driver.kernel_module.value

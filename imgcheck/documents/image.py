@@ -150,6 +150,7 @@ class PythonModule(Document, frozen=True):
     name: str
     """PACKAGE.SUB.MODULE."""
     imports: tuple[str, ...] = ()
+    """As those of PythonCode, but for what the package imports itself."""
     compiled: tuple[str, ...] = ()
     """Those of the package's `later` that are imported with it."""
 

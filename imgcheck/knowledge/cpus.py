@@ -7,13 +7,12 @@ tables have holes; product names are matched by the patterns of rules/cpus/produ
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
-from operator import itemgetter
 from typing import Literal
 
 from msgspec import Struct
 
 from imgcheck.errors import UsageError
-from imgcheck.globs import fits
+from imgcheck.globs import fits_any
 from imgcheck.knowledge import microarchitectures
 from imgcheck.knowledge.store import Knowledge
 from imgcheck.knowledge.types import Data
@@ -94,7 +93,7 @@ class LoaderDirectory(Data, frozen=True):
         for name in reversed(directories):
             if name in self.below:
                 return True
-            if not any(fits(name, pattern) for pattern in self.between):
+            if not fits_any(name, self.between):
                 return False
         return False
 
@@ -165,23 +164,21 @@ def level_of(knowledge: Knowledge, present: Iterable[str]) -> str:
 
 def guarded_by(knowledge: Knowledge, architecture: str, path: str) -> frozenset[str] | None:
     """Features without which the loader never opens `path`; None for a file that no CPU test of the loader guards."""
-    guards = _guards(knowledge, feature_architecture(architecture))
+    names, tests = _guards(knowledge, feature_architecture(architecture))
     directories = path.split("/")[:-1]
-    if guards.keys().isdisjoint(directories):
+    if names.isdisjoint(directories):
         return None
-    tests = sorted((test for name in guards.keys() & directories for test in guards[name]), key=itemgetter(0))
-    return next((features for _, entry, features in tests if entry.holds(directories)), None)
+    return next((features for entry, features in tests if entry.holds(directories)), None)
 
 
 @lru_cache(maxsize=32)
-def _guards(knowledge: Knowledge, architecture: str) -> dict[str, list[tuple[int, LoaderDirectory, frozenset[str]]]]:
-    """The tests that the loader makes on one architecture by the name of the directory, with their order."""
-    found: dict[str, list[tuple[int, LoaderDirectory, frozenset[str]]]] = {}
-    for order, entry in enumerate(knowledge.entries("cpus", "directory", LoaderDirectory)):
-        if entry.architecture == architecture:
-            features = level_features(knowledge, entry.level) if entry.level else frozenset(entry.features)
-            found.setdefault(entry.name, []).append((order, entry, features))
-    return found
+def _guards(
+    knowledge: Knowledge, architecture: str
+) -> tuple[frozenset[str], tuple[tuple[LoaderDirectory, frozenset[str]], ...]]:
+    """The tests that the loader makes on one architecture, and the names of directories that they are about."""
+    found = [e for e in knowledge.entries("cpus", "directory", LoaderDirectory) if e.architecture == architecture]
+    tests = ((e, level_features(knowledge, e.level) if e.level else frozenset(e.features)) for e in found)
+    return frozenset(entry.name for entry in found), tuple(tests)
 
 
 def from_flags(knowledge: Knowledge, architecture: str, flags: Iterable[str]) -> frozenset[str]:

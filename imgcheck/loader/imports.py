@@ -17,7 +17,7 @@ from imgcheck.documents.image import ImageProfile, PythonCode, PythonModule
 from imgcheck.loader.closure import top_level, top_levels
 from imgcheck.loader.expansion import GAP
 from imgcheck.loader.python import invoked
-from imgcheck.loader.statements import Statements, of_application
+from imgcheck.loader.statements import Statements, of_application, told_apart
 from imgcheck.loader.tree import Tree
 
 _DEEPEST = 20
@@ -169,8 +169,7 @@ class _Search:
 
     def _told_apart(self, name: str) -> str:
         """`name`, or what is above it, as the profile tells modules of packages apart."""
-        above = list(accumulate(name.split("."), "{}.{}".format))
-        return next((each for each in reversed(above) if each in self._modules), above[0])
+        return told_apart(name, self._modules)
 
     def _script(self, words: tuple[str, ...], start: PythonStart) -> None:
         paths = [self._tree.canonical(posixpath.join(place, *words[:1])) for place in start.directories]

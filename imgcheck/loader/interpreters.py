@@ -6,7 +6,7 @@ from functools import cache
 
 import msgspec
 
-from imgcheck.globs import fits
+from imgcheck.globs import fits_any
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
 
@@ -46,7 +46,3 @@ def openers(programs: Iterable[str]) -> dict[tuple[str, ...], str]:
 def opener(path: str, found: Mapping[tuple[str, ...], str]) -> str:
     """The one of `openers` that loads the module at `path`; "" where none of them does."""
     return next((program for patterns, program in found.items() if fits_any(path, patterns)), "")
-
-
-def fits_any(text: str, patterns: Iterable[str]) -> bool:
-    return any(fits(text, pattern) for pattern in patterns)

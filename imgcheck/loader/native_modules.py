@@ -12,9 +12,10 @@ from itertools import accumulate
 
 import msgspec
 
+from imgcheck.globs import fits_any
 from imgcheck.loader.expansion import GAP
 from imgcheck.loader.glibc import family_of
-from imgcheck.loader.interpreters import fits_any, interpreter_of
+from imgcheck.loader.interpreters import interpreter_of
 from imgcheck.loader.node import fits_node
 from imgcheck.loader.tree import Tree
 
@@ -114,10 +115,13 @@ def _special(tree: Tree, directories: Iterable[str]) -> set[str]:
 def pointed_to(tree: Tree, words: Sequence[str], directories: Sequence[str]) -> Iterator[str]:
     """Libraries that words of a command name by their paths, and those in directories that options name."""
     options = [path for option in _options(words) for path in option.split(":")]
-    for index, path in enumerate((*words, *options)):
-        joined = (posixpath.join(place, path) for place in directories if path)
-        for place in map(tree.canonical, (each for each in joined if GAP not in each)):
-            below = tree.table(place).values() if index >= len(words) and not _SYSTEM.fullmatch(place) else ()
-            yield from (
-                each for each in (place, *below) if each in tree.linkage and tree.linkage[each].type == "shared"
-            )
+    named = list(_canonical(tree, options, directories))
+    inside = (each for place in named if not _SYSTEM.fullmatch(place) for each in tree.table(place).values())
+    for path in (*_canonical(tree, words, directories), *named, *inside):
+        if path in tree.linkage and tree.linkage[path].type == "shared":
+            yield path
+
+
+def _canonical(tree: Tree, paths: Iterable[str], directories: Sequence[str]) -> Iterator[str]:
+    joined = (posixpath.join(place, path) for path in paths if path for place in directories)
+    return map(tree.canonical, (path for path in joined if GAP not in path))

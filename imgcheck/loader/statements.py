@@ -6,7 +6,8 @@ quotes counts as well, since settings name modules so ("app.settings").
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from itertools import accumulate
 from typing import Literal
 
 from msgspec import Struct
@@ -74,6 +75,12 @@ class Statements(Struct, frozen=True, array_like=True, omit_defaults=True):
         yield from self.certain
         yield from self.conditional
         yield from self.later
+
+
+def told_apart(name: str, known: Container[str]) -> str:
+    """`name`, or the innermost module above it that is among `known`; the top-level one where none is."""
+    above = list(accumulate(name.split("."), "{}.{}".format))
+    return next((each for each in reversed(above) if each in known), above[0])
 
 
 def of_package(text: bytes) -> Statements:

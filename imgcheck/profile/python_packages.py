@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from imgcheck.documents.image import PythonCode, PythonModule
 from imgcheck.loader.closure import top_levels
-from imgcheck.loader.statements import Statements
+from imgcheck.loader.statements import Statements, told_apart
 
 _INIT = "__init__"
 _MAIN = "__main__"
@@ -94,24 +94,30 @@ class PythonTexts:
         }
 
     @cached_property
-    def _apart(self) -> set[str]:
-        """The names of those that bring something which their package does not."""
-        loading, others, visits = set(), [], 0
+    def _brought(self) -> dict["_Package", dict[str, frozenset[str]]]:
+        """Those modules, each with what importing it brings besides the package."""
+        found: dict[_Package, dict[str, frozenset[str]]] = {}
+        visits = 0
         for package, names in self._asked.items():
+            brought = found[package] = {}
             for name in sorted(names):
                 new = package.imported(name) - package.with_it
                 visits += len(new)
                 if visits > _MOST_VISITS:
                     break
-                if new & package.later:
-                    loading.add(name)
-                else:
-                    others.append((package, name, new))
-        for package, name, new in others:
+                brought[name] = new
+        return found
+
+    @cached_property
+    def _apart(self) -> set[str]:
+        """The names of those that bring something which their package does not."""
+        every = [(package, *each) for package, brought in self._brought.items() for each in brought.items()]
+        apart = {name for package, name, new in every if new & package.later}
+        for package, name, new in every:
             wanted = {each for each in package.outside(new) if each.partition(".")[0] in self._there}
-            if any(each.partition(".")[0] not in package.tops_with_it or each in loading for each in wanted):
-                loading.add(name)
-        return loading
+            if any(each.partition(".")[0] not in package.tops_with_it or each in apart for each in wanted):
+                apart.add(name)
+        return apart
 
     def code(self) -> tuple[PythonCode, ...]:
         """The texts by file, those of a package as one; of the names those that something in the image may have."""
@@ -136,21 +142,19 @@ class PythonTexts:
 
     def modules(self) -> tuple[PythonModule, ...]:
         """Modules of packages that are told apart."""
-        pairs = ((package, name) for package, names in self._asked.items() for name in sorted(names & self._apart))
-        return tuple(self._module(package, name) for package, name in pairs)
+        return tuple(module for package, brought in self._brought.items() for module in self._modules(package, brought))
 
-    def _module(self, package: "_Package", name: str) -> PythonModule:
-        new = package.imported(name) - package.with_it
-        imports = self._shortened(package.outside(new)) - self._shortened(package.outside(package.with_it))
-        return PythonModule(package.path, name, tuple(sorted(imports)), package.places(new & package.later))
+    def _modules(self, package: "_Package", brought: Mapping[str, frozenset[str]]) -> Iterator[PythonModule]:
+        with_it = self._shortened(package.outside(package.with_it))
+        for name in sorted(brought.keys() & self._apart):
+            imports = self._shortened(package.outside(brought[name])) - with_it
+            compiled = package.places(brought[name] & package.later)
+            yield PythonModule(package.path, name, tuple(sorted(imports)), compiled)
 
     def _shortened(self, names: Iterable[str]) -> set[str]:
         """Absolute ones of `names` as far as the image's modules are told apart: the top-level ones of the others."""
-        return {self._short(name) for name in names if name[0] != "." and name.partition(".")[0] in self._there}
-
-    def _short(self, name: str) -> str:
-        above = list(accumulate(name.split("."), "{}.{}".format))
-        return next((each for each in reversed(above) if each in self._apart), above[0])
+        absolute = (name for name in names if name[0] != "." and name.partition(".")[0] in self._there)
+        return {told_apart(name, self._apart) for name in absolute}
 
 
 class _Package:

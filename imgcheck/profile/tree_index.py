@@ -8,7 +8,7 @@ import msgspec
 
 from imgcheck.documents.codec import as_text
 from imgcheck.documents.image import ImageConfig, Script, TreeIndex
-from imgcheck.globs import fits
+from imgcheck.globs import fits_any
 from imgcheck.layers.entry import Kind
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.loader.abi import multiarch_directories
@@ -204,7 +204,7 @@ def _globs(looked_for: Iterable[str]) -> dict[str, list[str]]:
 
 def _is_named(path: str, globs: dict[str, list[str]]) -> bool:
     directory, _, name = path.rpartition("/")
-    return any(fits(name, pattern) for pattern in globs.get(directory, ()))
+    return fits_any(name, globs.get(directory, ()))
 
 
 def _is(tree: MergedTree, path: str, kind: Kind) -> bool:
