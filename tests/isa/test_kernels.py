@@ -215,11 +215,13 @@ def test_a_function_may_begin_behind_what_ends_one(before: str, plain: bool, pad
 EDGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=30).map(sorted)
 
 
-@given(EDGES, st.lists(st.integers(0, 9)))
-@example([(0, node, True) for node in range(10)], [0] * 10)  # as many roots as there are nodes, and all of them one
-def test_what_edges_lead_to_is_reached(edges: list[tuple[int, int, bool]], roots: list[int]):
+@given(EDGES, st.lists(st.integers(0, 9)), st.sets(st.integers(0, 9)))
+@example([(0, node, True) for node in range(10)], [0] * 10, set())  # as many roots as nodes, and all of them one
+def test_what_edges_lead_to_is_reached(edges: list[tuple[int, int, bool]], roots: list[int], closed: set[int]):
     source, target, counts = (np.array([edge[i] for edge in edges], kind) for i, kind in enumerate((int, int, bool)))
-    seen, parent = arrays.Network(source, target, 10).reach(np.array(roots, int), counts)
+    marks = np.array([node in closed for node in range(10)])
+    seen, parent = arrays.Network(source, target, 10).reach(np.array(roots, int), counts, marks)
+    edges = [edge for edge in edges if edge[0] not in closed]
     expected, left = set(roots), list(roots)
     while left:
         one = left.pop()

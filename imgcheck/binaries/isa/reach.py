@@ -42,12 +42,14 @@ class Edges:
         return slice(int(first[function]), int(first[function + 1]))
 
 
-def reach(edges: Edges, roots: np.ndarray, over: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def reach(
+    edges: Edges, roots: np.ndarray, over: np.ndarray | None = None, closed: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Functions reached from `roots`, and for each the function it came from (-1 for roots).
 
-    `over` says which edges count, if not all.
+    `over` says which edges count, if not all, and `closed` which functions lead nowhere.
     """
-    return edges.network.reach(roots[roots >= 0], over)
+    return edges.network.reach(roots[roots >= 0], over, closed)
 
 
 def path_to(layout: Layout, functions: Functions, parent: np.ndarray, function: int) -> tuple[str, ...]:

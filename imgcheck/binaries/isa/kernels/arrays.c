@@ -112,11 +112,13 @@ EXPORT int64_t first_of_kinds(const int32_t *owner, const uint16_t *kind, int64_
     return count;
 }
 
-EXPORT void reach(const int64_t *first, const int32_t *target, const uint8_t *over, uint8_t *seen, int32_t *parent,
-                  int32_t *queue, int64_t queued)
+EXPORT void reach(const int64_t *first, const int32_t *target, const uint8_t *over, const uint8_t *closed,
+                  uint8_t *seen, int32_t *parent, int32_t *queue, int64_t queued)
 {
     for (int64_t head = 0; head < queued; head++) {
         int32_t source = queue[head];
+        if (closed && closed[source])
+            continue;
         for (int64_t edge = first[source]; edge < first[source + 1]; edge++) {
             int32_t node = target[edge];
             if ((over && !over[edge]) || seen[node])

@@ -14,7 +14,7 @@ _bytes_at = by_width("bytes_at", P, P, N, N, P)
 _find_bytes = declared("find_bytes", N, P, N, ctypes.c_uint8, ctypes.c_uint8, P)
 _find_texts = declared("find_texts", N, P, N, N, *[P] * 7)
 _first_of_kinds = declared("first_of_kinds", N, P, P, N, P, P)
-_reach = declared("reach", None, P, P, P, P, P, P, N)
+_reach = declared("reach", None, P, P, P, P, P, P, P, N)
 _sorted_by = declared("sorted_by", None, P, N, P, P)
 
 
@@ -160,24 +160,31 @@ class Network:
         self.first = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=count))])
         """For each node, and one behind the last, the number of its first edge."""
 
-    def reach(self, roots: np.ndarray, over: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def reach(
+        self, roots: np.ndarray, over: np.ndarray | None = None, closed: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """What is reached from `roots`, and for each node the one that it was reached from (-1 for roots).
 
-        `over` says which edges count, if not all.
+        `over` says which edges count, if not all, and `closed` which nodes lead nowhere.
         """
         count = len(self.first) - 1
         seen, parent, queue = np.zeros(count, bool), np.full(count, -1, np.int32), np.empty(count, np.int32)
         seen[roots] = True
         begun = np.flatnonzero(seen)  # each once, whatever `roots` holds: the queue has room for as many as there are
         queue[: len(begun)] = begun
-        if over is not None and (over.dtype != bool or len(over) != len(self._target)):
-            raise ValueError("each edge counts or does not")
-        over = None if over is None else np.ascontiguousarray(over)
         _reach(
-            address(self.first), address(self._target), None if over is None else address(over),
+            address(self.first), address(self._target), _marks(over, len(self._target)), _marks(closed, count),
             address(seen), address(parent), address(queue), len(begun),
         )  # fmt: skip
         return seen, parent
+
+
+def _marks(marks: np.ndarray | None, count: int) -> int | None:
+    if marks is None:
+        return None
+    if marks.dtype != bool or len(marks) != count or not marks.flags.c_contiguous:
+        raise ValueError("each edge and each node is marked or is not")
+    return address(marks)
 
 
 def sorted_by(keys: np.ndarray, count: int) -> np.ndarray:

@@ -22,6 +22,7 @@ from imgcheck.binaries.isa.ordered import distinct, within
 from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.x86.encodings import VECTOR
 from imgcheck.binaries.isa.x86.findings import Findings
+from imgcheck.binaries.isa.x86.guards import Conditioned
 from imgcheck.binaries.isa.x86.instructions import Instructions
 
 _RECENT = 8
@@ -38,6 +39,7 @@ class Exposure:
     def __init__(self, found: Findings) -> None:
         self.found, self.graph, self.guards, self.table = found, found.graph, found.guards, found.table
         self._answers: dict[tuple, Any] = {}
+        self._users: dict[str, np.ndarray] = {}
         self._counted: dict[bytes, tuple[int, int]] = {}
 
     # Conditions
@@ -45,9 +47,8 @@ class Exposure:
     @cached_property
     def _tested(self) -> Instructions:
         """All instructions of functions with tests, of others the first of each kind: no use is open but by them."""
-        instructions, count = self.found.instructions, len(self.found.functions)
-        known = np.flatnonzero(self.guards.known(instructions.function, instructions.address, count))
-        known = known.astype(instructions.function.dtype)
+        instructions = self.found.instructions
+        known = self.guards.known(instructions.function, instructions.address).astype(instructions.function.dtype)
         first, end = (np.searchsorted(instructions.function, known, side).tolist() for side in ("left", "right"))
         marks = np.zeros(len(instructions.address), bool)
         for rows in map(slice, first, end):
@@ -61,33 +62,39 @@ class Exposure:
         return self.guards.at(self._tested.function, self._tested.address)
 
     @cached_property
+    def _tested_calls(self) -> Conditioned:
+        """Those calls of the graph at which their functions arrive under a condition."""
+        return self.guards.conditioned(self.graph.calls.source, self.graph.calls.site)
+
+    @cached_property
     def _conditions_of_calls(self) -> np.ndarray:
-        """For each call of the graph the number of the condition under which its function arrives there."""
-        return self.guards.at(self.graph.calls.source, self.graph.calls.site)
+        """For each call of the graph the number of that condition."""
+        out = np.zeros(len(self.graph.calls.site), np.int32)
+        out[self._tested_calls.row] = self._tested_calls.number
+        return out
 
     @cached_property
-    def _conditions_of_leads(self) -> np.ndarray:
-        """The same for each of Graph.leads."""
-        taken = self.graph.taken
-        return self.graph.in_leads(self._conditions_of_calls, self.guards.at(taken.source, taken.site))
+    def _tested_leads(self) -> Conditioned:
+        """The same for Graph.leads."""
+        taken, calls = self.graph.taken, self._tested_calls
+        tested = self.guards.conditioned(taken.source, taken.site)
+        of_calls, of_taken = self.graph.parts_of_leads
+        rows = np.concatenate([of_calls.take(calls.row), of_taken.take(tested.row)])
+        return Conditioned(rows, np.concatenate([calls.number, tested.number]))
 
     @cached_property
-    def _true(self) -> np.ndarray:
-        """Which calls of the graph no closer look has shown to be none."""
-        marks = np.ones(len(self.graph.calls.site), bool)
-        marks[np.searchsorted(self.graph.calls.site, sorted(self.found.false_sites))] = False
-        return marks
-
-    @cached_property
-    def _true_of_leads(self) -> np.ndarray:
-        """The same for each of Graph.leads."""
-        return self.graph.in_leads(self._true, np.ones(len(self.graph.taken.site), bool))
+    def _false(self) -> np.ndarray:
+        """The calls of the graph that a closer look has shown to be none."""
+        return np.searchsorted(self.graph.calls.site, sorted(self.found.false_sites))
 
     # Uses
 
     def users(self, feature: str) -> np.ndarray:
         """Which functions use `feature` without a test of their own before it."""
-        return self._open(feature, feature)
+        if feature not in self._users:
+            self._users[feature] = self._open(feature, feature)
+            self._users[feature].flags.writeable = False
+        return self._users[feature]
 
     @cached_property
     def vector(self) -> np.ndarray:
@@ -109,12 +116,13 @@ class Exposure:
 
     def calls(self, feature: str) -> np.ndarray:
         """Which calls and tail calls of the graph stand in a function without a test for `feature` before them."""
-        exposing = self.guards.exposing(feature)
-        return self._by_exposure("calls", feature, lambda: exposing.take(self._conditions_of_calls) & self._true)
+        closed = self._tested_calls.under(~self.guards.exposing(feature))
+        return _all_but(len(self.graph.calls.site), closed, self._false)
 
     def _leads(self, feature: str) -> np.ndarray:
         """The same for each of Graph.leads."""
-        return self.guards.exposing(feature).take(self._conditions_of_leads) & self._true_of_leads
+        closed = self._tested_leads.under(~self.guards.exposing(feature))
+        return _all_but(len(self.graph.leads.site), closed, self.graph.parts_of_leads[0].take(self._false))
 
     def reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
         """What is reached by open calls, and from where (see `reach`).
@@ -130,7 +138,9 @@ class Exposure:
     def _reached(self, start: str, feature: str, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`own`: the functions where that begins; of "pointers" those of Graph.leads that may choose a version."""
         if start == "pointers":
-            return reach(self.graph.leads, self.graph.load_roots, self._leads(feature) & ~own)
+            over = self._leads(feature)
+            over[own] = False
+            return reach(self.graph.leads, self.graph.load_roots, over)
         return reach(self.graph.calls, own, self.calls(feature))
 
     def _roots(self, start: str, feature: str) -> np.ndarray:
@@ -150,24 +160,21 @@ class Exposure:
         return distinct(method[within(table, distinct(offered[self.reached("load", feature)[0][giver]]))])
 
     def _versions(self, feature: str) -> np.ndarray:
-        """Which of Graph.leads may be the choice of a version: by its name, or because it seems to be kept."""
-        by_name = self.found.clones(feature).take(self.graph.leads.target) & self.graph.leads_by_address
-        return self._kept | by_name
+        """Those of Graph.leads that may be the choice of a version: by its name, or because it seems to be kept."""
+        by_name = self.found.clones(feature).take(self.graph.taken.target)
+        return self.graph.parts_of_leads[1][self._kept | by_name]
 
     @cached_property
     def _kept(self) -> np.ndarray:
-        """Which of Graph.leads are addresses of what uses a feature itself, or that code with tests of the CPU takes,
-        unless the next call gets one, as that of a comparison for qsort.
+        """Which of the addresses taken are of what uses a feature itself, or taken by code with tests of the CPU,
+        unless the next call gets them, as that of a comparison for qsort.
         """
-        edges, found = self.graph.leads, self.found
+        taken, found = self.graph.taken, self.found
         choosing = self.guards.tests(len(found.functions))
         choosing[found.resolvers] = True
-        doubtful = found.any_use.take(edges.target) | choosing.take(edges.source)
-        doubtful = np.flatnonzero(self.graph.leads_by_address & doubtful)
-        looked_at = doubtful[:_MOST_HANDED]
-        kept = np.zeros(len(edges.site), bool)
-        kept[doubtful] = True
-        kept[looked_at] = [not found.is_handed(site) for site in edges.site[looked_at].tolist()]
+        kept = found.any_use.take(taken.target) | choosing.take(taken.source)
+        looked_at = np.flatnonzero(kept)[:_MOST_HANDED]
+        kept[looked_at] = [not found.is_handed(site) for site in taken.site[looked_at].tolist()]
         return kept
 
     def plain(self, feature: str, users: np.ndarray) -> np.ndarray:
@@ -182,16 +189,14 @@ class Exposure:
 
         Code leads to what it calls, and to what it takes the address of, with no test for `feature` before that.
         """
-        edges = self.graph.leads
-        over = self._leads(feature) & ~own.take(edges.source)
-        return reach(edges, np.flatnonzero(~own & ~self._led), over)[0]
+        return reach(self.graph.leads, np.flatnonzero(~own & ~self._led), self._leads(feature), own)[0]
 
     @cached_property
     def _led(self) -> np.ndarray:
         """Functions that something leads to."""
-        marks = np.zeros(len(self.found.functions), bool)
-        marks[self.graph.leads.target[self._true_of_leads]] = True
-        return marks
+        times = self.graph.times_led_to.copy()
+        np.subtract.at(times, self.graph.calls.target[self._false], 1)
+        return times > 0
 
     def callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
         """How many users have a direct caller that neither tests nor uses it, and are called only behind a test."""
@@ -251,7 +256,7 @@ class Exposure:
     def _excused(self, feature: str, unpicked: np.ndarray) -> np.ndarray:
         unseen = unpicked.copy()
         mistaken = self.guards.understood & self.guards.exposing(feature)
-        unseen[self.graph.calls.target[mistaken.take(self._conditions_of_calls)]] = False
+        unseen[self.graph.calls.target[self._tested_calls.under(mistaken)]] = False
         return unseen
 
     def unexcused(self, feature: str) -> np.ndarray:
@@ -324,11 +329,12 @@ class Exposure:
 
         A CPU without the feature lacks what has it as a precondition, so that code that needs this dies there too.
         """
-        if np.count_nonzero(self._conditions_of_calls) > _MOST_TESTED_CALLS:
+        if len(self._tested_calls.row) > _MOST_TESTED_CALLS:
             return UNTOLD
         wider = [self._outside_clones(other) for other in self.found.features if feature in implied(other)]
         starts = [(ALWAYS, self.graph.load_roots), *self.found.choices]
-        condition = self._arriving(distinct(np.concatenate(wider)), self._true, starts)
+        over = _all_but(len(self.graph.calls.site), self._false)
+        condition = self._arriving(distinct(np.concatenate(wider)), over, starts)
         return UNTOLD if condition is None else condition
 
     def _outside_clones(self, feature: str) -> np.ndarray:
@@ -356,10 +362,23 @@ class Exposure:
         marks, elsewhere = np.zeros(len(found.functions), bool), np.zeros(len(found.functions), bool)
         marks[tested.function[at[wrongly]]] = True
         elsewhere[tested.function[at[~wrongly]]] = True
-        sites = np.flatnonzero(elsewhere.take(calls.target) & self._true)
-        behind = told.take(self._conditions_of_calls[sites])
+        behind = np.setdiff1d(self._tested_calls.under(told), self._false)
+        behind = behind[elsewhere[calls.target[behind]]]
+        if not wrongly.any() and not len(behind):  # as in most files, which are spared the rest
+            return marks
+        asked = np.zeros(len(calls.site), bool)
+        asked[behind] = asked[self._false] = True
+        sites = np.flatnonzero(elsewhere.take(calls.target) & ~asked)
         elsewhere &= ~marks  # a function that asks for it before some of its uses needs nobody else to
         unasked = elsewhere & ~found.pointed & found.called
-        unasked[calls.target[sites[~behind]]] = False
-        marks[calls.source[sites[behind]]] = True
+        unasked[calls.target[sites]] = False
+        marks[calls.source[behind]] = True
         return marks if not (elsewhere & ~unasked).any() else np.zeros(len(found.functions), bool)
+
+
+def _all_but(count: int, *numbers: np.ndarray) -> np.ndarray:
+    """Marks of `count` rows, without some."""
+    marks = np.ones(count, bool)
+    for some in numbers:
+        marks[some] = False
+    return marks

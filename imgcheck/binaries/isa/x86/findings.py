@@ -74,6 +74,7 @@ class Findings:
         self._suspecting = False
         self._trusted: Hint | None = None
         self._handed: dict[int, bool] = {}
+        self._using: dict[tuple[str, ...], np.ndarray] = {}
         self._clones: dict[int, np.ndarray] = {}
         self._behind_signs: dict[Hint, dict[int, list[Guarded]]] = {}
 
@@ -81,9 +82,12 @@ class Findings:
 
     def using(self, *features: str) -> np.ndarray:
         """Which functions hold an instruction of one of `features`."""
-        marks = np.zeros(len(self.functions), bool)
-        marks[self.first.function[self.first.needing(self.table.holding(*features))]] = True
-        return marks
+        if features not in self._using:
+            marks = np.zeros(len(self.functions), bool)
+            marks[self.first.function[self.first.needing(self.table.holding(*features))]] = True
+            marks.flags.writeable = False
+            self._using[features] = marks
+        return self._using[features]
 
     def features_of(self, function: int) -> set[str]:
         """The features that one function uses."""
@@ -159,7 +163,7 @@ class Findings:
         return {feature for feature in UNDECODED if not self._plausible(feature)}
 
     def _plausible(self, feature: str) -> bool:
-        if feature not in self.table.features:
+        if feature not in self.table.features or not self.using(feature).any():
             return False
         found = self.instructions
         held = found.function[found.needing(self.table.holding(feature))]
@@ -469,7 +473,7 @@ class Findings:
         index = self.graph.starting_at(symbols.value)
         wanted = self.any_use.copy()
         if wanted.sum() > _NAMED_USERS:
-            wanted = self.using(*(f for f in self.features if f not in _ORDINARY))
+            wanted = self.using(*(f for f in self.features if f not in _ORDINARY)).copy()
         wanted[self.graph.calls.source[wanted[self.graph.calls.target]]] = True
         exports = self.graph.starting_at(self.layout.exports)
         if len(exports) <= _NAMED_EXPORTS:  # of those that lead to no vector code the names tell nothing

@@ -389,22 +389,22 @@ class Graph:
     @cached_property
     def leads(self) -> Edges:
         """The calls with the addresses taken, by the functions that they stand in."""
-        calls, taken = self.calls, self.taken
-        return Edges(
-            self.in_leads(calls.source, taken.source),
-            self.in_leads(calls.target, taken.target),
-            self.in_leads(calls.site, taken.site),
-            calls.count,
-        )
+        calls, taken, order = self.calls, self.taken, self._order_of_leads
+        columns = ((calls.source, taken.source), (calls.target, taken.target), (calls.site, taken.site))
+        return Edges(*(np.concatenate(both).take(order) for both in columns), calls.count)
 
     @cached_property
-    def leads_by_address(self) -> np.ndarray:
-        """Which of `leads` are addresses taken."""
-        return self._order_of_leads >= len(self.calls.site)
+    def parts_of_leads(self) -> tuple[np.ndarray, np.ndarray]:
+        """The number among `leads` of each of `calls`, and of each of `taken`."""
+        order = self._order_of_leads
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        return place[: len(self.calls.site)], place[len(self.calls.site) :]
 
-    def in_leads(self, of_calls: np.ndarray, of_taken: np.ndarray) -> np.ndarray:
-        """A column of `calls` and one of `taken` as that of `leads`."""
-        return np.concatenate([of_calls, of_taken]).take(self._order_of_leads)
+    @cached_property
+    def times_led_to(self) -> np.ndarray:
+        """How many of `leads` lead to each function."""
+        return np.bincount(self.leads.target, minlength=len(self.functions))
 
     @cached_property
     def _order_of_leads(self) -> np.ndarray:

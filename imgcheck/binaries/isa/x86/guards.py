@@ -1,6 +1,5 @@
 """What is necessary for the calls and uses in functions with tests of the CPU to happen."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -8,8 +7,23 @@ import numpy as np
 
 from imgcheck.binaries.isa.conditions import Condition
 from imgcheck.binaries.isa.guarded import Guarded, Pieces
+from imgcheck.binaries.isa.ordered import distinct
 from imgcheck.binaries.isa.x86.dominance import merged
 from imgcheck.binaries.isa.x86.handed import Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Conditioned:
+    """Those of many rows whose addresses are reached under a condition: most code is far from any test."""
+
+    row: np.ndarray
+    """Their numbers, and"""
+    number: np.ndarray
+    """those of their conditions, which are other than always."""
+
+    def under(self, chosen: np.ndarray) -> np.ndarray:
+        """The rows whose conditions `chosen` marks by number."""
+        return self.row[chosen.take(self.number)]
 
 
 @dataclass
@@ -43,33 +57,32 @@ class Guards:
         return self._pieces.conditions
 
     def at(self, functions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
-        """The number of the condition under which each address, inside the function of the same row, is reached.
-
-        The addresses are sorted, and far more than what is known of them.
-        """
-        out = np.zeros(len(addresses), np.int32)
-        for rows, number in self._inside(addresses):
-            out[rows] = number
-        if self.skipped:
-            out[np.isin(functions, np.array(list(self.skipped), functions.dtype))] = 1
+        """The number of the condition under which each address is reached, as `conditioned` gets them."""
+        found, out = self.conditioned(functions, addresses), np.zeros(len(addresses), np.int32)
+        out[found.row] = found.number
         return out
 
-    def known(self, functions: np.ndarray, addresses: np.ndarray, count: int) -> np.ndarray:
-        """Which of all functions hold addresses of whose conditions something is known, as `at` gets them."""
-        marks = np.zeros(count, bool)
-        for rows, _ in self._inside(addresses):
-            marks[functions[rows]] = True
-        marks[list(self.skipped)] = True
-        return marks
+    def conditioned(self, functions: np.ndarray, addresses: np.ndarray) -> Conditioned:
+        """Those addresses, each inside the function of the same row, that are not reached always.
 
-    def _inside(self, addresses: np.ndarray) -> Iterator[tuple[slice, int]]:
-        """Which of the sorted addresses each piece holds that holds any, and the number of its condition."""
+        They are sorted, and far more than what is known of them.
+        """
         pieces = self._pieces
         # Numbers of another type would have all addresses copied into theirs.
         bounds = (column.astype(addresses.dtype) for column in (pieces.start, pieces.end))
-        first, last = (np.searchsorted(addresses, column) for column in bounds)
-        for at in np.flatnonzero(first < last).tolist():
-            yield slice(first[at], last[at]), pieces.number[at]
+        tested, piece = _rows(*(np.searchsorted(addresses, column) for column in bounds))
+        skipped = np.array(sorted(self.skipped), functions.dtype)
+        doubted, _ = _rows(*(np.searchsorted(functions, skipped, side) for side in ("left", "right")))
+        row = np.concatenate([tested, doubted])
+        number = np.concatenate([pieces.number[piece], np.ones(len(doubted), np.int64)])
+        # The last word on each row counts.
+        order = np.argsort(row, kind="stable")
+        last = np.diff(row[order], append=len(addresses)) != 0
+        return Conditioned(row[order][last], number[order][last])
+
+    def known(self, functions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+        """The functions that hold addresses of whose conditions something is known, as `conditioned` gets them."""
+        return distinct(np.append(functions[self.conditioned(functions, addresses).row], list(self.skipped)))
 
     @cached_property
     def _pieces(self) -> Pieces:
@@ -104,3 +117,11 @@ class Guards:
         self.narrowed[function] = together
         self.__dict__.pop("_pieces", None)
         return True
+
+
+def _rows(first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers in each of some ranges, one behind the other, and which range each is from."""
+    size = end - first
+    behind = np.cumsum(size)
+    which = np.repeat(np.arange(len(size)), size)
+    return np.arange(len(which)) + (first - (behind - size)).take(which), which
