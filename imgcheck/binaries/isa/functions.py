@@ -61,7 +61,8 @@ class Boundaries:
         """Each is a column of addresses: what calls in the code lead to and what it takes the addresses of, as often as
         they do, what the loader or the C library calls, and where others without unwind entries begin for certain.
         """
-        start = self._starts(self._not_unwound(called), certain, distinct(entered))
+        # Sorted, each is found near the one before.
+        start = self._starts(self._not_unwound(np.sort(called)), certain, distinct(entered))
         areas = self._layout.areas
         limits = np.array(sorted([area.address for area in areas] + [area.end for area in areas]), np.int64)
         end = np.append(start[1:], ADDRESS_LIMIT)

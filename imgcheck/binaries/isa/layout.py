@@ -247,9 +247,8 @@ class Layout:
         wanted = _IN_CODE[joined.type] & (joined.section != 0)
         wanted &= self.in_code(joined.value) & (self._mapped(joined) == 0)
         rank = (joined.type == STT_NOTYPE) * 2 + (joined.bind == 0)
-        order = np.flatnonzero(wanted)
-        order = order[np.lexsort((rank[order], joined.value[order]))]
-        return joined.take(order)
+        ranked = np.concatenate([np.flatnonzero(wanted & (rank == k)) for k in range(4)])
+        return joined.take(ranked[np.argsort(joined.value[ranked], kind="stable")])
 
     def _mapped(self, symbols: Symbols) -> np.ndarray:
         """What AArch64's mapping symbols mark, by letter: x for code, d for data; 0 for symbols of other kinds.
