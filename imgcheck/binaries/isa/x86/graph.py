@@ -390,8 +390,9 @@ class Graph:
     def leads(self) -> Edges:
         """The calls with the addresses taken, by the functions that they stand in."""
         calls, taken, order = self.calls, self.taken, self._order_of_leads
-        columns = ((calls.source, taken.source), (calls.target, taken.target), (calls.site, taken.site))
-        return Edges(*(np.concatenate(both).take(order) for both in columns), calls.count)
+        source = np.concatenate([calls.source, taken.source]).take(order)
+        target = np.concatenate([calls.target, taken.target]).take(order)
+        return Edges(source, target, np.concatenate([calls.site, taken.site]).take(order), calls.count)
 
     @cached_property
     def parts_of_leads(self) -> tuple[np.ndarray, np.ndarray]:
