@@ -194,6 +194,10 @@ CHOICES = {
     "another version": "return fast ? mix_fast(a, b, c, d, e, f) : mix(a, b, c, d, e, f);",
     "its own loop": "if (fast) return mix_fast(a, b, c, d, e, f); while (b--) a[b] = a[b + 1]; return e;",
     "nothing": "return fast ? mix_fast(a, b, c, d, e, f) : 0;",
+    "one of several": "if (fast & 1) { if (fast & 32) prepare(a, b, c, d, e, f);"
+    " return mix_fast(a, b, c, d, e, f); } return mix(a, b, c, d, e, f);",
+    "no object": "if (!fast) { prepare(a, b, c, d, e, f); return 0; } if (b > 7) prepare(a, b, c, d, e, f);"
+    " return mix_fast(a, b, c, d, e, f);",
     "a number": "prepare(a, b, c, d, e, f); return b > 7 ? mix_fast(a, b, c, d, e, f) : mix(a, b, c, d, e, f);",
 }
 
@@ -204,7 +208,9 @@ CHOICES = {
     [
         ("another version", "c >> 25 & 1", "dispatched"),
         ("its own loop", "c >> 25 & 1", "dispatched"),
+        ("one of several", "c >> 25 & 1", "dispatched"),
         ("nothing", "c >> 25 & 1", "unknown"),
+        ("no object", "c >> 25 & 1", "unknown"),
         ("a number", "c >> 25 & 1", "unknown"),
         ("another version", "c >> 20 & 1", "unknown"),
     ],
@@ -216,3 +222,68 @@ def test_a_flag_that_callers_hand_over_chooses_what_the_file_keeps_in_its_object
     source = BY_FLAG.replace("CHOICE", CHOICES[choice]).replace("STORED", stored)
     (use,) = (use for use in analyse(compile_c(source, "-shared", "-fPIC", *flags)).uses if use.feature == "aes")
     assert use.answer == answer, use.reason
+
+
+EMBEDDED = """
+#include <cpuid.h>
+#include <immintrin.h>
+#include <cstdio>
+static __m128i keys[64];
+__attribute__((noinline, target("aes"))) static void mix_fast(const __m128i *by, long *words) {
+    auto a = (__m128i *)words;
+    for (int i = 0; i < 16; i++) a[i] = _mm_aesenc_si128(a[i], by[i]);
+}
+__attribute__((noinline)) static void mix(const __m128i *by, long *words) {
+    auto a = (__m128i *)words;
+    for (int i = 0; i < 16; i++) a[i] = _mm_add_epi32(a[i], by[i]);
+}
+__attribute__((noinline)) static bool told(int asked) {
+    unsigned a, b, c, d;
+    __cpuid(1, a, b, c, d);
+    return TOLD;
+}
+struct state { const __m128i *by; bool fast; };
+static state found(int asked) {
+    if (told(asked)) return {keys + 16, true};
+    return {keys, false};
+}
+struct engine {
+    const __m128i *by;
+    bool fast;
+    __attribute__((noinline)) engine(int asked) {
+        static const state kept = found(asked);
+        by = kept.by;
+        fast = kept.fast;
+    }
+    void generate(long *words) const { if (fast) mix_fast(by, words); else mix(by, words); }
+};
+struct generator {
+    alignas(16) long words[32];
+    unsigned long next = 32;
+    engine inner;
+    generator(int asked) : inner(asked) {}
+    __attribute__((noinline)) long draw() {
+        for (;;) {
+            if (next >= 32) { next = 2; inner.generate(words); }
+            long word = words[next++];
+            if (word % 7 || next > 20) return word;
+        }
+    }
+};
+int main(int argc, char **) { auto made = new generator(argc); std::printf("%ld\\n", made->draw()); }
+"""
+
+
+@pytest.mark.parametrize("flags", [("-O2",), ("-O3", "-s"), ("-O1", "-no-pie", "-s")], ids=" ".join)
+def test_a_flag_in_an_object_within_another_one_leaves_it_open_what_runs(flags: tuple[str, ...]) -> None:
+    """As Abseil's Randen, which whatever draws random numbers holds in itself, AES or none."""
+    path = compile_c(EMBEDDED.replace("TOLD", "c >> 25 & 1"), *flags, compiler="g++", language="c++")
+    assert predicted(analyse(path), MODELS["Nehalem"]) in ("runs", "unknown")
+    assert observed(path, "qemu-x86_64", "Nehalem") == "runs"
+
+
+@pytest.mark.parametrize("flags", [("-O2",), ("-O3", "-s")], ids=" ".join)
+@pytest.mark.parametrize("otherwise", ["c >> 20 & 1", "asked > 0"])
+def test_a_flag_in_an_object_that_tells_of_something_else_does_not(otherwise: str, flags: tuple[str, ...]) -> None:
+    path = compile_c(EMBEDDED.replace("TOLD", otherwise), *flags, compiler="g++", language="c++")
+    assert predicted(analyse(path), MODELS["Nehalem"]) == observed(path, "qemu-x86_64", "Nehalem") == "dies"

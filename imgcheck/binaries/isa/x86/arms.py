@@ -4,13 +4,15 @@ The flag comes as a parameter, down from an object that somebody filled with wha
 its contexts): what it holds is not known where the function is exported, but what it is for is.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
+import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.isa.conditions import ALWAYS
 from imgcheck.binaries.isa.x86.control import Block, ControlFlow
-from imgcheck.binaries.isa.x86.facts import BRANCH, CALL, INDIRECT_CALL, OF_BITS, PARAMETERS, Code, Fact
+from imgcheck.binaries.isa.x86.facts import BRANCH, CALL, CLOBBERED, INDIRECT_CALL, OF_BITS, PARAMETERS, Code, Fact
 
 if TYPE_CHECKING:
     from imgcheck.binaries.isa.x86.findings import Findings
@@ -21,18 +23,22 @@ _JUMP, _CONDITIONAL = 0xE9, 0x0F
 """First bytes of jumps with a long distance."""
 _COPIES = 3
 """From register to register, over which a flag is traced."""
+_AND = iced.Mnemonic.AND
 _MOST = 16
 """Calls of one function by another that may all be such arms: each takes a look at all of the code."""
 
 
-def arms(found: "Findings", source: int, target: int) -> set[int]:
-    """Sites where function `source` calls `target`, if that is one of two that it chooses between."""
+def arms(found: "Findings", source: int, target: int, by_members: bool) -> set[int]:
+    """Sites where function `source` calls `target`, if that is one of two that it chooses between.
+
+    `by_members`: also by a flag in a byte of an object, which may lie within another one (Abseil's Randen).
+    """
     calls = found.graph.calls
     own = calls.among(source)
     sites = calls.site[own][calls.target[own] == target]
     if _are_tested(found, source, sites):
         return set()
-    if _only_chooses(found, source, target) or _chooses_by_flag(found, source, target, sites.tolist()):
+    if _only_chooses(found, source, target) or _chooses_by_flag(found, source, target, sites.tolist(), by_members):
         return set(sites.tolist())
     return set()
 
@@ -54,53 +60,79 @@ def _only_chooses(found: "Findings", source: int, target: int) -> bool:
     return bool(np.isin(found.layout.bytes_behind(calls.site[own]), (_JUMP, _CONDITIONAL)).all())
 
 
-def _chooses_by_flag(found: "Findings", source: int, target: int, sites: list[int]) -> bool:
+def _chooses_by_flag(found: "Findings", source: int, target: int, sites: list[int], by_members: bool) -> bool:
     """Whether each call stands behind a test of a flag, beside which something else is done, and the file keeps in
     objects whether the CPU has all that the function called uses.
     """
     kept = found.kept_in_objects
     # Of a program all callers are there, and what they hand over is followed.
-    if found.layout.is_program or not kept or found.any_use[source] or not found.features_of(target) <= kept:
+    if found.layout.is_program and not by_members:
+        return False
+    if not kept or found.any_use[source] or not found.features_of(target) <= kept:
         return False
     chart = found.chart(source)
-    return chart is not None and len(sites) <= _MOST and all(_is_arm(chart, site) for site in sites)
+    return chart is not None and len(sites) <= _MOST and all(_is_arm(chart, site, by_members) for site in sites)
 
 
-def _is_arm(chart: ControlFlow, site: int) -> bool:
-    """Whether a call is what one way of a test of a flag leads to, and the other way does something without it."""
+def _is_arm(chart: ControlFlow, site: int, by_members: bool) -> bool:
+    """Whether a call stands behind a test of a flag, whose other way does something without it."""
     number = next((n for n, block in enumerate(chart.blocks) if block.first <= site < block.end), -1)
     if number not in chart.before:
         return False
-    entry, test = _test_before(chart, number, site)
-    if test < 0 or not _is_of_flag(chart, chart.blocks[test]):
+    # Where the call itself is a conditional jump, its own block is the one that tests.
+    last = chart.code.facts[chart.blocks[number].numbers.stop - 1]
+    if (
+        last.kind == BRANCH
+        and chart.blocks[number].control <= site
+        and _is_choice(chart, -1, number, False, by_members)
+    ):
+        return True
+    return any(_is_choice(chart, *test, by_members) for test in _tests_before(chart, number))
+
+
+def _tests_before(chart: ControlFlow, number: int) -> Iterator[tuple[int, int, bool]]:
+    """The blocks that branch on every way to a block, the last first, each behind the one where these ways go on, and
+    whether anything else is decided further on.
+    """
+    tree, further = chart.dominators, False
+    at = tree.place.get(number, 0)
+    while at:
+        above = tree.order[tree.above[at]]
+        alone = len(tree.before[at]) == 1
+        tests = len(chart.blocks[above].successors) > 1
+        # Where others lead to a block, too, nothing is told by how one comes to it.
+        if alone and tests:
+            yield tree.order[at], above, further
+        further = further or tests or not alone
+        at = tree.above[at]
+
+
+def _way_to(chart: ControlFlow, number: int) -> list[int]:
+    """The blocks on the only way to one, as far back as there is but one, and that block itself."""
+    way = [number]
+    while len(before := chart.before[way[0]]) == 1 and before[0] not in way:
+        way[:0] = before
+    return way
+
+
+def _is_choice(chart: ControlFlow, entry: int, test: int, further: bool, by_members: bool) -> bool:
+    """Whether a block ends in a test of a flag, and does something where it does not go on at `entry`.
+
+    A test before others (`further` up) may be of whether there is an object at all: there only single bits count.
+    """
+    if not _is_of_flag(chart, test, by_members, further):
         return False
-    mine = _reached(chart, entry) if entry != test else set()
-    others = set().union(*(_reached(chart, n) for n in chart.blocks[test].successors if n != entry))
+    mine = _reached(chart, entry, test) if entry >= 0 else set()
+    others = set().union(*(_reached(chart, n, test) for n in chart.blocks[test].successors if n != entry))
     return any(_goes_on(chart, chart.blocks[n]) for n in others - mine)
 
 
-def _test_before(chart: ControlFlow, number: int, site: int) -> tuple[int, int]:
-    """The block that branches last on the only way to a block, -1 for none, and the one where it leads from there.
-
-    Where the call itself is a conditional jump, its block is the one that branches.
-    """
-    control = chart.blocks[number].control
-    if 0 <= control <= site and chart.code.facts[chart.blocks[number].numbers.stop - 1].kind == BRANCH:
-        return number, number
-    while len(before := chart.before[number]) == 1 and before != [number]:
-        (above,) = before
-        if len(chart.blocks[above].successors) > 1:
-            return number, above
-        number = above
-    return number, -1
-
-
-def _reached(chart: ControlFlow, number: int) -> set[int]:
-    """The blocks that one leads to, by number, with itself."""
+def _reached(chart: ControlFlow, number: int, test: int) -> set[int]:
+    """The blocks that one leads to, by number, with itself, but for those behind another look at the `test`."""
     seen, pending = set[int](), [number]
     while pending:
         at = pending.pop()
-        if at not in seen:
+        if at not in seen and at != test:
             seen.add(at)
             pending += chart.blocks[at].successors
     return seen
@@ -115,18 +147,46 @@ def _goes_on(chart: ControlFlow, block: Block) -> bool:
     return target >= 0 and (not code.inside(target) or target <= block.first)
 
 
-def _is_of_flag(chart: ControlFlow, block: Block) -> bool:
-    """Whether the branch at the end of a block depends on a bit of a parameter, or on whether one is nought."""
-    facts = [chart.code.facts[i] for i in block.numbers]
-    if not facts or facts[-1].kind != BRANCH:
+def _is_of_flag(chart: ControlFlow, number: int, by_members: bool, of_bits: bool) -> bool:
+    """Whether the branch at the end of a block depends on a bit of a parameter, or unless `of_bits` on whether one is
+    nought; or so on a byte of an object.
+    """
+    code, way = chart.code, _way_to(chart, number)
+    facts = [code.facts[i] for one in way for i in chart.blocks[one].numbers]
+    own = len(chart.blocks[number].numbers)
+    if not own or facts[-1].kind != BRANCH:
         return False
-    tests = [fact for fact in facts if fact.writes_flags]
-    if not tests or not (tests[-1].comparison and tests[-1].comparison[-1] in (0, OF_BITS)):
+    at = next((i for i in range(len(facts) - 1, len(facts) - 1 - own, -1) if facts[i].writes_flags), -1)
+    test = facts[at]
+    if at < 0 or not (test.comparison and test.comparison[-1] in (0, OF_BITS)):
         return False
-    test = tests[-1]
+    if by_members and test.loads and _is_flag_in_object(test):
+        return True
+    if of_bits and test.comparison[-1] != OF_BITS and not _is_masked(facts[:at], test.read):
+        return False
     if test.loads:
-        return _are_on_stack(chart.code, test)
-    return _is_parameter(chart.code, facts[: facts.index(test)], test.read, _COPIES)
+        return _are_on_stack(code, test)
+    return _is_parameter(_Way(code, facts[:at], way[0] == 0), test.read, _COPIES)
+
+
+def _is_masked(facts: list[Fact], register: int) -> bool:
+    """Whether some bits of a register are left, by what last writes to it."""
+    last = next((fact for fact in reversed(facts) if fact.written & register), None)
+    return last is not None and _masks(last)
+
+
+def _masks(fact: Fact) -> bool:
+    return fact.operation is not None and fact.operation.mnemonic == _AND and fact.operation.number is not None
+
+
+class _Way(NamedTuple):
+    """The only way to a place in a function."""
+
+    code: Code
+    facts: list[Fact]
+    """Those on it, and"""
+    whole: bool
+    """whether it begins where the function does."""
 
 
 def _are_on_stack(code: Code, fact: Fact) -> bool:
@@ -134,16 +194,30 @@ def _are_on_stack(code: Code, fact: Fact) -> bool:
     return all(memory.base & code.stack and not memory.index for memory in fact.loads)
 
 
-def _is_parameter(code: Code, before: list[Fact], register: int, copies: int) -> bool:
-    """Whether a register holds a parameter, by the last of `before` that writes to it or by all instructions."""
-    writers = [fact for fact in before if fact.written & register][-1:]
-    writers = writers or [fact for fact in code.facts if fact.written & register]
+def _is_flag_in_object(fact: Fact) -> bool:
+    (memory,) = fact.loads
+    return bool(memory.base) and not memory.index and memory.size == 1
+
+
+def _is_parameter(way: _Way, register: int, copies: int) -> bool:
+    """Whether a register holds a parameter, by what last writes to it on the way or, where nothing does, anywhere."""
+    for at in range(len(way.facts) - 1, -1, -1):
+        fact = way.facts[at]
+        if fact.written & register:
+            return _brings_parameter(way._replace(facts=way.facts[:at]), fact, copies)
+        if fact.kind in (CALL, INDIRECT_CALL) and register & CLOBBERED:
+            return False
+    writers = [] if way.whole else [fact for fact in way.code.facts if fact.written & register]
     if not writers:
         return bool(register & PARAMETERS)
-    return all(_brings_parameter(code, fact, copies) for fact in writers)
+    return all(_brings_parameter(_Way(way.code, [], False), fact, copies) for fact in writers)
 
 
-def _brings_parameter(code: Code, fact: Fact, copies: int) -> bool:
+def _brings_parameter(way: _Way, fact: Fact, copies: int) -> bool:
     if fact.loads:
-        return _are_on_stack(code, fact) and not fact.writes_flags
-    return bool(copies and fact.moves and fact.source) and _is_parameter(code, [], fact.source, copies - 1)
+        return _are_on_stack(way.code, fact) and not fact.writes_flags
+    if not copies:
+        return False
+    if _masks(fact):  # one of several flags
+        return _is_parameter(way, fact.written, copies - 1)
+    return fact.moves and bool(fact.source) and _is_parameter(way, fact.source, copies - 1)

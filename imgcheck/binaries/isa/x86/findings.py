@@ -356,7 +356,7 @@ class Findings:
         """
         false = self._false_calls(steps, open_calls)
         if len(steps) > 1 and self.asks_cpu:
-            false |= arms(self, *steps[-2:])
+            false |= arms(self, steps[-2], steps[-1], by_members=self._suspecting)
         self.false_sites |= false
         tested = bool(len(self.askers)) and self._retrace.retrace(steps, self._suspecting)
         return bool(false) or tested
@@ -374,13 +374,15 @@ class Findings:
 
     @contextmanager
     def suspecting(self) -> Iterator[None]:
-        """Meanwhile a member of any object counts as knowledge where one at the same place is filled with such."""
-        narrowed = dict(self.guards.narrowed)
+        """Meanwhile a member of any object counts as knowledge where one at the same place is filled with such, and a
+        flag in one where some is, wherever it lies.
+        """
+        narrowed, false_sites = dict(self.guards.narrowed), set(self.false_sites)
         self._suspecting = True
         try:
             yield
         finally:
-            self._suspecting = False
+            self._suspecting, self.false_sites = False, false_sites
             self.guards.restore(narrowed)
 
     @cached_property

@@ -129,7 +129,9 @@ class _Walk(Calls):
             elif not fact.plain or state.marked or state.flags or state.addresses or state.bases or closely:
                 self._compute(ip, fact)
             else:
-                if state.equal and (fact.writes_flags or fact.written & state.equal[0]):
+                if fact.writes_flags:
+                    state.equal = fact.with_number
+                elif state.equal and fact.written & state.equal[0]:
                     state.equal = None
                 if fact.brings is not None:
                     state.values[fact.written] = fact.brings
