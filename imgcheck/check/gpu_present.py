@@ -22,7 +22,7 @@ def no_gpu(case: Case, answers: Answers) -> None:
     reason, remedy = _without_gpu(case)
     if not reason:
         if case.context.host.gpus.unknown and not case.kernel_driver:
-            return answers.answer("GPU011", "unknown", "whether the host has a GPU is not known")
+            return answers.answer("GPU011", "unknown", f"whether the host has a GPU is not known{_open(case)}")
         return answers.answer("GPU011", "ok", "the host has a GPU")
     amd = bool(case.amd_code) and not case.wants_nvidia
     finding = case.context.finding(
@@ -37,6 +37,12 @@ def no_gpu(case: Case, answers: Answers) -> None:
         remedy=remedy,
     )
     return answers.conclude("GPU011", [finding], "")
+
+
+def _open(case: Case) -> str:
+    """How who describes the host can say it."""
+    host = case.context.host
+    return f': {host.gpus.source} ("none" for a host without one)' if host.described and host.gpus.source else ""
 
 
 def _without_gpu(case: Case) -> tuple[str, str]:

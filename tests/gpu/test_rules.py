@@ -11,6 +11,7 @@ from imgcheck.documents.facts import UNREAD, CodeFacts, ForwardCompat, GpuCode, 
 from imgcheck.documents.host import Driver, Gpu, HostLibrary, HostProfile, InstalledRuntime, absent, known
 from imgcheck.documents.image import Component, Problem
 from imgcheck.documents.report import Finding
+from imgcheck.host.describe import describe_host
 from imgcheck.knowledge.types import RuntimeChange
 from tests.gpu_files import (
     A100,
@@ -556,6 +557,16 @@ def test_no_libcuda_on_an_undescribed_host_is_unknown() -> None:
     profile = image({"/app": gpu_file(KEPLER)})
     assert outcomes(profile, HostProfile("1.0", "host"), PLAIN, opens=None)["GPU007"] == "unknown"
     assert outcomes(profile, HostProfile("1.0", "host"), INJECTING, opens=None)["GPU007"] == "unknown"
+
+
+def test_who_describes_a_host_reads_how_to_say_that_it_has_no_gpu() -> None:
+    profile = image({"/app": gpu_file(KEPLER)})
+    for machine, told in (
+        (describe_host(KNOWLEDGE, cpu="haswell"), '--gpu not given ("none" for a host without one)'),
+        (HostProfile("1.0", "probed"), "is not known"),
+    ):
+        (reason,) = (c.reason for c in check(cell(profile, machine, PLAIN, opens=None)).checks if c.rule == "GPU011")
+        assert reason.endswith(told)
 
 
 def test_a_gpu_without_a_driver() -> None:
