@@ -124,3 +124,39 @@ def test_assembly_that_only_a_jump_leads_to_is_no_part_of_what_stands_before_it(
     path = compile_c(".text\n" + "".join(parts) + kernels, *ALONE, language="assembler")
     assert observed(path, "qemu-x86_64", "SandyBridge") == "runs"
     assert answers(path)["avx2"] == "dispatched"
+
+
+SPLIT = """
+static volatile unsigned long kept __attribute__((used));
+unsigned long detect(void);
+__asm__(".text; .type detect, @function\\n"
+        "detect: .cfi_startproc; push %rbx; mov $7, %eax; xor %ecx, %ecx; cpuid; shr $18, %ebx; and $1, %ebx\\n"
+        "WAY_OUT\\n"
+        ".cfi_endproc; .size detect, . - detect; .section .text.unlikely, \\"ax\\"; .type rare, @function\\n"
+        "rare: .cfi_startproc; ud2; .Lrare: add $2, %rbx; .Lend: or $4, %rbx; mov %rbx, kept(%rip)\\n"
+        "mov %rbx, %rax; pop %rbx; ret; .cfi_endproc; .size rare, . - rare; .text");
+__attribute__((noinline)) static unsigned long seed(void) {
+    unsigned long word;
+    __asm__ volatile("rdseed %0" : "=r"(word));
+    return word;
+}
+__attribute__((noinline)) static unsigned long once(void) {
+    unsigned long told = kept;
+    return told ? told : detect();
+}
+unsigned long draw(void) {
+    return once() & 1 ? seed() : 7;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("way_out", "answer"),
+    [("test %rsi, %rsi; jne .Lrare; jmp .Lend", "dispatched"), ("mov $5, %eax; pop %rbx; ret", "unknown")],
+    ids=["in what is rare", "by itself, with a number"],
+)
+def test_a_function_whose_end_lies_with_the_rare_code_tells_what_it_has_asked(way_out: str, answer: str) -> None:
+    """As qDetectCpuFeatures of Qt 5, whose tests GCC parts from its end."""
+    found = analyse(compile_c(SPLIT.replace("WAY_OUT", way_out), "-O2", "-shared", "-fPIC", "-s"))
+    (use,) = (use for use in found.uses if use.feature == "rdseed")
+    assert use.answer == answer, use.reason

@@ -5,10 +5,11 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.endings import Endings
-from imgcheck.binaries.isa.x86.facts import PUSHED, Code, Memory, facts, located
+from imgcheck.binaries.isa.x86.facts import INDIRECT_JUMP, PUSHED, RETURN, Code, Memory, facts, located
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters
 from imgcheck.binaries.isa.x86.stack import settled
 from imgcheck.binaries.isa.x86.tables import tables
@@ -72,6 +73,17 @@ class Bodies:
         if function not in self._sites:
             self._sites[function] = self._read_sites(function)
         return self._sites[function]
+
+    def ends_elsewhere(self, function: int) -> bool:
+        """Whether it returns by code alone that stands within another function, as what compilers take for rare does
+        (.text.unlikely), which has an unwind entry of its own.
+        """
+        code = self.code(function)
+        if any(fact.kind in (RETURN, INDIRECT_JUMP) for fact in code.facts):
+            return False
+        targets = [code.targets.get(code.ips[at], -1) for at in code.controls]
+        leaving = [target for target in targets if target >= 0 and not code.inside(target)]
+        return bool(leaving) and bool((self._graph.starting_at(np.array(leaving)) < 0).any())
 
     def _read_sites(self, function: int) -> dict[int, int]:
         own = self._calls.among(function)

@@ -129,11 +129,15 @@ class Spread:
         if self._hint:
             return self.guards
         # Resolvers of IFUNCs only hand out addresses: nothing for other functions follows from them.
-        asking = set(np.flatnonzero(found.using(*QUERIES)).tolist())
-        last = self._resolvers if variables.understood else self._resolvers & asking
+        last = self._resolvers if variables.understood else self._resolvers & self._asking
         self._follow_all(last - self.guards.flows.keys())
         self._follow_choosers_anew()
         return self.guards
+
+    @cached_property
+    def _asking(self) -> frozenset[int]:
+        """Functions that ask the CPU themselves."""
+        return frozenset(np.flatnonzero(self.found.using(*QUERIES)).tolist())
 
     def _follow_choosers_anew(self) -> None:
         """Those that were put off when more came to be known choose by that, too."""
@@ -312,6 +316,8 @@ class Spread:
         graph = self.bodies.chart(index)
         given = self.together(index, self._given.get(index, NOTHING_GIVEN), handed)
         flow = follow(graph, context, given, tells, arguments or {}) if graph.blocks else Flow()
+        if not self._hint and index in self._asking and not flow.returns and self.bodies.ends_elsewhere(index):
+            flow.returns = RAX  # what it has found out is made its result there, in whatever form
         by_number = has_alternatives(flow.result) and compared(graph.code) & ~_settled_by(arguments or {})
         flow.obeys = (flow.obeys or bool(by_number)) and self._is_told(index)
         if by_number or index in self._comparing:
