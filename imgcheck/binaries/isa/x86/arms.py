@@ -5,6 +5,7 @@ its contexts): what it holds is not known where the function is exported, but wh
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import iced_x86 as iced
@@ -25,7 +26,9 @@ _COPIES = 3
 """From register to register, over which a flag is traced."""
 _AND = iced.Mnemonic.AND
 _MOST = 16
-"""Calls of one function by another that may all be such arms: each takes a look at all of the code."""
+"""Calls of one function by another that may all be such arms: each takes a look at all of the code,"""
+_MOST_TESTS = 8
+"""and so does each test before one."""
 
 
 def arms(found: "Findings", source: int, target: int, by_members: bool) -> set[int]:
@@ -81,13 +84,10 @@ def _is_arm(chart: ControlFlow, site: int, by_members: bool) -> bool:
         return False
     # Where the call itself is a conditional jump, its own block is the one that tests.
     last = chart.code.facts[chart.blocks[number].numbers.stop - 1]
-    if (
-        last.kind == BRANCH
-        and chart.blocks[number].control <= site
-        and _is_choice(chart, -1, number, False, by_members)
-    ):
+    itself = last.kind == BRANCH and chart.blocks[number].control <= site
+    if itself and _is_choice(chart, -1, number, False, by_members):
         return True
-    return any(_is_choice(chart, *test, by_members) for test in _tests_before(chart, number))
+    return any(_is_choice(chart, *test, by_members) for test in islice(_tests_before(chart, number), _MOST_TESTS))
 
 
 def _tests_before(chart: ControlFlow, number: int) -> Iterator[tuple[int, int, bool]]:
@@ -109,10 +109,11 @@ def _tests_before(chart: ControlFlow, number: int) -> Iterator[tuple[int, int, b
 
 def _way_to(chart: ControlFlow, number: int) -> list[int]:
     """The blocks on the only way to one, as far back as there is but one, and that block itself."""
-    way = [number]
-    while len(before := chart.before[way[0]]) == 1 and before[0] not in way:
-        way[:0] = before
-    return way
+    way = {number: None}  # in order, and quick to look into
+    while len(before := chart.before[number]) == 1 and before[0] not in way:
+        (number,) = before
+        way[number] = None
+    return list(way)[::-1]
 
 
 def _is_choice(chart: ControlFlow, entry: int, test: int, further: bool, by_members: bool) -> bool:
