@@ -69,9 +69,7 @@ class Exposure:
     @cached_property
     def _conditions_of_calls(self) -> np.ndarray:
         """For each call of the graph the number of that condition."""
-        out = np.zeros(len(self.graph.calls.site), np.int32)
-        out[self._tested_calls.row] = self._tested_calls.number
-        return out
+        return self._tested_calls.of_all(len(self.graph.calls.site))
 
     @cached_property
     def _tested_leads(self) -> Conditioned:

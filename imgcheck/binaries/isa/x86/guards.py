@@ -25,6 +25,12 @@ class Conditioned:
         """The rows whose conditions `chosen` marks by number."""
         return self.row[chosen.take(self.number)]
 
+    def of_all(self, count: int) -> np.ndarray:
+        """The number of each row's condition, of all `count` rows."""
+        numbers = np.zeros(count, np.int32)
+        numbers[self.row] = self.number
+        return numbers
+
 
 @dataclass
 class Guards:
@@ -58,9 +64,7 @@ class Guards:
 
     def at(self, functions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
         """The number of the condition under which each address is reached, as `conditioned` gets them."""
-        found, out = self.conditioned(functions, addresses), np.zeros(len(addresses), np.int32)
-        out[found.row] = found.number
-        return out
+        return self.conditioned(functions, addresses).of_all(len(addresses))
 
     def conditioned(self, functions: np.ndarray, addresses: np.ndarray) -> Conditioned:
         """Those addresses, each inside the function of the same row, that are not reached always.
