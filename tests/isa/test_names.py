@@ -3,6 +3,8 @@
 import pytest
 
 from imgcheck.binaries.isa.names import clones, generation, generations
+from tests.isa.programs import analyse
+from tests.tools import compile_c
 
 
 @pytest.mark.parametrize("name", ["memcpy_avx_unaligned", "f.avx2", "f.arch_haswell", "sgemm_kernel_SKYLAKEX",
@@ -57,3 +59,35 @@ def test_a_name_excuses_as_much_as_the_newest_generation_in_it(name: str, below:
     (number,) = clones([name.encode()], "x86_64").values()
     assert number == generation(name, "x86_64")
     assert generations("x86_64")[number].get("below") == below
+
+
+OFFERED = """
+#include <cpuid.h>
+#include <immintrin.h>
+int cipher_NAME(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) ? TOLD : 0;
+}
+__attribute__((noinline, target("aes"))) long cipher_begin(__m128i *at, int count) {
+    for (int i = 0; i < count; i++) at[i] = _mm_aesenc_si128(at[i], at[i + 1]);
+    return count;
+}
+long cipher_run(__m128i *at, int count) { return cipher_begin(at, count) + 1; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "answer"),
+    [
+        ("is_available", "c >> 25 & 1", "dispatched"),
+        ("is_available", "c >> 20 & 1", "unknown"),
+        ("rounds", "c >> 25 & 1", "unknown"),
+    ],
+)
+def test_who_calls_exports_is_taken_to_ask_the_one_that_tells_whether_they_may_be(
+    name: str, told: str, answer: str
+) -> None:
+    """As libsodium's AES-256-GCM, which has but one version."""
+    found = analyse(compile_c(OFFERED.replace("NAME", name).replace("TOLD", told), "-O2", "-shared", "-fPIC", "-s"))
+    (use,) = (use for use in found.uses if use.feature == "aes")
+    assert use.answer == answer, use.reason

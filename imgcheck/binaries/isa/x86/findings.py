@@ -14,7 +14,7 @@ from imgcheck.binaries.isa.arriving import Start
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, implied, understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.modules import methods, offering
-from imgcheck.binaries.isa.names import clones, family, generation, generations
+from imgcheck.binaries.isa.names import analysis, clones, family, generation, generations
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.reach import reach
@@ -545,7 +545,24 @@ class Findings:
         versions = self.clones(feature)
         if feature in ON_PURPOSE and self.asks_cpu:
             versions = versions | self.using(feature)
-        return self._exported[~versions[self._exported]]
+        asked_for = [functions for told, functions in self._offers if feature in told]
+        roots = self._exported[~versions[self._exported]]
+        return roots[~within(roots, distinct(np.concatenate(asked_for)))] if asked_for else roots
+
+    @cached_property
+    def _offers(self) -> list[tuple[set[str], np.ndarray]]:
+        """Features with the exported functions of which another one tells whether they may be called on such a CPU."""
+        ends, found = analysis()["offers"]["predicates"], list[tuple[set[str], np.ndarray]]()
+        exported = set(self._exported.tolist())
+        for function, flow in self.guards.flows.items():
+            told = {feature for literal in literals(flow.result) for feature in implied(literal)}
+            name = self.layout.name(int(self.functions.start[function])) if told and function in exported else ""
+            end = next((end for end in ends if name.endswith(end)), None)
+            if end is not None:
+                stem = name.removesuffix(end) + "_"
+                alike = [address for address, one in self._names_of_exports if one.startswith(stem)]
+                found.append((told, self.graph.starting_at(np.array(alike, np.int64))))
+        return found
 
     def named_exports(self, feature: str) -> np.ndarray:
         """Exported functions that are an implementation for CPUs with `feature` by their names."""
