@@ -172,8 +172,16 @@ def _is_of_flag(chart: ControlFlow, number: int, by_members: bool, of_bits: bool
 
 def _is_masked(facts: list[Fact], register: int) -> bool:
     """Whether some bits of a register are left, by what last writes to it."""
-    last = next((fact for fact in reversed(facts) if fact.written & register), None)
-    return last is not None and _masks(last)
+    at = _last_to_write(facts, register)
+    return at >= 0 and _masks(facts[at])
+
+
+def _last_to_write(facts: list[Fact], register: int) -> int:
+    """The number of the last one that writes to a register, calls of what may do so included; -1 where none does."""
+    clobbered = bool(register & CLOBBERED)
+    numbers = range(len(facts) - 1, -1, -1)
+    calls = (CALL, INDIRECT_CALL)
+    return next((i for i in numbers if facts[i].written & register or (clobbered and facts[i].kind in calls)), -1)
 
 
 def _masks(fact: Fact) -> bool:
@@ -202,12 +210,10 @@ def _is_flag_in_object(fact: Fact) -> bool:
 
 def _is_parameter(way: _Way, register: int, copies: int) -> bool:
     """Whether a register holds a parameter, by what last writes to it on the way or, where nothing does, anywhere."""
-    for at in range(len(way.facts) - 1, -1, -1):
+    at = _last_to_write(way.facts, register)
+    if at >= 0:
         fact = way.facts[at]
-        if fact.written & register:
-            return _brings_parameter(way._replace(facts=way.facts[:at]), fact, copies)
-        if fact.kind in (CALL, INDIRECT_CALL) and register & CLOBBERED:
-            return False
+        return bool(fact.written & register) and _brings_parameter(way._replace(facts=way.facts[:at]), fact, copies)
     writers = [] if way.whole else [fact for fact in way.code.facts if fact.written & register]
     if not writers:
         return bool(register & PARAMETERS)

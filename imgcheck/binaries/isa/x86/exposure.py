@@ -48,7 +48,7 @@ class Exposure:
     def _tested(self) -> Instructions:
         """All instructions of functions with tests, of others the first of each kind: no use is open but by them."""
         instructions = self.found.instructions
-        known = self.guards.known(instructions.function, instructions.address).astype(instructions.function.dtype)
+        known = self.guards.known(instructions.function, instructions.address)
         first, end = (np.searchsorted(instructions.function, known, side).tolist() for side in ("left", "right"))
         marks = np.zeros(len(instructions.address), bool)
         for rows in map(slice, first, end):

@@ -86,7 +86,7 @@ class Guards:
 
     def known(self, functions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
         """The functions that hold addresses of whose conditions something is known, as `conditioned` gets them."""
-        return distinct(np.append(functions[self.conditioned(functions, addresses).row], list(self.skipped)))
+        return distinct(functions[self.conditioned(functions, addresses).row])
 
     @cached_property
     def _pieces(self) -> Pieces:
