@@ -25,6 +25,7 @@ from tests.tools import compile_c
 
 AVX = bytes.fromhex("c5f458c2")  # vaddps ymm0,ymm1,ymm2
 RETURN = b"\xc3"
+SHT_STRTAB = 3
 
 
 def features(data: bytes) -> set[str]:
@@ -173,6 +174,16 @@ def test_a_branch_cut_short_by_the_end_of_a_function_is_told_from_whole_ones(opc
         code = facts(whole, 0x1000, 64)
         assert not code.facts[0].invalid
         assert code.targets == {0x1000: 0x1000 + len(whole)}
+
+
+@pytest.mark.parametrize("offset", [1 << 40, 1 << 63, (1 << 64) - 1])
+def test_names_of_symbols_outside_of_the_file_cost_no_answer(offset: int) -> None:
+    whole = bytearray(compile_c(SOURCES["table"], "-O2", "-march=haswell").read_bytes())
+    headers, (size, count) = int.from_bytes(whole[40:48], "little"), struct.unpack_from("<HH", whole, 58)
+    for header in range(headers, headers + size * count, size):
+        if whole[header + 4] == SHT_STRTAB:
+            struct.pack_into("<Q", whole, header + 24, offset)
+    assert features(bytes(whole)) >= {"avx2", "fma"}
 
 
 @pytest.mark.parametrize("march", ["x86-64", "haswell"])

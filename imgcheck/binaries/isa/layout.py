@@ -237,7 +237,7 @@ class Layout:
             bind=raw["info"] >> 4,
             section=raw["shndx"],
             visibility=raw["other"] & 3,
-            string=raw["name"].astype(np.int64) + strings,
+            string=raw["name"].astype(np.int64) + min(strings, len(self.elf.data)),
         )
 
     @cached_property
