@@ -26,7 +26,7 @@ from imgcheck.check.modules import misfits
 from imgcheck.check.python_libraries import opened
 from imgcheck.check.relocations import packed
 from imgcheck.documents.facts import LIBCUDA, Linkage
-from imgcheck.documents.image import Problem
+from imgcheck.documents.image import IN_ARCHIVE, Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
 from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
 from imgcheck.loader.glibc import LIBC
@@ -169,9 +169,10 @@ class _Libraries:
     def _is_native_module(self, problem: Problem) -> bool:
         """Whether a module misses it that an interpreter may load, or a library that a command names.
 
-        Of Node.js's addons those that have found their C library: others are for other systems.
+        Of Node.js's addons and of libraries in Java archives those that have found their C library: others are for
+        other systems.
         """
-        if problem.root.endswith(ADDON):
+        if problem.root.endswith(ADDON) or IN_ARCHIVE in problem.root:
             return (problem.root, LIBC) in self._context.closure.chosen
         return problem.root in self._named
 

@@ -18,6 +18,8 @@ REACHES: tuple[Reach, ...] = get_args(Reach)
 RUNS: frozenset[str] = frozenset(REACHES[:2])
 """Those of what is executed, or loaded by what is: a failure there is one of the command."""
 Opener = Literal["entry", "module", "helper", "library"]
+IN_ARCHIVE = "!/"
+"""Between the path of an archive and one in it, as in Java's URLs (`jar:file:/app/app.jar!/linux/libx.so`)."""
 
 
 class Platform(Document, frozen=True):
@@ -63,7 +65,8 @@ class FileRecord(Document, frozen=True):
     """A file of the merged tree whose bytes were analysed."""
 
     path: str
-    """Canonical absolute path in the merged tree."""
+    """Canonical absolute path in the merged tree; of a library in a Java archive that of the archive, IN_ARCHIVE, and
+    the library's there: `/app/app.jar!/linux/libx.so`."""
     object: str
     """The key into `objects`: SHA-256 of its bytes. Where packed GPU code was left out that no engine reads, SHA-256
     over that of the other bytes and over offset and size (`<QQ`) of each gap."""

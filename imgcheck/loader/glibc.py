@@ -5,6 +5,8 @@ from imgcheck.documents.facts import Linkage
 
 LIBC = "libc.so.6"
 _BIONIC, _MUSL = "libc.so", "libc.musl-"
+_NUMBERED = {"libc.so.": LIBC, "libm.so.": "libm.so.6", "libdl.so.": "libdl.so.2"}
+"""Beginnings of names of which BSD and Solaris have other numbers than glibc."""
 _LOADERS = ("ld-linux", "ld64.so")
 PARTS = ("libc.so.", "libm.so.", "libdl.so.", "libpthread.so.", "librt.so.", "libutil.so.", *_LOADERS)
 """How the names of the libraries begin that come with glibc itself."""
@@ -46,4 +48,9 @@ def family_of(linkage: Linkage) -> str:
     """The C library that a file was built for, by the name that it needs of it; "" where it needs none."""
     if any(name.startswith(_MUSL) for name in linkage.needed):
         return "musl"
-    return "glibc" if LIBC in linkage.needed else "bionic" if _BIONIC in linkage.needed else ""
+    if LIBC in linkage.needed:
+        return "glibc"
+    if _BIONIC in linkage.needed:
+        return "bionic"
+    foreign = (name.startswith(head) and name != own for name in linkage.needed for head, own in _NUMBERED.items())
+    return "of another system" if any(foreign) else ""

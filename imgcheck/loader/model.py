@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from imgcheck.documents.facts import LIBCUDA
-from imgcheck.documents.image import REACHES, RUNS, ImageProfile, Opener, Problem, Reach
+from imgcheck.documents.image import IN_ARCHIVE, REACHES, RUNS, ImageProfile, Opener, Problem, Reach
 from imgcheck.loader.abi import Abi
 from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
@@ -369,8 +369,11 @@ def _python_of(module: str, pythons: list[str]) -> str:
 
 
 def _libraries(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
-    """Libraries that nothing loaded so far: first those that no other names, since they load the rest."""
-    left = [path for path, linkage in view.tree.linkage.items() if path not in covered]
+    """Libraries that nothing loaded so far: first those that no other names, since they load the rest.
+
+    Of those in archives Java alone takes any out, which fit it: others are for other systems.
+    """
+    left = [path for path in view.tree.linkage if path not in covered and IN_ARCHIVE not in path]
     named = {name for path in left for name in view.tree.linkage[path].needed}
     inner = {p: None for p in left if view.tree.linkage[p].soname in named or p.rpartition("/")[2] in named}
     imports = {} if roots.everything else roots.reach_of_imports

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 import msgspec
 
+from imgcheck.documents.image import IN_ARCHIVE
 from imgcheck.globs import fits_any
 from imgcheck.loader.expansion import GAP
 from imgcheck.loader.glibc import family_of
@@ -67,7 +68,8 @@ def interpreted(
 
 
 def _paths(found: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each.rstrip("/") for each in found if each.startswith("/") and GAP not in each))
+    paths = (each.removesuffix("*").rstrip("/") for each in found if each.startswith("/") and GAP not in each)
+    return tuple(dict.fromkeys(paths))
 
 
 def _options(words: Sequence[str]) -> Iterator[str]:
@@ -97,14 +99,18 @@ def _of_kind(tree: Tree, starts: Sequence[Interpreted]) -> Iterator[str]:
     for path, linkage in tree.linkage.items():
         if linkage.type != "shared" or (linkage.machine, linkage.elf_class) != (own.machine, own.elf_class):
             continue
-        above = set(accumulate(posixpath.dirname(path).split("/"), "{}/{}".format))
-        if (
-            not named.isdisjoint((path, path.removesuffix(".so")))
-            or posixpath.dirname(path) in inside
-            or (not above.isdisjoint(beside) and fits_node(linkage, own))
-            or ((path.startswith(_INSTALLED) or not above.isdisjoint(searched)) and fits_any(path, patterns))
-        ):
+        above = _above(path)
+        named_by_path = not named.isdisjoint((path, path.removesuffix(".so"))) or posixpath.dirname(path) in inside
+        installed = path.startswith(_INSTALLED) or not above.isdisjoint(searched)
+        found = not above.isdisjoint(beside) or (installed and fits_any(path, patterns))
+        if named_by_path or (found and fits_node(linkage, own)):
             yield path
+
+
+def _above(path: str) -> set[str]:
+    """The directories above `path`, and the archives in which it lies."""
+    directory = posixpath.dirname(path).replace(IN_ARCHIVE, f"/{IN_ARCHIVE}")
+    return set(accumulate(directory.split("/"), "{}/{}".format))
 
 
 def _special(tree: Tree, directories: Iterable[str]) -> set[str]:

@@ -91,7 +91,7 @@ class Analysis:
         Returns the key of its facts.
         """
         if entry.size > _CODE_LIMIT:
-            return self._refuse(entry, f"too large to be analysed: {entry.size} bytes, at most {_CODE_LIMIT}")
+            return self.refuse(entry, f"too large to be analysed: {entry.size} bytes, at most {_CODE_LIMIT}")
         self._start()
         self._wait_for(entry.size)
         if entry.size <= _SMALL:
@@ -102,7 +102,7 @@ class Analysis:
                 memory = stack.enter_context(closing(Memory(entry.size)))
                 key = self._fill(memory, head, content)
             except MemoryError as error:
-                return self._refuse(entry, f"no memory for its {entry.size} bytes ({error})")
+                return self.refuse(entry, f"no memory for its {entry.size} bytes ({error})")
             stack.pop_all()
         return self._add(_Job(key, entry.size, memory))
 
@@ -169,7 +169,8 @@ class Analysis:
             self._changed.notify_all()
         return job.key
 
-    def _refuse(self, entry: Entry, why: str) -> str:
+    def refuse(self, entry: Entry, why: str) -> str:
+        """The key of facts that say no more than why the file was not analysed."""
         key = hashlib.sha256(f"{entry.path}\0{entry.size}".encode("utf-8", "surrogateescape")).hexdigest()
         with self._changed:
             self._taken.add(key)

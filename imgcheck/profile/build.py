@@ -2,7 +2,7 @@
 
 import fnmatch
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -10,13 +10,13 @@ import msgspec
 from imgcheck.binaries.analyse import engine_versions, require_engines
 from imgcheck.documents.codec import as_text
 from imgcheck.documents.facts import CodeFacts
-from imgcheck.documents.image import SCHEMA_VERSION, FileRecord, ImageProfile
+from imgcheck.documents.image import IN_ARCHIVE, SCHEMA_VERSION, FileRecord, ImageProfile
 from imgcheck.knowledge import Knowledge
 from imgcheck.layers.tree import MergedTree, Node
 from imgcheck.profile.components import TEXTS, detect
 from imgcheck.profile.mentions import with_mentions
 from imgcheck.profile.requirements import RECORDS
-from imgcheck.profile.scan import Code, Scan, scan
+from imgcheck.profile.scan import Archive, Code, Scan, scan
 from imgcheck.profile.store import Store
 from imgcheck.profile.tree_index import PATH_FILES, absolute, index_tree
 from imgcheck.progress import Progress
@@ -136,12 +136,23 @@ def _matters(node: Node) -> bool:
 
 
 def _records(found: Scan, nodes: Nodes) -> list[tuple[str, FileRecord]]:
-    """Every name of a file with code, with its path in the tree."""
-    return [
-        (path, FileRecord(absolute(path), node.payload.object, node.layer, bool(node.mode & 0o111)))
+    """Every name of a file with code, with its path in the tree; of one in an archive with the archive's."""
+    # By path, since a directory may be called so that a file in it has the name of one in an archive.
+    found_at = {
+        record.path: (path, record)
         for path, node in nodes
-        if isinstance(node.payload, Code) and found.objects[node.payload.object] is not None
-    ]
+        for record in _of_node(path, node)
+        if found.objects[record.object] is not None
+    }
+    return list(found_at.values())
+
+
+def _of_node(path: str, node: Node) -> Iterator[FileRecord]:
+    if isinstance(node.payload, Code):
+        yield FileRecord(absolute(path), node.payload.object, node.layer, bool(node.mode & 0o111))
+    elif isinstance(node.payload, Archive):
+        for name, key in node.payload.libraries:
+            yield FileRecord(absolute(path + IN_ARCHIVE + name), key, node.layer)
 
 
 def _unreadable(image: Image, files: tuple[FileRecord, ...], objects: dict[str, CodeFacts]) -> dict[str, str]:

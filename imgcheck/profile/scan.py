@@ -20,6 +20,7 @@ from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree
 from imgcheck.loader.statements import Statements
 from imgcheck.profile.analysis import Analysis
+from imgcheck.profile.java_archives import ArchiveError, is_archive, libraries
 from imgcheck.profile.store import LayerIndex, Store, StoredEntry
 from imgcheck.profile.texts import is_module, is_program, read_python, read_script
 from imgcheck.progress import Progress
@@ -56,6 +57,18 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Archive:
+    """Payload of a Java archive with libraries: path in it and key of the facts of each."""
+
+    libraries: tuple[tuple[str, str], ...]
+
+    @property
+    def objects(self) -> set[str]:
+        """The keys."""
+        return {key for _, key in self.libraries}
+
+
+@dataclass(frozen=True, slots=True)
 class Unloadable:
     """Payload of a file that is named as a library and is none: what the loader says of it."""
 
@@ -79,7 +92,7 @@ class Scan:
     """Facts by key; None where the bytes turned out to be no code."""
 
 
-Payload = Code | Script | PythonText | Unloadable | bytes | None
+Payload = Code | Archive | Script | PythonText | Unloadable | bytes | None
 Seen = list[tuple[Entry | PlainFiles, Payload]]
 """What was read of a layer, in stored order."""
 
@@ -175,6 +188,8 @@ def _replayed(kept: LayerIndex) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
             payload: Payload = Code(entry.object) if entry.object else entry.script or entry.text
             if entry.python:
                 payload = PythonText(entry.python, entry.script)
+            elif entry.libraries:
+                payload = Archive(entry.libraries)
             elif entry.complaint:
                 payload = Unloadable(entry.complaint)
             yield Entry(_text(entry.path), entry.kind, entry.mode, entry.size, _text(entry.link)), payload
@@ -184,6 +199,7 @@ def _keep(read: dict[str, Seen], objects: dict[str, CodeFacts | None], unfinishe
     """Keep what was read of each layer, except where something other than its bytes decided a fact."""
     for diff_id, seen in read.items():
         own = {payload.object for _, payload in seen if isinstance(payload, Code)}
+        own.update(*(payload.objects for _, payload in seen if isinstance(payload, Archive)))
         if not own & unfinished:
             entries = [_stored(entry, payload) for entry, payload in seen]
             store.keep_layer(diff_id, LayerIndex(entries, {key: objects[key] for key in sorted(own)}))
@@ -204,6 +220,7 @@ def _stored(entry: Entry | PlainFiles, payload: Payload) -> StoredEntry:
         payload if isinstance(payload, Script) else payload.script if isinstance(payload, PythonText) else None,
         payload.complaint if isinstance(payload, Unloadable) else "",
         payload.statements if isinstance(payload, PythonText) else None,
+        payload.libraries if isinstance(payload, Archive) else (),
     )
 
 
@@ -217,6 +234,8 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
         return None
     if looks_like_code(head, entry.path):
         return Code(analysis.take(entry, head, content))
+    if is_archive(head, entry.path):
+        return _archive(entry, head, content, analysis)
     if _LIBRARY(entry.path):
         return Unloadable("file too short" if entry.size < _SMALLEST else "invalid ELF header")
     if head and entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
@@ -229,6 +248,14 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
         script = _script(entry, data)
         return _python(entry, data, script) if script and is_program(entry.path, script) else script
     return None
+
+
+def _archive(entry: Entry, head: bytes, content: Content, analysis: Analysis) -> Payload:
+    try:
+        found = dict(libraries(entry, head, content, analysis.take))  # of two of one name Java takes the last
+    except (ArchiveError, MemoryError) as error:
+        return Code(analysis.refuse(entry, str(error) or f"no memory for its {entry.size} bytes"))
+    return Archive(tuple(found.items())) if found else None
 
 
 def _script(entry: Entry, data: bytes) -> Script | None:

@@ -68,6 +68,8 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
     """What the loader says of a file that is named as a library and is none."""
     python: Statements | None = None
     """What a Python text imports, which may be a script as well."""
+    libraries: tuple[tuple[str, str], ...] = ()
+    """Of a Java archive, as scan.Archive has them."""
 
 
 class _Named(msgspec.Struct, frozen=True):

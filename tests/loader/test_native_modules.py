@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ MODULES = {
     "/usr/bin/ocamlrun": "/usr/lib/ocaml/stublibs/dllunix.so",
     "/usr/bin/dotnet": "/app/libfast.so",
     "/usr/bin/node": "/app/native/fast.node",
+    "/usr/lib/jvm/java-17-openjdk-amd64/bin/java": "/usr/share/java/fast.jar!/native/linux-x86_64/libfast.so",
 }
 """Of every kind of interpreter one program, and a module where Debian or Docker's official image has it."""
 
@@ -46,6 +48,16 @@ def broken(root: Root, path: str, gone: str = "libgone.so.1") -> None:
     root.at(f"/{gone}").unlink()
 
 
+def packed(root: Root, path: str) -> None:
+    """A broken library in a Java archive."""
+    archive, _, name = path.partition("!/")
+    broken(root, f"/{Path(name).name}")
+    root.at(archive).parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(root.at(archive), "a", zipfile.ZIP_DEFLATED) as file:
+        file.write(root.at(f"/{Path(name).name}"), name)
+    root.at(f"/{Path(name).name}").unlink()
+
+
 def told(root: Root, *command: str) -> list[tuple[str, str]]:
     return severe(root.profile(), *command)
 
@@ -63,7 +75,10 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
     root.program("/usr/bin/other")
     for number, (program, module) in enumerate(MODULES.items()):
         root.program(program)
-        broken(root, module, f"lib{number}.so.1")
+        if "!" in module:
+            packed(root, module)
+        else:
+            broken(root, module, f"lib{number}.so.1")
     return root.profile()
 
 
@@ -124,6 +139,53 @@ def test_what_words_of_the_command_point_to(root: Root, command: str, path: str,
     broken(root, path)
     found = told(root, "/bin/sh", "-c", f"cd /srv; exec {command}")
     assert found == ([(expected, path)] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("java -jar /opt/app/fast.jar", "risk"),
+        ("java -cp '/opt/app/*' Main", "risk"),
+        ("java -cp /srv/x.jar:/opt/app/fast.jar Main", "risk"),
+        ("java --class-path=/opt/app/fast.jar Main", "risk"),
+        ("CLASSPATH='/opt/app/*' java Main", "risk"),
+        ("cd /opt/app; java -jar fast.jar", "risk"),
+        ("java -cp /opt/other.jar Main", ""),
+        ("java -version", ""),
+        ("host /opt/app/fast.jar", ""),
+    ],
+)
+def test_libraries_in_archives_count_where_their_class_path_leads(root: Root, command: str, expected: str) -> None:
+    root.program("/bin/sh")
+    for program in ("java", "host"):
+        root.program(f"/usr/bin/{program}")
+    packed(root, library := "/opt/app/fast.jar!/linux/libfast.so")
+    assert told(root, "/bin/sh", "-c", command) == ([(expected, library)] if expected else [])
+
+
+def test_libraries_in_archives_for_other_machines_and_systems_say_nothing(root: Root) -> None:
+    root.program("/usr/bin/java")
+    packed(root, library := "/app/fast.jar!/linux/libfast.so")
+    with zipfile.ZipFile(root.at("/app/fast.jar"), "a") as file:
+        for system, c_library in (("musl", "libc.musl-x86_64.so.1"), ("bsd", "libc.so.7"), ("sun", "libm.so.2")):
+            root.library(f"/{c_library}")
+            root.library("/other.so", [f"/{c_library}"])
+            root.at(f"/{c_library}").unlink()
+            file.write(root.at("/other.so"), f"{system}/libfast.so")
+        other = bytearray(root.at("/other.so").read_bytes())
+        other[18:20] = (183).to_bytes(2, "little")  # EM_AARCH64
+        file.writestr("aarch64/libfast.so", other)
+    root.at("/other.so").unlink()
+    answers = judged_libraries(root.profile(), "/usr/bin/java", "-jar", "/app/fast.jar")
+    (finding,) = findings(answers, "LIB001")
+    assert [evidence.path for evidence in finding.evidence] == [library]
+    assert finding.severity == "risk"
+
+
+def test_libraries_in_archives_are_no_matter_where_no_java_starts(root: Root) -> None:
+    root.program("/usr/bin/other")
+    packed(root, "/app/fast.jar!/linux/libfast.so")
+    assert not findings(judged_libraries(root.profile(), "/usr/bin/other"), "LIB001")
 
 
 def test_a_module_finds_what_its_interpreter_has_loaded(root: Root) -> None:
