@@ -1,10 +1,13 @@
-"""`imgcheck binary`: what single ELF, fatbin or archive files need, or with --tree what they load in an image."""
+"""`imgcheck binary`: what single ELF, fatbin, archive or JAR files need, or with --tree what they load in an image."""
 
 import argparse
 import mmap
+import os
 import sys
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from imgcheck.cli import FOUND, OK, TROUBLE, options
 from imgcheck.documents.facts import CodeFacts
@@ -12,9 +15,14 @@ from imgcheck.errors import SourceError, UsageError
 from imgcheck.report.text import safe
 from imgcheck.streams import put
 
+if TYPE_CHECKING:
+    from imgcheck.layers.model import Content
+
+_HEAD = 8
 _EXAMPLES = """
 imgcheck binary ./solver
 imgcheck binary -o json build/*.so
+imgcheck binary app.jar
 imgcheck binary --tree /usr/bin/python3 --root ./rootfs
 imgcheck binary --tree /opt/app/solver --root oci:build:latest
 """
@@ -55,7 +63,7 @@ def _needs(parsed: argparse.Namespace) -> int:
     status = OK
     for file in parsed.files:
         try:
-            facts[file] = _facts(Path(file))
+            facts |= _facts(file)
         except SourceError as error:
             put(sys.stderr, f"imgcheck: {safe(error.message)}\n")
             status = TROUBLE
@@ -94,12 +102,17 @@ def _is_tree(path: Path) -> bool:
     return path.is_dir() and not any((path / name).exists() for name in ("oci-layout", "index.json"))
 
 
-def _facts(path: Path) -> CodeFacts:
+def _facts(path: str) -> dict[str, CodeFacts]:
+    """Those of the file at `path`, or of a Java archive those of the libraries in it."""
     from imgcheck.binaries.analyse import analyse, require_engines
+    from imgcheck.profile.java_archives import is_archive
 
     require_engines()
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
+            if is_archive(file.read(_HEAD), path):
+                file.seek(0)
+                return _in_archive(path, file)
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the file is empty"
@@ -110,4 +123,27 @@ def _facts(path: Path) -> CodeFacts:
         raise SourceError(f"{path}: neither ELF, fatbin, cubin, PTX nor an archive of them")
     if facts.error and facts.linkage is None and facts.gpu is None:
         raise SourceError(f"{path}: {facts.error}")
-    return facts
+    return {path: facts}
+
+
+def _in_archive(path: str, file: BufferedReader) -> dict[str, CodeFacts]:
+    from imgcheck.binaries.analyse import analyse
+    from imgcheck.documents.image import IN_ARCHIVE
+    from imgcheck.layers.entry import Entry
+    from imgcheck.profile.java_archives import ArchiveError, libraries
+
+    read: list[CodeFacts | None] = []
+
+    def take(_entry: Entry, head: bytes, content: "Content") -> str:
+        read.append(analyse(memoryview(head + content.read())))
+        return str(len(read) - 1)
+
+    try:
+        found = dict(libraries(Entry(path, "file", size=os.fstat(file.fileno()).st_size), b"", file, take))
+    except (ArchiveError, MemoryError) as error:
+        raise SourceError(f"{path}: {error}") from None
+    facts = ((f"{path}{IN_ARCHIVE}{name}", read[int(key)]) for name, key in found.items())
+    told = {name: each for name, each in facts if each is not None}
+    if not told:
+        raise SourceError(f"{path}: no library in this archive")
+    return told

@@ -74,10 +74,9 @@ class _Archives:
         if size > _LARGEST:
             raise ArchiveError(f"too large to be looked into: {size} bytes, at most {_LARGEST}")
         with closing(Memory(size)) as memory:
-            piece = head
-            while piece:
+            memory.write(memoryview(head))
+            while piece := content.read(_STEP):
                 memory.write(memoryview(piece))
-                piece = content.read(_STEP)
             yield from self._members(memory, depth)
 
     def _members(self, memory: Memory, depth: int) -> Found:

@@ -3,6 +3,8 @@
 import gc
 import json
 import re
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +51,20 @@ def test_a_test_for_something_else_names_the_cpus_that_die(capsys) -> None:
     assert uses["avx512f"]["answer"] == "required"
     assert uses["avx512f"]["given"] == [["avx2"]]
     assert "on a CPU with avx2" in uses["avx512f"]["reason"]
+
+
+def test_libraries_in_a_java_archive_are_shown_by_their_place_in_it(tmp_path: Path, capsys) -> None:
+    inner, outer, empty = tmp_path / "inner.jar", tmp_path / "outer.jar", tmp_path / "empty.jar"
+    program = compile_c(SOURCES["supports"], "-O3").read_bytes()
+    for path, members in ((inner, {"linux/libx.so": program}), (empty, {"Main.class": b"\xca\xfe\xba\xbe"})):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in members.items():
+                archive.writestr(name, data)
+    with zipfile.ZipFile(outer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(inner, "lib/inner.jar")
+    assert main(["binary", str(outer), "-o", "json"]) == 0
+    (name, facts), *others = json.loads(capsys.readouterr().out)["files"].items()
+    assert (name, others) == (f"{outer}!/lib/inner.jar!/linux/libx.so", [])
+    assert {use["feature"]: use["answer"] for use in facts["isa"]["uses"]}["avx512f"] == "dispatched"
+    assert main(["binary", str(empty)]) == 2
+    assert "no library in this archive" in capsys.readouterr().err
