@@ -42,7 +42,7 @@ class Interpreted(msgspec.Struct, frozen=True):
     searched: tuple[str, ...]
     """Directories that its environment names (PERL5LIB, LUA_CPATH)."""
     named: tuple[str, ...]
-    """Paths in its words: options, and strings of what it is to run (`dyn.load("/opt/fast.so")`)."""
+    """Its script, and paths in its words: options, and strings of what it is to run (`dyn.load("/opt/fast.so")`)."""
 
 
 def interpreted(
@@ -57,14 +57,15 @@ def interpreted(
         return None
     places = [place for place in directories if GAP not in place]
     script = next((word for word in arguments if not word.startswith("-") and GAP not in word), "")
-    beside = (posixpath.dirname(posixpath.join(place, script)) for place in places if script)
+    scripts = [posixpath.join(place, script) for place in places if script]
     # LUA_CPATH has patterns: /opt/lua/?.so
     values = (each.partition("?")[0] for value in variables for each in re.split("[:;]", value))
     searched = (posixpath.join(place, each) for each in values if each for place in places)
     literals = (each for word in arguments for each in _LITERAL.findall(word))
     options = (each for option in _options(arguments) for each in option.split(":"))
     named = (posixpath.join(place, each) for each in (*literals, *options) for place in places)
-    return Interpreted(path, known.modules, *(_paths(each) for each in (beside, searched, named)))
+    beside = map(posixpath.dirname, scripts)
+    return Interpreted(path, known.modules, *(_paths(each) for each in (beside, searched, (*scripts, *named))))
 
 
 def _paths(found: Iterable[str]) -> tuple[str, ...]:
@@ -109,8 +110,8 @@ def _of_kind(tree: Tree, starts: Sequence[Interpreted]) -> Iterator[str]:
 
 def _above(path: str) -> set[str]:
     """The directories above `path`, and the archives in which it lies."""
-    directory = posixpath.dirname(path).replace(IN_ARCHIVE, f"/{IN_ARCHIVE}")
-    return set(accumulate(directory.split("/"), "{}/{}".format))
+    path = path.replace(IN_ARCHIVE, f"/{IN_ARCHIVE}")
+    return set(accumulate(posixpath.dirname(path).split("/"), "{}/{}".format))
 
 
 def _special(tree: Tree, directories: Iterable[str]) -> set[str]:

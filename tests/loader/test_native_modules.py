@@ -150,6 +150,8 @@ def test_what_words_of_the_command_point_to(root: Root, command: str, path: str,
         ("java --class-path=/opt/app/fast.jar Main", "risk"),
         ("CLASSPATH='/opt/app/*' java Main", "risk"),
         ("cd /opt/app; java -jar fast.jar", "risk"),
+        ("cd /opt; java -jar app/fast.jar", "risk"),
+        ("cd /opt; java -jar top.jar", ""),
         ("java -cp /opt/other.jar Main", ""),
         ("java -version", ""),
         ("host /opt/app/fast.jar", ""),
@@ -161,6 +163,15 @@ def test_libraries_in_archives_count_where_their_class_path_leads(root: Root, co
         root.program(f"/usr/bin/{program}")
     packed(root, library := "/opt/app/fast.jar!/linux/libfast.so")
     assert told(root, "/bin/sh", "-c", command) == ([(expected, library)] if expected else [])
+
+
+def test_libraries_in_an_archive_among_files_of_all_kinds(root: Root) -> None:
+    root.program("/usr/bin/java")
+    root.program("/bin/sh")
+    packed(root, library := "/fast.jar!/libfast.so")
+    packed(root, "/other.jar!/libother.so")
+    for command in ("java -jar /fast.jar", "cd /; java -jar fast.jar"):
+        assert told(root, "/bin/sh", "-c", command) == [("risk", library)]
 
 
 def test_libraries_in_archives_for_other_machines_and_systems_say_nothing(root: Root) -> None:
