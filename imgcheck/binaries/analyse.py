@@ -21,6 +21,7 @@ ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 AR_MAGIC = b"!<arch>\n"
 _FATBIN = re.compile(re.escape(FATBIN_MAGIC))
+_LIBRARY = re.compile(r"\.so(?:\.\d[^/]*)?$")
 PTX_SUFFIX = ".ptx"
 _NO_HOST_CODE = frozenset({"cuda", "amdgpu"})
 
@@ -34,6 +35,11 @@ def looks_like_code(head: bytes, path: str) -> bool:
     if head[:4] in (ELF_MAGIC, FATBIN_MAGIC) or head[:8] in (AR_MAGIC, b".version") or head[:3] == b"//\n":
         return True
     return bool(head) and path.endswith(PTX_SUFFIX)
+
+
+def is_named_as_library(path: str) -> bool:
+    """Whether a loader may take the file at `path` for a library, by its name."""
+    return _LIBRARY.search(path) is not None
 
 
 @cache

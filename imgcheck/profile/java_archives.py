@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import cast
 
-from imgcheck.binaries.analyse import ELF_MAGIC
+from imgcheck.binaries.analyse import ELF_MAGIC, is_named_as_library
 from imgcheck.documents.image import IN_ARCHIVE
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.model import Content
@@ -25,7 +25,6 @@ Take = Callable[[Entry, bytes, Content], str]
 
 _MAGIC = b"PK\x03\x04"
 _SUFFIXES = (".jar", ".war", ".ear")
-_LIBRARY = re.compile(r"\.so(?:\.\d[^/]*)?$")
 _WANTED = re.compile(rb"\.so|\.[jwe]ar")
 """What stands in the central directory of an archive with libraries or archives."""
 _DEEPEST = 3
@@ -91,7 +90,7 @@ class _Archives:
 
     def _member(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, depth: int) -> Found:
         name = member.filename
-        is_library, is_further = _LIBRARY.search(name), name.endswith(_SUFFIXES) and depth < _DEEPEST
+        is_library, is_further = is_named_as_library(name), name.endswith(_SUFFIXES) and depth < _DEEPEST
         if not (is_library or is_further) or not set(name.split("/")).isdisjoint(("", ".", "..")):
             return
         try:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from imgcheck.binaries.analyse import PTX_SUFFIX, looks_like_code
+from imgcheck.binaries.analyse import PTX_SUFFIX, is_named_as_library, looks_like_code
 from imgcheck.documents.codec import as_bytes
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Script
@@ -40,8 +40,6 @@ _TEXTS_LIMIT = 1 << 28
 only be left out, and the answer would rest on what came first."""
 _SHELL_SUFFIXES = (".sh", "profile", "bashrc", ".bash_login")
 """Of what shells read without a `#!` line, some of it before any command (loader.invocation)."""
-_LIBRARY = re.compile(r"\.so(?:\.\d[^/]*)?$").search
-"""In the name of what a loader may take for a library."""
 _SMALLEST = 64
 """Bytes of the header of a 64-bit ELF file: glibc's loader says of what is smaller that it is too short, and of other
 files that are no ELF that their header is invalid (elf/dl-load.c, open_verify)."""
@@ -236,7 +234,7 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
         return Code(analysis.take(entry, head, content))
     if is_archive(head, entry.path):
         return _archive(entry, head, content, analysis)
-    if _LIBRARY(entry.path):
+    if is_named_as_library(entry.path):
         return Unloadable("file too short" if entry.size < _SMALLEST else "invalid ELF header")
     if head and entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
         return head + content.read(wanted.texts.take(entry.size) - len(head))
