@@ -92,6 +92,18 @@ def native_modules(tree: Tree, starts: Iterable[Interpreted]) -> Iterator[str]:
 
 def _of_kind(tree: Tree, starts: Sequence[Interpreted]) -> Iterator[str]:
     """The same of starts of one kind of interpreter, built for the same machine and C library."""
+    own, found = tree.linkage[starts[0].program], dict(_led_to(tree, starts))
+    fitting = [path for path, is_named in found.items() if is_named or fits_node(tree.linkage[path], own)]
+    yield from fitting
+    # An archive that has none for musl gives Alpine's Java what it has for other Linuxes.
+    served = {_archive(path) for path in fitting if family_of(tree.linkage[path])}
+    for path in found:
+        if _archive(path) not in {"", *served} and family_of(tree.linkage[path]) == "glibc":
+            yield path
+
+
+def _led_to(tree: Tree, starts: Sequence[Interpreted]) -> Iterator[tuple[str, bool]]:
+    """Libraries for the machine of an interpreter to which its starts lead, and whether they name the very file."""
     own, patterns = tree.linkage[starts[0].program], starts[0].patterns
     named = {tree.canonical(path) for start in starts for path in start.named}
     prefixes = {posixpath.dirname(posixpath.dirname(start.program)) for start in starts}
@@ -101,11 +113,15 @@ def _of_kind(tree: Tree, starts: Sequence[Interpreted]) -> Iterator[str]:
         if linkage.type != "shared" or (linkage.machine, linkage.elf_class) != (own.machine, own.elf_class):
             continue
         above = _above(path)
-        named_by_path = not named.isdisjoint((path, path.removesuffix(".so"))) or posixpath.dirname(path) in inside
+        is_named = not named.isdisjoint((path, path.removesuffix(".so"))) or posixpath.dirname(path) in inside
         installed = path.startswith(_INSTALLED) or not above.isdisjoint(searched)
-        found = not above.isdisjoint(beside) or (installed and fits_any(path, patterns))
-        if named_by_path or (found and fits_node(linkage, own)):
-            yield path
+        if is_named or not above.isdisjoint(beside) or (installed and fits_any(path, patterns)):
+            yield path, is_named
+
+
+def _archive(path: str) -> str:
+    """The archive in which the library at `path` lies; "" for one that lies in none."""
+    return path.rpartition(IN_ARCHIVE)[0]
 
 
 def _above(path: str) -> set[str]:

@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, Platform, TreeIndex
@@ -191,6 +192,26 @@ def test_libraries_in_archives_for_other_machines_and_systems_say_nothing(root: 
     (finding,) = findings(answers, "LIB001")
     assert [evidence.path for evidence in finding.evidence] == [library]
     assert finding.severity == "risk"
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+def test_a_java_of_musl_takes_libraries_for_glibc_where_the_archive_has_no_others(has_own: bool) -> None:
+    loader, java = "/lib/ld-musl-x86_64.so.1", "/usr/bin/java"
+    machine = Linkage(elf_class=64, machine="x86_64", type="shared", needed=("libc.musl-x86_64.so.1",))
+    kinds = {
+        loader: structs.replace(machine, needed=(), soname="libc.musl-x86_64.so.1"),
+        java: structs.replace(machine, type="executable", interpreter=loader),
+        "/app/x.jar!/linux/libx.so": structs.replace(machine, needed=("libc.so.6", "ld-linux-x86-64.so.2")),
+        "/app/x.jar!/sun/libx.so": structs.replace(machine, needed=("libc.so.1", "libsocket.so.1")),
+        "/app/y.jar!/musl/liby.so": machine,
+    } | ({"/app/x.jar!/linux-musl/libx.so": machine} if has_own else {})
+    files = tuple(FileRecord(path, path, 0, path in (java, loader)) for path in kinds)
+    objects = {path: CodeFacts(1, linkage) for path, linkage in kinds.items()}
+    image = ImageProfile("1.0", "x", Platform(), ImageConfig(), (), files, objects, TreeIndex())
+    found = findings(judged_libraries(image, java, "-jar", "/app/x.jar"), "LIB001")
+    told = [(finding.severity, finding.title, finding.evidence[0].path) for finding in found]
+    missing = ("risk", "Library missing: ld-linux-x86-64.so.2", "/app/x.jar!/linux/libx.so")
+    assert told == ([] if has_own else [missing])
 
 
 def test_libraries_in_archives_are_no_matter_where_no_java_starts(root: Root) -> None:
