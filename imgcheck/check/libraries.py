@@ -29,11 +29,12 @@ from imgcheck.documents.facts import LIBCUDA, Linkage
 from imgcheck.documents.image import IN_ARCHIVE, Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
 from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
-from imgcheck.loader.glibc import LIBC
+from imgcheck.loader.glibc import LIBC, family_of
 from imgcheck.loader.node import ADDON
 
 _SYSTEM = "/usr/"
 """Where others than wheels put libraries, too."""
+_MUSL_LOADER = "ld-musl-"
 _SHAPES = {"module": "python", "library": "opened"}
 """Of what a Python imports, and of what else something opens: variants of what one would see."""
 _PLATFORM = r"-[a-z0-9_]+-linux-(?:gnu|musl)[a-z0-9]*"
@@ -273,14 +274,21 @@ class _Libraries:
     def _variant(self, problem: Problem) -> str:
         if problem.kind == "interpreter":
             return "interpreter-refused" if problem.complaint else "interpreter"
-        shape = _SHAPES.get(problem.context, "musl" if self._musl(problem.root) else "")
-        if not problem.refused:
-            return shape
-        return f"{shape}-refused" if shape else "refused"
+        shape = _SHAPES.get(problem.context, "")
+        if self._is_told_by_musl(problem.root):
+            shape = "python-musl" if shape == "python" else "musl"
+        return "-".join(filter(None, (shape, "refused" if problem.refused else "")))
 
-    def _musl(self, path: str) -> bool:
+    def _is_told_by_musl(self, path: str) -> bool:
+        """Whether the loader that starts or opens the file at `path` is musl's, as far as the image tells."""
         linkage = self._linkage(path)
-        return linkage is not None and "ld-musl-" in linkage.interpreter
+        if linkage is None or linkage.interpreter:
+            return linkage is not None and _MUSL_LOADER in linkage.interpreter
+        return family_of(linkage) == "musl" or (self._has_musl and not self._context.closure.libcs)
+
+    @cached_property
+    def _has_musl(self) -> bool:
+        return any(_MUSL_LOADER in linkage.interpreter for _, linkage in self._context.linked)
 
     def _linkage(self, path: str) -> Linkage | None:
         record = self._context.records.get(path)

@@ -520,6 +520,35 @@ def test_what_is_injected_for_an_image_without_a_need_of_it_does_not_matter(root
     assert outcome(judged(gpu_image(root), machine, "apptainer-nv"), "LIB003") == "risk"
 
 
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("/usr/bin/app", "Error loading shared library libgone.so: No such file or directory (needed by /usr/bin/app)"),
+        (
+            "/usr/lib/python3.11/site-packages/core.so",
+            "ImportError: Error loading shared library libgone.so: No such file or directory "
+            "(needed by /usr/lib/python3.11/site-packages/core.so)",
+        ),
+    ],
+)
+def test_musl_says_it_in_its_own_words(root: Root, file: str, says: str) -> None:
+    for each in ("/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/env"):
+        root.at(each).unlink()
+    library = ["-nostdlib", "-Wl,-e,main", "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]
+    root.library("/lib/ld-musl-x86_64.so.1", soname="libc.musl-x86_64.so.1")
+    root.library("/usr/lib/libgone.so")
+    root.program("/usr/bin/python3.11", flags=library)
+    if file.endswith(".so"):
+        module = ["-shared", "-fPIC", "-nostdlib"]
+        root.program(file, ["/usr/lib/libgone.so"], flags=module, code="void *PyInit_core(void) { return 0; }")
+    else:
+        root.program(file, ["/usr/lib/libgone.so"], flags=library)
+    root.at("/usr/lib/libgone.so").unlink()
+    command = ("/usr/bin/python3.11", "-c", "import core") if file.endswith(".so") else (file,)
+    finding = only(judged(profile_of(root.path), host(), command=command), "LIB001")
+    assert finding.predicted_error == says
+
+
 def test_musl_cannot_load_the_drivers_libraries(root: Root) -> None:
     shutil.copy2(root.at("/lib64/ld-linux-x86-64.so.2"), root.at("/lib/ld-musl-x86_64.so.1"))
     for glibc in ("/usr/bin/env", "/lib/x86_64-linux-gnu/libc.so.6"):

@@ -212,6 +212,14 @@ def test_a_java_of_musl_takes_libraries_for_glibc_where_the_archive_has_no_other
     told = [(finding.severity, finding.title, finding.evidence[0].path) for finding in found]
     missing = ("risk", "Library missing: ld-linux-x86-64.so.2", "/app/x.jar!/linux/libx.so")
     assert told == ([] if has_own else [missing])
+    assert [finding.predicted_error for finding in found] == (
+        []
+        if has_own
+        else [
+            "Error loading shared library ld-linux-x86-64.so.2: No such file or directory "
+            "(needed by /app/x.jar!/linux/libx.so)"
+        ]
+    )
 
 
 def test_libraries_in_archives_are_no_matter_where_no_java_starts(root: Root) -> None:
