@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from imgcheck.layers.model import Content
 
 _HEAD = 8
+"""Bytes that tell an archive from everything else."""
 _EXAMPLES = """
 imgcheck binary ./solver
 imgcheck binary -o json build/*.so
