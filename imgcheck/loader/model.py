@@ -60,9 +60,9 @@ class _Company:
             libc, loader = foreign
             self.absent.append((libc.real, posixpath.basename(loader.opened), loader, PRIVATE))
 
-    def mentions(self, path: str) -> bool:
+    def mentions(self, path: str, soname: str) -> bool:
         """Whether the file at `path` has a part in it: then it means another file to each one that begins it."""
-        return path in self._mentioned
+        return path in self._mentioned or soname in self._mentioned
 
     @cached_property
     def _mentioned(self) -> frozenset[str]:
@@ -73,7 +73,8 @@ class _Company:
         # One that is preloaded is in every process, which that of its own start does not show.
         preloaded = map(self.process.loaded, self.process.system.preload)
         present = (item.real for item in preloaded if item)
-        return frozenset(asked).union(told.loaded, told.chosen.values(), found, needs, present)
+        names = self.process.system.preload
+        return frozenset(asked).union(told.loaded, told.chosen.values(), found, needs, names, present)
 
 
 class Loader:
@@ -224,12 +225,12 @@ class _View:
     def company(self, path: str, within: str) -> _Company:
         """What the file at `path` loads, opened by the program `within` where that is given and can open it."""
         system, opener = self.place(path, within)
-        asked = _asked(system, opener, path)
+        asked, soname = _asked(system, opener, path), self.tree.linkage[path].soname
         known = self._companies.get(asked) if asked else None
-        if known is not None and not known.mentions(path):
+        if known is not None and not known.mentions(path, soname):
             return known
         made = _Company(Process(system, path, within=opener))
-        if asked and not made.mentions(path):
+        if asked and not made.mentions(path, soname):
             self._companies.setdefault(asked, made)
         return made
 
@@ -249,7 +250,9 @@ _Asked = tuple[System, Process | None, tuple[str, ...], tuple[str, ...], tuple[s
 def _asked(system: System, within: Process | None, path: str) -> _Asked | None:
     """What decides what the file at `path` loads; None where its own name or place has a say in it."""
     linkage = system.tree.linkage[path]
-    if linkage.soname or linkage.rpath or linkage.runpath or path == system.real:
+    if linkage.rpath or linkage.runpath or path == system.real:
+        return None
+    if not all(need.library in linkage.needed for need in linkage.verneed):
         return None
     if "$" in " ".join(linkage.needed + linkage.filters + linkage.auxiliary + system.preload):
         return None

@@ -18,7 +18,7 @@ def _told(closure: Closure) -> tuple[object, ...]:
     return *kept, closure.chosen, closure.libcs
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(images())
 def test_each_file_loads_what_it_would_load_by_itself(image: ImageProfile) -> None:
     shared = _told(Loader(image).close())
