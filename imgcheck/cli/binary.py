@@ -111,13 +111,14 @@ def _facts(path: str) -> dict[str, CodeFacts]:
     require_engines()
     try:
         with Path(path).open("rb") as file:
-            if is_archive(file.read(_HEAD), path):
-                file.seek(0)
-                return _in_archive(path, file)
+            head = file.read(_HEAD)
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the file is empty"
         raise SourceError(f"{path}: {reason}") from None
+    if is_archive(head, path):
+        with Path(path).open("rb") as file:
+            return _in_archive(path, file)
     # Never closed by hand: an error of the analysis holds views of it, and closing would hide that error.
     facts = analyse(memoryview(data))
     if facts is None:
