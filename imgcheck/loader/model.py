@@ -447,7 +447,8 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
     outcomes = sorted(outcomes, key=_rank)
     reaches, chosen = _reached(outcomes), _chosen(outcomes)
     if roots.everything:
-        reaches |= {record.path: "entry" for record in view.tree.image.files}
+        # Of what lies in archives Java takes out some, if it starts at all.
+        reaches |= {each.path: "path" if IN_ARCHIVE in each.path else "entry" for each in view.tree.image.files}
     elif roots.in_part:
         reaches = {record.path: roots.elsewhere for record in view.tree.image.files} | reaches
     for path in _mentioned_data(view.tree, roots, reaches):

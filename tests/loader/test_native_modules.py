@@ -11,6 +11,7 @@ from msgspec import structs
 from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, Platform, TreeIndex
 from imgcheck.loader.interpreters import interpreter_of, interpreters
+from imgcheck.loader.model import close
 from imgcheck.loader.native_modules import interpreted, native_modules
 from imgcheck.loader.tree import Tree
 from tests.check.contexts import findings, judged_libraries
@@ -220,6 +221,13 @@ def test_a_java_of_musl_takes_libraries_for_glibc_where_the_archive_has_no_other
             "(needed by /app/x.jar!/linux/libx.so)"
         ]
     )
+
+
+def test_libraries_in_archives_are_a_risk_where_anything_may_start(root: Root) -> None:
+    root.program("/usr/bin/java")
+    packed(root, library := "/app/fast.jar!/linux/libfast.so")
+    reaches = close(root.profile()).reaches
+    assert (reaches["/usr/bin/java"], reaches[library]) == ("entry", "path")
 
 
 def test_libraries_in_archives_are_no_matter_where_no_java_starts(root: Root) -> None:
