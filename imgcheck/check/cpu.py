@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from imgcheck.check.arch import may_execute
 from imgcheck.check.context import Answers, Context, severity_for
-from imgcheck.check.cpu_host import CpuHost, build, example, is_tensorflow, lacking, words
+from imgcheck.check.cpu_host import CpuHost, build, example, is_tensorflow, lacks_of_refusal, words
 from imgcheck.check.cpu_levels import refusals
 from imgcheck.check.cpu_unused import left_unused
 from imgcheck.documents.facts import Isa, IsaUse, Linkage
@@ -50,7 +50,7 @@ def check(context: Context) -> Answers:
 
 def _ends_before(host: CpuHost, isa: Isa) -> bool:
     """Whether the program refuses the CPU by itself (CPU003), so that none of its code traps."""
-    return isa.refusal is not None and bool(lacking(host, isa.refusal.level))
+    return isa.refusal is not None and bool(lacks_of_refusal(host, isa.refusal))
 
 
 def _code(context: Context, host: CpuHost) -> Iterator[tuple[FileRecord, Linkage, Isa]]:

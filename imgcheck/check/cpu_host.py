@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from imgcheck.check.arch import platform_machine
 from imgcheck.check.context import Context
-from imgcheck.documents.facts import IsaUse
+from imgcheck.documents.facts import IsaUse, Refusal
 from imgcheck.documents.image import FileRecord
 from imgcheck.knowledge import cpus
 
@@ -61,6 +61,13 @@ class CpuHost:
 def lacking(host: CpuHost, level: str) -> frozenset[str]:
     """What the CPU lacks of a level; nothing where its features are not known."""
     return frozenset() if host.features is None else cpus.level_features(host.knowledge, level) - host.features
+
+
+def lacks_of_refusal(host: CpuHost, refusal: Refusal) -> frozenset[str]:
+    """What the CPU lacks of what a program asks for that ends without it; nothing where that is not known."""
+    if not refusal.features:
+        return lacking(host, refusal.level)
+    return frozenset(each for each in refusal.features if host.has("x86_64", each) is False)
 
 
 def example(host: CpuHost, wanted: Iterable[str]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from imgcheck.check.context import Answers, Context
-from imgcheck.check.cpu_host import CpuHost, build, example, lacking
+from imgcheck.check.cpu_host import CpuHost, build, example, lacking, lacks_of_refusal
 from imgcheck.check.loader_rules import glibc_of
+from imgcheck.documents.facts import Refusal
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Finding
 from imgcheck.knowledge import cpus
@@ -31,8 +32,8 @@ class _Refused(Struct, frozen=True):
     level: str
     by: str
     """A key of _REFUSERS."""
-    words: str = ""
-    """What is printed, where the file tells."""
+    refusal: Refusal | None = None
+    """The program's own."""
     glibc: str = ""
     """The version of the C library of its process, where it is known and asked."""
 
@@ -68,35 +69,42 @@ def _refusing_themselves(context: Context) -> Iterator[_Refused]:
     for record, _ in context.linked:
         isa = context.image.facts(record).isa
         if isa and isa.refusal and isa.refusal.level in cpus.LEVELS:
-            yield _Refused(record, isa.refusal.level, "itself", isa.refusal.words)
+            yield _Refused(record, isa.refusal.level, "itself", isa.refusal)
 
 
 def _level_findings(context: Context, host: CpuHost, refusing: list[_Refused]) -> Iterator[Finding]:
     """One finding per level and refuser: the C library stops every program, the others those with the file."""
     groups: dict[tuple[str, str], list[_Refused]] = defaultdict(list)
     for each in refusing:
-        if lacking(host, each.level):
+        if _lacks(host, each):
             groups[each.by, each.level].append(each)
     for (by, level), members in sorted(groups.items(), key=lambda item: ([*_REFUSERS].index(item[0][0]), item[0][1])):
+        lacks = frozenset[str]().union(*(_lacks(host, each) for each in members))
+        beyond = lacks - cpus.level_features(host.knowledge, level)
+        wanted = f"{level} with {cpus.display(host.knowledge, 'x86_64', beyond)}" if beyond else level
         members.sort(key=lambda each: (context.closure.rank(each.record.path), each.record.path))
         refuser, asks, how = _REFUSERS[by]
         yield context.finding(
             "CPU003",
             "fail",
             subject=f"{by} {level}" if by else level,
-            evidence=tuple(context.evidence(each.record, f"{asks} asks for {level}", level=level) for each in members),
+            evidence=tuple(context.evidence(each.record, f"{asks} asks for {wanted}", level=level) for each in members),
             variant=by,
             refuser=refuser,
-            level=level,
+            level=wanted,
             path=members[0].record.path,
-            words=members[0].words,
+            words=members[0].refusal.words if members[0].refusal else "",
             how=how.replace("{glibc}", members[0].glibc or "(version unknown)"),
             host_cpu=host.name,
             host_level=cpus.level_of(host.knowledge, host.features or ()),
-            features=cpus.display(host.knowledge, "x86_64", lacking(host, level)),
-            example=example(host, cpus.level_features(host.knowledge, level)),
+            features=cpus.display(host.knowledge, "x86_64", lacks),
+            example=example(host, cpus.level_features(host.knowledge, level) | lacks),
             build=build(host),
         )
+
+
+def _lacks(host: CpuHost, refused: _Refused) -> frozenset[str]:
+    return lacks_of_refusal(host, refused.refusal) if refused.refusal else lacking(host, refused.level)
 
 
 def _power_floor(context: Context, host: CpuHost) -> list[tuple[FileRecord, str, str, str]]:

@@ -56,7 +56,8 @@ def _isa(isa: Isa) -> Iterator[RenderableType]:
     if isa.asks_cpu:
         yield line(f"  {'asks the CPU':<12}", " by ", ", ".join(isa.asks_cpu))
     if isa.refusal:
-        yield line(f"  {'refuses':<12}", f"a CPU below {isa.refusal.level}, by itself: {isa.refusal.words}")
+        wanted = f"without {' '.join(isa.refusal.features)}" if isa.refusal.features else f"below {isa.refusal.level}"
+        yield line(f"  {'refuses':<12}", f"a CPU {wanted}, by itself: {isa.refusal.words}")
     grid = Table.grid(padding=(0, 2))
     for _ in range(3):
         grid.add_column(no_wrap=True)

@@ -323,6 +323,29 @@ def test_program_that_asks_for_a_level_runs_where_the_cpu_has_it() -> None:
     assert outcome(answers, "CPU003") == outcome(answers, "CPU001") == "ok"
 
 
+@pytest.mark.parametrize(
+    ("machine", "features", "verdict"),
+    [
+        ("ivybridge", ("avx", "avx2", "fma"), "fail"),
+        ("haswell", ("avx", "avx2", "fma"), "ok"),
+        ("haswell", ("avx2", "sha_ni"), "fail"),
+        ("icelake", ("avx2", "sha_ni"), "ok"),
+    ],
+)
+def test_a_program_that_names_features_ends_without_one_of_them_whatever_the_level(
+    machine: str, features: tuple[str, ...], verdict: str
+) -> None:
+    named = Refusal("x86-64-v3", "not without [these]", features)
+    answers = check(context({"/usr/bin/app": code(use("avx2"), refusal=named)}, cpu(machine)))
+    assert outcome(answers, "CPU003") == verdict
+    if verdict == "fail":
+        (finding,) = findings(answers, "CPU003")
+        assert finding.predicted_error == "not without [these]"
+        below = {"ivybridge": "x86-64-v3", "haswell": "x86-64-v3 with SHA"}[machine]
+        assert finding.title == f"The program itself refuses a CPU below {below}"
+        assert outcome(answers, "CPU001") == "ok"
+
+
 def test_program_that_may_refuse_an_unknown_cpu_is_unknown() -> None:
     files = {"/usr/bin/caddy": code(refusal=GO_V3)}
     assert outcome(check(context(files, describe_host(KNOWLEDGE, arch="x86_64"))), "CPU003") == "unknown"
