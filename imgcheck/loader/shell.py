@@ -140,8 +140,8 @@ class _Frame:
     """A compound command that is open."""
 
     __slots__ = (
-        "closer", "condition", "conditional", "denied", "ended", "function", "inside", "looped", "patterns", "tests",
-        "when",
+        "closer", "condition", "conditional", "denied", "ended", "exhausted", "function", "inside", "looped",
+        "patterns", "tests", "when",
     )  # fmt: skip
 
     def __init__(self, closer: str, conditional: bool, function: str, when: tuple[int, ...] = ()) -> None:
@@ -156,6 +156,8 @@ class _Frame:
         """What is read of the next branch's condition, as loader/script_tests.py takes it."""
         self.ended = False
         """What comes in it stands in a line of its own: the last one decides."""
+        self.exhausted = False
+        """A branch without a condition has come: no later one runs."""
         self.looped = False
         """It may run again, when conditions have changed."""
         self.patterns = False
@@ -319,6 +321,7 @@ class _Reader:
         frame = self._open[-1]
         frame.when = (*frame.inside, *frame.denied)
         if not words:
+            frame.exhausted = True
             return
         number = self._decide(words)
         if number:
@@ -331,7 +334,7 @@ class _Reader:
         frame = self._open[-1]
         if frame.closer == "esac":
             frame.patterns = True
-            frame.conditional |= falls_through
+            frame.conditional |= falls_through or frame.exhausted
         self._end_list()
 
     def _patterns(self) -> None:

@@ -138,6 +138,8 @@ def test_what_a_shell_runs_is_found_and_what_is_certain_runs(
         ('if [ "${1#-}" != "$1" ]; then set -- p "$@"; fi\nexec "$@"\n', "q", "q"),
         ("if [ $# -eq 0 ]; then exec p; fi\nexec q\n", "", "p"),
         ("[ $# -gt 0 ] || exec p\nexec q\n", "a", "q"),
+        ('case "$1" in *) exec p ;; a) exec q ;; esac\n', "a", "p"),
+        ('case "$1" in *) p ;; a) q ;; esac\nr\n', "a", None),
         ('case "$(uname -m)" in x86_64) exec p ;; *) exec q ;; esac\n', "", "p"),
         ('[ "$(uname -m)" = x86_64 ] && exec p\nexec q\n', "", "p"),
         ('[ -n "$MODE" ] && p\nq\n', "", "pq"),
