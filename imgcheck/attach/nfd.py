@@ -81,7 +81,7 @@ def _required(profile: ImageProfile, reached: list[FileRecord], machine: str, kn
         if facts.linkage and facts.linkage.isa_level:
             found.add(facts.linkage.isa_level)
         if facts.isa and facts.isa.refusal:
-            found |= {*facts.isa.refusal.features} or {facts.isa.refusal.level}
+            found.update(facts.isa.refusal.demanded)
     levels = found.intersection(LEVELS)
     spelled_out = {feature for level in levels for feature in level_features(knowledge, level)}
     return (found - levels) | (spelled_out - baseline(knowledge, machine))

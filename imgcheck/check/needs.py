@@ -55,7 +55,7 @@ def _cpu(image: ImageProfile, closure: Closure, answer: str) -> Need:
             if use.answer == answer and not use.given:
                 found.setdefault(use.feature, f"{record.path}: {use.text or use.reason}")
         if isa and isa.refusal and answer == "required":
-            for name in isa.refusal.features or (isa.refusal.level,):
+            for name in isa.refusal.demanded:
                 found.setdefault(name, f"{record.path}: {isa.refusal.words}")
     because = tuple(f"{name}: {why}" for name, why in sorted(found.items()))
     if answer == "unknown":

@@ -104,6 +104,11 @@ class Refusal(Document, frozen=True):
     features: tuple[str, ...] = ()
     """Those without one of which it ends, where it names them; without any it is the level that counts."""
 
+    @property
+    def demanded(self) -> tuple[str, ...]:
+        """These, or the level."""
+        return self.features or (self.level,)
+
 
 class Isa(Document, frozen=True):
     """The instruction sets of one file's code."""
