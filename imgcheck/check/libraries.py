@@ -29,12 +29,11 @@ from imgcheck.documents.facts import LIBCUDA, Linkage
 from imgcheck.documents.image import IN_ARCHIVE, Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
 from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
-from imgcheck.loader.glibc import LIBC, family_of
+from imgcheck.loader.glibc import LIBC, asks_for_musl, family_of
 from imgcheck.loader.node import ADDON
 
 _SYSTEM = "/usr/"
 """Where others than wheels put libraries, too."""
-_MUSL_LOADER = "ld-musl-"
 _SHAPES = {"module": "python", "library": "opened"}
 """Of what a Python imports, and of what else something opens: variants of what one would see."""
 _PLATFORM = r"-[a-z0-9_]+-linux-(?:gnu|musl)[a-z0-9]*"
@@ -283,12 +282,12 @@ class _Libraries:
         """Whether the loader that starts or opens the file at `path` is musl's, as far as the image tells."""
         linkage = self._linkage(path)
         if linkage is None or linkage.interpreter:
-            return linkage is not None and _MUSL_LOADER in linkage.interpreter
+            return linkage is not None and asks_for_musl(linkage)
         return family_of(linkage) == "musl" or (self._has_musl and not self._context.closure.libcs)
 
     @cached_property
     def _has_musl(self) -> bool:
-        return any(_MUSL_LOADER in linkage.interpreter for _, linkage in self._context.linked)
+        return any(asks_for_musl(linkage) for _, linkage in self._context.linked)
 
     def _linkage(self, path: str) -> Linkage | None:
         record = self._context.records.get(path)
@@ -388,8 +387,8 @@ class _Libraries:
 
     def _musl_image(self) -> bool:
         linkages = [facts.linkage for facts in self._context.image.objects.values() if facts.linkage is not None]
-        interpreters = {linkage.interpreter for linkage in linkages if linkage.interpreter}
-        return bool(interpreters) and all("ld-musl-" in interpreter for interpreter in interpreters)
+        programs = [linkage for linkage in linkages if linkage.interpreter]
+        return bool(programs) and all(map(asks_for_musl, programs))
 
     def _musl_finding(self) -> Finding:
         path = self._context.closure.opens.get(LIBCUDA) or min(self._context.closure.injected)

@@ -7,6 +7,7 @@ from imgcheck.documents.facts import Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Finding
 from imgcheck.knowledge.changes import does
+from imgcheck.loader.glibc import asks_for_musl
 
 _NODE = "GLIBC_ABI_DT_RELR"
 _LIBC = "libc.so."
@@ -39,7 +40,7 @@ def _applies(context: Context, glibc: str) -> bool:
 def _undeclared(linkage: Linkage) -> bool:
     """Whether a file with packed relocations does not say so to its loader, which is none of musl."""
     # Parts of glibc itself, static programs among them, know their own relocations.
-    if "static" in linkage.flags or "GLIBC_PRIVATE" in linkage.verdef or "ld-musl-" in linkage.interpreter:
+    if "static" in linkage.flags or "GLIBC_PRIVATE" in linkage.verdef or asks_for_musl(linkage):
         return False
     return not any(_NODE in need.versions or "GLIBC_PRIVATE" in need.versions for need in linkage.verneed)
 

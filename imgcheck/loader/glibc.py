@@ -8,6 +8,7 @@ _BIONIC, _MUSL = "libc.so", "libc.musl-"
 _NUMBERED = {"libc.so.": LIBC, "libm.so.": "libm.so.6", "libdl.so.": "libdl.so.2"}
 """Beginnings of names of which BSD and Solaris have other numbers than glibc."""
 _LOADERS = ("ld-linux", "ld64.so")
+_MUSL_LOADER = "ld-musl-"
 PARTS = ("libc.so.", "libm.so.", "libdl.so.", "libpthread.so.", "librt.so.", "libutil.so.", *_LOADERS)
 """How the names of the libraries begin that come with glibc itself."""
 
@@ -42,6 +43,11 @@ def newest_node(libc: Linkage) -> str:
     names = (name.removeprefix("GLIBC_") for name in libc.verdef if name.startswith("GLIBC_"))
     numbers = [number for number in map(versions.parse, names) if number]
     return ".".join(map(str, max(numbers))) if numbers else ""
+
+
+def asks_for_musl(linkage: Linkage) -> bool:
+    """Whether a program is started by musl's loader."""
+    return _MUSL_LOADER in linkage.interpreter
 
 
 def family_of(linkage: Linkage) -> str:
