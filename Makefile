@@ -27,7 +27,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || .ci/apt-install python3-venv
 	@$(PYTHON) -m venv --clear $(VENV)
 
-$(VENV)/.installed: $(BIN)/python pyproject.toml hatch_build.py $(wildcard imgcheck/binaries/isa/kernels/*.[ch])
+$(VENV)/.installed: $(BIN)/python pyproject.toml hatch_build.py $(wildcard imgcheck/binaries/kernels/*.[ch])
 	@echo "installing imgcheck into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
@@ -73,4 +73,4 @@ schema: $(VENV)/.installed
 	@$(BIN)/python docs/schema/generate.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis imgcheck/binaries/isa/kernels/kernels.so
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis imgcheck/binaries/kernels/kernels.so

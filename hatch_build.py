@@ -18,7 +18,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-KERNELS = "imgcheck/binaries/isa/kernels"
+KERNELS = "imgcheck/binaries/kernels"
 _MACHINES = {"ppc64le": "powerpc64le"}
 """Names of machines that zig calls otherwise."""
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-s", "-fvisibility=hidden",

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from imgcheck.binaries.isa.kernels import LIBRARY as KERNELS
+from imgcheck.binaries.kernels import LIBRARY as KERNELS
 from imgcheck.documents.facts import CodeFacts, GpuCode
 from imgcheck.errors import ElfError, ImgcheckError
 from imgcheck.knowledge.store import rules_directory
@@ -55,7 +55,8 @@ def engine_versions() -> dict[str, str]:
 def sources(engine: str) -> list[Path]:
     """The code of an engine, with what all of them share."""
     package = Path(__file__).resolve().parent
-    return [*sorted(package.glob("*.py")), *_sources(package.parent / "knowledge"), *_sources(package / engine)]
+    folders = (package.parent / "knowledge", package / "kernels", package / engine)
+    return [*sorted(package.glob("*.py")), *(path for folder in folders for path in _sources(folder))]
 
 
 def _sources(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from imgcheck.binaries.isa.kernels import arrays, x86
+from imgcheck.binaries.kernels import arrays, x86
 from tests.tools import CHECKOUT, cache_directory, need, run
 
 ADDRESSES = st.lists(st.integers(-3, 70), max_size=30)
@@ -270,13 +270,13 @@ _SANITIZED = """
 import os, sys
 from pathlib import Path
 vars(os).pop("RTLD_DEEPBIND", None)  # capstone's way to open its library, which the sanitizer refuses
-import imgcheck.binaries.isa.kernels as kernels
+import imgcheck.binaries.kernels as kernels
 kernels.LIBRARY = Path(sys.argv[1])
 """
 _TESTS = "import pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-m', 'not slow', *sys.argv[2:]]))"
 _BEYOND = """
 import numpy as np
-from imgcheck.binaries.isa.kernels import arrays
+from imgcheck.binaries.kernels import arrays
 data, found = np.zeros(64, np.uint8), np.zeros(99, np.int64)
 arrays._find_bytes(data.ctypes.data, 65, 0xFF, 1, found.ctypes.data)
 """
@@ -286,7 +286,7 @@ arrays._find_bytes(data.ctypes.data, 65, 0xFF, 1, found.ctypes.data)
 def test_the_loops_keep_within_their_arrays():
     """All of this file, and hostile files, with a build that stops at the first byte read or written beside one."""
     folder = cache_directory("sanitized")
-    sources = sorted((CHECKOUT / "imgcheck/binaries/isa/kernels").glob("*.c"))
+    sources = sorted((CHECKOUT / "imgcheck/binaries/kernels").glob("*.c"))
     flags = "-std=c11", "-O1", "-g", "-shared", "-fPIC", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
     run(need("gcc"), *flags, *sources, "-o", folder / "kernels.so")
     runtime = run(need("gcc"), "-print-file-name=libasan.so").stdout.strip()

@@ -37,7 +37,7 @@ def versions(copy: Path) -> str:
     [
         "imgcheck/binaries/elf.py",
         "imgcheck/binaries/isa/x86/flow.py",
-        "imgcheck/binaries/isa/kernels/x86.c",
+        "imgcheck/binaries/kernels/x86.c",
         "imgcheck/documents/image.py",
         "imgcheck/knowledge/frameworks.py",
         "imgcheck/layers/tree.py",

@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 
 from imgcheck.binaries.elf import ADDRESS_LIMIT
-from imgcheck.binaries.isa.kernels.arrays import holding
 from imgcheck.binaries.isa.layout import STT_NOTYPE, Layout
 from imgcheck.binaries.isa.ordered import distinct, within
+from imgcheck.binaries.kernels.arrays import holding
 
 ALIGNMENT = 16
 """Of functions, as compilers and assembly have it."""

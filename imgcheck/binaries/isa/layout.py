@@ -27,11 +27,11 @@ from imgcheck.binaries.elf import (
     Segment,
 )
 from imgcheck.binaries.isa.columns import Columns
-from imgcheck.binaries.isa.kernels.arrays import Ranges, Texts, words_at
-from imgcheck.binaries.isa.kernels.x86 import behind_end
 from imgcheck.binaries.isa.ordered import distinct, within
 from imgcheck.binaries.isa.pclntab import GoFunctions, go_functions
 from imgcheck.binaries.isa.unwind import unwind_entries
+from imgcheck.binaries.kernels.arrays import Ranges, Texts, words_at
+from imgcheck.binaries.kernels.x86 import behind_end
 
 _LOW = (1 << 31) - (1 << 20)
 """Addresses below fit into 32 bits with a sign, and so do those some steps beyond."""

@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 
 from imgcheck.binaries.isa.functions import Functions
-from imgcheck.binaries.isa.kernels.arrays import Network, sorted_by
 from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.kernels.arrays import Network, sorted_by
 
 _LONGEST_PATH = 12
 

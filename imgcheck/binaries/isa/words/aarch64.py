@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from imgcheck.binaries.isa.kernels.arrays import holding
 from imgcheck.binaries.isa.ordered import distinct
 from imgcheck.binaries.isa.words.code import Code, Convention, Places, of_kinds, signed
+from imgcheck.binaries.kernels.arrays import holding
 
 if TYPE_CHECKING:
     import capstone

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from imgcheck.binaries.isa.functions import Boundaries
-from imgcheck.binaries.isa.kernels.arrays import holding
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.words.reached import Reached, Runs
+from imgcheck.binaries.kernels.arrays import holding
 
 if TYPE_CHECKING:
     import capstone

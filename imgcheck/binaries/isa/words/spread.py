@@ -24,7 +24,6 @@ from imgcheck.binaries.isa.conditions import (
     understood_wholly,
 )
 from imgcheck.binaries.isa.guarded import Pieces
-from imgcheck.binaries.isa.kernels.arrays import holding
 from imgcheck.binaries.isa.names import analysis, matches, queries
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.queries import foreign
@@ -36,6 +35,7 @@ from imgcheck.binaries.isa.words.memory import OBJECT
 from imgcheck.binaries.isa.words.state import FUNCTION, NOTHING, QUERIED, Known
 from imgcheck.binaries.isa.words.surroundings import Flow, Given, Surroundings, Told
 from imgcheck.binaries.isa.words.walk import Walk
+from imgcheck.binaries.kernels.arrays import holding
 
 _ROUNDS, _NEAR, _FAR = 8, 2, 4
 """Rounds in all, and those in which what is not understood is passed on as well; in doubt it is handed back in a few

@@ -7,10 +7,10 @@ import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.isa.functions import Functions
-from imgcheck.binaries.isa.kernels import x86
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings, needs
 from imgcheck.binaries.isa.x86.screen import Candidates
+from imgcheck.binaries.kernels import x86
 
 _PREFIX_BYTES = np.zeros(256, bool)
 _PREFIX_BYTES[[0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3, *range(0x40, 0x50)]] = True

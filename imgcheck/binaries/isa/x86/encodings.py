@@ -14,8 +14,8 @@ from typing import Any
 import iced_x86 as iced
 import numpy as np
 
-from imgcheck.binaries.isa.kernels.x86 import Screen
 from imgcheck.binaries.isa.names import analysis
+from imgcheck.binaries.kernels.x86 import Screen
 
 _PREFIXES = {iced.MandatoryPrefix.NONE: (0, 1, 2, 3), iced.MandatoryPrefix.PNP: (0,), iced.MandatoryPrefix.P66: (1,),
              iced.MandatoryPrefix.PF3: (2,), iced.MandatoryPrefix.PF2: (3,)}  # fmt: skip

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from imgcheck.binaries.elf import Elf
-from imgcheck.binaries.isa.kernels.arrays import holding
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.encodings import Encodings, encodings
 from imgcheck.binaries.isa.x86.findings import Findings
@@ -14,6 +13,7 @@ from imgcheck.binaries.isa.x86.instructions import instructions_in
 from imgcheck.binaries.isa.x86.plain import may_be_plain, plain
 from imgcheck.binaries.isa.x86.screen import Candidates, screened
 from imgcheck.binaries.isa.x86.verdict import judge
+from imgcheck.binaries.kernels.arrays import holding
 from imgcheck.documents.facts import Isa
 
 

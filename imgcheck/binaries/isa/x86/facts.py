@@ -15,8 +15,8 @@ import iced_x86 as iced
 import msgspec
 from msgspec.structs import replace
 
-from imgcheck.binaries.isa.kernels.x86 import lengths
 from imgcheck.binaries.isa.values import Options, constant
+from imgcheck.binaries.kernels.x86 import lengths
 
 COMPUTE, LEA, SWAP, CPUID, XGETBV, CALL, INDIRECT_CALL, BRANCH, JUMP, INDIRECT_JUMP, RETURN, STOP = range(12)
 """Kinds of instructions. SWAP exchanges two whole registers, BRANCH is conditional and the first that may lead

@@ -14,7 +14,6 @@ import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.functions import ALIGNMENT, Boundaries, Functions
-from imgcheck.binaries.isa.kernels import arrays, x86
 from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.modules import starts_by_name
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
@@ -22,6 +21,7 @@ from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
 from imgcheck.binaries.isa.x86.facts import ADDRESSES, THREAD
 from imgcheck.binaries.isa.x86.position import Position
+from imgcheck.binaries.kernels import arrays, x86
 
 LEA_OPCODE = 0x8D
 LARGEST_TABLE = 512

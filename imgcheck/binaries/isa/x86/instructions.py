@@ -7,12 +7,12 @@ import numpy as np
 
 from imgcheck.binaries.isa.columns import Columns
 from imgcheck.binaries.isa.functions import Functions
-from imgcheck.binaries.isa.kernels.arrays import first_of_kinds
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.ordered import numbers
 from imgcheck.binaries.isa.x86.decode import confirm
 from imgcheck.binaries.isa.x86.encodings import Encodings
 from imgcheck.binaries.isa.x86.screen import Candidates
+from imgcheck.binaries.kernels.arrays import first_of_kinds
 
 _SPILL = ((0, 0xFF, 0xC5), (1, 0xFF, 0xF8), (2, 0xFF, 0x29), (3, 0x38, 0))
 """Bytes of VMOVAPS from XMM0 to memory: distance, mask and value."""

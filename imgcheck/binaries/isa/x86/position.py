@@ -12,8 +12,8 @@ from functools import cached_property, reduce
 import numpy as np
 
 from imgcheck.binaries.isa.functions import Functions
-from imgcheck.binaries.isa.kernels import arrays, x86
 from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.kernels import arrays, x86
 
 _CALL, _MOV, _RET, _ADD, _ADD_EAX, _LEA = 0xE8, 0x8B, 0xC3, 0x81, 0x05, 0x8D
 _CALL_BYTES = 5

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from imgcheck.binaries.isa.kernels.arrays import close_before
 from imgcheck.binaries.isa.ordered import numbers, within
 from imgcheck.binaries.isa.values import tells
 from imgcheck.binaries.isa.x86.bodies import Bodies
@@ -14,6 +13,7 @@ from imgcheck.binaries.isa.x86.facts import CALL, INDIRECT_CALL, LEA
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, LONGEST_IMMEDIATE
 from imgcheck.binaries.isa.x86.handed import STRUCT
 from imgcheck.binaries.isa.x86.variables import Variables
+from imgcheck.binaries.kernels.arrays import close_before
 
 if TYPE_CHECKING:
     from imgcheck.binaries.isa.x86.findings import Findings

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from imgcheck.binaries.isa.columns import Columns
-from imgcheck.binaries.isa.kernels.arrays import find_bytes
 from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.x86.encodings import Encodings
+from imgcheck.binaries.kernels.arrays import find_bytes
 
 _LONGEST = 16
 _PIECE = 1 << 20

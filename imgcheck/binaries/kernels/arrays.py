@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from imgcheck.binaries.isa.kernels.library import N, P, address, by_width, declared
+from imgcheck.binaries.kernels.library import N, P, address, by_width, declared
 
 _holding = by_width("holding", P, P, N, P, N, P)
 _close_before = by_width("close_before", P, N, N, P, N, P)

@@ -10,8 +10,8 @@ import ctypes
 
 import numpy as np
 
-from imgcheck.binaries.isa.kernels.arrays import Ranges, column_of
-from imgcheck.binaries.isa.kernels.library import SMALL, N, P, address, by_width, declared
+from imgcheck.binaries.kernels.arrays import Ranges, column_of
+from imgcheck.binaries.kernels.library import SMALL, N, P, address, by_width, declared
 
 _lengths = declared("lengths", N, P, N, P, P, SMALL, P)
 _beginnings = declared("beginnings", None, P, N, P, P, SMALL, P, P, N, P, N, P)

@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from imgcheck.binaries.isa.kernels import LIBRARY
+from imgcheck.binaries.kernels import LIBRARY
 
 P, N, SMALL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 """Parameters: a pointer, a size or an address, and a small number."""
