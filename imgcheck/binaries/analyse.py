@@ -106,6 +106,7 @@ def analyse(data: memoryview, isa: bool = True) -> CodeFacts | None:
 def _analyse_elf(data: memoryview, isa: bool) -> CodeFacts:
     from imgcheck.binaries.elf import Elf
     from imgcheck.binaries.isa.engine import analyse_isa
+    from imgcheck.binaries.linkage.binding import read_symbols
     from imgcheck.binaries.linkage.read import read_linkage
 
     try:
@@ -118,7 +119,8 @@ def _analyse_elf(data: memoryview, isa: bool) -> CodeFacts:
         return CodeFacts(len(data), gpu=gpu, error="; ".join(errors))
     linkage = _attempt(errors, "linkage", lambda: read_linkage(elf))
     sets = _attempt(errors, "instruction sets", lambda: analyse_isa(elf)) if isa else None
-    return CodeFacts(len(data), linkage, sets, gpu, "; ".join(errors))
+    symbols = _attempt(errors, "symbols", lambda: read_symbols(elf)) if linkage else None
+    return CodeFacts(len(data), linkage, sets, gpu, symbols, "; ".join(errors))
 
 
 def _read_gpu(data: memoryview, elf: "Elf | None") -> GpuCode | None:

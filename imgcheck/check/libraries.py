@@ -1,4 +1,4 @@
-"""LIB001 to LIB006: libraries, symbol versions and modules that are missing, also to what a runtime injects."""
+"""LIB001 to LIB007: libraries, versions, symbols and modules that are missing, also to what a runtime injects."""
 
 import itertools
 import posixpath
@@ -44,7 +44,7 @@ _DRIVER_REMEDY = (
 
 
 def check(context: Context) -> Answers:
-    """LIB001 to LIB006 for one cell."""
+    """LIB001 to LIB007 for one cell."""
     return _Libraries(context).answers()
 
 
@@ -56,7 +56,7 @@ class _Libraries:
 
     def answers(self) -> Answers:
         if not any(facts.linkage is not None for facts in self._context.image.objects.values()):
-            for rule in ("LIB001", "LIB002", "LIB003", "LIB004", "LIB005", "LIB006"):
+            for rule in ("LIB001", "LIB002", "LIB003", "LIB004", "LIB005", "LIB006", "LIB007"):
                 self._answers.answer(rule, "not-applicable", "the image holds no ELF program or library")
             return self._answers
         self._missing_libraries()
@@ -65,6 +65,7 @@ class _Libraries:
         packed(self._context, self._answers)
         misfits(self._context, self._answers)
         opened(self._context, self._answers)
+        self._missing_symbols()
         return self._answers
 
     # LIB001 ----------------------------------------------------------------------------------------------------------
@@ -169,12 +170,15 @@ class _Libraries:
     def _is_native_module(self, problem: Problem) -> bool:
         """Whether a module misses it that an interpreter may load, or a library that a command names.
 
-        Of Node.js's addons and of libraries in Java archives those that have found their C library: others are for
-        other systems.
+        Of Node.js's addons and of libraries in Java archives all but those for other systems.
         """
-        if problem.root.endswith(ADDON) or IN_ARCHIVE in problem.root:
-            return (problem.root, LIBC) in self._context.closure.chosen
+        if _is_packed(problem.root):
+            return not self._is_of_other_system(problem)
         return problem.root in self._named
+
+    def _is_of_other_system(self, problem: Problem) -> bool:
+        """Whether it is one of Node.js's addons, or of libraries in Java archives, that has not found its C library."""
+        return _is_packed(problem.root) and (problem.root, LIBC) not in self._context.closure.chosen
 
     @cached_property
     def _named(self) -> frozenset[str]:
@@ -238,7 +242,7 @@ class _Libraries:
     @cached_property
     def _depths(self) -> tuple[dict[str, int], dict[str, int]]:
         """How deep the uppermost module of each Python package lies that misses nothing, and the one that does."""
-        missing = {problem.path for problem in self._context.closure.problems}
+        missing = {problem.path for problem in self._fatal}
         loaded = self._context.closure.loaded
         sound: dict[str, int] = {}
         failing: dict[str, int] = {}
@@ -251,12 +255,17 @@ class _Libraries:
         return sound, failing
 
     @cached_property
+    def _fatal(self) -> list[Problem]:
+        """What a file does not get loaded for."""
+        return [problem for problem in self._context.closure.problems if problem.kind != "call"]
+
+    @cached_property
     def _loading_modules(self) -> list[str]:
         """Extension modules that miss nothing but, at most, the driver's libraries and what their package loads."""
         of_driver = self._rules.of_driver
         failing = {
             p.root
-            for p in self._context.closure.problems
+            for p in self._fatal
             if p.kind != "library" or not (p.injected or of_driver(p.needed) or self._is_loaded_from_prefix(p))
         }
         modules = (record.path for record, linkage in self._context.linked if linkage.python_module)
@@ -476,6 +485,39 @@ class _Libraries:
             ),
         )  # fmt: skip
 
+    # LIB007 ----------------------------------------------------------------------------------------------------------
+
+    def _missing_symbols(self) -> None:
+        groups: dict[str, list[Problem]] = defaultdict(list)
+        for problem in self._context.closure.problems:
+            if problem.kind in ("symbol", "call") and not self._is_of_other_system(problem):
+                groups[_package(problem.path) or problem.path].append(problem)
+        findings = [self._missing_symbol(problems) for problems in groups.values()]
+        self._answers.conclude("LIB007", findings, "what the command reaches finds every symbol that it asks for")
+
+    def _missing_symbol(self, problems: list[Problem]) -> Finding:
+        severity, first, evidence = self._weighed(problems, self._symbol_severity)
+        shape = "python" if first.context == "module" else "opened" if first.context == "library" else ""
+        if self._is_told_by_musl(first.root):
+            shape = "python-musl" if shape == "python" else "musl"
+        return self._context.finding(
+            "LIB007",
+            severity,
+            first.needed,
+            evidence,
+            variant=shape,
+            program=first.root,
+            path=first.path,
+            when="is called" if first.kind == "call" else "is loaded",
+            note=_symbol_note(first),
+            remedy=_symbol_remedy(first),
+        )
+
+    def _symbol_severity(self, problem: Problem) -> Severity:
+        if problem.kind == "call":
+            return "risk" if problem.context == "entry" else "info"
+        return self._library_severity(problem)
+
     # common ----------------------------------------------------------------------------------------------------------
 
     def _weighed(
@@ -492,6 +534,8 @@ class _Libraries:
         detail = f"needs {problem.needed}"
         if problem.version:
             detail = f"needs {problem.version} of {problem.needed}; {problem.provider} is loaded"
+        elif problem.kind in ("symbol", "call"):
+            detail = f"asks for {problem.needed}" + (f" and {problem.more} more" if problem.more else "")
         data = {
             "needed": problem.needed,
             "needed_by": problem.path,
@@ -507,6 +551,11 @@ class _Libraries:
         if problem.path not in self._context.records:
             return evidence
         return msgspec.structs.replace(evidence, reach=self._context.closure.reach(problem.root))
+
+
+def _is_packed(path: str) -> bool:
+    """Whether the file comes in a package that brings the like of it for several systems."""
+    return path.endswith(ADDON) or IN_ARCHIVE in path
 
 
 def _is_beside(problem: Problem) -> bool:
@@ -573,6 +622,28 @@ def _note(problem: Problem) -> str:
     if problem.skipped:
         return f" {problem.skipped[0]} has the name, but is for another machine."
     return ""
+
+
+def _symbol_note(problem: Problem) -> str:
+    if problem.provider:
+        return f" {problem.provider} is loaded, which lacks it; {problem.elsewhere[0]} has it."
+    if problem.elsewhere:
+        return f" {problem.elsewhere[0]} has it, which nothing loads."
+    return " No file of the image has it."
+
+
+def _symbol_remedy(problem: Problem) -> str:
+    if problem.provider:
+        return (
+            f"Let the loader come to {problem.elsewhere[0]} first (LD_LIBRARY_PATH, RUNPATH), or take the directory of "
+            f"{problem.provider} out of its search."
+        )
+    if problem.elsewhere:
+        return f"Link {problem.path} with {posixpath.basename(problem.elsewhere[0])}, or preload that (LD_PRELOAD)."
+    return (
+        f"{problem.path} was built with another release of a library than the image has: install releases of both that "
+        "belong together, or build it anew in the image."
+    )
 
 
 def _version_remedy(problem: Problem) -> str:

@@ -69,6 +69,17 @@ class Linkage(Document, frozen=True):
     has what they lead to instead, in TreeIndex.mentions."""
 
 
+class Symbols(Document, frozen=True):
+    """The dynamic symbols by which a file meets others. A profile has what becomes of them: TreeIndex.undefined."""
+
+    defined: bytes = b""
+    """Hashes (binaries.kernels.names) of the names that it gives to others: 32 bits each, `<I`."""
+    at_load: bytes = b""
+    """Names that relocations ask for when it is loaded, with NUL between, in the order of these; no weak ones."""
+    at_call: bytes = b""
+    """The same of functions that are sought when they are called first, or at load by a loader that is told so."""
+
+
 class IsaUse(Document, frozen=True):
     """One instruction-set extension in one file: the answer, its reason and its first instruction."""
 
@@ -196,5 +207,7 @@ class CodeFacts(Document, frozen=True):
     linkage: Linkage | None = None
     isa: Isa | None = None
     gpu: GpuCode | None = None
+    symbols: Symbols | None = None
+    """None where they could not be read: it may give whatever others ask for."""
     error: str = ""
     """Why the file could not be read, or not wholly."""

@@ -167,6 +167,18 @@ class CacheEntry(Document, frozen=True):
     hwcap: int = 0
 
 
+class Undefined(Document, frozen=True, array_like=True):
+    """Symbols that a file asks for, and that it may not get: what it is sure to load has not all of them."""
+
+    symbol: str
+    """The first of them in the order of the relocations."""
+    count: int = 1
+    at_load: bool = True
+    """The loader seeks them with the file; others when they are called first, or where it is told to bind at once."""
+    providers: tuple[str, ...] = ()
+    """Files of the image that have them, as far as these can be read; none where nothing has."""
+
+
 class TreeIndex(Document, frozen=True):
     """What the loader's model needs of the tree besides the ELF files."""
 
@@ -200,6 +212,8 @@ class TreeIndex(Document, frozen=True):
     mentions: dict[str, tuple[str, ...]] = {}
     """Programs, libraries and an application's own Python texts to the files with code of the image that their strings
     name: what they may open by themselves."""
+    undefined: dict[str, tuple[Undefined, ...]] = {}
+    """Files to the symbols that they may not get."""
     unloadable: dict[str, str] = {}
     """Files named as libraries are (`.so`, `.so.1`) that are no ELF files, with what the loader says of each."""
 
@@ -240,16 +254,20 @@ class Statement(Document, frozen=True):
 class Problem(Document, frozen=True):
     """Something ld.so would stop at."""
 
-    kind: Literal["library", "version", "interpreter", "opened"]
-    """`opened`: a library that Component.opens names, or one that such a library needs; `root` is the opener."""
+    kind: Literal["library", "version", "interpreter", "opened", "symbol", "call"]
+    """`opened`: a library that Component.opens names, or one that such a library needs; `root` is the opener. `symbol`:
+    one that nothing defines of what is loaded, and `call` the same where it is sought by the first call of it alone."""
     path: str
     """The file that needs it."""
     needed: str
-    """Soname, or interpreter path."""
+    """Soname, interpreter path or symbol."""
     version: str = ""
     """Symbol version, for `version`."""
     provider: str = ""
-    """The file that was chosen and lacks the version, as ld.so names it."""
+    """The file that was chosen and lacks the version, as ld.so names it; or that lacks the symbol, which another of its
+    name has."""
+    more: int = 0
+    """Further symbols of the file for which the same holds."""
     injected: bool = False
     """The file that needs it, or the provider, comes from the host."""
     searched: tuple[str, ...] = ()
@@ -260,7 +278,7 @@ class Problem(Document, frozen=True):
     """What `root` is: a program that is called by name, a Python extension module, a program outside PATH (a wrapper
     may start it with variables of its own), or a library that something opens by itself."""
     elsewhere: tuple[str, ...] = ()
-    """Files of the image that would serve, outside the directories that were sought."""
+    """Files of the image that would serve, outside the directories that were sought, or that are not loaded."""
     skipped: tuple[str, ...] = ()
     """Files of the right name that the loader passed over: other class or machine."""
     refused: str = ""

@@ -4,9 +4,12 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import Literal
+
+from msgspec import Struct
 
 from imgcheck.documents.facts import LIBCUDA
-from imgcheck.documents.image import IN_ARCHIVE, REACHES, RUNS, ImageProfile, Opener, Problem, Reach
+from imgcheck.documents.image import IN_ARCHIVE, REACHES, RUNS, ImageProfile, Opener, Problem, Reach, Undefined
 from imgcheck.loader.abi import Abi
 from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
@@ -36,8 +39,16 @@ def close(image: ImageProfile, roots: Roots | None = None, levels: tuple[str, ..
     return Loader(image, roots, levels).close()
 
 
+_Kind = Literal["symbol", "call"]
 _Absent = tuple[str, str, Object, str]
 """A file, the library that it asks for, the object that became of that, and the symbol version that this lacks."""
+
+
+class _Lack(Struct, frozen=True):
+    """A file, and symbols that it asks for and nothing defines."""
+
+    path: str
+    what: Undefined
 
 
 class _Company:
@@ -59,6 +70,42 @@ class _Company:
         if foreign is not None:
             libc, loader = foreign
             self.absent.append((libc.real, posixpath.basename(loader.opened), loader, PRIVATE))
+        self._lacking = [each for path in self.told.loaded for each in self._lacks(path, "")]
+
+    def lacking(self, path: str) -> Iterator[_Lack]:
+        """What nothing defines of all that the file at `path` loads, itself among it."""
+        yield from self._lacks(path, path)
+        yield from (lack for lack in self._lacking if path not in lack.what.providers)
+
+    def _lacks(self, path: str, begun: str) -> Iterator[_Lack]:
+        """What the file at `path` lacks in the company of the one that begins."""
+        within, loaded = self.process.within, {begun, *self.told.loaded}
+        for each in self._undefined.get(path, ()):
+            if loaded.isdisjoint(each.providers) and not (within and within.has_any(each.providers)):
+                yield _Lack(path, each)
+
+    @cached_property
+    def _undefined(self) -> dict[str, tuple[Undefined, ...]]:
+        """What files may not get, as far as it can be told what they get.
+
+        A library of the host may have anything, and so may one that is missing and not in the image: whoever opens the
+        file may have loaded it before. Where the image has it, it has no more than the image.
+        """
+        tree, missing = self.process.system.tree, self.process.all_misses
+        undefined = tree.image.tree.undefined
+        if not undefined or self.process.has_any(tree.host):
+            return {}
+        if any(posixpath.basename(miss.name) not in tree.by_name for miss in missing):
+            return {}
+        if not missing:
+            return undefined
+        return {path: tuple(each for each in found if not each.providers) for path, found in undefined.items()}
+
+    def namesake(self, paths: Iterable[str]) -> Object | None:
+        """What is loaded in the place of one of these files, by its name."""
+        linkage = self.process.system.tree.linkage
+        names = (name for path in paths for name in (linkage[path].soname, posixpath.basename(path)) if name)
+        return next(filter(None, map(self.process.loaded, names)), None)
 
     def mentions(self, path: str, soname: str) -> bool:
         """Whether the file at `path` has a part in it: then it means another file to each one that begins it."""
@@ -409,10 +456,12 @@ def _run(view: _View, start: Start) -> Outcome:
         return Outcome(start, None, (problem,))
     company = view.company(start.path, start.within)
     absent = company.process.absent_versions(tree.linkage[start.path])
-    if not (absent or company.absent or company.process.misses):
+    lacking = [*company.lacking(start.path)]
+    if not (absent or company.absent or company.process.misses or lacking):
         return Outcome(start, company.told, ())
     absent_everywhere = [*((start.path, *each) for each in absent), *company.absent]
-    return Outcome(start, company.told, tuple(_problems(view, start, company.process, absent_everywhere)))
+    problems = [*_problems(view, start, company.process, absent_everywhere), *_undefined(start, company, lacking)]
+    return Outcome(start, company.told, tuple(problems))
 
 
 def _problems(view: _View, start: Start, process: Process, absent: Iterable[_Absent]) -> Iterator[Problem]:
@@ -441,6 +490,39 @@ def _problems(view: _View, start: Start, process: Process, absent: Iterable[_Abs
             root=start.path,
             context=start.context,
         )
+
+
+def _undefined(start: Start, company: _Company, lacking: Iterable[_Lack]) -> Iterator[Problem]:
+    """Symbols that nothing defines in the process of `start`.
+
+    Of what is opened at run time it is not told where the image has them in a file that something else may have loaded
+    (RTLD_GLOBAL), unless another of its name has been loaded in its place; nor of what Python opens where the image has
+    none. What is sought by the first call of it only
+    counts where that is not put off: by musl, which binds all at once, and by Python, which opens everything so
+    (RTLD_NOW in Python/dynload_shlib.c and Modules/_ctypes/callproc.c); else for programs, which at least do run.
+    """
+    started = start.context in ("entry", "helper")
+    by_python = posixpath.basename(start.within).startswith(_PYTHON)
+    if not (started or by_python) and (start.context == "module" or in_python_packages([start.path])):
+        return
+    at_once = by_python or (started and company.process.system.kind == "musl")
+    kinds: dict[tuple[_Kind, str, tuple[str, ...]], list[_Lack]] = {}
+    for lack in lacking:
+        kind: _Kind = "symbol" if lack.what.at_load or at_once else "call"
+        kinds.setdefault((kind, lack.path, lack.what.providers), []).append(lack)
+    for (kind, path, providers), lacks in kinds.items():
+        namesake = company.namesake(providers)
+        if started or (kind == "symbol" and (namesake or not providers)):
+            yield Problem(
+                kind,
+                path,
+                lacks[0].what.symbol,
+                provider=namesake.opened if namesake else "",
+                more=sum(lack.what.count for lack in lacks) - 1,
+                root=start.path,
+                context=start.context,
+                elsewhere=providers,
+            )
 
 
 def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:

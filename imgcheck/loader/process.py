@@ -1,6 +1,7 @@
 """One process as ld.so builds it: objects loaded breadth first, what is missing, which versions are not there."""
 
 import posixpath
+from collections.abc import Collection
 
 from msgspec import Struct
 
@@ -123,6 +124,15 @@ class Process:
         """The loaded object that `name` means, here or in the process that opened this one."""
         found = self._names.get(name)
         return found if found is not None or self.within is None else self.within.loaded(name)
+
+    @property
+    def all_misses(self) -> list[Miss]:
+        """What is missing here, and in the process that opened this one."""
+        return self.misses + (self.within.all_misses if self.within else [])
+
+    def has_any(self, paths: Collection[str]) -> bool:
+        """Whether one of the files at `paths` is loaded, here or in the process that opened this one."""
+        return not self._reals.keys().isdisjoint(paths) or (self.within is not None and self.within.has_any(paths))
 
     def keep(self, opened: "Process") -> None:
         """Let what was opened within this process stay loaded: the next file that is opened finds it by its name."""

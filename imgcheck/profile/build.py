@@ -19,6 +19,7 @@ from imgcheck.profile.requirements import RECORDS
 from imgcheck.profile.scan import Archive, Code, Scan, scan
 from imgcheck.profile.store import Store
 from imgcheck.profile.tree_index import PATH_FILES, absolute, index_tree
+from imgcheck.profile.undefined import with_undefined
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image
 
@@ -128,7 +129,7 @@ def _read(image: Image, progress: Progress, store: Store | None, asked: Iterable
         engines=engines(),
         family=image.family,
     )
-    return with_mentions(profile)
+    return with_undefined(with_mentions(profile))
 
 
 def _matters(node: Node) -> bool:

@@ -1,0 +1,137 @@
+"""The dynamic symbols that a file gives to others, and those that its relocations ask for.
+
+Of what it gives there are up to half a million: their names are told by hashes of 32 bits.
+"""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.kernels.names import hashes
+from imgcheck.binaries.linkage.symbols import DynamicStrings, DynamicSymbols
+from imgcheck.documents.facts import Symbols
+
+DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_REL, DT_RELSZ, DT_PLTREL, DT_JMPREL = 2, 7, 8, 17, 18, 20, 23
+# What a program takes over from a library into its own memory, by the ABI of each processor (R_*_COPY).
+_COPIES = {
+    "x86_64": 5, "i386": 5, "aarch64": 1024, "arm": 20, "ppc64le": 19, "ppc64": 19, "riscv64": 4, "s390x": 9,
+    "loongarch64": 4,
+}  # fmt: skip
+_STV_INTERNAL, _STV_HIDDEN = 1, 2
+_STT_TLS, _SHN_ABS = 6, 0xFFF1
+_LONGEST_NAME = 1 << 16
+_MOST_BYTES = 1 << 24
+"""Of names that one file asks for; those of PyTorch's libraries have two million."""
+_NAME = re.compile(rb"[^\0]*")
+
+
+def read_symbols(elf: Elf) -> Symbols | None:
+    """Those of `elf`; None where they are not known: more names than any real file asks for, or longer ones."""
+    strings = DynamicStrings(elf)
+    symbols = DynamicSymbols(elf, strings)
+    wanted = np.zeros(len(symbols.table), bool)
+    wanted[symbols.strong(symbols.undefined)] = True
+    relocations = _Relocations(elf)
+    copied = relocations.copied()
+    copied = copied[copied < len(wanted)]
+    wanted[symbols.strong(copied)] = True
+    names = _Names(elf, strings)
+    try:
+        return Symbols(
+            # What is copied stands in the table as if it were the program's own.
+            defined=_given(elf, strings, symbols, copied).astype("<u4").tobytes(),
+            at_load=b"\0".join(names.of(symbols, relocations.asked_for(wanted, relocations.at_load))),
+            at_call=b"\0".join(names.of(symbols, relocations.asked_for(wanted, relocations.at_call))),
+        )
+    except ValueError:
+        return None
+
+
+def hashes_of(names: Sequence[bytes]) -> np.ndarray:
+    """Those of `names` by which Symbols.defined has them."""
+    table = np.frombuffer(b"".join(name + b"\0" for name in names), np.uint8)
+    lengths = np.array([len(name) + 1 for name in names], np.int64)
+    return hashes(table, np.cumsum(lengths) - lengths)
+
+
+def _given(elf: Elf, strings: DynamicStrings, symbols: DynamicSymbols, copied: np.ndarray) -> np.ndarray:
+    """Hashes of what others find in the file (do_lookup_x in glibc's elf/dl-lookup.c), but for what is `copied`."""
+    found = symbols.defined[_is_found(symbols.table)[symbols.defined]]
+    found = found[~np.isin(found, copied)] if len(copied) else found
+    names = symbols.table["name"][found]
+    return hashes(elf.array[strings.offset :][: strings.size], names[names < strings.size])
+
+
+def _is_found(entries: np.ndarray) -> np.ndarray:
+    visibility = entries["other"] & 3
+    placed = (entries["value"] != 0) | (entries["shndx"] == _SHN_ABS) | (entries["info"] & 15 == _STT_TLS)
+    return placed & (visibility != _STV_INTERNAL) & (visibility != _STV_HIDDEN)
+
+
+class _Relocations:
+    """The relocations of DT_RELA, DT_REL and DT_JMPREL that name a symbol."""
+
+    def __init__(self, elf: Elf) -> None:
+        self._shift = 32 if elf.bits == 64 else 8
+        self._copy = _COPIES.get(elf.machine)
+        calls, size = elf.dynamic_value(DT_JMPREL), elf.dynamic_value(DT_PLTRELSZ) or 0
+        found = []
+        for tag, size_tag, dtype in ((DT_RELA, DT_RELASZ, elf.rela_dtype), (DT_REL, DT_RELSZ, elf.rel_dtype)):
+            start, length = elf.dynamic_value(tag), elf.dynamic_value(size_tag) or 0
+            # On some machines the linker lets it end with those of DT_JMPREL (glibc, elf/dynamic-link.h).
+            shared = size if start is not None and calls is not None and start + length == calls + size else 0
+            found.append(self._read(elf, start, length - shared, dtype))
+        self.at_load = np.concatenate(found)
+        """The word `info` of each: the symbol's number above the type."""
+        dtype = elf.rel_dtype if elf.dynamic_value(DT_PLTREL) == DT_REL else elf.rela_dtype
+        self.at_call = self._read(elf, calls, size, dtype)
+
+    def _read(self, elf: Elf, address: int | None, size: int, dtype: np.dtype) -> np.ndarray:
+        offset = elf.offset_of(address) if address is not None else None
+        info = elf.records(offset if offset is not None else -1, dtype, size // dtype.itemsize)["info"]
+        return info[info >= 1 << self._shift].astype(np.uint64)  # most have no symbol
+
+    def copied(self) -> np.ndarray:
+        """Numbers of the symbols that are copied from a library."""
+        return self._numbers(self.at_load[self._types(self.at_load) == self._copy] if self._copy else self.at_load[:0])
+
+    def asked_for(self, wanted: np.ndarray, relocations: np.ndarray) -> np.ndarray:
+        """Those of the `wanted` symbols that `relocations` name, each once, after which they are wanted no more.
+
+        In the order of the loader: the first that it does not find is the one it names. R_*_NONE, 0 on all machines,
+        asks for nothing.
+        """
+        numbers = self._numbers(relocations[self._types(relocations) != 0])
+        numbers = numbers[numbers < len(wanted)]
+        numbers = numbers[wanted[numbers]]
+        wanted[numbers] = False
+        return numbers[np.sort(np.unique(numbers, return_index=True)[1])]
+
+    def _numbers(self, relocations: np.ndarray) -> np.ndarray:
+        return (relocations >> np.uint64(self._shift)).astype(np.int64)
+
+    def _types(self, relocations: np.ndarray) -> np.ndarray:
+        return relocations & np.uint64((1 << self._shift) - 1)
+
+
+class _Names:
+    """Names of symbols as bytes, as long as they do not become too many."""
+
+    def __init__(self, elf: Elf, strings: DynamicStrings) -> None:
+        self._elf, self._strings = elf, strings
+        self._left = _MOST_BYTES
+
+    def of(self, symbols: DynamicSymbols, indexes: np.ndarray) -> list[bytes]:
+        """Raises ValueError for more than real files have."""
+        return list(filter(None, map(self._at, symbols.table["name"][indexes].tolist())))
+
+    def _at(self, index: int) -> bytes:
+        start, room = self._strings.offset + index, min(_LONGEST_NAME, self._strings.size - index)
+        found = _NAME.match(self._elf.data, start, start + room) if room > 0 else None
+        name = found.group() if found else b""
+        self._left -= len(name)
+        if self._left < 0 or len(name) == _LONGEST_NAME:
+            raise ValueError
+        return name

@@ -1,0 +1,182 @@
+"""Symbols of all files of an image -> those that a file may not get (TreeIndex.undefined).
+
+Most are settled here, whatever is loaded with what: every file that may stand for a library which the file needs, or
+which such a library needs, has them. What is left names the files that have them, and the loader's model asks whether
+one of these is in the process. Symbols count by their names alone: whether a library has the version of one is asked
+of its versions.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import structs
+
+from imgcheck.binaries.linkage.binding import hashes_of
+from imgcheck.documents.image import ImageProfile, Undefined
+from imgcheck.loader.tree import Tree
+
+_MOST_STEPS = 32
+"""How far libraries that need each other are followed: what lies beyond is left to the loader's model."""
+_SHIFT = 12
+"""Bits of a hash that its beginning leaves out."""
+Paths = frozenset[str]
+
+
+def with_undefined(image: ImageProfile) -> ImageProfile:
+    """The profile with TreeIndex.undefined, made of the symbols in its facts, which these lose."""
+    tree = Tree(image)
+    abis: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for path, linkage in tree.linkage.items():
+        abis[linkage.machine, linkage.elf_class].append(path)
+    found = {path: left for paths in abis.values() for path, left in _Files(image, tree, paths).undefined()}
+    return structs.replace(
+        image,
+        objects={key: structs.replace(facts, symbols=None) for key, facts in image.objects.items()},
+        tree=structs.replace(image.tree, undefined={path: found[path] for path in sorted(found)}),
+    )
+
+
+class _Group(NamedTuple):
+    """Symbols of one file that the same files define."""
+
+    symbol: bytes
+    number: int
+    at_load: bool
+    providers: Paths
+
+    def told(self) -> Undefined:
+        name = self.symbol.decode("utf-8", "backslashreplace")
+        return Undefined(name, self.number, self.at_load, tuple(sorted(self.providers)))
+
+
+class _Asked(NamedTuple):
+    """Symbols that a content asks for."""
+
+    key: str
+    at_load: bool
+    names: list[bytes]
+
+
+class _Files:
+    """The files of one ABI that the loader could map."""
+
+    def __init__(self, image: ImageProfile, tree: Tree, paths: list[str]) -> None:
+        key_of = {record.path: record.object for record in image.files}
+        self._paths: dict[str, Paths] = {}
+        """Files by their content."""
+        for path in paths:
+            self._paths[key_of[path]] = self._paths.get(key_of[path], frozenset()) | {path}
+        self._facts = {key: image.objects[key] for key in self._paths}
+        self._linkage = {key_of[path]: tree.linkage[path] for path in paths}
+        own = frozenset(paths)
+        self._named = {name: own.intersection(found) for name, found in tree.by_name.items()}
+        """Name of a library to the files that may stand for it."""
+        self._key_of = key_of
+
+    def undefined(self) -> Iterator[tuple[str, tuple[Undefined, ...]]]:
+        """Files with what they may not get."""
+        certain = self._certainly_loaded()
+        for key, groups in self._groups().items():
+            settled = [self._paths[key], *(self._named[name] for name in certain[key])]
+            left = [group for group in groups if not any(group.providers >= each for each in settled)]
+            if self._linkage[key].type == "shared" and not self._linkage[key].soname:
+                left = _without_opener(left, frozenset().union(*settled))
+            if left:
+                told = tuple(group.told() for group in left)
+                yield from ((path, told) for path in self._paths[key])
+
+    def _certainly_loaded(self) -> dict[str, Paths]:
+        """For each content the names that it needs and the image has, and those that all that have one need."""
+        needed = {
+            key: frozenset(name for name in linkage.needed if self._named.get(name))
+            for key, linkage in self._linkage.items()
+        }
+        certain = needed
+        for _ in range(_MOST_STEPS):
+            behind = {
+                name: frozenset.intersection(*(certain[self._key_of[path]] for path in self._named[name]))
+                for name in frozenset().union(*needed.values())
+            }
+            more = {key: names.union(*(behind[name] for name in names)) for key, names in needed.items()}
+            if more == certain:
+                break
+            certain = more
+        return certain
+
+    def _groups(self) -> dict[str, list[_Group]]:
+        """What each content asks for, by who defines it."""
+        parts = [part for key in self._facts for part in self._asked(key)]
+        numbers: dict[bytes, int] = {}
+        asked = np.array([numbers.setdefault(name, len(numbers)) for part in parts for name in part.names], np.int64)
+        names, set_of, sets = list(numbers), *self._providers(hashes_of(list(numbers)))
+        part_of = np.repeat(np.arange(len(parts)), [len(part.names) for part in parts])
+        kinds = part_of * len(sets) + set_of[asked]
+        groups: dict[str, list[_Group]] = {key: [] for key in self._facts}
+        for kind, first, count in zip(*_counted(kinds), strict=True):
+            part, symbol = parts[kind // len(sets)], names[asked[first]]
+            groups[part.key].append(_Group(symbol, count, part.at_load, sets[kind % len(sets)]))
+        return groups
+
+    def _asked(self, key: str) -> Iterator[_Asked]:
+        """Symbols but those of the CUDA driver, which GPU009 asks for."""
+        facts, linkage = self._facts[key], self._linkage[key]
+        if facts.symbols is None:
+            return
+        of_driver = {name.encode() for name in linkage.driver_functions}
+        now = "now" in linkage.flags
+        for at_load, names in ((True, facts.symbols.at_load), (now, facts.symbols.at_call)):
+            wanted = [name for name in names.split(b"\0") if name and name not in of_driver]
+            if wanted:
+                yield _Asked(key, at_load, wanted)
+
+    def _providers(self, names: np.ndarray) -> tuple[np.ndarray, list[Paths]]:
+        """For each of `names`, by their hashes, the number of the set of files that define it, and these sets.
+
+        What is unreadable may define everything.
+        """
+        wanted, keys = np.unique(names), list(self._facts)
+        every = wanted.astype("<u4").tobytes()
+        defined = [facts.symbols.defined if facts.symbols else every for facts in self._facts.values()]
+        row, owner = _rows(wanted, np.frombuffer(b"".join(defined), "<u4"), [len(each) // 4 for each in defined])
+        ends = np.searchsorted(row, np.arange(len(wanted) + 1))
+        # Sets are told apart by the sum of a random number for each member.
+        weights = np.random.default_rng().integers(0, 1 << 63, len(keys), np.uint64)
+        sums = np.concatenate([[np.uint64(0)], np.cumsum(weights[owner], dtype=np.uint64)])
+        _, first, number = np.unique(sums[ends[1:]] - sums[ends[:-1]], return_index=True, return_inverse=True)
+        members = (owner[ends[index] : ends[index + 1]].tolist() for index in first.tolist())
+        sets = [frozenset().union(*(self._paths[keys[each]] for each in found)) for found in members]
+        return number[np.searchsorted(wanted, names)], sets
+
+
+def _rows(wanted: np.ndarray, defined: np.ndarray, counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Where the `defined` stand in the sorted `wanted`, with the numbers of their owners, each pair once and sorted.
+
+    Of `defined` the owners have `counts` each.
+    """
+    if not len(wanted):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    beginnings = np.zeros(1 << 32 - _SHIFT, bool)
+    beginnings[wanted >> _SHIFT] = True
+    likely = np.flatnonzero(beginnings[defined >> _SHIFT])  # one in ten, which leaves little to search for
+    at = np.minimum(np.searchsorted(wanted, defined[likely]), len(wanted) - 1)
+    found = wanted[at] == defined[likely]
+    owner = np.searchsorted(np.cumsum(counts), likely[found], side="right")
+    pairs = np.unique(at[found] * len(counts) + owner)
+    return pairs // len(counts), pairs % len(counts)
+
+
+def _counted(kinds: np.ndarray) -> tuple[list[int], list[int], list[int]]:
+    """Each of `kinds` in the order in which they come, where it stands first, and how often it stands there."""
+    chosen, first, counts = np.unique(kinds, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return chosen[order].tolist(), first[order].tolist(), counts[order].tolist()
+
+
+def _without_opener(groups: list[_Group], around: Paths) -> list[_Group]:
+    """What is left of a plug-in's symbols (a module of Python, Perl, ...) without those that what opens it has.
+
+    These are such as no file has that may be loaded with the plug-in for itself.
+    """
+    return [group for group in groups if not group.providers or not around.isdisjoint(group.providers)]
