@@ -393,8 +393,7 @@ def _is_program(tree: Tree, path: str) -> bool:
 
 def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
     """Python extension modules in their interpreter, and the other libraries of its packages behind them."""
-    pythons = [path for path in view.tree.linkage if path.rpartition("/")[2].startswith(_PYTHON)]
-    pythons = [path for path in pythons if _is_program(view.tree, path)]
+    pythons = [path for path in view.tree.linkage if _is_python(path) and _is_program(view.tree, path)]
     pythons.sort(key=lambda path: path not in roots.entries)
     imports = roots.reach_of_imports
     named = {path for path, reach in imports.items() if reach == "import"}
@@ -432,8 +431,13 @@ def _libraries(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
 
 
 def _command(tree: Tree, roots: Roots) -> str:
-    """The program of the command, "" where none is known."""
-    return next((path for path in roots.entries if _is_program(tree, path)), "")
+    """The program of the command that opens libraries, a Python before what starts it; "" where none is known."""
+    programs = [path for path in roots.entries if _is_program(tree, path)]
+    return next(filter(_is_python, programs), next(iter(programs), ""))
+
+
+def _is_python(path: str) -> bool:
+    return posixpath.basename(path).startswith(_PYTHON)
 
 
 def _injected_starts(tree: Tree, roots: Roots) -> Iterator[Start]:
@@ -502,7 +506,7 @@ def _undefined(start: Start, company: _Company, lacking: Iterable[_Lack]) -> Ite
     (RTLD_NOW in Python/dynload_shlib.c and Modules/_ctypes/callproc.c); else for programs, which at least do run.
     """
     started = start.context in ("entry", "helper")
-    by_python = posixpath.basename(start.within).startswith(_PYTHON)
+    by_python = _is_python(start.within)
     if not (started or by_python) and (start.context == "module" or in_python_packages([start.path])):
         return
     at_once = by_python or (started and company.process.system.kind == "musl")

@@ -171,6 +171,25 @@ def test_what_a_module_gets_in_the_place_of_another_of_the_name_is_what_counts(r
     assert "/opt/old/libx.so.1 is loaded, which lacks it" in of_module(root).why
 
 
+def test_a_library_that_a_text_names_is_opened_by_python_and_not_by_what_starts_it(root: Root) -> None:
+    root.program("/usr/bin/python3.11")
+    library(root, "/opt/old/libx.so.1", "void other(void) {}")
+    library(root, "/opt/own/libx.so.1", "void gone(void) {} void other(void) {}")
+    library(root, "/opt/own/libuser.so", "void gone(void); void f(void) { gone(); }", needs=("/opt/own/libx.so.1",))
+    root.write("/opt/use.py", "import ctypes\nctypes.CDLL('/opt/own/libuser.so')\n")
+    command = ("python3.11", "/opt/use.py")
+    finding = only(answers(root, "env", "LD_LIBRARY_PATH=/opt/old", *command), "LIB007")
+    assert (finding.severity, finding.predicted_error) == ("risk", "/opt/own/libuser.so: undefined symbol: gone")
+    assert outcome(answers(root, "env", "LD_LIBRARY_PATH=/opt/own", *command), "LIB007") == "ok"
+
+
+def test_a_module_whose_python_is_not_in_the_image_may_get_all_from_it(root: Root) -> None:
+    module(root, "void *PyGone(void); void *run(void) { return PyGone(); }")
+    assert of_module(root).severity == "fail"
+    root.at("/usr/bin/python3.11").unlink()
+    assert outcome(judged(root.profile(), host()), "LIB007") == "ok"
+
+
 def test_a_library_that_is_only_there_is_information(root: Root) -> None:
     program(root, "int main(void){return 0;}")
     library(root, "/opt/plugins/libplugin.so", "extern int gone; int *there = &gone;")
