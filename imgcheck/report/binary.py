@@ -17,7 +17,9 @@ def _table(facts: dict[str, CodeFacts], terminal: bool) -> str:
 
 
 def _json(facts: dict[str, CodeFacts], _terminal: bool) -> str:
-    document = {"kind": "binaries", "schema_version": "1.0", "files": facts}
+    # Its symbols mean something beside those of other files alone.
+    told = {path: msgspec.structs.replace(found, symbols=None) for path, found in facts.items()}
+    document = {"kind": "binaries", "schema_version": "1.0", "files": told}
     return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
 
 

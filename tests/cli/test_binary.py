@@ -47,6 +47,7 @@ def test_a_test_for_something_else_names_the_cpus_that_die(capsys) -> None:
     path = compile_c(WRONG_TEST, "-O2", "-s")
     assert main(["binary", str(path), "-o", "json"]) == 0
     (facts,) = json.loads(capsys.readouterr().out)["files"].values()
+    assert "symbols" not in facts
     uses = {use["feature"]: use for use in facts["isa"]["uses"]}
     assert uses["avx512f"]["answer"] == "required"
     assert uses["avx512f"]["given"] == [["avx2"]]
