@@ -7,7 +7,7 @@ from pathlib import Path
 from imgcheck.check.mpi_facts import mpi_rules
 from imgcheck.errors import KnowledgeError
 from imgcheck.knowledge import cpus, cuda, gpus
-from imgcheck.knowledge.python import openers
+from imgcheck.knowledge.python import builds, openers
 from imgcheck.knowledge.schedulers import schedulers
 from imgcheck.knowledge.store import Knowledge, rules_directory
 
@@ -18,7 +18,7 @@ def read_all(knowledge: Knowledge) -> None:
     for runtime in knowledge.runtimes.values():
         if runtime.with_driver and runtime.with_driver not in knowledge.runtimes:
             raise KnowledgeError(f"runtime {runtime.id}: with_driver names no runtime: {runtime.with_driver}")
-    for read in (schedulers, mpi_rules, openers, gpus.products, gpus.amd_generics, cuda.branches, cuda.releases,
+    for read in (schedulers, mpi_rules, openers, builds, gpus.products, gpus.amd_generics, cuda.branches, cuda.releases,
                  cuda.families, cuda.vendor_libraries):  # fmt: skip
         read(knowledge)
     cuda.ptx_cuda(knowledge, "")

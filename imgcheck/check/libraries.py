@@ -1,4 +1,4 @@
-"""LIB001 to LIB007: libraries, versions, symbols and modules that are missing, also to what a runtime injects."""
+"""LIB001 to LIB008: libraries, versions, symbols and modules that are missing, also to what a runtime injects."""
 
 import itertools
 import posixpath
@@ -23,6 +23,7 @@ from imgcheck.check.loader_rules import (
     places,
 )
 from imgcheck.check.modules import misfits
+from imgcheck.check.python_builds import built_for_others
 from imgcheck.check.python_libraries import opened
 from imgcheck.check.relocations import packed
 from imgcheck.documents.facts import LIBCUDA, Linkage
@@ -44,7 +45,7 @@ _DRIVER_REMEDY = (
 
 
 def check(context: Context) -> Answers:
-    """LIB001 to LIB007 for one cell."""
+    """LIB001 to LIB008 for one cell."""
     return _Libraries(context).answers()
 
 
@@ -56,7 +57,7 @@ class _Libraries:
 
     def answers(self) -> Answers:
         if not any(facts.linkage is not None for facts in self._context.image.objects.values()):
-            for rule in ("LIB001", "LIB002", "LIB003", "LIB004", "LIB005", "LIB006", "LIB007"):
+            for rule in ("LIB001", "LIB002", "LIB003", "LIB004", "LIB005", "LIB006", "LIB007", "LIB008"):
                 self._answers.answer(rule, "not-applicable", "the image holds no ELF program or library")
             return self._answers
         self._missing_libraries()
@@ -66,6 +67,7 @@ class _Libraries:
         misfits(self._context, self._answers)
         opened(self._context, self._answers)
         self._missing_symbols()
+        built_for_others(self._context, self._answers)
         return self._answers
 
     # LIB001 ----------------------------------------------------------------------------------------------------------

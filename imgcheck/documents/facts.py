@@ -63,7 +63,8 @@ class Linkage(Document, frozen=True):
     glibc_release: str = ""
     """Of glibc's C library and its ld.so: what they print as their release, "2.36"; ld.so has it from 2.33 on."""
     markers: tuple[str, ...] = ()
-    """Named groups of dynamic symbols that tell implementations apart (open-mpi, mpich, ...)."""
+    """Named groups of dynamic symbols that tell implementations apart (open-mpi, mpich, ...), and of a Python module
+    texts that tell what it was built with (numpy-1)."""
     mentions: tuple[str, ...] = ()
     """Names in its strings of libraries and GPU code, which it may open by itself; `*` is what it works out. A profile
     has what they lead to instead, in TreeIndex.mentions."""

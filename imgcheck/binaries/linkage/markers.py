@@ -1,13 +1,18 @@
-"""Named groups of dynamic symbols: implementations told apart, Python modules, functions of the CUDA driver."""
+"""Named groups of dynamic symbols and texts: implementations told apart, Python modules, functions of the driver."""
 
 from functools import cache
 from typing import Literal
 
 import msgspec
+import numpy as np
 
+from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.kernels.arrays import Texts
 from imgcheck.binaries.linkage.symbols import DynamicSymbols
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
+
+_READ_ONLY = (".rodata", ".lrodata")
 
 
 class Marker(Data, frozen=True):
@@ -17,6 +22,17 @@ class Marker(Data, frozen=True):
     prefixes: tuple[str, ...]
     """The file has the marker where a symbol begins with one of these."""
     side: Literal["defined", "undefined", "any"]
+    sources: tuple[str, ...]
+
+
+class TextMarker(Data, frozen=True):
+    """Texts of a Python extension module that tell what it was built with."""
+
+    id: str
+    any: tuple[str, ...]
+    """The module has the marker where it holds one of these, of three bytes or more each,"""
+    none: tuple[str, ...]
+    """and none of these."""
     sources: tuple[str, ...]
 
 
@@ -33,6 +49,7 @@ class DriverFunctions(Data, frozen=True):
 
 class _Rules(Data, frozen=True):
     marker: tuple[Marker, ...]
+    text: tuple[TextMarker, ...]
     driver: DriverFunctions
 
 
@@ -49,6 +66,26 @@ def markers_of(symbols: DynamicSymbols) -> tuple[str, ...]:
         if any(len(symbols.starting(p, getattr(symbols, side))) for p in marker.prefixes for side in sides):
             found.append(marker.id)
     return tuple(found)
+
+
+@cache
+def _texts() -> tuple[tuple[str, ...], Texts]:
+    """All texts that are looked for, once each, and what finds them."""
+    texts = tuple(dict.fromkeys(text for marker in _rules().text for text in (*marker.any, *marker.none)))
+    return texts, Texts([text.encode() for text in texts])
+
+
+def text_markers(elf: Elf) -> tuple[str, ...]:
+    """Ids of the text markers of a Python extension module, by its read-only data; none where it has no sections."""
+    texts, finder = _texts()
+    there = set[str]()
+    for section in elf.sections:
+        if section.name.startswith(_READ_ONLY):
+            places = finder.find(np.frombuffer(elf.section_data(section), np.uint8), 1)
+            there.update(text for text, found in zip(texts, places, strict=True) if len(found))
+    return tuple(
+        marker.id for marker in _rules().text if there.intersection(marker.any) and there.isdisjoint(marker.none)
+    )
 
 
 def driver_functions(symbols: DynamicSymbols, needed: tuple[str, ...]) -> tuple[str, ...]:

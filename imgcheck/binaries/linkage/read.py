@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from imgcheck.binaries.elf import ET_CORE, ET_DYN, ET_EXEC, ET_REL, Elf
-from imgcheck.binaries.linkage.markers import driver_functions, is_python_module, markers_of
+from imgcheck.binaries.linkage.markers import driver_functions, is_python_module, markers_of, text_markers
 from imgcheck.binaries.linkage.mentions import mentions
 from imgcheck.binaries.linkage.symbols import DynamicStrings, DynamicSymbols
 from imgcheck.binaries.linkage.versions import read_verdef, read_verneed
@@ -53,6 +53,7 @@ def read_linkage(elf: Elf) -> Linkage:
     has_runpath = any(tag == DT_RUNPATH for tag, _ in elf.dynamic)
     needed = tuple(_names(elf, strings, DT_NEEDED))
     soname = next(_names(elf, strings, DT_SONAME), "")
+    python_module = is_python_module(symbols)
     return Linkage(
         elf_class=elf.bits,
         machine=elf.machine,
@@ -70,10 +71,10 @@ def read_linkage(elf: Elf) -> Linkage:
         abi=_abi(elf),
         isa_level=_isa_level(elf),
         driver_functions=driver_functions(symbols, needed),
-        python_module=is_python_module(symbols),
+        python_module=python_module,
         loader_directories=_loader_directories(elf, soname),
         glibc_release=_glibc_release(elf, soname),
-        markers=markers_of(symbols),
+        markers=markers_of(symbols) + (text_markers(elf) if python_module else ()),
         mentions=mentions(elf),
     )
 

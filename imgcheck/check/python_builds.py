@@ -1,0 +1,84 @@
+"""LIB008: extension modules that were built with a release of a package which the one in the image does not take."""
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterator
+
+from imgcheck.check.context import Answers, Context
+from imgcheck.documents.image import FileRecord
+from imgcheck.documents.report import Finding
+from imgcheck.globs import fits_any
+from imgcheck.knowledge.python import Build, builds
+from imgcheck.loader.closure import PYTHON_DIRECTORIES
+
+_CYTHON = "cython-sizes"
+Modules = list[FileRecord]
+
+
+def built_for_others(context: Context, answers: Answers) -> None:
+    """LIB008 for all modules, by how the command reaches them."""
+    told = any(linkage.python_module and linkage.markers for _, linkage in context.linked)
+    known = builds(context.knowledge) if told else ()
+    marked = {build.id: _marked(context, build) for build in known}
+    if not any(marked.values()):
+        return answers.answer("LIB008", "not-applicable", "no module was built for another release of what it needs")
+    findings = [
+        _finding(context, build, package, modules)
+        for build in known
+        for package, modules in _refused(context, build, marked[build.id]).items()
+    ]
+    return answers.conclude("LIB008", findings, "the image has the releases that its modules were built for")
+
+
+def _marked(context: Context, build: Build) -> Modules:
+    """Modules of other packages that have the marker."""
+    own = f"/{build.package}/"
+    return [record for record, linkage in context.linked if build.id in linkage.markers and own not in record.path]
+
+
+def _refused(context: Context, build: Build, modules: Modules) -> dict[str, Modules]:
+    """Those that the package refuses, by their own packages."""
+    taking, refusing = (set(_places(context, glob)) for glob in (build.needs, build.refuses))
+    found: dict[str, Modules] = defaultdict(list)
+    for record in modules:
+        place, package = _site(record.path)
+        near = {place} & (taking | refusing)
+        if refusing and taking.isdisjoint(near or taking):
+            found[package].append(record)
+    return found
+
+
+def _places(context: Context, glob: str) -> Iterator[str]:
+    """The directories in which the image has a file of this glob."""
+    depth = glob.count("/") + 1
+    for record in context.image.files:
+        parts = record.path.split("/")
+        if fits_any("/".join(parts[-depth:]), (glob,)):
+            yield "/".join(parts[:-depth])
+
+
+def _site(path: str) -> tuple[str, str]:
+    """The directory of packages in which the module at `path` lies, and the name of its package."""
+    for part in PYTHON_DIRECTORIES:
+        above, found, below = path.partition(part)
+        if found:
+            return above + part.rstrip("/"), below.partition("/")[0].partition(".")[0]
+    return posixpath.dirname(path), posixpath.basename(path).partition(".")[0]
+
+
+def _finding(context: Context, build: Build, package: str, modules: Modules) -> Finding:
+    modules.sort(key=lambda record: (context.closure.rank(record.path), record.path.count("/"), record.path))
+    first = modules[0]
+    linkage = context.image.facts(first).linkage
+    of_cython = linkage is not None and _CYTHON in linkage.markers
+    return context.finding(
+        "LIB008",
+        "fail",
+        package,
+        tuple(context.evidence(record, f"built for {build.made_for}") for record in modules),
+        made_for=build.made_for,
+        found=build.refused_by,
+        path=first.path,
+        error=build.error_of_cython if of_cython else build.error,
+        remedy=build.remedy.replace("{subject}", package),
+    )
