@@ -490,12 +490,16 @@ class _Libraries:
     # LIB007 ----------------------------------------------------------------------------------------------------------
 
     def _missing_symbols(self) -> None:
+        if self._context.image.tree.undefined is None:
+            return self._answers.answer("LIB007", "unknown", "the profile tells nothing of symbols; make it again")
         groups: dict[str, list[Problem]] = defaultdict(list)
         for problem in self._context.closure.problems:
             if problem.kind in ("symbol", "call") and not self._is_of_other_system(problem):
                 groups[_package(problem.path) or problem.path].append(problem)
         findings = [self._missing_symbol(problems) for problems in groups.values()]
-        self._answers.conclude("LIB007", findings, "what the command reaches finds every symbol that it asks for")
+        return self._answers.conclude(
+            "LIB007", findings, "what the command reaches finds every symbol that it asks for"
+        )
 
     def _missing_symbol(self, problems: list[Problem]) -> Finding:
         severity, first, evidence = self._weighed(problems, self._symbol_severity)

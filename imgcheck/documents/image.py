@@ -212,8 +212,8 @@ class TreeIndex(Document, frozen=True):
     mentions: dict[str, tuple[str, ...]] = {}
     """Programs, libraries and an application's own Python texts to the files with code of the image that their strings
     name: what they may open by themselves."""
-    undefined: dict[str, tuple[Undefined, ...]] = {}
-    """Files to the symbols that they may not get."""
+    undefined: dict[str, tuple[Undefined, ...]] | None = None
+    """Files to the symbols that they may not get; None where nobody has looked."""
     unloadable: dict[str, str] = {}
     """Files named as libraries are (`.so`, `.so.1`) that are no ELF files, with what the loader says of each."""
 

@@ -87,7 +87,7 @@ def context(
         (LAYER,),
         tuple(FileRecord(path, digests[path], 0, _may_start(facts)) for path, facts in files.items()),
         {digests[path]: facts for path, facts in files.items()},
-        tree or TreeIndex(),
+        tree or TreeIndex(undefined={}),
         config_digest=config_digest,
         components=tuple(components),
     )

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from imgcheck.check.context import Answers
 from imgcheck.documents.facts import LIBCUDA
@@ -188,6 +189,14 @@ def test_a_module_whose_python_is_not_in_the_image_may_get_all_from_it(root: Roo
     assert of_module(root).severity == "fail"
     root.at("/usr/bin/python3.11").unlink()
     assert outcome(judged(root.profile(), host()), "LIB007") == "ok"
+
+
+def test_a_profile_that_tells_nothing_of_symbols_leaves_them_open(root: Root) -> None:
+    library(root, LIBRARY, "void other(void) {}")
+    program(root, CALLS, LIBRARY)
+    image = root.profile()
+    old = structs.replace(image, tree=structs.replace(image.tree, undefined=None))
+    assert outcome(judged(old, host(), command=(APP,)), "LIB007") == "unknown"
 
 
 def test_a_library_that_is_only_there_is_information(root: Root) -> None:

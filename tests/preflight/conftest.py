@@ -43,7 +43,8 @@ class Place:
         objects = {"a": CodeFacts(1, linkage, Isa((use,), "x86-64")), "b": CodeFacts(1, linkage, Isa((), "x86-64"))}
         files = (FileRecord(path, "a", 0, True), FileRecord("/usr/bin/true", "b", 0, True))
         config = ImageConfig(command=(path,))
-        profile = ImageProfile("1.0", "test", Platform(), config, (LayerInfo(),), files, objects, TreeIndex())
+        tree = TreeIndex(undefined={})
+        profile = ImageProfile("1.0", "test", Platform(), config, (LayerInfo(),), files, objects, tree)
         file = self.directory / name
         file.write_bytes(encode(with_loads(profile)))
         return file
