@@ -2,12 +2,12 @@
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Finding
-from imgcheck.globs import fits_any
+from imgcheck.globs import fits
 from imgcheck.knowledge.python import Build, builds
 from imgcheck.loader.closure import PYTHON_DIRECTORIES
 
@@ -38,7 +38,9 @@ def _marked(context: Context, build: Build) -> Modules:
 
 def _refused(context: Context, build: Build, modules: Modules) -> dict[str, Modules]:
     """Those that the package refuses, by their own packages."""
-    taking, refusing = (set(_places(context, glob)) for glob in (build.needs, build.refuses))
+    within = f"/{build.package}/"
+    files = [record.path for record in context.image.files if within in record.path]
+    taking, refusing = (set(_places(files, glob)) for glob in (build.needs, build.refuses))
     found: dict[str, Modules] = defaultdict(list)
     for record in modules:
         place, package = _site(record.path)
@@ -48,12 +50,12 @@ def _refused(context: Context, build: Build, modules: Modules) -> dict[str, Modu
     return found
 
 
-def _places(context: Context, glob: str) -> Iterator[str]:
-    """The directories in which the image has a file of this glob."""
+def _places(files: Iterable[str], glob: str) -> Iterator[str]:
+    """The directories in which one of `files` has the name that `glob` stands for."""
     depth = glob.count("/") + 1
-    for record in context.image.files:
-        parts = record.path.split("/")
-        if fits_any("/".join(parts[-depth:]), (glob,)):
+    for path in files:
+        parts = path.split("/")
+        if fits("/".join(parts[-depth:]), glob):
             yield "/".join(parts[:-depth])
 
 

@@ -70,19 +70,21 @@ class _Company:
         if foreign is not None:
             libc, loader = foreign
             self.absent.append((libc.real, posixpath.basename(loader.opened), loader, PRIVATE))
-        self._lacking = [each for path in self.told.loaded for each in self._lacks(path, "")]
+        undefined = process.system.tree.image.tree.undefined or {}
+        self._wanting = [path for path in self.told.loaded if path in undefined]
+        """Files that may not get all symbols."""
 
-    def lacking(self, path: str) -> Iterator[_Lack]:
+    def lacking(self, path: str) -> list[_Lack]:
         """What nothing defines of all that the file at `path` loads, itself among it."""
-        yield from self._lacks(path, path)
-        yield from (lack for lack in self._lacking if path not in lack.what.providers)
-
-    def _lacks(self, path: str, begun: str) -> Iterator[_Lack]:
-        """What the file at `path` lacks in the company of the one that begins."""
-        within, loaded = self.process.within, {begun, *self.told.loaded}
-        for each in self._undefined.get(path, ()):
-            if loaded.isdisjoint(each.providers) and not (within and within.has_any(each.providers)):
-                yield _Lack(path, each)
+        if not self._wanting and path not in (self.process.system.tree.image.tree.undefined or {}):
+            return []  # as nearly all
+        within, loaded = self.process.within, {path, *self.told.loaded}
+        asked = [_Lack(each, what) for each in (path, *self._wanting) for what in self._undefined.get(each, ())]
+        return [
+            lack
+            for lack in asked
+            if loaded.isdisjoint(lack.what.providers) and not (within and within.has_any(lack.what.providers))
+        ]
 
     @cached_property
     def _undefined(self) -> dict[str, tuple[Undefined, ...]]:
@@ -460,7 +462,7 @@ def _run(view: _View, start: Start) -> Outcome:
         return Outcome(start, None, (problem,))
     company = view.company(start.path, start.within)
     absent = company.process.absent_versions(tree.linkage[start.path])
-    lacking = [*company.lacking(start.path)]
+    lacking = company.lacking(start.path)
     if not (absent or company.absent or company.process.misses or lacking):
         return Outcome(start, company.told, ())
     absent_everywhere = [*((start.path, *each) for each in absent), *company.absent]
