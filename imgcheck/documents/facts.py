@@ -76,7 +76,7 @@ class Symbols(Document, frozen=True):
     defined: bytes = b""
     """Hashes (binaries.kernels.names) of the names that it gives to others: 32 bits each, `<I`."""
     at_load: bytes = b""
-    """Names that relocations ask for when it is loaded, with NUL between, in the order of these; no weak ones."""
+    """Names that relocations ask for when it is loaded, each with a NUL behind it, in their order; no weak ones."""
     at_call: bytes = b""
     """The same of functions that are sought when they are called first, or at load by a loader that is told so."""
 

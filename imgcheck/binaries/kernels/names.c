@@ -1,4 +1,4 @@
-// Names of symbols as numbers. names.py says what it takes and gives; nothing is checked here.
+// Names in string tables. names.py says what each takes and gives; nothing is checked here.
 
 #include "kernels.h"
 
@@ -45,4 +45,21 @@ EXPORT int hash_names(const uint8_t *table, int64_t size, const int64_t *starts,
         hashes[i] = (uint32_t)hash;
     }
     return 1;
+}
+
+EXPORT int64_t copy_names(const uint8_t *table, int64_t size, const int64_t *starts, int64_t count, int64_t room,
+                          uint8_t *copy)
+{
+    int64_t end = 0;
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t at = starts[i]; at < size && table[at]; at++) {
+            if (end == room)
+                return -1;
+            copy[end++] = table[at];
+        }
+        if (end == room)
+            return -1;
+        copy[end++] = 0;
+    }
+    return end;
 }

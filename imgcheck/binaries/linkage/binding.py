@@ -3,13 +3,12 @@
 Of what it gives there are up to half a million: their names are told by hashes of 32 bits.
 """
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from imgcheck.binaries.elf import Elf
-from imgcheck.binaries.kernels.names import hashes
+from imgcheck.binaries.kernels.names import copied, hashes
 from imgcheck.binaries.linkage.symbols import DynamicStrings, DynamicSymbols
 from imgcheck.documents.facts import Symbols
 
@@ -21,29 +20,26 @@ _COPIES = {
 }  # fmt: skip
 _STV_INTERNAL, _STV_HIDDEN = 1, 2
 _STT_TLS, _SHN_ABS = 6, 0xFFF1
-_LONGEST_NAME = 1 << 16
-_MOST_BYTES = 1 << 24
-"""Of names that one file asks for; those of PyTorch's libraries have two million."""
-_NAME = re.compile(rb"[^\0]*")
 
 
 def read_symbols(elf: Elf) -> Symbols | None:
-    """Those of `elf`; None where they are not known: more names than any real file asks for, or longer ones."""
+    """Those of `elf`; None where they are not known, since no real file has such names."""
     strings = DynamicStrings(elf)
     symbols = DynamicSymbols(elf, strings)
     wanted = np.zeros(len(symbols.table), bool)
     wanted[symbols.strong(symbols.undefined)] = True
     relocations = _Relocations(elf)
-    copied = relocations.copied()
-    copied = copied[copied < len(wanted)]
-    wanted[symbols.strong(copied)] = True
-    names = _Names(elf, strings)
+    taken = relocations.copied()
+    taken = taken[taken < len(wanted)]
+    wanted[symbols.strong(taken)] = True
+    table, starts = elf.array[strings.offset :][: strings.size], symbols.table["name"]
+    at_load, at_call = (relocations.asked_for(wanted, part) for part in (relocations.at_load, relocations.at_call))
     try:
         return Symbols(
             # What is copied stands in the table as if it were the program's own.
-            defined=_given(elf, strings, symbols, copied).astype("<u4").tobytes(),
-            at_load=b"\0".join(names.of(symbols, relocations.asked_for(wanted, relocations.at_load))),
-            at_call=b"\0".join(names.of(symbols, relocations.asked_for(wanted, relocations.at_call))),
+            defined=hashes(table, starts[_given(symbols, taken)]).astype("<u4").tobytes(),
+            at_load=copied(table, starts[at_load]),
+            at_call=copied(table, starts[at_call]),
         )
     except ValueError:
         return None
@@ -56,12 +52,10 @@ def hashes_of(names: Sequence[bytes]) -> np.ndarray:
     return hashes(table, np.cumsum(lengths) - lengths)
 
 
-def _given(elf: Elf, strings: DynamicStrings, symbols: DynamicSymbols, copied: np.ndarray) -> np.ndarray:
-    """Hashes of what others find in the file (do_lookup_x in glibc's elf/dl-lookup.c), but for what is `copied`."""
+def _given(symbols: DynamicSymbols, taken: np.ndarray) -> np.ndarray:
+    """Indexes of what others find in the file (do_lookup_x in glibc's elf/dl-lookup.c), but for what it has `taken`."""
     found = symbols.defined[_is_found(symbols.table)[symbols.defined]]
-    found = found[~np.isin(found, copied)] if len(copied) else found
-    names = symbols.table["name"][found]
-    return hashes(elf.array[strings.offset :][: strings.size], names[names < strings.size])
+    return found[~np.isin(found, taken)] if len(taken) else found
 
 
 def _is_found(entries: np.ndarray) -> np.ndarray:
@@ -114,24 +108,3 @@ class _Relocations:
 
     def _types(self, relocations: np.ndarray) -> np.ndarray:
         return relocations & np.uint64((1 << self._shift) - 1)
-
-
-class _Names:
-    """Names of symbols as bytes, as long as they do not become too many."""
-
-    def __init__(self, elf: Elf, strings: DynamicStrings) -> None:
-        self._elf, self._strings = elf, strings
-        self._left = _MOST_BYTES
-
-    def of(self, symbols: DynamicSymbols, indexes: np.ndarray) -> list[bytes]:
-        """Raises ValueError for more than real files have."""
-        return list(filter(None, map(self._at, symbols.table["name"][indexes].tolist())))
-
-    def _at(self, index: int) -> bytes:
-        start, room = self._strings.offset + index, min(_LONGEST_NAME, self._strings.size - index)
-        found = _NAME.match(self._elf.data, start, start + room) if room > 0 else None
-        name = found.group() if found else b""
-        self._left -= len(name)
-        if self._left < 0 or len(name) == _LONGEST_NAME:
-            raise ValueError
-        return name
