@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import structs
 
+from imgcheck.binaries.kernels.names import hashes
 from imgcheck.binaries.linkage.binding import hashes_of
 from imgcheck.documents.image import ImageProfile, Undefined
 from imgcheck.loader.tree import Tree
@@ -56,7 +57,8 @@ class _Asked(NamedTuple):
 
     key: str
     at_load: bool
-    names: list[bytes]
+    names: bytes
+    """Each with a NUL behind it."""
 
 
 class _Files:
@@ -108,35 +110,44 @@ class _Files:
     def _groups(self) -> dict[str, list[_Group]]:
         """What each content asks for, by who defines it."""
         parts = [part for key in self._facts for part in self._asked(key)]
-        numbers: dict[bytes, int] = {}
-        asked = np.array([numbers.setdefault(name, len(numbers)) for part in parts for name in part.names], np.int64)
-        names, set_of, sets = list(numbers), *self._providers(hashes_of(list(numbers)))
-        part_of = np.repeat(np.arange(len(parts)), [len(part.names) for part in parts])
-        kinds = part_of * len(sets) + set_of[asked]
+        text = b"".join(part.names for part in parts)
+        table = np.frombuffer(text, np.uint8)
+        ends = np.flatnonzero(table == 0)
+        starts = np.append(0, ends + 1)[:-1]
+        part_of = np.searchsorted(np.cumsum([len(part.names) for part in parts]), ends, side="right")
+        names = hashes(table, starts)
+        set_of, sets = self._providers(names)
+        wanted = np.flatnonzero(~self._of_driver(parts, part_of, names))
         groups: dict[str, list[_Group]] = {key: [] for key in self._facts}
-        for kind, first, count in zip(*_counted(kinds), strict=True):
-            part, symbol = parts[kind // len(sets)], names[asked[first]]
+        for kind, first, count in zip(*_counted((part_of * len(sets) + set_of)[wanted]), strict=True):
+            part, at = parts[kind // len(sets)], wanted[first]
+            symbol = text[starts[at] : ends[at]]
             groups[part.key].append(_Group(symbol, count, part.at_load, sets[kind % len(sets)]))
         return groups
 
     def _asked(self, key: str) -> Iterator[_Asked]:
-        """Symbols but those of the CUDA driver, which GPU009 asks for."""
-        facts, linkage = self._facts[key], self._linkage[key]
-        if facts.symbols is None:
-            return
-        of_driver = {name.encode() for name in linkage.driver_functions}
-        now = "now" in linkage.flags
-        for at_load, names in ((True, facts.symbols.at_load), (now, facts.symbols.at_call)):
-            wanted = [name for name in names.split(b"\0") if name and name not in of_driver]
-            if wanted:
-                yield _Asked(key, at_load, wanted)
+        symbols = self._facts[key].symbols
+        if symbols and symbols.at_load:
+            yield _Asked(key, True, symbols.at_load)
+        if symbols and symbols.at_call:
+            yield _Asked(key, "now" in self._linkage[key].flags, symbols.at_call)
+
+    def _of_driver(self, parts: list[_Asked], part_of: np.ndarray, names: np.ndarray) -> np.ndarray:
+        """Which of `names`, by their hashes, are functions of the CUDA driver, for which GPU009 asks."""
+        found = np.zeros(len(names), bool)
+        bounds = np.searchsorted(part_of, np.arange(len(parts) + 1)).tolist()
+        for part, first, end in zip(parts, bounds, bounds[1:], strict=False):
+            if functions := self._linkage[part.key].driver_functions:
+                found[first:end] = np.isin(names[first:end], hashes_of([name.encode() for name in functions]))
+        return found
 
     def _providers(self, names: np.ndarray) -> tuple[np.ndarray, list[Paths]]:
         """For each of `names`, by their hashes, the number of the set of files that define it, and these sets.
 
         What is unreadable may define everything.
         """
-        wanted, keys = np.unique(names), list(self._facts)
+        wanted, row_of = np.unique(names, return_inverse=True)
+        keys = list(self._facts)
         every = wanted.astype("<u4").tobytes()
         defined = [facts.symbols.defined if facts.symbols else every for facts in self._facts.values()]
         row, owner = _rows(wanted, np.frombuffer(b"".join(defined), "<u4"), [len(each) // 4 for each in defined])
@@ -147,7 +158,7 @@ class _Files:
         _, first, number = np.unique(sums[ends[1:]] - sums[ends[:-1]], return_index=True, return_inverse=True)
         members = (owner[ends[index] : ends[index + 1]].tolist() for index in first.tolist())
         sets = [frozenset().union(*(self._paths[keys[each]] for each in found)) for found in members]
-        return number[np.searchsorted(wanted, names)], sets
+        return number[row_of], sets
 
 
 def _rows(wanted: np.ndarray, defined: np.ndarray, counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
