@@ -122,6 +122,14 @@ def test_a_library_of_the_host_may_have_anything(root: Root) -> None:
     assert outcome(judged(root.profile(), machine, "nvidia", (APP,)), "LIB007") == "ok"
 
 
+def test_functions_of_the_cuda_driver_are_gpu009s(root: Root) -> None:
+    library(root, LIBRARY, "int cuInit(unsigned); int (*kept)(unsigned) = cuInit;")
+    program(root, "int main(void){return 0;}", LIBRARY)
+    assert outcome(answers(root), "LIB007") == "ok"
+    library(root, LIBRARY, "int cuIt(unsigned); int (*kept)(unsigned) = cuIt;")
+    assert outcome(answers(root), "LIB007") == "fail"
+
+
 def module(root: Root, code: str, needs: tuple[str, ...] = (), flags: tuple[str, ...] = LAZY) -> str:
     """A module of Python, and a Python."""
     root.program("/usr/bin/python3.11")
