@@ -44,8 +44,8 @@ def _refused(context: Context, build: Build, modules: Modules) -> dict[str, Modu
     found: dict[str, Modules] = defaultdict(list)
     for record in modules:
         place, package = _site(record.path)
-        near = {place} & (taking | refusing)
-        if refusing and taking.isdisjoint(near or taking):
+        beside = {place} & (taking | refusing)  # comes first; without one any may be meant
+        if refusing and taking.isdisjoint(beside or taking):
             found[package].append(record)
     return found
 

@@ -70,16 +70,16 @@ class _Company:
         if foreign is not None:
             libc, loader = foreign
             self.absent.append((libc.real, posixpath.basename(loader.opened), loader, PRIVATE))
-        undefined = process.system.tree.image.tree.undefined or {}
-        self._wanting = [path for path in self.told.loaded if path in undefined]
+        self._undefined = process.system.tree.image.tree.undefined or {}
+        self._wanting = [path for path in self.told.loaded if path in self._undefined]
         """Files that may not get all symbols."""
 
     def lacking(self, path: str) -> list[_Lack]:
         """What nothing defines of all that the file at `path` loads, itself among it."""
-        if not self._wanting and path not in (self.process.system.tree.image.tree.undefined or {}):
+        if not self._wanting and path not in self._undefined:
             return []  # as nearly all
         within, loaded = self.process.within, {path, *self.told.loaded}
-        asked = [_Lack(each, what) for each in (path, *self._wanting) for what in self._undefined.get(each, ())]
+        asked = [_Lack(each, what) for each in (path, *self._wanting) for what in self._told_of.get(each, ())]
         return [
             lack
             for lack in asked
@@ -87,21 +87,18 @@ class _Company:
         ]
 
     @cached_property
-    def _undefined(self) -> dict[str, tuple[Undefined, ...]]:
+    def _told_of(self) -> dict[str, tuple[Undefined, ...]]:
         """What files may not get, as far as it can be told what they get.
 
         A library of the host may have anything, and so may one that is missing and not in the image: whoever opens the
         file may have loaded it before. Where the image has it, it has no more than the image.
         """
         tree, missing = self.process.system.tree, self.process.all_misses
-        undefined = tree.image.tree.undefined
-        if not undefined or self.process.has_any(tree.host):
-            return {}
-        if any(posixpath.basename(miss.name) not in tree.by_name for miss in missing):
+        if self.process.has_any(tree.host) or any(posixpath.basename(m.name) not in tree.by_name for m in missing):
             return {}
         if not missing:
-            return undefined
-        return {path: tuple(each for each in found if not each.providers) for path, found in undefined.items()}
+            return self._undefined
+        return {path: tuple(each for each in found if not each.providers) for path, found in self._undefined.items()}
 
     def namesake(self, paths: Iterable[str]) -> Object | None:
         """What is loaded in the place of one of these files, by its name."""
@@ -466,7 +463,7 @@ def _run(view: _View, start: Start) -> Outcome:
     if not (absent or company.absent or company.process.misses or lacking):
         return Outcome(start, company.told, ())
     absent_everywhere = [*((start.path, *each) for each in absent), *company.absent]
-    problems = [*_problems(view, start, company.process, absent_everywhere), *_undefined(start, company, lacking)]
+    problems = [*_problems(view, start, company.process, absent_everywhere), *_symbol_problems(start, company, lacking)]
     return Outcome(start, company.told, tuple(problems))
 
 
@@ -498,14 +495,14 @@ def _problems(view: _View, start: Start, process: Process, absent: Iterable[_Abs
         )
 
 
-def _undefined(start: Start, company: _Company, lacking: Iterable[_Lack]) -> Iterator[Problem]:
+def _symbol_problems(start: Start, company: _Company, lacking: Iterable[_Lack]) -> Iterator[Problem]:
     """Symbols that nothing defines in the process of `start`.
 
     Of what is opened at run time it is not told where the image has them in a file that something else may have loaded
     (RTLD_GLOBAL), unless another of its name has been loaded in its place; nor of what Python opens where the image has
-    none. What is sought by the first call of it only
-    counts where that is not put off: by musl, which binds all at once, and by Python, which opens everything so
-    (RTLD_NOW in Python/dynload_shlib.c and Modules/_ctypes/callproc.c); else for programs, which at least do run.
+    none. What is sought by the first call of it only counts where that is not put off: by musl, which binds all at
+    once, and by Python, which opens everything so (RTLD_NOW in Python/dynload_shlib.c and Modules/_ctypes/callproc.c);
+    else for programs, which at least do run.
     """
     started = start.context in ("entry", "helper")
     by_python = _is_python(start.within)

@@ -20,23 +20,37 @@ from imgcheck.loader.tree import Tree
 
 _MOST_STEPS = 32
 """How far libraries that need each other are followed: what lies beyond is left to the loader's model."""
+_MOST_GROUPS = 1 << 18
+"""Of symbols of one file that the same files define: an image with 2,000 libraries has some ten thousand."""
+_MOST_PROVIDERS = 64
+"""Files that define a symbol of which it is asked whether one is loaded: what more have is hardly ever missing."""
 _SHIFT = 12
 """Bits of a hash that its beginning leaves out."""
 Paths = frozenset[str]
 
 
 def with_undefined(image: ImageProfile) -> ImageProfile:
-    """The profile with TreeIndex.undefined, made of the symbols in its facts, which these lose."""
+    """The profile with TreeIndex.undefined, made of the symbols in its facts, which these lose.
+
+    It stays None where these are of more kinds than any real image's.
+    """
+    objects = {key: structs.replace(facts, symbols=None) for key, facts in image.objects.items()}
+    return structs.replace(image, objects=objects, tree=structs.replace(image.tree, undefined=_undefined(image)))
+
+
+def _undefined(image: ImageProfile) -> dict[str, tuple[Undefined, ...]] | None:
     tree = Tree(image)
     abis: dict[tuple[str, int], list[str]] = defaultdict(list)
     for path, linkage in tree.linkage.items():
         abis[linkage.machine, linkage.elf_class].append(path)
-    found = {path: left for paths in abis.values() for path, left in _Files(image, tree, paths).undefined()}
-    return structs.replace(
-        image,
-        objects={key: structs.replace(facts, symbols=None) for key, facts in image.objects.items()},
-        tree=structs.replace(image.tree, undefined={path: found[path] for path in sorted(found)}),
-    )
+    try:
+        return dict(sorted(each for paths in abis.values() for each in _Files(image, tree, paths).undefined()))
+    except _TooManyError:
+        return None
+
+
+class _TooManyError(Exception):
+    """There are more groups than any real image has."""
 
 
 class _Group(NamedTuple):
@@ -82,7 +96,8 @@ class _Files:
         certain = self._certainly_loaded()
         for key, groups in self._groups().items():
             settled = [self._paths[key], *(self._named[name] for name in certain[key])]
-            left = [group for group in groups if not any(group.providers >= each for each in settled)]
+            asked = (group for group in groups if len(group.providers) <= _MOST_PROVIDERS)
+            left = [group for group in asked if not any(group.providers >= each for each in settled)]
             if self._linkage[key].type == "shared" and not self._linkage[key].soname:
                 left = _without_opener(left, frozenset().union(*settled))
             if left:
@@ -119,7 +134,10 @@ class _Files:
         set_of, sets = self._providers(names)
         wanted = np.flatnonzero(~self._of_driver(parts, part_of, names))
         groups: dict[str, list[_Group]] = {key: [] for key in self._facts}
-        for kind, first, count in zip(*_counted((part_of * len(sets) + set_of)[wanted]), strict=True):
+        kinds = _counted((part_of * len(sets) + set_of)[wanted])
+        if len(kinds[0]) > _MOST_GROUPS:
+            raise _TooManyError
+        for kind, first, count in zip(*kinds, strict=True):
             part, at = parts[kind // len(sets)], wanted[first]
             symbol = text[starts[at] : ends[at]]
             groups[part.key].append(_Group(symbol, count, part.at_load, sets[kind % len(sets)]))
