@@ -167,8 +167,12 @@ class CacheEntry(Document, frozen=True):
     hwcap: int = 0
 
 
+CXX = "_Z"
+"""What the names of C++ begin with (Itanium C++ ABI, 5.1.2)."""
+
+
 class Undefined(Document, frozen=True, array_like=True):
-    """Symbols that a file asks for, and that it may not get: what it is sure to load has not all of them."""
+    """Symbols that a file asks for, all of C++ or none, and that it may not get: what it is sure to load lacks some."""
 
     symbol: str
     """The first of them in the order of the relocations."""

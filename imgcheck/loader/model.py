@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from imgcheck.documents.facts import LIBCUDA
-from imgcheck.documents.image import IN_ARCHIVE, REACHES, RUNS, ImageProfile, Opener, Problem, Reach, Undefined
+from imgcheck.documents.image import CXX, IN_ARCHIVE, REACHES, RUNS, ImageProfile, Opener, Problem, Reach, Undefined
 from imgcheck.loader.abi import Abi
 from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
@@ -83,7 +83,7 @@ class _Company:
         return [
             lack
             for lack in asked
-            if loaded.isdisjoint(lack.what.providers) and not (within and within.has_any(lack.what.providers))
+            if loaded.isdisjoint(lack.what.providers) and not (within and within.found(lack.what.providers))
         ]
 
     @cached_property
@@ -91,14 +91,22 @@ class _Company:
         """What files may not get, as far as it can be told what they get.
 
         A library of the host may have anything, and so may one that is missing and not in the image: whoever opens the
-        file may have loaded it before. Where the image has it, it has no more than the image.
+        file may have loaded it before. Those of the driver have no names of C++. Where the image has what is missing,
+        that has no more than the image.
         """
-        tree, missing = self.process.system.tree, self.process.all_misses
-        if self.process.has_any(tree.host) or any(posixpath.basename(m.name) not in tree.by_name for m in missing):
+        tree = self.process.system.tree
+        missing = [posixpath.basename(miss.name) for miss in self.process.all_misses]
+        unknown = [name for name in missing if name not in tree.by_name]
+        unknown += map(posixpath.basename, self.process.found(tree.host.keys()))
+        if not all(name.startswith(_OPENED_BY_NAME) for name in unknown):
             return {}
-        if not missing:
+        if not missing and not unknown:
             return self._undefined
-        return {path: tuple(each for each in found if not each.providers) for path, found in self._undefined.items()}
+
+        def is_told(what: Undefined) -> bool:
+            return not (missing and what.providers) and (what.symbol.startswith(CXX) or not unknown)
+
+        return {path: tuple(filter(is_told, found)) for path, found in self._undefined.items()}
 
     def namesake(self, paths: Iterable[str]) -> Object | None:
         """What is loaded in the place of one of these files, by its name."""

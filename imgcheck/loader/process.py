@@ -130,9 +130,9 @@ class Process:
         """What is missing here, and in the process that opened this one."""
         return self.misses + (self.within.all_misses if self.within else [])
 
-    def has_any(self, paths: Collection[str]) -> bool:
-        """Whether one of the files at `paths` is loaded, here or in the process that opened this one."""
-        return not self._reals.keys().isdisjoint(paths) or (self.within is not None and self.within.has_any(paths))
+    def found(self, paths: Collection[str]) -> set[str]:
+        """Those of the files at `paths` that are loaded, here or in the process that opened this one."""
+        return self._reals.keys() & paths | (self.within.found(paths) if self.within else set())
 
     def keep(self, opened: "Process") -> None:
         """Let what was opened within this process stay loaded: the next file that is opened finds it by its name."""

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from imgcheck.binaries.kernels.names import hashes
 from imgcheck.binaries.linkage.binding import hashes_of
-from imgcheck.documents.image import ImageProfile, Undefined
+from imgcheck.documents.image import CXX, ImageProfile, Undefined
 from imgcheck.loader.tree import Tree
 
 _MOST_STEPS = 32
@@ -54,7 +54,7 @@ class _TooManyError(Exception):
 
 
 class _Group(NamedTuple):
-    """Symbols of one file that the same files define."""
+    """Symbols of one file that the same files define, all of C++ or none."""
 
     symbol: bytes
     number: int
@@ -134,13 +134,14 @@ class _Files:
         set_of, sets = self._providers(names)
         wanted = np.flatnonzero(~self._of_driver(parts, part_of, names))
         groups: dict[str, list[_Group]] = {key: [] for key in self._facts}
-        kinds = _counted((part_of * len(sets) + set_of)[wanted])
+        of_cxx = np.all([table[starts + at] == byte for at, byte in enumerate(CXX.encode())], axis=0)
+        kinds = _counted(((part_of * len(sets) + set_of) * 2 + of_cxx)[wanted])
         if len(kinds[0]) > _MOST_GROUPS:
             raise _TooManyError
         for kind, first, count in zip(*kinds, strict=True):
-            part, at = parts[kind // len(sets)], wanted[first]
-            symbol = text[starts[at] : ends[at]]
-            groups[part.key].append(_Group(symbol, count, part.at_load, sets[kind % len(sets)]))
+            (number, own), at = divmod(kind // 2, len(sets)), wanted[first]
+            part, symbol = parts[number], text[starts[at] : ends[at]]
+            groups[part.key].append(_Group(symbol, count, part.at_load, sets[own]))
         return groups
 
     def _asked(self, key: str) -> Iterator[_Asked]:

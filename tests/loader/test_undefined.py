@@ -11,10 +11,10 @@ from msgspec import structs
 
 from imgcheck.check.context import Answers
 from imgcheck.documents.facts import LIBCUDA
-from imgcheck.documents.host import known
+from imgcheck.documents.host import HostLibrary, known
 from imgcheck.documents.report import Finding
 from tests.loader.builder import Root
-from tests.loader.test_library_rules import DRIVER, host, judged, libcuda, only, outcome
+from tests.loader.test_library_rules import DRIVER, host, judged, only, outcome
 from tests.tools import need
 
 APP, LIBRARY = "/usr/bin/app", "/usr/lib/libx.so.1"
@@ -116,10 +116,24 @@ def test_where_a_library_is_missing_that_alone_is_told(root: Root) -> None:
     assert outcome(found, "LIB007") == "ok"
 
 
-def test_a_library_of_the_host_may_have_anything(root: Root) -> None:
-    program(root, READS, f"/tmp/{LIBCUDA}")
-    machine = host(driver=DRIVER, libraries=known((libcuda(),), "test"))
-    assert outcome(judged(root.profile(), machine, "nvidia", (APP,)), "LIB007") == "ok"
+@pytest.mark.parametrize(
+    ("soname", "symbol", "expected"),
+    [
+        (LIBCUDA, "gone", "ok"),
+        # The driver's libraries have functions of C alone: so an extension for GPUs is told, too.
+        (LIBCUDA, "_ZN2at4goneEv", "fail"),
+        ("libmpi.so.40", "_ZN2at4goneEv", "ok"),
+    ],
+)
+def test_a_library_of_the_host_may_have_anything(root: Root, soname: str, symbol: str, expected: str) -> None:
+    library(root, f"/tmp/{soname}", "void other(void) {}")
+    library(root, LIBRARY, f"extern int {symbol}; int *there = &{symbol};", needs=(f"/tmp/{soname}",))
+    root.at(f"/tmp/{soname}").unlink()
+    program(root, "int main(void){return 0;}", LIBRARY)
+    libraries = known((HostLibrary(f"/usr/lib64/{soname}", soname),), "test")
+    machine = host(driver=DRIVER, libraries=libraries)
+    assert outcome(judged(root.profile(), machine, "nvidia", (APP,)), "LIB007") == expected
+    assert outcome(answers(root), "LIB007") == expected  # it is missing
 
 
 def test_functions_of_the_cuda_driver_are_gpu009s(root: Root) -> None:
