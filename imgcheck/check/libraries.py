@@ -1,10 +1,8 @@
 """LIB001 to LIB008: libraries, versions, symbols and modules that are missing, also to what a runtime injects."""
 
-import itertools
 import posixpath
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import msgspec
@@ -25,11 +23,12 @@ from imgcheck.check.loader_rules import (
 from imgcheck.check.modules import misfits
 from imgcheck.check.python_builds import built_for_others
 from imgcheck.check.python_libraries import opened
+from imgcheck.check.python_modules import PythonModules, is_beside, package_of
 from imgcheck.check.relocations import packed
 from imgcheck.documents.facts import LIBCUDA, Linkage
 from imgcheck.documents.image import IN_ARCHIVE, Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
-from imgcheck.loader.closure import PRIVATE, PYTHON_DIRECTORIES
+from imgcheck.loader.closure import PRIVATE
 from imgcheck.loader.glibc import LIBC, asks_for_musl, family_of
 from imgcheck.loader.node import ADDON
 
@@ -37,7 +36,6 @@ _SYSTEM = "/usr/"
 """Where others than wheels put libraries, too."""
 _SHAPES = {"module": "python", "library": "opened"}
 """Of what a Python imports, and of what else something opens: variants of what one would see."""
-_PLATFORM = r"-[a-z0-9_]+-linux-(?:gnu|musl)[a-z0-9]*"
 _DRIVER_REMEDY = (
     "It belongs to the NVIDIA driver of the host: run on a node that has one, by a runtime that brings it into the "
     "container (docker --gpus all, apptainer --nv)."
@@ -53,6 +51,7 @@ class _Libraries:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._rules: LoaderRules = loader_rules(context.knowledge)
+        self._modules = PythonModules(context, self._rules)
         self._answers = Answers()
 
     def answers(self) -> Answers:
@@ -115,14 +114,9 @@ class _Libraries:
         return found
 
     def _counts(self, problem: Problem) -> bool:
-        if problem.injected or self._is_loaded_from_prefix(problem):
+        if problem.injected or self._modules.is_loaded_from_prefix(problem):
             return False
         return not self._rules.of_driver(problem.needed) or self._is_in_vain(problem)
-
-    def _is_loaded_from_prefix(self, problem: Problem) -> bool:
-        """Whether a Python package is known to load the library by its path, from where its wheel has put it."""
-        package = posixpath.basename(_package(problem.root))
-        return package in self._rules.python.loads_from_prefix and _is_beside(problem)
 
     def _is_in_vain(self, problem: Problem) -> bool:
         """Whether the command needs a library of the driver, which neither the host nor the runtime can give.
@@ -130,7 +124,7 @@ class _Libraries:
         The loader stops there, whether anything would compute on a GPU or not. Where the host has one, GPU007 tells of
         libcuda; other programs of the image, and modules beside which their package has others, are for GPUs alone.
         """
-        if problem.root not in self._context.roots.always and not self._stops_package(problem):
+        if problem.root not in self._context.roots.always and not self._modules.stops_package(problem):
             return False
         without = lacks_nvidia(self._context.host)
         return without or (not self._context.runtime.injects_driver and problem.needed != LIBCUDA)
@@ -159,15 +153,15 @@ class _Libraries:
             # What is for GPUs alone may be installed beside what the command uses, on nodes without one as well.
             if self._rules.of_driver(problem.needed):
                 return "risk"
-            if self._optional(problem):
+            if self._modules.optional(problem):
                 return "info"
-            if self._one_of_many(problem):
+            if self._modules.one_of_many(problem):
                 return "risk"
             # What wheels put into the prefix of an environment their packages may load from there by its path.
-            return "risk" if _is_beside(problem) and not problem.root.startswith(_SYSTEM) else "fail"
+            return "risk" if is_beside(problem) and not problem.root.startswith(_SYSTEM) else "fail"
         if problem.context == "helper" or self._is_native_module(problem):
             return "risk"
-        return "risk" if _package(problem.root) and not self._aside(problem) else "info"
+        return "risk" if package_of(problem.root) and not self._modules.aside(problem) else "info"
 
     def _is_native_module(self, problem: Problem) -> bool:
         """Whether a module misses it that an interpreter may load, or a library that a command names.
@@ -186,108 +180,17 @@ class _Libraries:
     def _named(self) -> frozenset[str]:
         return frozenset(self._context.roots.named)
 
-    def _optional(self, problem: Problem) -> bool:
-        """A module without which its package, or the interpreter, goes on working."""
-        name = posixpath.basename(problem.root).partition(".")[0]
-        if "/lib-dynload/" in problem.root:
-            return name in self._rules.python.optional_modules
-        return self._aside(problem) or self._another_variant_loads(problem)
-
-    def _another_variant_loads(self, problem: Problem) -> bool:
-        """Whether a variant of the same module misses nothing: MPI.openmpi beside MPI.mpich, or one for this machine.
-
-        Python itself imports no file with a dot in its module's name: the package picks the one that loads. Nor does
-        it see files for other platforms than its own, which their names tell.
-        """
-        return not self._loading_variants.isdisjoint(_variants_of(problem.root))
-
-    @cached_property
-    def _loading_variants(self) -> frozenset[tuple[str, ...]]:
-        return frozenset(itertools.chain.from_iterable(map(_variants_of, self._loading_modules)))
-
-    def _aside(self, problem: Problem) -> bool:
-        """Whether `problem` lies deeper in its Python package than a module of it that loads, and only there.
-
-        Packages import what lies near their root; sub-packages for an optional library (TensorRT in TensorFlow's
-        `contrib`) are imported by those who want them.
-        """
-        package = _package(problem.root)
-        uppermost = min((path.count("/") for path in self._loading_of.get(package, ())), default=None)
-        if not package or uppermost is None or problem.root.count("/") <= uppermost:
-            return False
-        return not any(
-            other.needed == problem.needed and other.root.count("/") <= uppermost and _package(other.root) == package
-            for other in self._context.closure.problems
-        )
-
-    def _one_of_many(self, problem: Problem) -> bool:
-        """Whether one sub-package alone misses a library, beside others that load: envpool has one for each game."""
-        package, own = _package(problem.root), posixpath.dirname(problem.root)
-        if own == package:
-            return False
-        loading = {posixpath.dirname(path) for path in self._loading_of.get(package, ())} - {own}
-        closure = self._context.closure
-        needing = {other.path for other in closure.problems if other.needed == problem.needed}
-        missing = {
-            posixpath.dirname(start)
-            for start in self._starts_of.get(package, ())
-            if not needing.isdisjoint(closure.loaded[start])
-        }
-        return missing == {own} and posixpath.dirname(own) in map(posixpath.dirname, loading)
-
-    def _stops_package(self, problem: Problem) -> bool:
-        """Whether it stops a Python package whose uppermost modules miss something, one and all."""
-        package = _package(problem.path) or _package(problem.root)
-        sound, failing = (depths.get(package) for depths in self._depths)
-        return problem.context == "module" and failing is not None and (sound is None or failing < sound)
-
-    @cached_property
-    def _depths(self) -> tuple[dict[str, int], dict[str, int]]:
-        """How deep the uppermost module of each Python package lies that misses nothing, and the one that does."""
-        missing = {problem.path for problem in self._fatal}
-        loaded = self._context.closure.loaded
-        sound: dict[str, int] = {}
-        failing: dict[str, int] = {}
-        for record, linkage in self._context.linked:
-            if linkage.python_module:
-                package, depth = _package(record.path), record.path.count("/")
-                fails = record.path in missing or not missing.isdisjoint(loaded.get(record.path, ()))
-                depths = failing if fails else sound
-                depths[package] = min(depth, depths.get(package, depth))
-        return sound, failing
-
-    @cached_property
-    def _fatal(self) -> list[Problem]:
-        """What a file does not get loaded for."""
-        return [problem for problem in self._context.closure.problems if problem.kind != "call"]
-
-    @cached_property
-    def _loading_modules(self) -> list[str]:
-        """Extension modules that miss nothing but, at most, the driver's libraries and what their package loads."""
-        of_driver = self._rules.of_driver
-        failing = {
-            p.root
-            for p in self._fatal
-            if p.kind != "library" or not (p.injected or of_driver(p.needed) or self._is_loaded_from_prefix(p))
-        }
-        modules = (record.path for record, linkage in self._context.linked if linkage.python_module)
-        return [path for path in modules if path not in failing]
-
-    @cached_property
-    def _loading_of(self) -> dict[str, list[str]]:
-        return _by_package(self._loading_modules)
-
-    @cached_property
-    def _starts_of(self) -> dict[str, list[str]]:
-        return _by_package(self._context.closure.loaded)
-
     def _variant(self, problem: Problem) -> str:
         if problem.kind == "interpreter":
             return "interpreter-refused" if problem.complaint else "interpreter"
+        return "-".join(filter(None, (self._shape(problem), "refused" if problem.refused else "")))
+
+    def _shape(self, problem: Problem) -> str:
+        """By who says what one would see: a variant of the catalogue's texts."""
         shape = _SHAPES.get(problem.context, "")
         if self._is_told_by_musl(problem.root):
-            shape = "python-musl" if shape == "python" else "musl"
-        return "-".join(filter(None, (shape, "refused" if problem.refused else "")))
+            return "python-musl" if shape == "python" else "musl"
+        return shape
 
     def _is_told_by_musl(self, path: str) -> bool:
         """Whether the loader that starts or opens the file at `path` is musl's, as far as the image tells."""
@@ -360,7 +263,7 @@ class _Libraries:
             return "fail"
         # Node.js's packages bring addons for several releases of the C library, of which they pick one.
         native = self._is_native_module(problem) and not problem.root.endswith(ADDON)
-        return "risk" if problem.context == "helper" or native or _package(problem.root) else "info"
+        return "risk" if problem.context == "helper" or native or package_of(problem.root) else "info"
 
     def _newest(self, problem: Problem) -> str:
         """The newest version of the same family that the provider defines."""
@@ -495,7 +398,7 @@ class _Libraries:
         groups: dict[str, list[Problem]] = defaultdict(list)
         for problem in self._context.closure.problems:
             if problem.kind in ("symbol", "call") and not self._is_of_other_system(problem):
-                groups[_package(problem.path) or problem.path].append(problem)
+                groups[package_of(problem.path) or problem.path].append(problem)
         findings = [self._missing_symbol(problems) for problems in groups.values()]
         return self._answers.conclude(
             "LIB007", findings, "what the command reaches finds every symbol that it asks for"
@@ -503,15 +406,12 @@ class _Libraries:
 
     def _missing_symbol(self, problems: list[Problem]) -> Finding:
         severity, first, evidence = self._weighed(problems, self._symbol_severity)
-        shape = "python" if first.context == "module" else "opened" if first.context == "library" else ""
-        if self._is_told_by_musl(first.root):
-            shape = "python-musl" if shape == "python" else "musl"
         return self._context.finding(
             "LIB007",
             severity,
             first.needed,
             evidence,
-            variant=shape,
+            variant=self._shape(first),
             program=first.root,
             path=first.path,
             when="is called" if first.kind == "call" else "is loaded",
@@ -562,50 +462,6 @@ class _Libraries:
 def _is_packed(path: str) -> bool:
     """Whether the file comes in a package that brings the like of it for several systems."""
     return path.endswith(ADDON) or IN_ARCHIVE in path
-
-
-def _is_beside(problem: Problem) -> bool:
-    """Whether the image has the library in `lib` of the prefix that the module is installed in, where wheels put some.
-
-    In /opt/venv/lib for /opt/venv/lib/python3.11/site-packages/pkg/core.so.
-    """
-    for part in PYTHON_DIRECTORIES:
-        above, found, _ = problem.root.partition(part)
-        if found:
-            return any(posixpath.dirname(path) == posixpath.dirname(above) for path in problem.elsewhere)
-    return False
-
-
-def _variants_of(module: str) -> Iterator[tuple[str, ...]]:
-    """What all variants of an extension module share.
-
-    Of "/p/MPI.mpich.cpython-311-x86_64-linux-gnu.so" these are its directory, its name and the tag of the interpreter,
-    and what is left of its path without the platform in this tag (PEP 3149).
-    """
-    directory, _, name = module.rpartition("/")
-    parts = name.split(".", 2)
-    if len(parts) == 3 and parts[2].endswith(".so"):
-        yield directory, parts[0], parts[2]
-    plain = re.sub(_PLATFORM, "", name)
-    if plain != name:
-        yield directory, plain
-
-
-def _by_package(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Those of `paths` that lie in each Python package, and in none ("")."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        found[_package(path)].append(path)
-    return found
-
-
-def _package(path: str) -> str:
-    """The directory of the top-level Python package in which `path` lies; empty outside of packages."""
-    for part in PYTHON_DIRECTORIES:
-        head, found, tail = path.partition(part)
-        if found and "/" in tail:
-            return head + part + tail.partition("/")[0]
-    return ""
 
 
 def _refused_remedy(problem: Problem) -> str:
