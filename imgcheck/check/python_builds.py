@@ -1,15 +1,14 @@
 """LIB008: extension modules that were built with a release of a package which the one in the image does not take."""
 
-import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from imgcheck.check.context import Answers, Context
+from imgcheck.check.python_modules import package_of
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Finding
 from imgcheck.globs import fits
 from imgcheck.knowledge.python import Build, builds
-from imgcheck.loader.closure import PYTHON_DIRECTORIES
 
 _CYTHON = "cython-sizes"
 Modules = list[FileRecord]
@@ -60,12 +59,9 @@ def _places(files: Iterable[str], glob: str) -> Iterator[str]:
 
 
 def _site(path: str) -> tuple[str, str]:
-    """The directory of packages in which the module at `path` lies, and the name of its package."""
-    for part in PYTHON_DIRECTORIES:
-        above, found, below = path.partition(part)
-        if found:
-            return above + part.rstrip("/"), below.partition("/")[0].partition(".")[0]
-    return posixpath.dirname(path), posixpath.basename(path).partition(".")[0]
+    """The directory in which the package of the module at `path` lies, or a module alone, and its name."""
+    directory, _, name = (package_of(path) or path).rpartition("/")
+    return directory, name.partition(".")[0]
 
 
 def _finding(context: Context, build: Build, package: str, modules: Modules) -> Finding:
