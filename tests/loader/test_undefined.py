@@ -21,6 +21,7 @@ APP, LIBRARY = "/usr/bin/app", "/usr/lib/libx.so.1"
 SITE = "/usr/lib/python3.11/site-packages"
 CALLS, READS = "void gone(void); int main(void){gone(); return 0;}", "extern int gone; int main(void){return gone;}"
 SYMBOLS = tuple("abcdef")
+SEEDS = range(12)
 NOW = ("-Wl,-z,now",)
 LAZY = ("-Wl,-z,lazy",)
 MUSL = "/lib/ld-musl-x86_64.so.1"
@@ -268,7 +269,7 @@ def code(draw: random.Random, own: list[str]) -> str:
     return text
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_libraries_fail_as_the_real_loader_says(root: Root, seed: int) -> None:
     graph(root, seed)
     found = [finding for finding in answers(root) if finding.rule == "LIB007" and finding.severity != "info"]
@@ -283,7 +284,7 @@ def test_random_libraries_fail_as_the_real_loader_says(root: Root, seed: int) ->
 def test_the_random_libraries_have_all_kinds(tmp_path: Path) -> None:
     """Of the seeds above: some run, some fail at load, and some only where all is bound at once."""
     kinds = set()
-    for seed in range(24):
+    for seed in SEEDS:
         root = Root(tmp_path / str(seed))
         graph(root, seed)
         kinds.add((bool(said(root)), bool(said(root, "LD_BIND_NOW=1"))))
