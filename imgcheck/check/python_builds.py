@@ -11,6 +11,9 @@ from imgcheck.globs import fits
 from imgcheck.knowledge.python import Build, builds
 
 _CYTHON = "cython-sizes"
+_OF_DEBIAN = "/usr/lib/python3/dist-packages"
+_BEFORE_DEBIANS = "/usr/local/lib/python3.*/dist-packages"
+"""Where pip puts packages, and Debian's Python looks first (wiki.debian.org/Python)."""
 Modules = list[FileRecord]
 
 
@@ -43,10 +46,18 @@ def _refused(context: Context, build: Build, modules: Modules) -> dict[str, Modu
     found: dict[str, Modules] = defaultdict(list)
     for record in modules:
         place, package = _site(record.path)
-        beside = {place} & (taking | refusing)  # comes first; without one any may be meant
-        if refusing and taking.isdisjoint(beside or taking):
+        if refusing and taking.isdisjoint(_imported_from(place, taking | refusing)):
             found[package].append(record)
     return found
+
+
+def _imported_from(place: str, places: set[str]) -> set[str]:
+    """From which of the `places` where the package lies one in the directory `place` gets it; of several from any."""
+    if place == _OF_DEBIAN:
+        before = {each for each in places if fits(each, _BEFORE_DEBIANS)}
+        if before:
+            return before
+    return {place} & places or places
 
 
 def _places(files: Iterable[str], glob: str) -> Iterator[str]:

@@ -80,6 +80,19 @@ def test_the_numpy_beside_the_module_counts_before_that_of_the_system(root: Root
     assert outcome(answers(root, "bottleneck"), "LIB008") == "ok"
 
 
+def test_on_debian_the_numpy_that_pip_has_put_in_usr_local_comes_first(root: Root, tmp_path: Path) -> None:
+    system, local = "/usr/lib/python3/dist-packages", "/usr/local/lib/python3.11/dist-packages"
+    install(root, installed(PACKAGES["bottleneck"]), installed(OLD), site=system)
+    install(root, installed(NEW), site=local)
+    chroot = tmp_path / "debian"
+    subprocess.run(["cp", "-al", str(debian("bookworm").path), str(chroot)], check=True)
+    for package, site in ((PACKAGES["bottleneck"], system), (NEW, local)):
+        (chroot / site[1:]).mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cp", "-a", f"{installed(package)}/.", str(chroot / site[1:])], check=True)
+    real = imported("bottleneck", root=chroot)
+    assert real.stderr.strip().splitlines()[-1] in only(answers(root, "bottleneck"), "LIB008").predicted_error
+
+
 def test_where_a_numpy_that_takes_it_lies_elsewhere_nothing_is_said(root: Root) -> None:
     install(root, installed(OLD), site="/opt/old/site-packages")
     install(root, installed(NEW), site="/opt/new/site-packages")
