@@ -23,6 +23,7 @@ PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_TLS, PT_GNU_EH_FRAME = 1, 2, 3, 4, 7
 PT_GNU_RELRO, PT_GNU_PROPERTY = 0x6474E552, 0x6474E553
 PF_X, PF_W = 1, 2
 DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH = 4, 5, 6, 0x6FFFFEF5
+DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_REL, DT_RELSZ, DT_PLTREL, DT_JMPREL = 2, 7, 8, 17, 18, 20, 23
 SHT_SYMTAB, SHT_NOBITS, SHT_NOTE, SHT_DYNSYM = 2, 8, 7, 11
 SHF_EXECINSTR = 4
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
@@ -63,6 +64,15 @@ class Section(msgspec.Struct, frozen=True, gc=False):
     size: int
     link: int
     info: int
+
+
+class RelocationTable(msgspec.Struct, frozen=True, gc=False):
+    offset: int
+    """In the file."""
+    size: int
+    """Bytes."""
+    with_addends: bool
+    """Its entries are those of `Elf.rela_dtype`, else of `Elf.rel_dtype`."""
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
@@ -280,6 +290,24 @@ class Elf:
     def _dynamic_values(self) -> dict[int, int]:
         """The first value of each tag."""
         return dict(reversed(self.dynamic))
+
+    @cached_property
+    def relocation_tables(self) -> dict[int, RelocationTable]:
+        """Those of PT_DYNAMIC by DT_RELA, DT_REL and DT_JMPREL."""
+        of_calls = self.dynamic_value(DT_PLTREL) != DT_REL
+        kinds = ((DT_RELA, DT_RELASZ, True), (DT_REL, DT_RELSZ, False), (DT_JMPREL, DT_PLTRELSZ, of_calls))
+        found = {}
+        for tag, size, with_addends in kinds:
+            address = self.dynamic_value(tag)
+            offset = self.offset_of(address) if address else None
+            if offset is not None:
+                found[tag] = RelocationTable(offset, self.dynamic_value(size) or 0, with_addends)
+        return found
+
+    def relocation_entries(self, table: RelocationTable) -> np.ndarray:
+        """The entries of a table, as far as they lie in the file."""
+        dtype = self.rela_dtype if table.with_addends else self.rel_dtype
+        return self.records(table.offset, dtype, table.size // dtype.itemsize)
 
     @cached_property
     def dynamic_symbol_count(self) -> int | None:

@@ -8,14 +8,13 @@ nothing for the GPU.
 
 import numpy as np
 
-from imgcheck.binaries.elf import Elf, Section
+from imgcheck.binaries.elf import DT_RELA, Elf, Section
 
 _MAGIC, _LINKED = 0x466243B1, 2
 _WRAPPER = np.dtype([("magic", "<u4"), ("version", "<u4"), ("container", "<u8"), ("more", "<u8")])
 _CONTAINER = 8
 """Offset of the first pointer."""
 _SECTION = ".nvFatBinSegment"
-_DT_RELA, _DT_RELASZ = 7, 8
 
 
 def linked(elf: Elf) -> frozenset[int] | None:
@@ -38,11 +37,10 @@ def linked(elf: Elf) -> frozenset[int] | None:
 
 def _relocated(elf: Elf, section: Section) -> dict[int, int]:
     """What the dynamic loader puts into the words of a section, by their addresses, as far as DT_RELA tells."""
-    table, size = elf.dynamic_value(_DT_RELA), elf.dynamic_value(_DT_RELASZ)
-    offset = elf.offset_of(table) if table else None
-    if offset is None or not size:
+    table = elf.relocation_tables.get(DT_RELA)
+    if table is None:
         return {}
-    entries = elf.records(offset, elf.rela_dtype, size // elf.rela_dtype.itemsize)
+    entries = elf.relocation_entries(table)
     at = entries["offset"]
     inside = np.flatnonzero((at >= section.addr) & (at < section.addr + section.size))
     return dict(zip(at[inside].tolist(), entries["addend"][inside].tolist(), strict=True))

@@ -24,6 +24,7 @@ from imgcheck.binaries.elf import (
     SHT_DYNSYM,
     SHT_SYMTAB,
     Elf,
+    RelocationTable,
     Segment,
 )
 from imgcheck.binaries.isa.columns import Columns
@@ -41,8 +42,7 @@ _IN_CODE = np.isin(np.arange(16), (_STT_FUNC, STT_NOTYPE, _STT_IFUNC))
 _SHT_RELA, _SHT_REL = 4, 9
 _SYMBOL_ALONE = (6, 7)
 """R_386_GLOB_DAT and R_386_JMP_SLOT: what their slots hold in the file is not added. Those of lazy PLTs lead back."""
-_DT = {"JMPREL": 23, "PLTRELSZ": 2, "RELA": 7, "RELASZ": 8, "REL": 17, "RELSZ": 18, "RELR": 36, "RELRSZ": 35,
-       "SONAME": 14, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "PLTREL": 20,
+_DT = {"RELR": 36, "RELRSZ": 35, "SONAME": 14, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27,
        "FLAGS_1": 0x6FFFFFFB}  # fmt: skip
 _DF_1_PIE = 0x08000000
 _RELOCATION = np.dtype([("offset", "i8"), ("type", "i4"), ("symbol", "i4"), ("addend", "i8")])
@@ -416,27 +416,21 @@ class Layout:
     @cached_property
     def relocations(self) -> np.ndarray:
         """offset, type, symbol, addend of every dynamic relocation (of static ones in object files)."""
-        parts = [self._relocations(o, s, rela) for o, s, rela in self._relocation_areas()]
+        parts = [self._relocations(table) for table in self._relocation_tables()]
         return np.concatenate(parts) if parts else np.empty(0, _RELOCATION)
 
-    def _relocation_areas(self) -> list[tuple[int, int, bool]]:
-        value = self.elf.dynamic_value
-        plain = "RELA" if value(_DT["PLTREL"]) != 17 else "REL"
-        wanted = [("RELA", "RELASZ", "RELA"), ("REL", "RELSZ", "REL"), ("JMPREL", "PLTRELSZ", plain)]
-        areas = set()
-        for table, size, kind in wanted:
-            at = self.elf.offset_of(value(_DT[table]) or 0) if value(_DT[table]) else None
-            if at is not None:
-                areas.add((at, value(_DT[size]) or 0, kind == "RELA"))
-        if not areas and self.elf.type != ET_REL:  # static programs keep IRELATIVE in a section alone
-            areas = {
-                (s.offset, s.size, s.type == _SHT_RELA) for s in self.elf.sections if s.type in (_SHT_RELA, _SHT_REL)
+    def _relocation_tables(self) -> list[RelocationTable]:
+        tables = set(self.elf.relocation_tables.values())
+        if not tables and self.elf.type != ET_REL:  # static programs keep IRELATIVE in a section alone
+            tables = {
+                RelocationTable(s.offset, s.size, s.type == _SHT_RELA)
+                for s in self.elf.sections
+                if s.type in (_SHT_RELA, _SHT_REL)
             }
-        return sorted(areas)
+        return sorted(tables, key=lambda table: (table.offset, table.size, table.with_addends))
 
-    def _relocations(self, offset: int, size: int, rela: bool) -> np.ndarray:
-        dtype = self.elf.rela_dtype if rela else self.elf.rel_dtype
-        raw = self.elf.records(offset, dtype, size // dtype.itemsize)
+    def _relocations(self, table: RelocationTable) -> np.ndarray:
+        raw, rela = self.elf.relocation_entries(table), table.with_addends
         out = np.empty(len(raw), _RELOCATION)
         shift, mask = (32, 0xFFFFFFFF) if self.elf.bits == 64 else (8, 0xFF)
         out["offset"] = _clipped(raw["offset"])

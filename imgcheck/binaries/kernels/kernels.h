@@ -9,6 +9,19 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+#define EACH(byte) ((uint64_t)(byte) * 0x0101010101010101u)
+
+// Eight bytes, of which the one that comes first in memory is the lowest.
+static inline uint64_t word_at(const uint8_t *data)
+{
+    uint64_t word;
+    __builtin_memcpy(&word, data, sizeof word);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    return word;
+}
+
 // Searches for bytes look at a block at a time. Which of its bytes `match` is told by marks, whose lowest bit set stands
 // for the first one.
 #ifdef __SSE2__
@@ -43,16 +56,9 @@ static inline int first_mark(uint64_t marks)
 #define BLOCK 8
 typedef uint64_t Block; // whose lowest byte comes first in memory
 
-#define EACH(byte) ((uint64_t)(byte) * 0x0101010101010101u)
-
 static inline Block block_at(const uint8_t *data)
 {
-    uint64_t block;
-    __builtin_memcpy(&block, data, BLOCK);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    block = __builtin_bswap64(block);
-#endif
-    return block;
+    return word_at(data);
 }
 
 static inline Block match(Block block, int mask, int value)

@@ -4,21 +4,15 @@
 
 #define WORD 8
 #define AHEAD 8 // names whose memory is asked for before their turn, since they lie anywhere
-#define EACH_BYTE 0x0101010101010101u
 
-// The bytes from `at` on, the first one lowest, and those behind the table's end as NUL.
-static inline uint64_t word_at(const uint8_t *table, int64_t size, int64_t at)
+// The bytes from `at` on, and those behind the table's end as NUL.
+static inline uint64_t bytes_from(const uint8_t *table, int64_t size, int64_t at)
 {
+    if (at + WORD <= size)
+        return word_at(table + at);
     uint64_t word = 0;
-    if (at + WORD > size) {
-        for (int64_t i = at; i < size; i++)
-            word |= (uint64_t)table[i] << 8 * (i - at);
-        return word;
-    }
-    __builtin_memcpy(&word, table + at, WORD);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    word = __builtin_bswap64(word);
-#endif
+    for (int64_t i = at; i < size; i++)
+        word |= (uint64_t)table[i] << 8 * (i - at);
     return word;
 }
 
@@ -31,8 +25,8 @@ EXPORT int hash_names(const uint8_t *table, int64_t size, const int64_t *starts,
         int64_t at = starts[i];
         uint64_t hash = 0, nul;
         do {
-            uint64_t word = word_at(table, size, at);
-            nul = (word - EACH_BYTE) & ~word & EACH_BYTE << 7; // its lowest bit is the highest of the first NUL
+            uint64_t word = bytes_from(table, size, at);
+            nul = (word - EACH(1)) & ~word & EACH(0x80); // its lowest bit is the highest of the first NUL
             if (nul)
                 word &= (nul & -nul) - 1;
             hash = (hash ^ word) * 0x9e3779b97f4a7c15u;

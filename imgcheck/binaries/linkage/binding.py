@@ -6,13 +6,13 @@ Of what it gives there are up to half a million: their names are told by hashes 
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import structs
 
-from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.elf import DT_JMPREL, Elf, RelocationTable
 from imgcheck.binaries.kernels.names import copied, hashes
 from imgcheck.binaries.linkage.symbols import DynamicStrings, DynamicSymbols
 from imgcheck.documents.facts import Symbols
 
-DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_REL, DT_RELSZ, DT_PLTREL, DT_JMPREL = 2, 7, 8, 17, 18, 20, 23
 # What a program takes over from a library into its own memory, by the ABI of each processor (R_*_COPY).
 _COPIES = {
     "x86_64": 5, "i386": 5, "aarch64": 1024, "arm": 20, "ppc64le": 19, "ppc64": 19, "riscv64": 4, "s390x": 9,
@@ -70,22 +70,16 @@ class _Relocations:
     def __init__(self, elf: Elf) -> None:
         self._shift = 32 if elf.bits == 64 else 8
         self._copy = _COPIES.get(elf.machine)
-        calls, size = elf.dynamic_value(DT_JMPREL), elf.dynamic_value(DT_PLTRELSZ) or 0
-        found = []
-        for tag, size_tag, dtype in ((DT_RELA, DT_RELASZ, elf.rela_dtype), (DT_REL, DT_RELSZ, elf.rel_dtype)):
-            start, length = elf.dynamic_value(tag), elf.dynamic_value(size_tag) or 0
-            # On some machines the linker lets it end with those of DT_JMPREL (glibc, elf/dynamic-link.h).
-            shared = size if start is not None and calls is not None and start + length == calls + size else 0
-            found.append(self._read(elf, start, length - shared, dtype))
-        self.at_load = np.concatenate(found)
+        tables = dict(elf.relocation_tables)
+        calls = tables.pop(DT_JMPREL, None)
+        self.at_load = self._named(elf, [_without(table, calls) for table in tables.values()])
         """The word `info` of each: the symbol's number above the type."""
-        dtype = elf.rel_dtype if elf.dynamic_value(DT_PLTREL) == DT_REL else elf.rela_dtype
-        self.at_call = self._read(elf, calls, size, dtype)
+        self.at_call = self._named(elf, [calls] if calls else [])
 
-    def _read(self, elf: Elf, address: int | None, size: int, dtype: np.dtype) -> np.ndarray:
-        offset = elf.offset_of(address) if address is not None else None
-        info = elf.records(offset if offset is not None else -1, dtype, size // dtype.itemsize)["info"]
-        return info[info >= 1 << self._shift].astype(np.uint64)  # most have no symbol
+    def _named(self, elf: Elf, tables: list[RelocationTable]) -> np.ndarray:
+        words = [elf.relocation_entries(table)["info"] for table in tables]
+        named = [info[info >= 1 << self._shift].astype(np.uint64) for info in words]  # most have no symbol
+        return np.concatenate([np.empty(0, np.uint64), *named])
 
     def copied(self) -> np.ndarray:
         """Numbers of the symbols that are copied from a library."""
@@ -108,3 +102,10 @@ class _Relocations:
 
     def _types(self, relocations: np.ndarray) -> np.ndarray:
         return relocations & np.uint64((1 << self._shift) - 1)
+
+
+def _without(table: RelocationTable, calls: RelocationTable | None) -> RelocationTable:
+    """`table` without what it has in common with DT_JMPREL, where it ends with that (glibc, elf/dynamic-link.h)."""
+    if calls is None or table.offset + table.size != calls.offset + calls.size:
+        return table
+    return structs.replace(table, size=table.size - calls.size)
