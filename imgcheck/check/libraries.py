@@ -397,7 +397,7 @@ class _Libraries:
             return self._answers.answer("LIB007", "unknown", "the profile tells nothing of symbols; make it again")
         groups: dict[str, list[Problem]] = defaultdict(list)
         for problem in self._context.closure.problems:
-            if problem.kind in ("symbol", "call") and not self._is_of_other_system(problem):
+            if problem.of_symbol and not self._is_of_other_system(problem):
                 groups[package_of(problem.path) or problem.path].append(problem)
         findings = [self._missing_symbol(problems) for problems in groups.values()]
         return self._answers.conclude(
@@ -440,7 +440,7 @@ class _Libraries:
         detail = f"needs {problem.needed}"
         if problem.version:
             detail = f"needs {problem.version} of {problem.needed}; {problem.provider} is loaded"
-        elif problem.kind in ("symbol", "call"):
+        elif problem.of_symbol:
             detail = f"asks for {problem.needed}" + (f" and {problem.more} more" if problem.more else "")
         data = {
             "needed": problem.needed,

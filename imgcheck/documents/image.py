@@ -291,6 +291,11 @@ class Problem(Document, frozen=True):
     """What it says of that: `file too short` or `invalid ELF header`; of an interpreter, the kernel's
     `permission denied` where it has no execute bit."""
 
+    @property
+    def of_symbol(self) -> bool:
+        """Whether `needed` is a symbol."""
+        return self.kind in ("symbol", "call")
+
     def with_files(self, elsewhere: tuple[str, ...], skipped: tuple[str, ...]) -> "Problem":
         return structs.replace(self, elsewhere=elsewhere, skipped=skipped)
 

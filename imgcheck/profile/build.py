@@ -13,6 +13,7 @@ from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import IN_ARCHIVE, SCHEMA_VERSION, FileRecord, ImageProfile
 from imgcheck.knowledge import Knowledge
 from imgcheck.layers.tree import MergedTree, Node
+from imgcheck.loader.tree import Tree
 from imgcheck.profile.components import TEXTS, detect
 from imgcheck.profile.mentions import with_mentions
 from imgcheck.profile.requirements import RECORDS
@@ -129,7 +130,8 @@ def _read(image: Image, progress: Progress, store: Store | None, asked: Iterable
         engines=engines(),
         family=image.family,
     )
-    return with_undefined(with_mentions(profile))
+    by_loader = Tree(profile)
+    return with_undefined(with_mentions(profile, by_loader), by_loader)
 
 
 def _matters(node: Node) -> bool:

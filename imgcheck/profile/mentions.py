@@ -15,9 +15,8 @@ _MOST = 64
 """Files that one may open."""
 
 
-def with_mentions(image: ImageProfile) -> ImageProfile:
-    """The profile with TreeIndex.mentions, made of the names in its facts, which these lose."""
-    tree = Tree(image)
+def with_mentions(image: ImageProfile, tree: Tree) -> ImageProfile:
+    """The profile with TreeIndex.mentions, made of the names in its facts, which these lose; `tree` is its own."""
     files = _Files(image, tree)
     named = {record.path: _names(image.facts(record)) for record in image.files}
     named |= {code.path: code.mentions for code in image.tree.python_code}

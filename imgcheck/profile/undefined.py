@@ -29,17 +29,16 @@ _SHIFT = 12
 Paths = frozenset[str]
 
 
-def with_undefined(image: ImageProfile) -> ImageProfile:
-    """The profile with TreeIndex.undefined, made of the symbols in its facts, which these lose.
+def with_undefined(image: ImageProfile, tree: Tree) -> ImageProfile:
+    """The profile with TreeIndex.undefined, made of the symbols in its facts, which these lose; `tree` is its own.
 
     It stays None where these are of more kinds than any real image's.
     """
     objects = {key: structs.replace(facts, symbols=None) for key, facts in image.objects.items()}
-    return structs.replace(image, objects=objects, tree=structs.replace(image.tree, undefined=_undefined(image)))
+    return structs.replace(image, objects=objects, tree=structs.replace(image.tree, undefined=_undefined(image, tree)))
 
 
-def _undefined(image: ImageProfile) -> dict[str, tuple[Undefined, ...]] | None:
-    tree = Tree(image)
+def _undefined(image: ImageProfile, tree: Tree) -> dict[str, tuple[Undefined, ...]] | None:
     abis: dict[tuple[str, int], list[str]] = defaultdict(list)
     for path, linkage in tree.linkage.items():
         abis[linkage.machine, linkage.elf_class].append(path)

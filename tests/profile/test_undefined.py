@@ -6,6 +6,7 @@ import time
 from imgcheck.binaries.linkage.binding import hashes_of
 from imgcheck.documents.facts import CodeFacts, Linkage, Symbols
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, TreeIndex
+from imgcheck.loader.tree import Tree
 from imgcheck.profile.undefined import with_undefined
 
 
@@ -20,8 +21,12 @@ def symbols(defined: list[bytes], asked: list[bytes]) -> Symbols:
     return Symbols(hashes_of(defined).astype("<u4").tobytes(), b"".join(name + b"\0" for name in asked))
 
 
+def finished(profile: ImageProfile) -> ImageProfile:
+    return with_undefined(profile, Tree(profile))
+
+
 def undefined(files: dict[str, Symbols | None]) -> dict[str, list[tuple[str, tuple[str, ...]]]] | None:
-    found = with_undefined(image(files)).tree.undefined
+    found = finished(image(files)).tree.undefined
     return (
         found
         if found is None
@@ -61,4 +66,4 @@ def test_more_kinds_of_symbols_than_any_real_image_has_are_left_alone() -> None:
 
 
 def test_the_facts_of_a_profile_lose_their_symbols() -> None:
-    assert with_undefined(image({"/a.so": symbols([b"a"], [])})).objects["/a.so"].symbols is None
+    assert finished(image({"/a.so": symbols([b"a"], [])})).objects["/a.so"].symbols is None
