@@ -12,10 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from imgcheck.binaries.isa.x86.encodings import encodings
 from imgcheck.binaries.kernels import arrays, x86
 from tests.tools import CHECKOUT, cache_directory, need, run
 
-ADDRESSES = st.lists(st.integers(-3, 70), max_size=30)
+ADDRESS, BYTE = st.integers(-3, 70), st.integers(0, 255)
+ADDRESSES = st.lists(ADDRESS, max_size=30)
 WIDTHS = st.sampled_from([np.int32, np.int64])
 SORTED = st.lists(st.integers(0, 60), max_size=12, unique=True).map(sorted)
 CODE = st.binary(min_size=1, max_size=80)
@@ -85,6 +87,22 @@ def test_an_instruction_is_found_by_any_of_its_bytes(code: bytes, starts: list[i
             at += length
     found = x86.beginnings(_bytes(code), np.array(starts), np.array(stops), np.array(wanted), 64)
     assert found.tolist() == [expected[position] for position in wanted]
+
+
+@settings(max_examples=300)
+@given(CODE, st.lists(st.tuples(ADDRESS, ADDRESS), max_size=8), st.lists(st.tuples(ADDRESS, BYTE, BYTE), max_size=20))
+def test_only_code_is_told_to_hold_instructions(code: bytes, functions: list, asked: list):
+    """Whatever is taken for a function, and wherever an instruction is thought to be."""
+    starts, ends = (np.array([bound[i] for bound in functions], np.int64) for i in range(2))
+    confirmer = x86.Confirmer(encodings(64).screen, np.arange(256) % 2 == 1, starts, ends)
+    address, chosen, depth = (np.array([one[i] for one in asked], np.int64) for i in range(3))
+    for at in (3, 0):
+        columns = address, chosen.astype(np.uint8), chosen % 3 == 0, depth.astype(np.uint8)
+        begin, _, _, function = confirmer.of(_bytes(code), at, columns)
+        assert all(at <= one < at + len(code) for one in begin.tolist())
+        assert all(
+            starts[number] <= one < ends[number] for one, number in zip(begin.tolist(), function.tolist(), strict=True)
+        )
 
 
 # Scans
@@ -262,6 +280,12 @@ def test_what_lies_outside_is_refused():
         x86.beginnings(data, np.array([9, 3]), np.array([10, 8]), np.array([4]), 64)
     with pytest.raises(ValueError, match="not sorted"):
         x86.beginnings(data, np.array([-4]), np.array([8]), np.array([4]), 64)
+    screen = encodings(64).screen
+    with pytest.raises(ValueError, match="as many ends"):
+        x86.Confirmer(screen, np.zeros(4, bool), np.array([1, 2]), np.array([2]))
+    with pytest.raises(ValueError, match="different lengths"):
+        columns = np.array([1]), np.zeros(1, np.uint8), np.zeros(2, bool), np.zeros(1, np.uint8)
+        x86.Confirmer(screen, np.zeros(4, bool), np.array([0]), np.array([64])).of(data, 0, columns)
     with pytest.raises(TypeError, match="side by side"):
         arrays.find_bytes(data[::2], 0xFF, 0)
 

@@ -3,6 +3,7 @@
 #include "kernels.h"
 
 enum { LONGEST = 15 };
+enum { MOST_PREFIXES = 4 }; // before the VEX, EVEX, XOP or 0F byte of an instruction
 
 // The form of an opcode: the length of what stands behind it, and whether a ModRM byte does. As in x86.py.
 enum {
@@ -352,16 +353,87 @@ static int prefix_among(const Code *code, int64_t begin, int64_t at)
     return found;
 }
 
-EXPORT void screen_again(const uint8_t *data, int64_t size, const int64_t *begins, const int64_t *opcodes,
-                         int64_t count, const uint8_t *legacy, const uint8_t *ambiguous, uint8_t *set,
-                         uint8_t *doubtful)
+// What the sets of some encodings tell: those that are common tell nothing but which functions hold one of them.
+typedef struct {
+    const uint8_t *legacy, *ambiguous; // as in Tables
+    const uint8_t *common;             // by set
+    int32_t *last;                     // by common set: the function where it was found last
+} Known;
+
+static int is_known(const Known *known, int set, int32_t function)
 {
-    Code code = {data, size};
-    for (int64_t i = 0; i < count; i++) {
-        int key = legacy_key(legacy_at(&code, opcodes[i]), prefix_among(&code, begins[i], opcodes[i]));
-        set[i] = legacy[key];
-        doubtful[i] = ambiguous[key];
+    return known->common[set] && known->last[set] == function;
+}
+
+// Whether nothing new follows from an instruction with its VEX, EVEX, XOP or 0F byte at `at`, whichever of the bytes
+// before that are prefixes of it.
+static int tells_nothing(const Known *known, const Code *code, int64_t at, int set, int depth, int32_t function)
+{
+    if (!is_known(known, set, function))
+        return 0;
+    if (!depth)
+        return 1;
+    Legacy read = legacy_at(code, at);
+    for (int prefix = 0; prefix < 4; prefix++) {
+        int key = legacy_key(read, prefix);
+        if (known->ambiguous[key] || (known->legacy[key] && !is_known(known, known->legacy[key], function)))
+            return 0;
     }
+    return 1;
+}
+
+static int are_prefixes(const Code *code, int64_t begin, int64_t at, const Forms *forms)
+{
+    if (at - begin > MOST_PREFIXES)
+        return 0;
+    while (begin < at && forms->first[code->data[begin]] == PREFIX)
+        begin++;
+    return begin == at;
+}
+
+EXPORT int64_t confirm(const uint8_t *data, int64_t size, int64_t base, const uint8_t *first, const uint8_t *second,
+                       int32_t wide, const int64_t *starts, const int64_t *ends, int64_t functions,
+                       const int64_t *addresses, const uint8_t *sets, const uint8_t *doubtful, const uint8_t *depths,
+                       int64_t count, const uint8_t *legacy, const uint8_t *ambiguous, const uint8_t *common,
+                       int32_t *last, int64_t *place, int64_t *begins, uint8_t *confirmed, uint8_t *unsure, int32_t *holders)
+{
+    Forms forms = {first, second, wide};
+    Code code = {data, size};
+    Known known = {legacy, ambiguous, common, last};
+    int64_t found = 0, near = -1, reading = place[0], begin = place[1] - base;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = addresses[i] - base;
+        near = last_before(starts, functions, addresses[i], near);
+        if (near < 0 || starts[near] < base || addresses[i] >= ends[near] || at >= size)
+            continue;
+        int32_t function = (int32_t)near;
+        if (!doubtful[i] && tells_nothing(&known, &code, at, sets[i], depths[i], function))
+            continue;
+        if (near != reading || begin < 0 || begin > at)
+            begin = starts[near] - base;
+        reading = near;
+        for (int64_t next = begin; next <= at; next += length(data, next, size, &forms))
+            begin = next;
+        if (!are_prefixes(&code, begin, at, &forms))
+            continue;
+        int set = sets[i], open = doubtful[i];
+        if (at - begin < depths[i]) { // what was taken for a prefix belongs to the instruction before
+            int key = legacy_key(legacy_at(&code, at), prefix_among(&code, begin, at));
+            set = legacy[key];
+            open |= ambiguous[key];
+        }
+        if (!open && (!set || is_known(&known, set, function)))
+            continue;
+        if (!open)
+            known.last[set] = function;
+        begins[found] = base + begin;
+        confirmed[found] = (uint8_t)set;
+        unsure[found] = (uint8_t)open;
+        holders[found++] = function;
+    }
+    place[0] = reading;
+    place[1] = base + begin;
+    return found;
 }
 
 static void screen_at(Found *found, const Tables *tables, const Code *code, int64_t at)

@@ -16,11 +16,12 @@ from imgcheck.binaries.kernels.library import SMALL, N, P, address, by_width, de
 _lengths = declared("lengths", N, P, N, P, P, SMALL, P)
 _beginnings = declared("beginnings", None, P, N, P, P, SMALL, P, P, N, P, N, P)
 _screen = declared("screen", N, P, N, N, N, *[P] * 5, *[SMALL] * 4, *[P] * 4)
-_screen_again = declared("screen_again", None, P, N, P, P, N, *[P] * 4)
+_confirm = declared("confirm", N, P, N, N, P, P, SMALL, P, P, N, *[P] * 4, N, *[P] * 9)
 _branches = declared("branches", N, P, N, N, N, N, P, P)
 _behind_end = by_width("behind_end", P, P, N, SMALL, P)
 _operands = declared("operands", N, P, N, N, SMALL, N, N, P, P)
 
+_SETS = 256
 PADDING = 16
 """Bytes that `branches` and `operands` may read behind those that they look at."""
 
@@ -143,6 +144,12 @@ class Screen:
         self._tables = [np.ascontiguousarray(table).view(np.uint8) for table in tables]
         avx, apx, avx10 = sets
         self._sets = avx, apx if bits == 64 else 0, avx10, bits == 64
+        self.bits = bits
+
+    @property
+    def legacy_tables(self) -> tuple[np.ndarray, np.ndarray]:
+        """The sets of encodings without VEX, EVEX and XOP, and which of them only a decoder can tell."""
+        return self._tables[2], self._tables[3]
 
     def of(self, data: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, ...]:
         """Of the bytes of `data` from `start` to `stop`, those where an instruction of interest may begin.
@@ -161,20 +168,49 @@ class Screen:
         )  # fmt: skip
         return tuple(column[:count].copy() for column in found)
 
-    def again(self, data: np.ndarray, begins: np.ndarray, opcodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The set of each instruction that has its 0F byte at `opcodes`, and whether only a decoder can tell.
 
-        Each is known to begin at `begins`, so that all bytes between are prefixes of it.
+class Confirmer:
+    """Tells instructions from what only looks like one, by reading code from the start of each function on.
+
+    What it is asked about goes up the addresses, piece by piece, and no code is read twice.
+    """
+
+    def __init__(self, screen: Screen, common: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> None:
+        """`starts` and `ends` bound the functions, by address; `common` marks sets of which one in each is enough."""
+        if len(starts) != len(ends) or len(common) > _SETS:
+            raise ValueError("functions need as many ends as starts, and sets have numbers of one byte")
+        self._tables, self._bits = screen.legacy_tables, screen.bits
+        self._common = np.zeros(_SETS, bool)
+        self._common[: len(common)] = common
+        self._starts, self._ends = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
+        self._last = np.full(_SETS, -1, np.int32)
+        """By common set the function where it was found last."""
+        self._place = np.full(2, -1, np.int64)
+        """The function that was read last, and the address of the instruction where that stopped."""
+
+    def of(self, data: np.ndarray, at: int, columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """Of what Screen.of found in `data`, which lies at the address `at`, what is an instruction of a function.
+
+        `columns` are those of Screen.of, with addresses for positions. Those that come back: the address of the first
+        byte, the set, whether only a decoder can tell what it is, and the function. Of sets that are common most are
+        left out.
         """
-        begins, opcodes = (np.ascontiguousarray(column, np.int64) for column in (begins, opcodes))
-        if len(begins) and not (begins.min() >= 0 and (begins <= opcodes).all() and opcodes.max() < len(data)):
-            raise ValueError("positions outside of the data")
-        found, doubtful = np.empty(len(begins), np.uint8), np.empty(len(begins), np.bool_)
-        _screen_again(
-            address(data), len(data), address(begins), address(opcodes), len(begins),
-            *map(address, self._tables[2:4]), address(found), address(doubtful),
+        kinds = np.int64, np.uint8, np.bool_, np.uint8
+        pairs = zip(columns, kinds, strict=True)
+        asked: list[np.ndarray] = [np.ascontiguousarray(column, kind) for column, kind in pairs]
+        count = len(asked[0])
+        if any(len(column) != count for column in asked):
+            raise ValueError("columns of different lengths")
+        found = [np.empty(count, kind) for kind in (*kinds[:3], np.int32)]
+        number = _confirm(
+            address(data), len(data), at,
+            *_FORMS[self._bits], self._bits == 64,
+            address(self._starts), address(self._ends), len(self._starts),
+            *map(address, asked), count,
+            *map(address, self._tables), address(self._common), address(self._last), address(self._place),
+            *map(address, found),
         )  # fmt: skip
-        return found, doubtful
+        return tuple(column[:number].copy() for column in found)
 
 
 def branches(data: np.ndarray, at: int, within: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

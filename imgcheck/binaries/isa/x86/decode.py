@@ -1,22 +1,20 @@
 """Confirms candidates: an instruction counts only if it begins where decoding from a function's start arrives."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import iced_x86 as iced
 import numpy as np
 
+from imgcheck.binaries.isa.columns import Columns
 from imgcheck.binaries.isa.functions import Functions
 from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.encodings import UNDECODED, Encodings, needs
 from imgcheck.binaries.isa.x86.screen import Candidates
 from imgcheck.binaries.kernels import x86
+from imgcheck.binaries.kernels.x86 import Confirmer
 
-_PREFIX_BYTES = np.zeros(256, bool)
-_PREFIX_BYTES[[0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3, *range(0x40, 0x50)]] = True
 _LONGEST = 15
-_MOST_PREFIXES = 4
-"""Before the VEX, EVEX, XOP or 0F byte of an instruction."""
 _FUNCTION_LIMIT = 1 << 22
 """Bytes decoded of one function: longer ones are data, or a file without any boundaries, and are decoded in pieces."""
 
@@ -58,45 +56,41 @@ def are_instructions(
     return beginnings(layout, starts, ends, addresses, bits) == addresses
 
 
+@dataclass(frozen=True, slots=True)
+class Confirmed(Columns):
+    """Instructions of functions, by the address of their first byte, and the set each needs."""
+
+    address: np.ndarray
+    set: np.ndarray
+    doubtful: np.ndarray
+    """Only the decoder could tell what the instruction is."""
+    function: np.ndarray
+
+
 def confirm(
-    layout: Layout, candidates: Candidates, functions: Functions, chosen: np.ndarray, bits: int, table: Encodings
-) -> Candidates:
-    """Those of `candidates` in the `chosen` functions that are instructions, by the address of their first byte.
+    layout: Layout, functions: Functions, table: Encodings, pieces: Iterable[Candidates]
+) -> Iterator[Confirmed]:
+    """Those of candidates, which come by address in one or more pieces, that are instructions of a function.
 
-    Each candidate lies in one of these functions.
+    Of the baseline of x86-64, which tells nothing but which functions hold it, most are left out.
     """
-    starts, ends = functions.start[chosen], functions.end[chosen]
-    begin = beginnings(layout, starts, ends, candidates.address, bits)
-    distance = candidates.address - begin
-    real = (begin >= 0) & (distance <= _MOST_PREFIXES)
-    for shift in range(1, _MOST_PREFIXES + 1):
-        deep = np.flatnonzero(real & (distance >= shift))
-        real[deep] = _PREFIX_BYTES.take(layout.bytes_behind(candidates.address[deep], -shift))
-    kept = candidates.take(np.flatnonzero(real))
-    begin, distance = begin[real], distance[real]
-    _read_again(layout, kept, begin, np.flatnonzero(distance < kept.depth), table)
-    return _decide_doubtful(layout, replace(kept, address=begin), bits, table)
+    confirmer = Confirmer(table.screen, table.baseline_alone, functions.start, functions.end)
+    for candidates in pieces:
+        for area in layout.areas:
+            held = slice(*np.searchsorted(candidates.address, [area.address, area.end]))
+            columns = candidates.address, candidates.set, candidates.doubtful, candidates.depth
+            found = confirmer.of(area.data, area.address, tuple(column[held] for column in columns))
+            yield _decide_doubtful(layout, Confirmed(*found), table)
 
 
-def _read_again(layout: Layout, found: Candidates, begin: np.ndarray, chosen: np.ndarray, table: Encodings) -> None:
-    """Writes down anew what those need whose prefixes the screen could not tell from the instruction before."""
-    starts = begin[chosen]
-    for area in layout.areas:
-        own = chosen[slice(*np.searchsorted(starts, [area.address, area.end]))]
-        if len(own):
-            opcodes = found.address[own] - area.address
-            found.set[own], unsure = table.screen.again(area.data, begin[own] - area.address, opcodes)
-            found.doubtful[own] |= unsure
-
-
-def _decide_doubtful(layout: Layout, found: Candidates, bits: int, table: Encodings) -> Candidates:
+def _decide_doubtful(layout: Layout, found: Confirmed, table: Encodings) -> Confirmed:
     unknown = table.holding(*UNDECODED)
     for i in np.flatnonzero(found.doubtful & ~unknown.take(found.set)).tolist():
-        instruction = decode_at(layout, int(found.address[i]), bits)
+        instruction = decode_at(layout, int(found.address[i]), table.bits)
         found.set[i] = table.number.get(needs(instruction), 0) if instruction else 0
     # The decoder's word goes before the screen's where it can read an encoding after all.
     for i in np.flatnonzero(unknown.take(found.set)).tolist():
-        if decode_at(layout, int(found.address[i]), bits):
+        if decode_at(layout, int(found.address[i]), table.bits):
             found.set[i] = 0
     return found.take(np.flatnonzero(found.set))
 

@@ -102,8 +102,8 @@ class Encodings:
 
     @cached_property
     def baseline_alone(self) -> np.ndarray:
-        """Which sets hold nothing but what every 64-bit CPU has."""
-        return np.array([one <= {*BASELINE, PACKED} for one in self.sets])
+        """Which sets hold nothing but what every CPU has that runs such code; of 32-bit code none does."""
+        return np.array([self.bits == 64 and one <= {*BASELINE, PACKED} for one in self.sets])
 
 
 @cache

@@ -8,8 +8,7 @@ import numpy as np
 from imgcheck.binaries.isa.columns import Columns
 from imgcheck.binaries.isa.functions import Functions
 from imgcheck.binaries.isa.layout import Layout
-from imgcheck.binaries.isa.ordered import numbers
-from imgcheck.binaries.isa.x86.decode import confirm
+from imgcheck.binaries.isa.x86.decode import Confirmed, confirm
 from imgcheck.binaries.isa.x86.encodings import Encodings
 from imgcheck.binaries.isa.x86.screen import Candidates
 from imgcheck.binaries.kernels.arrays import first_of_kinds
@@ -62,22 +61,16 @@ def instructions_in(
 
     Of the baseline of x86-64, which tells nothing but which functions hold it, most are left out.
     """
-    found = Instructions.joined(_confirmed(layout, functions, table, candidates) for candidates in screened)
+    found = Instructions.joined(_kept(layout, part, table) for part in confirm(layout, functions, table, screened))
     return replace(found, of_floats=_of_floats(layout, found.address, table.holding("avx").take(found.set)))
 
 
-def _confirmed(layout: Layout, functions: Functions, table: Encodings, candidates: Candidates) -> Instructions:
+def _kept(layout: Layout, found: Confirmed, table: Encodings) -> Instructions:
     """Those of one piece; which of them are of floats is told once all are there."""
-    held = functions.holding(candidates.address)
-    inside = candidates.take(np.flatnonzero(held >= 0))
-    found = confirm(layout, inside, functions, numbers(held, len(functions)), table.bits, table)
-    function = functions.holding(found.address)
-    kept = np.ones(len(found), bool)
-    if table.bits == 64:
-        kept = ~table.baseline_alone.take(found.set)
-        kept[first_of_kinds(function, found.set, 256)] = True
+    kept = ~table.baseline_alone.take(found.set)
+    kept[first_of_kinds(found.function, found.set, 256)] = True
     address = found.address[kept].astype(layout.address_type)
-    return Instructions(address, found.set[kept], function[kept], np.zeros(len(address), bool))
+    return Instructions(address, found.set[kept], found.function[kept], np.zeros(len(address), bool))
 
 
 def _of_floats(layout: Layout, address: np.ndarray, avx: np.ndarray) -> np.ndarray:

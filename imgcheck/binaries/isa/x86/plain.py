@@ -34,11 +34,11 @@ def plain(layout: Layout, candidates: Candidates, table: Encodings) -> Isa | Non
     vector_functions = 0
     for chosen in (likely & (count > 0), ~likely & (count > 0)):
         inside = np.flatnonzero(chosen[held])
-        confirmed = confirm(layout, candidates.take(inside), functions, np.flatnonzero(chosen), 64, table)
-        if not table.holding(*BASELINE).take(confirmed.set).all():
-            return None
-        packed = confirmed.address[table.holding(PACKED).take(confirmed.set)]
-        vector_functions += len(numbers(functions.holding(packed), len(functions)))
+        for confirmed in confirm(layout, functions, table, [candidates.take(inside)]):
+            if not table.holding(*BASELINE).take(confirmed.set).all():
+                return None
+            packed = confirmed.function[table.holding(PACKED).take(confirmed.set)]
+            vector_functions += len(numbers(packed, len(functions)))
     return Isa(
         uses=(),
         baseline="x86-64",
