@@ -50,6 +50,11 @@ SHAPES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
         {},
         {'if (__builtin_cpu_supports("avx2"))': 'if (!__builtin_cpu_supports("avx2"))'},
     ),
+    "an object of one of several types": (
+        "variant",
+        {},
+        {'    if (__builtin_cpu_supports("avx2")) return Twice': '    if (__builtin_cpu_supports("avx")) return Twice'},
+    ),
     "an object that a function makes once": (
         "made_once",
         {},
@@ -111,6 +116,8 @@ STYLES = {
 
 
 MISSED = {
+    ("an object of one of several types", "O0"),
+    ("an object of one of several types", "O0, not unwound"),
     ("registers, over blocks out of order", "O0"),
     ("an object that a function makes once", "O0"),
     ("registers, over blocks out of order", "O0, not unwound"),
@@ -127,8 +134,13 @@ MISSED = {
     ("a level that goes by a name", "static"),
 }
 """Where a test for too little is taken for one for enough: see docs/cpu.md."""
-DOUBTED = {("a bit whose number is a parameter", "O0"), ("a static object of C++", "O0")}
-"""Where the test is not seen and the versions have names alone that tell them apart."""
+DOUBTED = {
+    ("a bit whose number is a parameter", "O0"),
+    ("a static object of C++", "O0"),
+    ("an object of one of several types", "O0"),
+    ("an object of one of several types", "O0, not unwound"),
+}
+"""Where the test is not seen and the versions have names alone that tell them apart, or are reached by pointers."""
 UNSEEN = {
     ("a bit whose number is a parameter", "O0, not unwound"),
     ("a static object of C++", "O0, not unwound"),

@@ -23,6 +23,17 @@ def test_a_register_written_on_one_way_alone_is_a_parameter_on_the_other() -> No
     assert taken("85ff 7407 ba05000000 eb00 89d0 c3") == RDI | RDX
 
 
+def test_padding_leads_nowhere() -> None:
+    assert taken("31d2 eb03 0f1f00 89d0 c3") == 0  # xor edx, edx; jmp +3; nop; mov eax, edx; ret
+
+
+def test_what_later_code_alone_jumps_back_to_gets_what_that_has_left() -> None:
+    # test edi, edi; js +8; je +6; ret; mov eax, edx; ret; nop; nop; xor edx, edx; jmp -9
+    assert taken("85ff 7808 7406 c3 89d0 c3 9090 31d2 ebf7") == RDI
+    # with mov edi, edi instead of xor: what the caller has left in EDX
+    assert taken("85ff 7808 7406 c3 89d0 c3 9090 89ff ebf7") == RDI | RDX
+
+
 def test_a_call_leaves_nothing_in_the_registers_of_parameters_but_may_take_them_itself() -> None:
     found = parameters(facts(bytes.fromhex("e8fb0f0000 89d0 c3"), 0x1000, 64))  # call 0x2000; mov eax, edx; ret
     assert found.read == 0

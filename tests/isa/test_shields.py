@@ -38,6 +38,9 @@ ARRIVES = {
     "pointer": "static void (*f)(void);"
     "__attribute__((constructor)) static void init(void) { f = ask() ? use : plain; }"
     "int main() { START f(); END }",
+    "there": "static void (*f)(void);"
+    "__attribute__((constructor)) static void init(void) { if (ask()) f = use; }"
+    "int main() { START if (f) use(); else plain(); END }",
     "table": "static void (*const table[])(void) = {plain, use}; static int level;"
     "__attribute__((constructor)) static void init(void) { level = ask() != 0; }"
     "int main() { START table[level](); END }",

@@ -57,6 +57,14 @@ def path_to(layout: Layout, functions: Functions, parent: np.ndarray, function: 
     return tuple(layout.name(int(functions.start[step])) for step in steps_to(parent, function)[-_LONGEST_PATH:])
 
 
+def nearest(parent: np.ndarray, functions: np.ndarray) -> int:
+    """The first of the `functions`, of which there is one, to which the fewest steps lead."""
+    ways = functions
+    while (ways >= 0).all():
+        ways = parent.take(ways)
+    return int(functions[ways < 0][0])
+
+
 def steps_to(parent: np.ndarray, function: int) -> list[int]:
     """Indices of the functions from a root down to `function`."""
     steps = [function]

@@ -38,6 +38,8 @@ class Calls(Effects):
         super().__init__(graph, context, given, arguments)
         self.called: dict[int, list[Condition]] = {}
         """What is necessary for each call of a place in the function itself, as assembler has them, by the address."""
+        self.versions: set[int] = set()
+        """Calls and jumps to what is known here to be one of some functions."""
         if self.code.pushed:
             self._put_on_stack()
 
@@ -51,7 +53,7 @@ class Calls(Effects):
         if brings.stack:
             self._take_words(first, brings)
         if fact.kind == INDIRECT_CALL:
-            self._hand_out(self._called(ip, fact), state.path)
+            self._go_to(ip, self._called(ip, fact))
         self._clobber(ip)
         self._receive(ip, first, brings)
 
@@ -140,6 +142,12 @@ class Calls(Effects):
         asked = self.context.asked(after, arguments)
         self.flow.obeys |= brings.obeys and asked is None
         return asked or brings
+
+    def _go_to(self, ip: int, called: Value) -> None:
+        """Call or jump to what a pointer holds."""
+        self._hand_out(called, self.state.path)
+        if isinstance(called, Options):
+            self.versions.add(ip)
 
     def _leave(self, value: Value, path: Condition) -> None:
         """The function ends here, on the way `path`, and returns `value`."""

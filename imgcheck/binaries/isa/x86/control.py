@@ -36,8 +36,8 @@ _ALL = 2 * FLAGS - 1
 _CALLS = CALL, INDIRECT_CALL
 _ROUNDS = 12
 """Passes after which all registers count as live: real functions need as many as loops are nested, and two more."""
-_LONGEST_LOOP = 500
-"""Instructions; longer loops are taken to write to all that their function writes to."""
+_LOOP_INSTRUCTIONS = 20_000
+"""Instructions of all loops of a function; longer ones are taken to write to all that their function writes to."""
 _MOST_CASES = 100_000
 """Ways from all jump tables of a function to what they may lead to; where there are more, nothing is known of these."""
 _LOOP_STEPS = 100_000
@@ -179,14 +179,16 @@ class ControlFlow:
             back = [end for end in ends if self.place[number] <= self.place[end]]
             if back:
                 closing[number] = back
-        budget = _LOOP_STEPS
+        budget, instructions = _LOOP_STEPS, _LOOP_INSTRUCTIONS
         found = {}
         for head, ends in closing.items():
             body = _body(head, ends, self.before, budget)
             budget -= len(body)
             parts = [self.blocks[number].numbers for number in body]
             natural = budget > 0 and (head == 0 or 0 not in body)
-            short = natural and sum(map(len, parts)) <= _LONGEST_LOOP
+            size = sum(map(len, parts))
+            short = natural and size <= instructions
+            instructions -= size if short else 0
             found[head] = Loop(self._writes(parts) if short else self.writes, natural)
         return found
 

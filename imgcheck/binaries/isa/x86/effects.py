@@ -198,6 +198,8 @@ class Effects:
         if operation.high:
             first = shifted(first, -8, 64)
         second = state.values.get(operation.source) if operation.source else memory
+        if operation.high_source:
+            second = shifted(second, -8, 64)
         if operation.number is not None:
             second = constant(operation.number)
         if fact.condition >= 0 or operation.carries:

@@ -168,6 +168,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     """What the carry flag adds to the result: 1 of ADC, -1 of SBB, 0 of others."""
     high: bool
     """The first operand is the second byte of its register: AH, BH, CH or DH."""
+    high_source: bool = False
+    """The second one is."""
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
@@ -523,7 +525,7 @@ def _swaps(ins: iced.Instruction) -> bool:
 
 
 def _operation(ins: iced.Instruction, mnemonic: int) -> Operation | None:
-    """None where a part of a register other than its low end is a source, or the flags choose a target."""
+    """None where it is a branch, or the third operand is a part of a register other than its low end."""
     if mnemonic == _M.CDQE:
         return Operation(mnemonic, 64, RAX, RAX, None, 0, 32, 0, False)
     if mnemonic == _PUSH:
@@ -533,7 +535,7 @@ def _operation(ins: iced.Instruction, mnemonic: int) -> Operation | None:
         return None
     kinds = [ins.op_kind(k) for k in range(count)]
     registers = [ins.op_register(k) if kind == _REGISTER else 0 for k, kind in enumerate(kinds)]
-    if not _HIGH.isdisjoint(registers[1:]):
+    if not _HIGH.isdisjoint(registers[2:]):
         return None
     bits = _bits(ins)
     sizes = [8 * (_register_size(r) if r else _memory_size(ins.memory_size)) for r in registers[:2]]
@@ -548,6 +550,7 @@ def _operation(ins: iced.Instruction, mnemonic: int) -> Operation | None:
         sizes[1] if last else 0,
         _CARRIES.get(mnemonic, 0),
         registers[0] in _HIGH,
+        last > 0 and registers[1] in _HIGH,
     )
 
 

@@ -146,6 +146,7 @@ class _Walk(Calls):
         fact = self.code.facts[block.numbers.stop - 1]
         target = self.code.targets.get(ip, -1)
         if fact.kind == BRANCH and not self.code.inside(target):
+            self.notes.has_result = True
             self._leave_by(ip, fact, both(self.state.path, self.tests[ip][0]) if ip in self.tests else self.state.path)
         onward = [one for one in block.successors if place.get(one, 0) > place[number]]  # no loop closed, no padding
         if self.context.spelled and (self.state.marked or self.state.slots):
@@ -215,6 +216,7 @@ class _Walk(Calls):
             # Anything may be left in RDX where a result has no second word.
             if state.marked & RAX or tells(state.values.get(RDX)):
                 self.flow.returns |= state.marked & _RESULTS
+            self.notes.has_result |= not self._is_of_version()
             self._leave(state.values.get(RAX), state.path)
         elif kind == SWAP:
             state.swap(fact.read)
@@ -232,7 +234,18 @@ class _Walk(Calls):
         if fact.kind == INDIRECT_JUMP:
             self._jump_by_table(ip, fact)
         if not self.block.successors:
+            self.notes.has_result |= not self._is_of_version()
             self._leave_by(ip, fact, self.state.path)
+
+    def _is_of_version(self) -> bool:
+        """Whether the block leaves in RAX what a function returns that it calls, or jumps to, as one of some."""
+        for number in reversed(self.block.numbers):
+            fact = self.code.facts[number]
+            if fact.kind in (INDIRECT_CALL, INDIRECT_JUMP):
+                return self.code.ips[number] in self.versions
+            if fact.kind == CALL or fact.written & RAX:
+                return False
+        return False
 
     def _jump_by_table(self, ip: int, fact: Fact) -> None:
         called = self._called(ip, fact)
@@ -242,7 +255,7 @@ class _Walk(Calls):
         if fact.read & self.state.marked:
             taken = not_understood(ip)
             self.tests[ip] = taken, taken
-        self._hand_out(called, self.state.path)
+        self._go_to(ip, called)
 
 
 def follow(graph: ControlFlow, context: Context, given: Given, tells: bool, arguments: Arguments) -> Flow:
@@ -257,7 +270,7 @@ def follow(graph: ControlFlow, context: Context, given: Given, tells: bool, argu
         walk, carried = _Walk(graph, context, given, arguments), walk.carried
         walk.run(carried)
     flow, notes = walk.flow, walk.notes
-    if walk.tests:
+    if walk.tests or walk.cases:
         changed = {where & ~3 for _, where, _ in notes.written}
         alike = [ips for key, ips in walk.alike.items() if len(ips) > 1 and key[0] & ~3 not in changed]
         flow.guarded = merged(guarded(graph, walk.tests, alike), walk.arrivals())

@@ -45,8 +45,9 @@ _SETS_BIT: dict[int, Callable[[int, int], int]] = {_M.BTS: or_, _M.BTR: lambda a
 
 
 def same(operation: Operation) -> bool:
-    """Both operands are one register."""
-    return operation.target != 0 and operation.target == operation.source and operation.number is None
+    """Both operands are one register, or the same part of it."""
+    alike = operation.target == operation.source and operation.high == operation.high_source
+    return operation.target != 0 and alike and operation.number is None
 
 
 def result(operation: Operation, first: Value, second: Value, third: Value) -> Value:

@@ -33,32 +33,45 @@ class Parameters(NamedTuple):
     left in them."""
 
 
+_MOST_PASSES = 6
+"""Over the code of a function: one for each jump back that leads to another one, and one more."""
 ANY = Parameters(PARAMETERS, {})
 """What is taken for the parameters of a function that is not read."""
 
 
 def parameters(code: Code) -> Parameters:
-    """The parameters of a function, seen in one pass by address."""
+    """The parameters of a function, seen by address, and anew as long as later code is seen to lead back with more."""
+    arrivals = dict.fromkeys(filter(code.inside, code.targets.values()), 0)
+    for _ in range(_MOST_PASSES):
+        known = dict(arrivals)
+        found = _passed_through(code, arrivals)
+        if arrivals == known:
+            break
+    return found
+
+
+def _passed_through(code: Code, arrivals: dict[int, int]) -> Parameters:
+    """One pass. `arrivals`: where branches lead to, and which registers may still hold there what the caller left."""
     read, passed = 0, {}
     taken = _at_entry(code)
     fresh, goes_on = taken, True
-    waiting: dict[int, int] = {}
     for ip, fact in zip(code.ips, code.facts, strict=True):
-        arriving = waiting.pop(ip, None)
-        if not goes_on:  # what later code alone leads to may be entered with all of them
-            fresh = taken if arriving is None else arriving
-        elif arriving:
-            fresh |= arriving
+        if goes_on:
+            fresh |= arrivals.get(ip, 0)
+        elif fact.idle and ip not in arrivals:
+            continue  # padding
+        else:  # what no branch is seen to lead to may be entered with all of them
+            fresh = arrivals.get(ip, taken)
         kind = fact.kind
         if fact.brings is None:
             read |= fact.read & fresh
         if kind in (CALL, BRANCH, JUMP):
             target = code.targets.get(ip, 0)
+            if target in arrivals:
+                arrivals[target] |= fresh
             if kind == CALL or not code.inside(target):
                 # What is to be handed on by the stack is pushed anew, but for a jump.
                 passed[ip + fact.size] = _named(fresh & ~code.pushed if kind == CALL else fresh, code)
-            elif target > ip:
-                waiting[target] = waiting.get(target, 0) | fresh
         fresh &= ~(CLOBBERED if kind in (CALL, INDIRECT_CALL) else fact.written)
         goes_on = kind < JUMP
     return Parameters(_named(read, code), passed)

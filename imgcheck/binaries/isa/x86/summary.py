@@ -34,6 +34,8 @@ class Notes:
     """Those of SIGNATURES that something is compared with."""
     types: set[int] = field(default_factory=set)
     """Variables that get the number of a type of CPU."""
+    has_result: bool = False
+    """Some way out returns what no version has returned that was chosen here."""
     returned: list[Value] = field(default_factory=list)
     """For each way out what is known of RAX,"""
     seconds: list[Value] = field(default_factory=list)
@@ -92,7 +94,7 @@ def summarise(flow: Flow, notes: Notes, first: Callable[[int, int], Value], init
             known = None if None in stored else _joined([before, *stored])
         flow.assigned[where] = known
         is_told = isinstance(known, Options) and any(understood(condition) for _, condition in known.numbers)
-        if is_told and not is_pointer(known, initial):
+        if is_told and (not is_pointer(known, initial) or _may_be_none(known)):
             flow.stores.add(where & ~3)
     if notes.signatures >= SIGNATURES:
         flow.model = _model(notes)
@@ -101,7 +103,9 @@ def summarise(flow: Flow, notes: Notes, first: Callable[[int, int], Value], init
 def tell(flow: Flow, notes: Notes, initial: Initial) -> None:
     """What a function that tests in order to tell returns, stores or has stored behind a test is knowledge, too."""
     inside = {ip for first, end, _ in flow.guarded for ip in range(first, end)}
-    if not (isinstance(flow.result, Options) and flow.result.constant is not None):  # a status that is always the same
+    # Whether something went well, whatever the CPU has.
+    is_status = isinstance(flow.result, Options) and all(told == ALWAYS for _, told in flow.result.numbers)
+    if notes.has_result and not is_status:
         flow.returns |= RAX
     flow.outputs |= not inside.isdisjoint(notes.pointed)
     for ip, where, size in notes.written:
@@ -116,6 +120,11 @@ def _joined(values: list[Value]) -> Value:
     for value in values[1:]:
         found = joined(found, ALWAYS, value, ALWAYS)
     return found
+
+
+def _may_be_none(pointer: Value) -> bool:
+    """Whether a pointer may be 0: who asks whether it leads anywhere tests what it rests on."""
+    return isinstance(pointer, Options) and not all(number for number, _ in pointer.numbers)
 
 
 def _left(places: list[Filled]) -> Filled:

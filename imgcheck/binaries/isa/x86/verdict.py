@@ -10,7 +10,7 @@ import numpy as np
 from imgcheck.binaries.elf import ET_EXEC
 from imgcheck.binaries.isa.conditions import Term, implied, shielded, unshielded
 from imgcheck.binaries.isa.ordered import distinct
-from imgcheck.binaries.isa.reach import path_to, reach, steps_to
+from imgcheck.binaries.isa.reach import nearest, path_to, reach, steps_to
 from imgcheck.binaries.isa.reasons import (
     AT_LOAD,
     CONTRADICTED,
@@ -338,14 +338,15 @@ class _Judge:
     def _reached(
         self, start: str, feature: str, among: Callable[[Exposure, str], np.ndarray] = Exposure.unexcused
     ) -> tuple[int, tuple[str, ...]] | None:
-        """The first open user reached from `start`, of those that `among` marks; its path is looked at closely."""
+        """An open user reached from `start`, of those that `among` marks; its path is looked at closely."""
         found = self.found
         for _ in range(_PATH_TRIES):
             seen, parent = self.open.reached(start, feature)
             hit = np.flatnonzero(self.open.users(feature) & seen & among(self.open, feature))
             if not len(hit):
                 return None
-            first = int(hit[0])
+            # Before what has the name of a version a test may stand unseen, however near it is.
+            first = nearest(parent, hit) if among is Exposure.unexcused else int(hit[0])
             if not found.look_closer(steps_to(parent, first), self.open.calls(feature)):
                 return first, path_to(found.layout, found.functions, parent, first)
             self._look_anew()

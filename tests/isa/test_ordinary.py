@@ -1,0 +1,142 @@
+"""Ordinary code of programs that choose other code by the CPU: what stands before it is no test of that.
+
+QEMU's CPU models say which of the builds die.
+"""
+
+from itertools import product
+
+import pytest
+
+from tests.isa.programs import MODELS, analyse, observed, predicted
+from tests.tools import compile_c
+
+HEAD = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static unsigned words[64];
+static __attribute__((noinline, target("avx2"))) unsigned wide(const unsigned *p, int n)
+{ unsigned s = 0; for (int i = 0; i < n; i++) s += p[i] * 3; __asm__ volatile("vpaddd %%ymm0, %%ymm0, %%ymm0; vzeroupper" ::: "xmm0"); return s; }
+static __attribute__((noinline)) unsigned plain(const unsigned *p, int n)
+{ unsigned s = 0; for (int i = 0; i < n; i++) s += p[i] * 3; return s; }
+static __attribute__((noinline)) unsigned bits(const unsigned *p, int n)
+{ unsigned s = 0; for (int i = 0; i < n; i++) s += __builtin_popcount(p[i]); return s; }
+#define FILL for (int i = 0; i < 64; i++) words[i] = i * 2654435761u;
+"""  # noqa: E501 - C
+FORMS = {
+    "the result of a version, by a pointer that replaces itself": """
+static unsigned first(const unsigned *p, int n);
+static unsigned (*sum)(const unsigned *, int) = first;
+static volatile unsigned table[64];
+__attribute__((noinline)) int caps(void)
+{ return __builtin_cpu_supports("avx2") << 1 | __builtin_cpu_supports("avx"); }
+static unsigned first(const unsigned *p, int n)
+{
+    if (caps() & 2) { for (int i = 0; i < 64; i++) table[i] = i * n; sum = wide; } else sum = plain;
+    return (*(unsigned (*volatile *)(const unsigned *, int))&sum)(p, n);
+}
+int main(void)
+{
+    FILL
+    if (sum(words, 64) == 1) { puts("wrong"); return 1; }
+    printf("%u %u\\n", sum(words, 9), bits(words, 64));
+    return 0;
+}
+""",
+    "whether all went well": """
+static unsigned (*sum)(const unsigned *, int);
+static int usable(const char *name)
+{ if (!strcmp(name, "wide")) return __builtin_cpu_supports("avx2"); return !strcmp(name, "plain"); }
+__attribute__((noinline)) int start(void)
+{
+    static const char *const order[] = {"wide", "plain"};
+    const char *wanted = getenv("VERSION");
+    if (wanted && *wanted) {
+        if (!usable(wanted)) return -1;
+        sum = strcmp(wanted, "wide") ? plain : wide;
+        return 0;
+    }
+    for (int i = 0; i < 2; i++)
+        if (usable(order[i])) { sum = i ? plain : wide; break; }
+    return 0;
+}
+int main(void)
+{
+    FILL
+    if (start() != 0) { puts("wrong"); return 1; }
+    printf("%u %u\\n", sum(words, 9), bits(words, 64));
+    return 0;
+}
+""",
+}
+"""What a program looks at before its own code, which counts bits, and of which it chooses no version."""
+STYLES = {"O2": ("-O2",), "O3, stripped": ("-O3", "-s"), "for size": ("-Os", "-s")}
+
+
+MISSED = {("whether all went well", "for size")}
+"""Where it is not seen that it all goes well whatever the CPU has."""
+CASES = [
+    pytest.param(*case, marks=pytest.mark.xfail(reason="not seen", strict=True)) if case in MISSED else case
+    for case in product(FORMS, STYLES)
+]
+
+
+@pytest.mark.parametrize(("form", "style"), CASES)
+def test_what_is_no_test_of_the_cpu_shields_nothing(form: str, style: str) -> None:
+    """Conroe has no POPCNT."""
+    wide = analyse(path := compile_c(HEAD + FORMS[form].replace("\\\n", "\\\n"), *STYLES[style], "-march=nehalem"))
+    assert (predicted(wide, MODELS["Conroe"]), observed(path, "qemu-x86_64", "Conroe")) == ("dies", "dies")
+    fitting = analyse(path := compile_c(HEAD + FORMS[form].replace("\\\n", "\\\n"), *STYLES[style]))
+    assert (predicted(fitting, MODELS["Conroe"]), observed(path, "qemu-x86_64", "Conroe")) == ("runs", "runs")
+
+
+FAR = (
+    HEAD
+    + """
+#define STEP(name, next) static __attribute__((noinline)) float name(float x) { return next(x + 1) * 2; }
+static __attribute__((noinline)) float last(float x) { return x * 3; }
+STEP(seven, last) STEP(six, seven) STEP(five, six) STEP(four, five) STEP(three, four) STEP(two, three) STEP(one, two)
+int main(int argc, char **argv)
+{
+    FILL
+    float x = argc * 1.5f;
+    printf("%f %u\\n", one(x), (__builtin_cpu_supports("avx2") ? wide : plain)(words, 9));
+    return 0;
+}
+"""
+)
+
+
+def test_the_nearest_use_decides_and_not_the_first_one() -> None:
+    path = compile_c(FAR, "-O1", "-march=sandybridge")
+    found = analyse(path)
+    assert predicted(found, MODELS["Nehalem"]) == "dies" == observed(path, "qemu-x86_64", "Nehalem")
+    avx = next(use for use in found.uses if use.feature == "avx")
+    assert len(avx.call_path) <= 2
+
+
+LONG = (
+    HEAD
+    + """
+int main(void)
+{
+    int level = __builtin_cpu_supports("avx2") ? 2 : 1;
+    unsigned s = 0;
+    FILL
+    for (int i = 0; i < 8; i++) {
+        __asm__ volatile(".rept 900; nop; .endr");
+        s += level == 2 ? wide(words, i) : plain(words, i);
+    }
+    printf("%u\\n", s);
+    return 0;
+}
+"""
+)
+
+
+def test_a_long_loop_keeps_what_is_set_before_it() -> None:
+    path = compile_c(LONG, "-O0")
+    found = analyse(path)
+    assert {model: predicted(found, features) for model, features in MODELS.items()} == dict.fromkeys(MODELS, "runs")
+    wrong = compile_c(LONG.replace('supports("avx2")', 'supports("avx")'), "-O0")
+    assert predicted(analyse(wrong), MODELS["SandyBridge"]) == "dies" == observed(wrong, "qemu-x86_64", "SandyBridge")
