@@ -30,11 +30,13 @@ STYLES = {
 _NUMBERED = "an object with the number of a level", "an object that a function changes where it finds more"
 UNSEEN = {
     ("a static object of C++", "O0"),
+    ("an object of one of several types", "O0"),
     *(("a bit whose number is a parameter", style) for style in STYLES),
     *((shape, "O2, at one address") for shape in _NUMBERED),
 }
 """The bits of the second are those of a word of 64 bits, which takes two registers here."""
 MISSED = {
+    *(("an object of one of several types", style) for style in STYLES),
     ("an object of one of two classes", "O2, stripped"),
     ("an object of one of two classes", "O0"),
     ("a byte that is -1 before", "O0"),

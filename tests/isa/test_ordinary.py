@@ -140,3 +140,26 @@ def test_a_long_loop_keeps_what_is_set_before_it() -> None:
     assert {model: predicted(found, features) for model, features in MODELS.items()} == dict.fromkeys(MODELS, "runs")
     wrong = compile_c(LONG.replace('supports("avx2")', 'supports("avx")'), "-O0")
     assert predicted(analyse(wrong), MODELS["SandyBridge"]) == "dies" == observed(wrong, "qemu-x86_64", "SandyBridge")
+
+
+BEGUN = (
+    HEAD
+    + """
+__attribute__((noipa)) int begin(int (*own)(int), int n) { FILL return own(n); }
+static int own_main(int n)
+{
+    printf("%f %u\\n", n * 1.5f + 2, (__builtin_cpu_supports("avx2") ? wide : plain)(words, 9));
+    return 0;
+}
+int main(int argc, char **argv) { return begin(own_main, argc); }
+"""
+)
+
+
+@pytest.mark.parametrize("flags", [("-O2",), ("-O1", "-s"), ("-O2", "-no-pie", "-fno-pie"), ("-O2", "-static", "-s")])
+def test_what_a_runtime_begins_is_the_programs_own_main(flags: tuple[str, ...]) -> None:
+    """As in Rust and D: `main` hands it to a function, and does nothing else."""
+    wide = analyse(path := compile_c(BEGUN, *flags, "-march=sandybridge"))
+    assert predicted(wide, MODELS["Nehalem"]) == "dies" == observed(path, "qemu-x86_64", "Nehalem")
+    found = analyse(compile_c(BEGUN, *flags))
+    assert {model: predicted(found, features) for model, features in MODELS.items()} == dict.fromkeys(MODELS, "runs")

@@ -125,9 +125,9 @@ class Exposure:
     def reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
         """What is reached by open calls, and from where (see `reach`).
 
-        `start` is "load", "exports", "methods" (those that an extension module offers to Python), "choices" (those that
-        code picks by tests that do not shield `feature`) or "pointers": from load, where code also leads to functions
-        whose addresses it takes.
+        `start` is "load", "main" (Graph.own_mains), "exports", "methods" (those that an extension module offers to
+        Python), "choices" (those that code picks by tests that do not shield `feature`) or "pointers": from load, where
+        code also leads to functions whose addresses it takes.
         """
         # By conditions and names of their own, features that the same calls expose start elsewhere.
         own = self._versions(feature) if start == "pointers" else self._roots(start, feature)
@@ -146,6 +146,8 @@ class Exposure:
             return self._methods(feature)
         if start == "choices":
             return self._picked(feature)
+        if start == "main":
+            return self.graph.own_mains
         return self.graph.load_roots if start == "load" else self.found.export_roots(feature)
 
     def _picked(self, feature: str) -> np.ndarray:

@@ -8,6 +8,7 @@ operands are relative to the next instruction in 64-bit code; taken without an i
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import takewhile
 
 import iced_x86 as iced
 import numpy as np
@@ -42,6 +43,8 @@ _LENGTHS[[_SHORT_JUMP, 0x0F, _GROUP]] = 2, 6, 6
 """By its opcode, bytes of a call or jump from there on: with an 8-bit distance, 0F 8x, through memory; any other."""
 _START_BYTES = 64
 """The C library's start code is no longer than this up to its call."""
+_CALLS = iced.FlowControl.CALL, iced.FlowControl.INDIRECT_CALL
+_LEAVING = iced.FlowControl.RETURN, iced.FlowControl.UNCONDITIONAL_BRANCH, iced.FlowControl.INDIRECT_BRANCH
 _IMMEDIATES = (iced.OpKind.IMMEDIATE32, iced.OpKind.IMMEDIATE32TO64, iced.OpKind.IMMEDIATE64)
 _PIECE = 1 << 18
 """Bytes of code looked at together."""
@@ -75,7 +78,8 @@ class Graph:
         branches = self._branches()
         self.position = Position(layout, *branches) if bits == 32 else None
         called = self._called(*branches)
-        self._certain = np.concatenate([layout.initialisers, started(layout, bits, self.position)])
+        self._started = started(layout, bits, self.position)
+        self._certain = np.concatenate([layout.initialisers, self._started])
         """Addresses that the loader or the C library calls: starts of functions beyond doubt."""
         self.functions = self._boundaries.functions(called, self._certain)
         tail_called = self._tail_called(*branches)
@@ -256,6 +260,31 @@ class Graph:
         named = starts_by_name(self.layout, go=True)
         return numbers(self.starting_at(np.append(self._certain, named)), len(self.functions))
 
+    @cached_property
+    def own_mains(self) -> np.ndarray:
+        """What runtimes begin as the program's own `main`, those of Rust and D."""
+        handed = [address for main in self._started[1:].tolist() for address in self._run_for(main)]
+        return self.starting_at(np.array(handed, np.int64))
+
+    def _run_for(self, main: int) -> list[int]:
+        """The one function that `main` hands to the one that it calls, where that is all it does: the program's own.
+
+        So what compilers of Rust and D bring as `main` has their runtimes begin.
+        """
+        (index,) = self.starting_at(np.array([main])).tolist()
+        end = int(self.functions.end[index]) if index >= 0 else main
+        code = list(takewhile(_goes_on, instructions(self.layout, main, end, self.bits)))
+        final = next(iter(instructions(self.layout, code[-1].next_ip, end, self.bits)), None) if code else None
+        if final is None or final.flow_control not in _LEAVING:
+            return []
+        calls = [i for i in (*code, final) if i.flow_control not in (iced.FlowControl.NEXT, iced.FlowControl.RETURN)]
+        naming = (i for i in code if i.mnemonic == iced.Mnemonic.LEA and i.is_ip_rel_memory_operand)
+        taken = {i.ip_rel_memory_address for i in naming}
+        taken |= {i.immediate(k) for i in code for k in range(i.op_count) if i.op_kind(k) in _IMMEDIATES}
+        addresses = np.array([address for address in taken if address < 1 << 62], np.int64)
+        functions = addresses[self.starting_at(addresses) >= 0].tolist()
+        return functions if len(calls) == 1 == len(functions) else []
+
     def _find_calls(self, site: np.ndarray, target: np.ndarray, stub: np.ndarray) -> Edges:
         index = self.starting_at(target)
         # A stub may count as a function by its symbol or unwind entry.
@@ -425,11 +454,16 @@ def started(layout: Layout, bits: int, position: Position | None) -> np.ndarray:
             break
         found += [base + i.memory_displacement & ADDRESSES[bits]] if i.memory_displacement else []
         found += [i.immediate(k) for k in range(i.op_count) if i.op_kind(k) in _IMMEDIATES]
-        if i.flow_control not in (iced.FlowControl.NEXT, iced.FlowControl.CALL, iced.FlowControl.INDIRECT_CALL):
+        if not _goes_on(i):
             break
     named = np.array([address for address in found if address < 1 << 62], np.int64)
     named = np.concatenate([named, layout.pointed(named[1:])])
     return named[layout.in_code(named)]
+
+
+def _goes_on(instruction: iced.Instruction) -> bool:
+    """Whether what stands behind an instruction runs next, or when a callee has returned."""
+    return instruction.flow_control == iced.FlowControl.NEXT or instruction.flow_control in _CALLS
 
 
 def _in_thread(data: np.ndarray) -> np.ndarray:

@@ -66,6 +66,8 @@ _STARTS = ("exports", "methods", "pointers")
 _CLOSE = 5
 """Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
 objects and parameters that are not followed."""
+_CLOSE_TO_MAIN = 2
+"""The same from what a runtime begins as the program's own `main`: its tests are of objects more often."""
 _RARE = 0.005
 """Of the functions with vectors the share that uses what next to none of a file for less was compiled for."""
 _STRETCH = 64
@@ -166,6 +168,9 @@ class _Judge:
         if at_load:
             self.doubted |= implied(feature)
             return Verdict("unknown", _FAR_REASON, *at_load)
+        by_main = self._reached("main", feature)
+        if by_main and len(by_main[1]) <= _CLOSE_TO_MAIN and not self._is_tested_in_objects(feature, users):
+            return self._on_some_cpus(feature, by_main)
         if not found.asks_cpu:
             return self._without_query(feature, users)
         by_export = self._reached("exports", feature)
