@@ -70,6 +70,9 @@ int main(void)
 """,
 }
 """What a program looks at before its own code, which counts bits, and of which it chooses no version."""
+FORMS["whether all went well, where the program ends if not"] = FORMS["whether all went well"].replace(
+    "return 1; }", "exit(1); }"
+)
 STYLES = {"O2": ("-O2",), "O3, stripped": ("-O3", "-s"), "for size": ("-Os", "-s")}
 
 

@@ -55,8 +55,21 @@ class Branches:
                 left = found[0] or found[1]
                 if understood_wholly(left):  # what is known already is asked once more, and tells no more than that
                     return (taken, left) if never == 0 else (left, taken)
-            return taken, opposite(taken)
+            return self._but_for_errors(ip, block, (taken, opposite(taken)))
         return found[::-1] if fact.condition & 1 else found
+
+    def _but_for_errors(self, ip: int, block: Block, labels: Labels) -> Labels:
+        """The same of a test that is not understood, where the program ends in one of its directions.
+
+        What goes on in the other one is no version of anything: where the test was of the CPU, the program needs that.
+        """
+        code, final = self._graph.code, self._graph.final
+        target = code.targets.get(ip, -1)
+        led = {self._graph.blocks[successor].first: successor for successor in block.successors}
+        ends = led[target] in final if target in led else ip in code.endings
+        if ends == (led.get(block.end, -1) in final):
+            return labels
+        return (labels[0], ALWAYS) if ends else (ALWAYS, labels[1])
 
     def settle(self, state: State, fact: Fact, taken: bool) -> None:
         """What a test tells of a variable, besides of the CPU.

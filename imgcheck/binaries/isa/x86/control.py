@@ -114,6 +114,25 @@ class ControlFlow:
         return met(number, self.dominators, self._postdominators)
 
     @cached_property
+    def final(self) -> set[int]:
+        """The blocks behind which the program ends, whatever happens there: those that handle errors."""
+        before: dict[int, list[int]] = {}
+        for number, block in enumerate(self.blocks):
+            for successor in block.successors:
+                before.setdefault(successor, []).append(number)
+        endings = self.code.endings
+        waiting = [i for i, block in enumerate(self.blocks) if not block.successors and block.control in endings]
+        found: set[int] = set()
+        while waiting:
+            number = waiting.pop()
+            found.add(number)
+            for one in before.get(number, ()):
+                block = self.blocks[one]
+                if one not in found and not self._leaves(block) and found.issuperset(block.successors):
+                    waiting.append(one)
+        return found
+
+    @cached_property
     def order(self) -> list[int]:
         """The blocks as they are followed: behind those that are reached others, such as exception handlers, but for
         padding.

@@ -31,6 +31,17 @@ _MOST = 8
 """Functions that one jumps to, over any number of others, of which it is looked at whether they return."""
 
 
+class _Behind:
+    """The next addresses of some calls, in order."""
+
+    def __init__(self, addresses: np.ndarray) -> None:
+        self._addresses = addresses
+
+    def within(self, start: int, end: int) -> list[int]:
+        """Those from `start` up to `end`."""
+        return self._addresses[slice(*np.searchsorted(self._addresses, [start, end]))].tolist()
+
+
 class Endings:
     """What is known of one file's functions, found out as it is asked for."""
 
@@ -41,15 +52,35 @@ class Endings:
 
     def marked(self, code: Code, callees: dict[int, int]) -> Code:
         """`code` with its calls that never return as STOP; `callees` are functions by the address behind the call."""
-        bounds = [code.ips[0], code.ips[-1] + code.facts[-1].size + 1] if code.ips else [0, 0]
-        final = set(self._final[slice(*np.searchsorted(self._final, bounds))].tolist())
-        return stopped(code, lambda after: after in final or not self._may_return(callees.get(after, -1)))
+        bounds = (code.ips[0], code.ips[-1] + code.facts[-1].size + 1) if code.ips else (0, 0)
+        final, leaving = set(self._final.within(*bounds)), set(self._leaving.within(*bounds))
+
+        def never_returns(after: int) -> bool:
+            return after in final or not self._may_return(callees.get(after, -1))
+
+        def ends(after: int) -> bool:
+            return after not in leaving if after in final else not self._leaves(callees[after])
+
+        return stopped(code, never_returns, ends)
+
+    def _leaves(self, function: int) -> bool:
+        """Whether a function without a way out throws, or jumps elsewhere otherwise."""
+        functions = self._found.functions
+        return bool(self._leaving.within(int(functions.start[function]), int(functions.end[function]) + 1))
 
     @cached_property
-    def _final(self) -> np.ndarray:
-        """The next addresses of calls to imported functions that end the program, in order."""
-        symbols, graph = imports(self._found.layout, analysis()["endings"]["functions"]), self._found.graph
-        return np.sort(graph.behind(graph.imported(list(symbols))[2])).astype(np.int64)
+    def _final(self) -> "_Behind":
+        """The calls of imported functions that never return."""
+        return self._behind("functions")
+
+    @cached_property
+    def _leaving(self) -> "_Behind":
+        """Of these, those that end no program."""
+        return self._behind("leaving")
+
+    def _behind(self, kind: str) -> "_Behind":
+        symbols, graph = imports(self._found.layout, analysis()["endings"][kind]), self._found.graph
+        return _Behind(np.sort(graph.behind(graph.imported(list(symbols))[2])).astype(np.int64))
 
     def _may_return(self, function: int) -> bool:
         if function not in self._returns:

@@ -250,6 +250,8 @@ class Code(msgspec.Struct, frozen=True):
     pointer stood at the beginning the words lie that it hands over."""
     tables: dict[int, tuple[int, ...]] = {}
     """By the address of an indirect jump where its table leads to, as far as that is known."""
+    endings: frozenset[int] = frozenset()
+    """Addresses of what ends the program: UD2, calls, and jumps out of the function."""
 
     @property
     def pushed(self) -> int:
@@ -304,17 +306,26 @@ def returns(code: bytes, bits: int) -> bool:
     return False
 
 
-def stopped(code: Code, before: Callable[[int], bool]) -> Code:
-    """`code` with those calls that end the program; `before` says whether the one before an address does."""
-    numbers = [i for i, fact in enumerate(code.facts) if fact.kind == CALL and before(code.ips[i] + fact.size)]
-    if not numbers:
-        return code
+def stopped(code: Code, before: Callable[[int], bool], ends: Callable[[int], bool]) -> Code:
+    """`code` with its calls that never return, and what ends the program.
+
+    `before` says whether what calls or jumps before an address never comes back, and `ends` whether that is because
+    the program ends.
+    """
+    leading = (i for i, fact in enumerate(code.facts) if fact.kind in (CALL, BRANCH, JUMP))
+    final = [i for i in leading if before(code.ips[i] + code.facts[i].size)]
+    traps = {code.ips[i] for i in code.controls if code.facts[i].kind == STOP}
+    if not final:
+        return replace(code, endings=frozenset(traps)) if traps else code
+    endings = traps | {code.ips[i] for i in final if ends(code.ips[i] + code.facts[i].size)}
+    numbers = [i for i in final if code.facts[i].kind == CALL]
     facts = list(code.facts)
     for i in numbers:
         facts[i] = replace(facts[i], kind=STOP, direct=0)
     sites = {code.ips[i] for i in numbers}
     targets = {ip: target for ip, target in code.targets.items() if ip not in sites}
-    return replace(code, facts=facts, targets=targets, controls=sorted({*code.controls, *numbers}))
+    controls = sorted({*code.controls, *numbers})
+    return replace(code, facts=facts, targets=targets, controls=controls, endings=frozenset(endings))
 
 
 def located(code: Code, learnt: Mapping[int, tuple[int, int]]) -> Code:
