@@ -116,20 +116,14 @@ class ControlFlow:
     @cached_property
     def final(self) -> set[int]:
         """The blocks behind which the program ends, whatever happens there: those that handle errors."""
-        before: dict[int, list[int]] = {}
-        for number, block in enumerate(self.blocks):
-            for successor in block.successors:
-                before.setdefault(successor, []).append(number)
-        endings = self.code.endings
-        waiting = [i for i, block in enumerate(self.blocks) if not block.successors and block.control in endings]
+        blocks, endings = self.blocks, self.code.endings
+        waiting = [one for one in self.before if not blocks[one].successors and blocks[one].control in endings]
         found: set[int] = set()
         while waiting:
             number = waiting.pop()
             found.add(number)
-            for one in before.get(number, ()):
-                block = self.blocks[one]
-                if one not in found and not self._leaves(block) and found.issuperset(block.successors):
-                    waiting.append(one)
+            leading = ((one, blocks[one]) for one in self.before[number] if one not in found)
+            waiting += [one for one, block in leading if not self._leaves(block) and found.issuperset(block.successors)]
         return found
 
     @cached_property

@@ -31,17 +31,6 @@ _MOST = 8
 """Functions that one jumps to, over any number of others, of which it is looked at whether they return."""
 
 
-class _Behind:
-    """The next addresses of some calls, in order."""
-
-    def __init__(self, addresses: np.ndarray) -> None:
-        self._addresses = addresses
-
-    def within(self, start: int, end: int) -> list[int]:
-        """Those from `start` up to `end`."""
-        return self._addresses[slice(*np.searchsorted(self._addresses, [start, end]))].tolist()
-
-
 class Endings:
     """What is known of one file's functions, found out as it is asked for."""
 
@@ -53,7 +42,7 @@ class Endings:
     def marked(self, code: Code, callees: dict[int, int]) -> Code:
         """`code` with its calls that never return as STOP; `callees` are functions by the address behind the call."""
         bounds = (code.ips[0], code.ips[-1] + code.facts[-1].size + 1) if code.ips else (0, 0)
-        final, leaving = set(self._final.within(*bounds)), set(self._leaving.within(*bounds))
+        final, leaving = (set(_between(*bounds, calls)) for calls in (self._final, self._leaving))
 
         def never_returns(after: int) -> bool:
             return after in final or not self._may_return(callees.get(after, -1))
@@ -66,21 +55,21 @@ class Endings:
     def _leaves(self, function: int) -> bool:
         """Whether a function without a way out throws, or jumps elsewhere otherwise."""
         functions = self._found.functions
-        return bool(self._leaving.within(int(functions.start[function]), int(functions.end[function]) + 1))
+        return bool(_between(int(functions.start[function]), int(functions.end[function]) + 1, self._leaving))
 
     @cached_property
-    def _final(self) -> "_Behind":
-        """The calls of imported functions that never return."""
-        return self._behind("functions")
+    def _final(self) -> np.ndarray:
+        """The next addresses of calls of imported functions that never return, in order."""
+        return self._behind_calls("functions")
 
     @cached_property
-    def _leaving(self) -> "_Behind":
+    def _leaving(self) -> np.ndarray:
         """Of these, those that end no program."""
-        return self._behind("leaving")
+        return self._behind_calls("leaving")
 
-    def _behind(self, kind: str) -> "_Behind":
+    def _behind_calls(self, kind: str) -> np.ndarray:
         symbols, graph = imports(self._found.layout, analysis()["endings"][kind]), self._found.graph
-        return _Behind(np.sort(graph.behind(graph.imported(list(symbols))[2])).astype(np.int64))
+        return np.sort(graph.behind(graph.imported(list(symbols))[2])).astype(np.int64)
 
     def _may_return(self, function: int) -> bool:
         if function not in self._returns:
@@ -128,3 +117,8 @@ class Endings:
         outside = [target for ip in branches if not code.inside(target := code.targets.get(ip, -1))]
         # Compilers put what handles exceptions elsewhere, and jump into the middle of that.
         return self._found.functions.holding(np.array(outside, np.int64)).tolist()
+
+
+def _between(start: int, end: int, ordered: np.ndarray) -> list[int]:
+    """Those of some addresses from `start` up to `end`."""
+    return ordered[slice(*np.searchsorted(ordered, [start, end]))].tolist()

@@ -216,7 +216,7 @@ class _Walk(Calls):
             # Anything may be left in RDX where a result has no second word.
             if state.marked & RAX or tells(state.values.get(RDX)):
                 self.flow.returns |= state.marked & _RESULTS
-            self.notes.has_result |= not self._is_of_version()
+            self.notes.has_result |= not self._returns_as_version()
             self._leave(state.values.get(RAX), state.path)
         elif kind == SWAP:
             state.swap(fact.read)
@@ -234,14 +234,14 @@ class _Walk(Calls):
         if fact.kind == INDIRECT_JUMP:
             self._jump_by_table(ip, fact)
         if not self.block.successors:
-            self.notes.has_result |= not self._is_of_version()
+            self.notes.has_result |= ip not in self.versions
             self._leave_by(ip, fact, self.state.path)
 
-    def _is_of_version(self) -> bool:
-        """Whether the block leaves in RAX what a function returns that it calls, or jumps to, as one of some."""
+    def _returns_as_version(self) -> bool:
+        """Whether the block leaves in RAX what a function has returned that it has called as one of some."""
         for number in reversed(self.block.numbers):
             fact = self.code.facts[number]
-            if fact.kind in (INDIRECT_CALL, INDIRECT_JUMP):
+            if fact.kind == INDIRECT_CALL:
                 return self.code.ips[number] in self.versions
             if fact.kind == CALL or fact.written & RAX:
                 return False

@@ -168,7 +168,7 @@ class _Judge:
         if at_load:
             self.doubted |= implied(feature)
             return Verdict("unknown", _FAR_REASON, *at_load)
-        by_main = self._reached("main", feature)
+        by_main = self._reached("main", feature) if len(found.graph.own_mains) else None
         if by_main and len(by_main[1]) <= _CLOSE_TO_MAIN and not self._is_tested_in_objects(feature, users):
             return self._on_some_cpus(feature, by_main)
         if not found.asks_cpu:
