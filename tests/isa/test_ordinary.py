@@ -87,9 +87,9 @@ CASES = [
 @pytest.mark.parametrize(("form", "style"), CASES)
 def test_what_is_no_test_of_the_cpu_shields_nothing(form: str, style: str) -> None:
     """Conroe has no POPCNT."""
-    wide = analyse(path := compile_c(HEAD + FORMS[form].replace("\\\n", "\\\n"), *STYLES[style], "-march=nehalem"))
+    wide = analyse(path := compile_c(HEAD + FORMS[form], *STYLES[style], "-march=nehalem"))
     assert (predicted(wide, MODELS["Conroe"]), observed(path, "qemu-x86_64", "Conroe")) == ("dies", "dies")
-    fitting = analyse(path := compile_c(HEAD + FORMS[form].replace("\\\n", "\\\n"), *STYLES[style]))
+    fitting = analyse(path := compile_c(HEAD + FORMS[form], *STYLES[style]))
     assert (predicted(fitting, MODELS["Conroe"]), observed(path, "qemu-x86_64", "Conroe")) == ("runs", "runs")
 
 

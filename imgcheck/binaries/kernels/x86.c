@@ -127,6 +127,14 @@ EXPORT int64_t lengths(const uint8_t *code, int64_t size, const uint8_t *first, 
     return count;
 }
 
+// Where the instruction begins that holds `at`, read from the one at `begin` on.
+static int64_t holding(const uint8_t *code, int64_t begin, int64_t at, int64_t size, const Forms *forms)
+{
+    for (int64_t next = begin; next <= at; next += length(code, next, size, forms))
+        begin = next;
+    return begin;
+}
+
 EXPORT void beginnings(const uint8_t *code, int64_t size, const uint8_t *first, const uint8_t *second, int32_t wide,
                        const int64_t *starts, const int64_t *stops, int64_t count, const int64_t *wanted,
                        int64_t wanted_count, int64_t *found)
@@ -134,18 +142,13 @@ EXPORT void beginnings(const uint8_t *code, int64_t size, const uint8_t *first, 
     Forms forms = {first, second, wide};
     int64_t here = 0;
     for (int64_t i = 0; i < count; i++) {
-        int64_t stop = stops[i] < size ? stops[i] : size, at = starts[i], behind = at;
+        int64_t stop = stops[i] < size ? stops[i] : size, at = starts[i];
         if (i + 1 < count && starts[i + 1] < stop)
             stop = starts[i + 1];
         for (; here < wanted_count && wanted[here] < at; here++)
             found[here] = -1;
-        for (; here < wanted_count && wanted[here] < stop; here++) {
-            while (behind <= wanted[here]) {
-                at = behind;
-                behind += length(code, at, size, &forms);
-            }
-            found[here] = at;
-        }
+        for (; here < wanted_count && wanted[here] < stop; here++)
+            found[here] = at = holding(code, at, wanted[here], size, &forms);
     }
     for (; here < wanted_count; here++)
         found[here] = -1;
@@ -395,7 +398,8 @@ EXPORT int64_t confirm(const uint8_t *data, int64_t size, int64_t base, const ui
                        int32_t wide, const int64_t *starts, const int64_t *ends, int64_t functions,
                        const int64_t *addresses, const uint8_t *sets, const uint8_t *doubtful, const uint8_t *depths,
                        int64_t count, const uint8_t *legacy, const uint8_t *ambiguous, const uint8_t *common,
-                       int32_t *last, int64_t *place, int64_t *begins, uint8_t *confirmed, uint8_t *unsure, int32_t *holders)
+                       int32_t *last, int64_t *place, int64_t *begins, uint8_t *confirmed, uint8_t *unsure,
+                       int32_t *holders)
 {
     Forms forms = {first, second, wide};
     Code code = {data, size};
@@ -412,8 +416,7 @@ EXPORT int64_t confirm(const uint8_t *data, int64_t size, int64_t base, const ui
         if (near != reading || begin < 0 || begin > at)
             begin = starts[near] - base;
         reading = near;
-        for (int64_t next = begin; next <= at; next += length(data, next, size, &forms))
-            begin = next;
+        begin = holding(data, begin, at, size, &forms);
         if (!are_prefixes(&code, begin, at, &forms))
             continue;
         int set = sets[i], open = doubtful[i];

@@ -160,6 +160,7 @@ class Calls(Effects):
     def _leave_by(self, ip: int, fact: Fact, path: Condition) -> None:
         """The function ends with a jump to another one, on the way `path`, and brings what that does."""
         brings = self._brings(ip, fact)
+        self.notes.has_result |= ip not in self.versions
         self.flow.returns |= brings.returns
         self.flow.outputs |= brings.outputs
         self._leave(brings.value, path)

@@ -31,29 +31,23 @@ def instructions(layout: Layout, start: int, end: int, bits: int) -> Iterator[ic
             decoder.position, decoder.ip = position, start + position
 
 
-def beginnings(layout: Layout, starts: np.ndarray, ends: np.ndarray, wanted: np.ndarray, bits: int) -> np.ndarray:
-    """Where the instruction begins that holds each of the sorted addresses `wanted`; -1 where none does.
-
-    Decoding goes from each function's start up to the end given for it.
-    """
-    found = np.full(len(wanted), -1, np.int64)
-    for area in layout.areas:
-        held = slice(*np.searchsorted(wanted, [area.address, area.end]))
-        if held.start == held.stop:
-            continue
-        inside = slice(*np.searchsorted(starts, [area.address, area.end]))
-        begin = x86.beginnings(
-            area.data, starts[inside] - area.address, ends[inside] - area.address, wanted[held] - area.address, bits
-        )
-        found[held] = np.where(begin < 0, -1, begin + area.address)
-    return found
-
-
 def are_instructions(
     layout: Layout, starts: np.ndarray, ends: np.ndarray, addresses: np.ndarray, bits: int
 ) -> np.ndarray:
-    """Whether an instruction begins at each of the sorted `addresses`."""
-    return beginnings(layout, starts, ends, addresses, bits) == addresses
+    """Whether an instruction begins at each of the sorted `addresses`.
+
+    Decoding goes from each function's start up to the end given for it.
+    """
+    found = np.zeros(len(addresses), bool)
+    for area in layout.areas:
+        held = slice(*np.searchsorted(addresses, [area.address, area.end]))
+        if held.start == held.stop:
+            continue
+        inside = slice(*np.searchsorted(starts, [area.address, area.end]))
+        wanted = addresses[held] - area.address
+        begin = x86.beginnings(area.data, starts[inside] - area.address, ends[inside] - area.address, wanted, bits)
+        found[held] = begin == wanted
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,6 @@ class _Walk(Calls):
         fact = self.code.facts[block.numbers.stop - 1]
         target = self.code.targets.get(ip, -1)
         if fact.kind == BRANCH and not self.code.inside(target):
-            self.notes.has_result = True
             self._leave_by(ip, fact, both(self.state.path, self.tests[ip][0]) if ip in self.tests else self.state.path)
         onward = [one for one in block.successors if place.get(one, 0) > place[number]]  # no loop closed, no padding
         if self.context.spelled and (self.state.marked or self.state.slots):
@@ -234,7 +233,6 @@ class _Walk(Calls):
         if fact.kind == INDIRECT_JUMP:
             self._jump_by_table(ip, fact)
         if not self.block.successors:
-            self.notes.has_result |= ip not in self.versions
             self._leave_by(ip, fact, self.state.path)
 
     def _returns_as_version(self) -> bool:

@@ -8,7 +8,6 @@ operands are relative to the next instruction in 64-bit code; taken without an i
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import takewhile
 
 import iced_x86 as iced
 import numpy as np
@@ -263,27 +262,24 @@ class Graph:
     @cached_property
     def own_mains(self) -> np.ndarray:
         """What runtimes begin as the program's own `main`, those of Rust and D."""
-        handed = [address for main in self._started[1:].tolist() for address in self._run_for(main)]
-        return self.starting_at(np.array(handed, np.int64))
+        mains = self.starting_at(self._started[1:])
+        return np.array([function for main in mains[mains >= 0].tolist() for function in self._run_for(main)], np.int32)
 
     def _run_for(self, main: int) -> list[int]:
         """The one function that `main` hands to the one that it calls, where that is all it does: the program's own.
 
         So what compilers of Rust and D bring as `main` has their runtimes begin.
         """
-        (index,) = self.starting_at(np.array([main])).tolist()
-        end = int(self.functions.end[index]) if index >= 0 else main
-        code = list(takewhile(_goes_on, instructions(self.layout, main, end, self.bits)))
-        final = next(iter(instructions(self.layout, code[-1].next_ip, end, self.bits)), None) if code else None
-        if final is None or final.flow_control not in _LEAVING:
+        taken = set(self.taken.target[self.taken.among(main)].tolist())
+        if len(taken) != 1:
             return []
-        calls = [i for i in (*code, final) if i.flow_control not in (iced.FlowControl.NEXT, iced.FlowControl.RETURN)]
-        naming = (i for i in code if i.mnemonic == iced.Mnemonic.LEA and i.is_ip_rel_memory_operand)
-        taken = {i.ip_rel_memory_address for i in naming}
-        taken |= {i.immediate(k) for i in code for k in range(i.op_count) if i.op_kind(k) in _IMMEDIATES}
-        addresses = np.array([address for address in taken if address < 1 << 62], np.int64)
-        functions = addresses[self.starting_at(addresses) >= 0].tolist()
-        return functions if len(calls) == 1 == len(functions) else []
+        start, end = int(self.functions.start[main]), int(self.functions.end[main])
+        calls = 0
+        for i in instructions(self.layout, start, end, self.bits):
+            calls += i.flow_control not in (iced.FlowControl.NEXT, iced.FlowControl.RETURN)
+            if not _goes_on(i):
+                return [*taken] if i.flow_control in _LEAVING and calls == 1 else []
+        return []
 
     def _find_calls(self, site: np.ndarray, target: np.ndarray, stub: np.ndarray) -> Edges:
         index = self.starting_at(target)
