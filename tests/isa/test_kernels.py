@@ -153,9 +153,9 @@ def test_branches_lead_where_their_operand_says(code: bytes):
         size = 5 if byte & 0xFE == 0xE8 else 6 if byte == 0x0F and data[at + 1] & 0xF0 == 0x80 else 0
         distance = _distance(data, at + size - 4)
         if size and (distance or byte != 0xE8) and 900 <= 1000 + at + size + distance < 1050:
-            expected.append((1000 + at, 1000 + at + size + distance))
-    sites, targets = x86.branches(_bytes(data), 1000, (900, 1050))
-    assert list(zip(sites.tolist(), targets.tolist(), strict=True)) == expected
+            expected.append((1000 + at, 1000 + at + size + distance, byte))
+    found = x86.branches(_bytes(data), 1000, (900, 1050))
+    assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
 
 
 @settings(max_examples=300)

@@ -55,14 +55,18 @@ class Boundaries:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
 
+    def outside(self, addresses: np.ndarray) -> np.ndarray:
+        """Those that lie in code, but in no unwind entry; sorted."""
+        return self._not_unwound(np.sort(addresses))  # so that each is found near the one before
+
     def functions(
         self, called: np.ndarray = _NONE, certain: np.ndarray = _NONE, entered: np.ndarray = _NONE
     ) -> Functions:
         """Each is a column of addresses: what calls in the code lead to and what it takes the addresses of, as often as
-        they do, what the loader or the C library calls, and where others without unwind entries begin for certain.
+        they do, of what is `outside`; what the loader or the C library calls; and where others without unwind entries
+        begin for certain.
         """
-        # Sorted, each is found near the one before.
-        start = self._starts(self._not_unwound(np.sort(called)), certain, distinct(entered))
+        start = self._starts(called, certain, distinct(entered))
         areas = self._layout.areas
         limits = np.array(sorted([area.address for area in areas] + [area.end for area in areas]), np.int64)
         end = np.append(start[1:], ADDRESS_LIMIT)

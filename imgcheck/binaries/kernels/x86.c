@@ -155,7 +155,7 @@ EXPORT void beginnings(const uint8_t *code, int64_t size, const uint8_t *first, 
 }
 
 EXPORT int64_t branches(const uint8_t *data, int64_t size, int64_t address, int64_t lowest, int64_t highest,
-                        int64_t *sites, int64_t *targets)
+                        int64_t *sites, int64_t *targets, uint8_t *opcodes)
 {
     int64_t count = 0;
     for (int64_t base = 0; base < size; base += BLOCK) {
@@ -174,6 +174,7 @@ EXPORT int64_t branches(const uint8_t *data, int64_t size, int64_t address, int6
             if (next || target < lowest || target >= highest)
                 continue;
             sites[count] = address + at;
+            opcodes[count] = data[at];
             targets[count++] = target;
         }
     }

@@ -17,7 +17,7 @@ _lengths = declared("lengths", N, P, N, P, P, SMALL, P)
 _beginnings = declared("beginnings", None, P, N, P, P, SMALL, P, P, N, P, N, P)
 _screen = declared("screen", N, P, N, N, N, *[P] * 5, *[SMALL] * 4, *[P] * 4)
 _confirm = declared("confirm", N, P, N, N, P, P, SMALL, P, P, N, *[P] * 4, N, *[P] * 9)
-_branches = declared("branches", N, P, N, N, N, N, P, P)
+_branches = declared("branches", N, P, N, N, N, N, P, P, P)
 _behind_end = by_width("behind_end", P, P, N, SMALL, P)
 _operands = declared("operands", N, P, N, N, SMALL, N, N, P, P)
 
@@ -213,16 +213,17 @@ class Confirmer:
         return tuple(column[:number].copy() for column in found)
 
 
-def branches(data: np.ndarray, at: int, within: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Addresses of everything that looks like a near call or jump (E8, E9, 0F 8x), and where it leads: `within` alone.
+def branches(data: np.ndarray, at: int, within: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Addresses of everything that looks like a near call or jump (E8, E9, 0F 8x), where it leads, which is `within`
+    alone, and its first byte.
 
     `data`, which lies at the address `at`, has PADDING more bytes than are looked at. Calls of the next instruction
     are left out: noughts behind a byte of another operand, or code that wants to know where it is.
     """
     size = len(data) - PADDING
-    sites, targets = np.empty(size, np.int64), np.empty(size, np.int64)
-    count = _branches(address(data), size, at, *within, address(sites), address(targets))
-    return sites[:count], targets[:count]
+    sites, targets, opcodes = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.uint8)
+    count = _branches(address(data), size, at, *within, address(sites), address(targets), address(opcodes))
+    return sites[:count], targets[:count], opcodes[:count]
 
 
 def operands(data: np.ndarray, at: int, within: tuple[int, int], bits: int) -> tuple[np.ndarray, np.ndarray]:

@@ -69,7 +69,8 @@ class Code:
         # Other branches also go to labels within a function.
         called = targets[(self.word_at(sites) & np.uint32(self.links)) != 0]
         entered = np.concatenate([self._entered(), self.landings[self.is_outside(self.landings)]])
-        self.functions = Boundaries(layout).functions(called, entered=entered)
+        boundaries = Boundaries(layout)
+        self.functions = boundaries.functions(boundaries.outside(called), entered=entered)
 
     # What machines tell
 

@@ -7,12 +7,14 @@ operands are relative to the next instruction in 64-bit code; taken without an i
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
+from imgcheck.binaries.isa.columns import Columns
 from imgcheck.binaries.isa.functions import ALIGNMENT, Boundaries, Functions
 from imgcheck.binaries.isa.layout import Area, Layout
 from imgcheck.binaries.isa.modules import starts_by_name
@@ -67,6 +69,29 @@ def _operand_bytes() -> np.ndarray:
 _OPERAND_BYTES = _operand_bytes()
 
 
+@dataclass(frozen=True, slots=True)
+class Branches(Columns):
+    """What looks like a near call or jump (E8, E9, 0F 8x): its address, where it leads, and its first byte."""
+
+    site: np.ndarray
+    target: np.ndarray
+    opcode: np.ndarray
+
+    @property
+    def calls(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sites and targets of those that are calls."""
+        return self._of(_CALL)
+
+    @property
+    def jumps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Those of jumps without a condition."""
+        return self._of(_JUMP)
+
+    def _of(self, opcode: int) -> tuple[np.ndarray, np.ndarray]:
+        chosen = self.opcode == opcode
+        return self.site[chosen], self.target[chosen]
+
+
 class Graph:
     """Calls and references of one file."""
 
@@ -75,37 +100,36 @@ class Graph:
         self.bits = bits
         self._boundaries = Boundaries(layout)
         branches = self._branches()
-        self.position = Position(layout, *branches) if bits == 32 else None
-        called = self._called(*branches)
+        self.position = Position(layout, *branches.calls) if bits == 32 else None
+        stub = self._stub_pointer(branches.target)
+        self._through_slots = self._find_slots(branches.site, stub)
+        """Sites of calls through the PLT and the GOT, and the pointer that each goes through."""
+        branches = branches.take(np.flatnonzero(stub < 0))
+        called = self._boundaries.outside(self._called(branches))
         self._started = started(layout, bits, self.position)
         self._certain = np.concatenate([layout.initialisers, self._started])
         """Addresses that the loader or the C library calls: starts of functions beyond doubt."""
         self.functions = self._boundaries.functions(called, self._certain)
-        tail_called = self._tail_called(*branches)
+        tail_called = self._tail_called(branches)
         if len(tail_called):
             self.functions = self._boundaries.functions(np.append(called, tail_called), self._certain)
-        self.tables = self._tables(branches[1])
+        self.tables = self._tables(branches.target)
         """Where tables stand among the code: first addresses, and those behind."""
-        stub = self._stub_pointer(branches[1])
-        self._through_slots = self._find_slots(branches[0], stub)
-        """Sites of calls through the PLT and the GOT, and the pointer that each goes through."""
-        self.calls = self._find_calls(*branches, stub)
+        self.calls = self._find_calls(branches)
         """Calls and tail calls between functions of this file, those through the PLT to its own functions included."""
 
-    def _called(self, site: np.ndarray, branched: np.ndarray) -> np.ndarray:
+    def _called(self, branches: Branches) -> np.ndarray:
         """Targets of calls and of `lea`: where functions without unwind entries begin."""
         _, target, kind = self.references
         taken = target[kind == LEA_OPCODE]
-        # Jumps also go to labels within a function; calls do not.
-        opcode = self.layout.bytes_behind(site)
-        called = branched[opcode == _CALL]
+        _, called = branches.calls  # jumps also go to labels within a function
         first, end = self.layout.unwind
         if 2 * (end - first).sum() < self.layout.code_bytes:  # Go's functions jump to others, and stand apart by INT3
-            jumped = branched[opcode == _JUMP]
+            _, jumped = branches.jumps
             called = np.append(called, jumped[self.layout.bytes_before(jumped) == _INT3])
         return np.concatenate([called, taken[self.layout.in_code(taken)]])
 
-    def _tail_called(self, site: np.ndarray, target: np.ndarray) -> np.ndarray:
+    def _tail_called(self, branches: Branches) -> np.ndarray:
         """Targets of jumps out of a function into another one without unwind entry, where something begins there.
 
         One that nobody calls otherwise would seem to be a part of the one before it. Out of functions without unwind
@@ -115,8 +139,7 @@ class Graph:
         loose = np.append(~functions.unwind, False)
         if not loose.any():
             return functions.start[:0]
-        jumping = self.layout.bytes_behind(site) == _JUMP
-        site, target = site[jumping], target[jumping]
+        site, target = branches.jumps
         leaving = np.append(functions.unwind, False)
         if (functions.start[loose[:-1]] % ALIGNMENT).any():
             leaving[:-1] = True
@@ -143,16 +166,15 @@ class Graph:
 
     # Raw scans
 
-    def _branches(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sites and targets of everything that looks like a near call or jump with a target in code."""
+    def _branches(self) -> Branches:
+        """Everything that looks like a near call or jump with a target in code."""
         first = min((area.address for area in self.layout.spans), default=0)
         last = max((area.end for area in self.layout.spans), default=0)
-        sites, targets = [self._none], [self._none]
+        parts = [Branches(self._none, self._none, np.empty(0, np.uint8))]
         for _, address, data in self._pieces():
-            site, target = x86.branches(data, address, (first, last))
-            sites.append(self._kept(site))
-            targets.append(self._kept(target))
-        return np.concatenate(sites), np.concatenate(targets)
+            site, target, opcode = x86.branches(data, address, (first, last))
+            parts.append(Branches(self._kept(site), self._kept(target), opcode.copy()))
+        return Branches.joined(parts)
 
     @property
     def references(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -281,13 +303,11 @@ class Graph:
                 return [*taken] if i.flow_control in _LEAVING and calls == 1 else []
         return []
 
-    def _find_calls(self, site: np.ndarray, target: np.ndarray, stub: np.ndarray) -> Edges:
-        index = self.starting_at(target)
-        # A stub may count as a function by its symbol or unwind entry.
-        near = np.flatnonzero((index >= 0) & (stub < 0))
+    def _find_calls(self, branches: Branches) -> Edges:
+        near = branches.site, self.starting_at(branches.target)
         slot_site, pointer = self._through_slots
         through = slot_site, self.starting_at(self.layout.pointers.target[pointer])
-        return self._between([(site[near], index[near]), through, self._short_jumps])
+        return self._between([near, through, self._short_jumps])
 
     def _between(self, parts: list[tuple[np.ndarray, np.ndarray]]) -> Edges:
         """The calls of `parts`, each sites and the functions that they lead to (-1: none), that lead to another one."""

@@ -50,13 +50,11 @@ class Position:
     """Where the code of one file learns its own address, and what it names by the distance from there."""
 
     def __init__(self, layout: Layout, site: np.ndarray, target: np.ndarray) -> None:
-        """`site` and `target` of everything that looks like a near call or jump to elsewhere."""
+        """`site` and `target` of everything that looks like a near call."""
         self._layout = layout
         self.learnt = self._learnt(site, target)
 
     def _learnt(self, site: np.ndarray, target: np.ndarray) -> Learnt:
-        called = self._layout.bytes_behind(site) == _CALL
-        site, target = site[called], target[called]
         first, modrm, sib, last = (self._layout.bytes_behind(target, k) for k in range(4))
         returned = (first == _MOV) & (modrm & 0xC7 == _FROM_STACK) & (sib == 0x24) & (last == _RET)
         at, register = site[returned], modrm[returned] >> 3 & 7
