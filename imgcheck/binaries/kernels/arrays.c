@@ -24,19 +24,19 @@
         }                                                                                                             \
     }                                                                                                                 \
                                                                                                                       \
-    EXPORT void starting_at_##suffix(const int64_t *starts, const int32_t *blocks, int64_t shift, int64_t first,      \
-                                     int64_t end, const type *addresses, int64_t size, int32_t *found)                \
+    EXPORT void starting_at_##suffix(const int64_t *starts, int64_t count, const int32_t *blocks, int64_t shift,      \
+                                     int64_t first, int64_t end, int64_t reach, const type *addresses, int64_t size,  \
+                                     int32_t *found)                                                                  \
     {                                                                                                                 \
         for (int64_t i = 0; i < size; i++) {                                                                          \
-            if (addresses[i] < first || addresses[i] >= end)                                                          \
+            int64_t address = addresses[i];                                                                           \
+            if (address < first || address >= end)                                                                    \
                 continue;                                                                                             \
-            const int32_t *block = blocks + ((addresses[i] - first) >> shift);                                        \
-            for (int32_t k = block[0]; k < block[1]; k++) {                                                           \
-                if (starts[k] == addresses[i]) {                                                                      \
-                    found[i] = k;                                                                                     \
-                    break;                                                                                            \
-                }                                                                                                     \
-            }                                                                                                         \
+            int64_t k = blocks[(address - first) >> shift];                                                           \
+            while (k < count && starts[k] < address)                                                                  \
+                k++;                                                                                                  \
+            if (k < count && starts[k] - address < reach)                                                             \
+                found[i] = (int32_t)k;                                                                                \
         }                                                                                                             \
     }                                                                                                                 \
                                                                                                                       \

@@ -9,7 +9,7 @@ from imgcheck.binaries.kernels.library import N, P, address, by_width, declared
 
 _holding = by_width("holding", P, P, N, P, N, P)
 _close_before = by_width("close_before", P, N, N, P, N, P)
-_starting_at = by_width("starting_at", P, P, N, N, N, P, N, P)
+_starting_at = by_width("starting_at", P, N, P, N, N, N, N, P, N, P)
 _bytes_at = by_width("bytes_at", P, P, N, N, P)
 _find_bytes = declared("find_bytes", N, P, N, ctypes.c_uint8, ctypes.c_uint8, P)
 _find_texts = declared("find_texts", N, P, N, N, *[P] * 7)
@@ -63,7 +63,7 @@ class Ranges(ctypes.Structure):
 
 
 class Starts:
-    """Sorted starts of functions, of which those at given addresses are looked up.
+    """Sorted starts of functions, of which those at given addresses are looked up, or close behind them.
 
     Several times faster than a binary search: most branches lead to a stretch of code where no function starts.
     """
@@ -83,12 +83,12 @@ class Starts:
         steps = np.diff(block, prepend=-1, append=((end - first) >> self._SHIFT) + 1)
         return np.repeat(np.arange(low, high + 1, dtype=np.int32), steps)
 
-    def at(self, addresses: np.ndarray) -> np.ndarray:
-        """Index of the one at each address, or -1."""
+    def at(self, addresses: np.ndarray, reach: int = 1) -> np.ndarray:
+        """Index of the first one that is not below each address; -1 where it is `reach` or more away."""
         column, found = column_of(addresses), np.full(len(addresses), -1, np.int32)
         for first, end, blocks in self._spans:
             _starting_at[column.itemsize](
-                address(self._starts), address(blocks), self._SHIFT, first, end,
+                address(self._starts), len(self._starts), address(blocks), self._SHIFT, first, end, reach,
                 address(column), len(column), address(found),
             )  # fmt: skip
         return found

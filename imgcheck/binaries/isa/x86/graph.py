@@ -359,11 +359,21 @@ class Graph:
 
     def imported(self, symbols: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Function index, dynamic symbol index and site of calls to those of `symbols`, of other files."""
+        symbol, site = self._imports
+        first, end = (np.searchsorted(symbol, sorted(symbols), side).tolist() for side in ("left", "right"))
+        rows = np.concatenate([self._none, *map(np.arange, first, end)])
+        rows = rows[np.argsort(site[rows], kind="stable")]
+        return self.functions.holding(site[rows]), symbol[rows], site[rows]
+
+    @cached_property
+    def _imports(self) -> tuple[np.ndarray, np.ndarray]:
+        """Dynamic symbol index and site of each call to a function of another file, by symbol."""
         site, pointer = self._through_slots
         pointers = self.layout.pointers
-        wanted = (pointers.target < 0) & np.isin(pointers.symbol, symbols)
-        kept = np.flatnonzero(wanted.take(pointer))
-        return self.functions.holding(site[kept]), pointers.symbol[pointer[kept]], site[kept]
+        foreign = np.flatnonzero(((pointers.target < 0) & (pointers.symbol >= 0)).take(pointer))
+        symbol = pointers.symbol.take(pointer[foreign])
+        order = arrays.sorted_by(symbol, int(symbol.max(initial=0)) + 1)
+        return symbol.take(order), site[foreign].take(order)
 
     def _of_group(self, *operations: int) -> tuple[np.ndarray, np.ndarray]:
         """Addresses of the ModRM bytes and targets of the references of `FF` with one of these operations."""
@@ -382,13 +392,10 @@ class Graph:
     def _stub_pointer(self, addresses: np.ndarray) -> np.ndarray:
         """Which pointer the code at each address jumps through, where it is a PLT stub; else -1."""
         jumps, pointers = self._stubs
-        found = np.full(len(addresses), -1, np.int32)
-        if len(jumps):
-            # They stand together: of the millions of branches of a large file most lead elsewhere.
-            near = np.flatnonzero((addresses > jumps[0] - _STUB_REACH) & (addresses <= jumps[-1]))
-            index = arrays.close_before(jumps, _STUB_REACH, addresses[near])
-            found[near] = np.append(pointers, np.int32(-1)).take(index)
-        return found
+        if not len(jumps):
+            return np.full(len(addresses), -1, np.int32)
+        starts = arrays.Starts(jumps, [(int(jumps[0]) - _STUB_REACH + 1, int(jumps[-1]) + 1)])
+        return np.append(pointers, np.int32(-1)).take(starts.at(addresses, _STUB_REACH))
 
     @cached_property
     def _stubs(self) -> tuple[np.ndarray, np.ndarray]:
