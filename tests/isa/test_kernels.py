@@ -184,21 +184,16 @@ def test_ranges_hold_addresses(starts: list[int], addresses: list[int], kind: ty
     assert arrays.holding(np.array(starts), np.array(ends), np.array(addresses, kind)).tolist() == expected
 
 
-@given(SORTED, ADDRESSES, WIDTHS, st.integers(1, 20))
-def test_the_next_start_is_found_where_it_is_close(starts: list[int], addresses: list[int], kind: type, reach: int):
+APART = st.one_of(st.integers(0, 90), st.integers(1 << 30, (1 << 30) + 90))
+
+
+@given(st.lists(APART, max_size=40, unique=True).map(sorted), st.lists(APART), WIDTHS, st.integers(1, 20))
+def test_the_next_number_is_found_where_it_is_close(ordered: list[int], values: list[int], kind: type, reach: int):
     expected = []
-    for address in addresses:
-        at = bisect_left(starts, address)
-        expected.append(at if at < len(starts) and starts[at] - address < reach else -1)
-    assert arrays.close_before(np.array(starts), reach, np.array(addresses, kind)).tolist() == expected
-
-
-@given(st.lists(st.integers(0, 600), max_size=40, unique=True).map(sorted), st.lists(st.integers(-9, 700)), WIDTHS)
-def test_functions_are_found_where_they_start(starts: list[int], addresses: list[int], kind: type):
-    spans = [(5, 200), (200, 200), (300, 601)]
-    found = arrays.Starts(np.array(starts, np.int64), spans).at(np.array(addresses, kind))
-    inside = [address for address in starts if any(first <= address < end for first, end in spans)]
-    assert found.tolist() == [starts.index(a) if a in inside else -1 for a in addresses]
+    for value in values:
+        at = bisect_left(ordered, value)
+        expected.append(at if at < len(ordered) and ordered[at] - value < reach else -1)
+    assert arrays.Sorted(np.array(ordered, np.int64)).at(np.array(values, kind), reach).tolist() == expected
 
 
 @given(st.binary(min_size=40, max_size=40), ADDRESSES, WIDTHS, st.integers(-3, 3))

@@ -2,6 +2,10 @@
 
 import numpy as np
 
+from imgcheck.binaries.kernels.arrays import Sorted
+
+_FEW = 1000
+"""Values for which a table costs more than it spares."""
 _SPARSE = 64
 """A sort of one number costs about as much as a look at so many marks."""
 
@@ -19,8 +23,8 @@ def distinct(values: np.ndarray, in_runs: bool = False) -> np.ndarray:
 
 def within(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
     """Which of the values stand in a sorted array; numpy's own isin would hash all of that."""
-    if not len(ordered):
-        return np.zeros(len(values), bool)
+    if not len(ordered) or len(values) > max(_FEW, len(ordered)):
+        return Sorted(ordered).at(values) >= 0
     at = np.searchsorted(ordered, values)
     return ordered[np.minimum(at, len(ordered) - 1)] == values
 

@@ -2,6 +2,32 @@
 
 #include "kernels.h"
 
+// Sorted numbers, and for each stretch of 1 << shift from the first of them on the index of the first that is not below
+// it; one more, `count`, stands behind these.
+typedef struct {
+    const int64_t *sorted;
+    int64_t count, shift;
+    const int32_t *stretches;
+} Stretches;
+
+static inline int64_t first_not_below(const Stretches *in, int64_t value)
+{
+    if (!in->count || value <= in->sorted[0])
+        return 0;
+    if (value > in->sorted[in->count - 1])
+        return in->count;
+    int64_t stretch = (value - in->sorted[0]) >> in->shift;
+    int64_t low = in->stretches[stretch], high = in->stretches[stretch + 1];
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (in->sorted[middle] < value)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 #define COLUMN_LOOPS(type, suffix)                                                                                    \
     EXPORT void holding_##suffix(const int64_t *starts, const int64_t *ends, int64_t count, const type *addresses,    \
                                  int64_t size, int32_t *found)                                                        \
@@ -13,30 +39,12 @@
         }                                                                                                             \
     }                                                                                                                 \
                                                                                                                       \
-    EXPORT void close_before_##suffix(const int64_t *starts, int64_t count, int64_t reach, const type *addresses,     \
-                                      int64_t size, int32_t *found)                                                   \
-    {                                                                                                                 \
-        int64_t near = -1;                                                                                            \
-        for (int64_t i = 0; i < size; i++) {                                                                          \
-            near = last_before(starts, count, (int64_t)addresses[i] - 1, near);                                       \
-            int close = near + 1 < count && starts[near + 1] - addresses[i] < reach;                                  \
-            found[i] = close ? (int32_t)(near + 1) : -1;                                                              \
-        }                                                                                                             \
-    }                                                                                                                 \
-                                                                                                                      \
-    EXPORT void starting_at_##suffix(const int64_t *starts, int64_t count, const int32_t *blocks, int64_t shift,      \
-                                     int64_t first, int64_t end, int64_t reach, const type *addresses, int64_t size,  \
-                                     int32_t *found)                                                                  \
+    EXPORT void not_below_##suffix(const Stretches *in, int64_t reach, const type *values, int64_t size,              \
+                                   int32_t *found)                                                                    \
     {                                                                                                                 \
         for (int64_t i = 0; i < size; i++) {                                                                          \
-            int64_t address = addresses[i];                                                                           \
-            if (address < first || address >= end)                                                                    \
-                continue;                                                                                             \
-            int64_t k = blocks[(address - first) >> shift];                                                           \
-            while (k < count && starts[k] < address)                                                                  \
-                k++;                                                                                                  \
-            if (k < count && starts[k] - address < reach)                                                             \
-                found[i] = (int32_t)k;                                                                                \
+            int64_t value = values[i], next = first_not_below(in, value);                                             \
+            found[i] = next < in->count && in->sorted[next] - value < reach ? (int32_t)next : -1;                     \
         }                                                                                                             \
     }                                                                                                                 \
                                                                                                                       \

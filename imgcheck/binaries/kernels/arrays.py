@@ -8,8 +8,7 @@ import numpy as np
 from imgcheck.binaries.kernels.library import N, P, address, by_width, declared
 
 _holding = by_width("holding", P, P, N, P, N, P)
-_close_before = by_width("close_before", P, N, N, P, N, P)
-_starting_at = by_width("starting_at", P, N, P, N, N, N, N, P, N, P)
+_not_below = by_width("not_below", P, N, P, N, P)
 _bytes_at = by_width("bytes_at", P, P, N, N, P)
 _find_bytes = declared("find_bytes", N, P, N, ctypes.c_uint8, ctypes.c_uint8, P)
 _find_texts = declared("find_texts", N, P, N, N, *[P] * 7)
@@ -25,13 +24,6 @@ def holding(starts: np.ndarray, ends: np.ndarray, addresses: np.ndarray) -> np.n
         raise ValueError("ranges need as many ends as starts")
     column, found = column_of(addresses), np.empty(len(addresses), np.int32)
     _holding[column.itemsize](address(starts), address(ends), len(starts), address(column), len(column), address(found))
-    return found
-
-
-def close_before(starts: np.ndarray, reach: int, addresses: np.ndarray) -> np.ndarray:
-    """Index of the first of the sorted `starts` that is not below each address; -1 where it is `reach` or more away."""
-    starts, column, found = _wide(starts), column_of(addresses), np.empty(len(addresses), np.int32)
-    _close_before[column.itemsize](address(starts), len(starts), reach, address(column), len(column), address(found))
     return found
 
 
@@ -62,35 +54,31 @@ class Ranges(ctypes.Structure):
         return values
 
 
-class Starts:
-    """Sorted starts of functions, of which those at given addresses are looked up, or close behind them.
+class Sorted(ctypes.Structure):
+    """Sorted numbers, as starts of functions, of which those at or close behind others are looked up.
 
     Several times faster than a binary search: most branches lead to a stretch of code where no function starts.
     """
 
-    _SHIFT = 6
-    """Stretches of 64 bytes: rarely more than two functions start in one."""
+    _STRETCHES = 4
+    """For each of the numbers, about: those that a search has to go through are few, wherever they gather."""
 
-    def __init__(self, starts: np.ndarray, spans: list[tuple[int, int]]) -> None:
-        """Of the `starts`, those in spans of addresses are found, each from its first up to the one behind its last."""
-        self._starts = _wide(starts)
-        self._spans = [(first, end, self._by_block(first, end)) for first, end in spans if first < end]
+    _fields_ = [("sorted", P), ("count", N), ("shift", N), ("stretches", P)]
 
-    def _by_block(self, first: int, end: int) -> np.ndarray:
-        """For each stretch the index of the first function that starts there or later, and one more."""
-        low, high = np.searchsorted(self._starts, [first, end]).tolist()
-        block = (self._starts[low:high] - first) >> self._SHIFT
-        steps = np.diff(block, prepend=-1, append=((end - first) >> self._SHIFT) + 1)
-        return np.repeat(np.arange(low, high + 1, dtype=np.int32), steps)
+    def __init__(self, numbers: np.ndarray) -> None:
+        """`numbers` of less than 63 bits."""
+        self._numbers = _wide(numbers)
+        first, last = (int(self._numbers[0]), int(self._numbers[-1])) if len(numbers) else (0, -1)
+        shift = ((last - first) // (self._STRETCHES * max(len(numbers), 1))).bit_length()
+        stretches = (self._numbers - first) >> shift
+        steps = np.diff(stretches, prepend=-1, append=((last - first) >> shift) + 1)
+        self._firsts = np.repeat(np.arange(len(numbers) + 1, dtype=np.int32), steps)
+        super().__init__(address(self._numbers), len(numbers), shift, address(self._firsts))
 
-    def at(self, addresses: np.ndarray, reach: int = 1) -> np.ndarray:
-        """Index of the first one that is not below each address; -1 where it is `reach` or more away."""
-        column, found = column_of(addresses), np.full(len(addresses), -1, np.int32)
-        for first, end, blocks in self._spans:
-            _starting_at[column.itemsize](
-                address(self._starts), len(self._starts), address(blocks), self._SHIFT, first, end, reach,
-                address(column), len(column), address(found),
-            )  # fmt: skip
+    def at(self, values: np.ndarray, reach: int = 1) -> np.ndarray:
+        """Index of the first number that is not below each value; -1 where it is `reach` or more away."""
+        column, found = column_of(values), np.empty(len(values), np.int32)
+        _not_below[column.itemsize](ctypes.addressof(self), reach, address(column), len(column), address(found))
         return found
 
 

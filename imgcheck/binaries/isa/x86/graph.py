@@ -99,12 +99,9 @@ class Graph:
         self.layout = layout
         self.bits = bits
         self._boundaries = Boundaries(layout)
-        branches = self._branches()
-        self.position = Position(layout, *branches.calls) if bits == 32 else None
-        stub = self._stub_pointer(branches.target)
-        self._through_slots = self._find_slots(branches.site, stub)
+        self.position = Position(layout, *Branches.joined(self._branching()).calls) if bits == 32 else None
+        branches, self._through_slots = self._branches()
         """Sites of calls through the PLT and the GOT, and the pointer that each goes through."""
-        branches = branches.take(np.flatnonzero(stub < 0))
         called = self._boundaries.outside(self._called(branches))
         self._started = started(layout, bits, self.position)
         self._certain = np.concatenate([layout.initialisers, self._started])
@@ -166,15 +163,32 @@ class Graph:
 
     # Raw scans
 
-    def _branches(self) -> Branches:
-        """Everything that looks like a near call or jump with a target in code."""
+    def _branches(self) -> tuple[Branches, tuple[np.ndarray, np.ndarray]]:
+        """What looks like a near call or jump to other code than a PLT stub; sites and pointers of what goes through
+        a pointer, by a stub or at once.
+        """
+        jumps, pointers = self._stubs
+        stubs = arrays.Sorted(jumps)
+        others, sites, through = [], [self._none], [pointers[:0]]
+        for part in self._branching():
+            stub = stubs.at(part.target, _STUB_REACH)
+            leading = np.flatnonzero(stub >= 0)
+            others.append(part.take(np.flatnonzero(stub < 0)))
+            sites.append(part.site[leading])
+            through.append(pointers[stub[leading]])
+        direct_site, direct_pointer = self._slot_jumps
+        direct = ~within(direct_site, jumps)
+        slots = [*sites, direct_site[direct]], [*through, direct_pointer[direct].astype(np.int32)]
+        return Branches.joined(others), (np.concatenate(slots[0]), np.concatenate(slots[1]))
+
+    def _branching(self) -> Iterator[Branches]:
+        """Everything that looks like a near call or jump with a target in code, piece by piece."""
         first = min((area.address for area in self.layout.spans), default=0)
         last = max((area.end for area in self.layout.spans), default=0)
-        parts = [Branches(self._none, self._none, np.empty(0, np.uint8))]
+        yield Branches(self._none, self._none, np.empty(0, np.uint8))
         for _, address, data in self._pieces():
             site, target, opcode = x86.branches(data, address, (first, last))
-            parts.append(Branches(self._kept(site), self._kept(target), opcode.copy()))
-        return Branches.joined(parts)
+            yield Branches(self._kept(site), self._kept(target), opcode.copy())
 
     @property
     def references(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -272,8 +286,8 @@ class Graph:
         return self._starts.at(addresses)
 
     @cached_property
-    def _starts(self) -> arrays.Starts:
-        return arrays.Starts(self.functions.start, [(span.address, span.end) for span in self.layout.spans])
+    def _starts(self) -> arrays.Sorted:
+        return arrays.Sorted(self.functions.start)
 
     @cached_property
     def load_roots(self) -> np.ndarray:
@@ -389,14 +403,6 @@ class Graph:
         pointer = self.layout.pointers.at(target)
         return site[pointer >= 0] - 1, pointer[pointer >= 0]
 
-    def _stub_pointer(self, addresses: np.ndarray) -> np.ndarray:
-        """Which pointer the code at each address jumps through, where it is a PLT stub; else -1."""
-        jumps, pointers = self._stubs
-        if not len(jumps):
-            return np.full(len(addresses), -1, np.int32)
-        starts = arrays.Starts(jumps, [(int(jumps[0]) - _STUB_REACH + 1, int(jumps[-1]) + 1)])
-        return np.append(pointers, np.int32(-1)).take(starts.at(addresses, _STUB_REACH))
-
     @cached_property
     def _stubs(self) -> tuple[np.ndarray, np.ndarray]:
         """Jumps through a slot that form the PLT: those in a `.plt*` section, or a run of them at one distance."""
@@ -410,14 +416,6 @@ class Graph:
             gap = np.diff(site, append=site[-1:])
             inside = (gap == 16) | (gap == 8) | (np.roll(gap, 1) == 16) | (np.roll(gap, 1) == 8)
         return site[inside], pointer[inside].astype(np.int32)
-
-    def _find_slots(self, site: np.ndarray, stub: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`stub`: the pointer of the stub that each branch leads to, or -1."""
-        through_stub = np.flatnonzero(stub >= 0)
-        direct_site, direct_pointer = self._slot_jumps
-        direct = ~within(direct_site, self._stubs[0])
-        pointer = np.append(stub[through_stub], direct_pointer[direct]).astype(np.int32)
-        return np.append(site[through_stub], direct_site[direct]), pointer
 
     # Addresses taken
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from imgcheck.binaries.isa.ordered import numbers, within
+from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.values import tells
 from imgcheck.binaries.isa.x86.bodies import Bodies
 from imgcheck.binaries.isa.x86.facts import CALL, INDIRECT_CALL, LEA
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, LONGEST_IMMEDIATE
 from imgcheck.binaries.isa.x86.handed import STRUCT
 from imgcheck.binaries.isa.x86.variables import Variables
-from imgcheck.binaries.kernels.arrays import close_before
+from imgcheck.binaries.kernels.arrays import Sorted
 
 if TYPE_CHECKING:
     from imgcheck.binaries.isa.x86.findings import Findings
@@ -65,9 +65,8 @@ class Readers:
         if not len(variables):
             return set()
         site, target, _ = self._references
-        near = np.zeros(len(target), bool)
-        for shift in (0, 1, LONGEST_IMMEDIATE):  # the scan does not know the immediate behind the operand
-            near |= within((target + shift) & ~3, variables)
+        # The scan does not know the immediate behind the operand, of up to as many bytes as a variable has.
+        near = within(target & ~3, distinct(np.append(variables - LONGEST_IMMEDIATE, variables)))
         pointers = self._pointers
         near |= within(target, pointers.slot[within(pointers.target & ~3, variables)])
         readers = set(self._holding(site[near]).tolist())
@@ -148,4 +147,4 @@ class Readers:
 
 def _leads_to(addresses: np.ndarray, variables: np.ndarray, span: int) -> np.ndarray:
     """Whether one of the sorted variables lies within so many bytes from each address on."""
-    return close_before(variables, span, addresses) >= 0
+    return Sorted(variables).at(addresses, span) >= 0
