@@ -135,6 +135,12 @@ def test_the_first_of_a_kind_is_found_for_each_owner(pairs: list[tuple[int, int]
     assert arrays.first_of_kinds(owners, kinds, 5).tolist() == [i for i, p in enumerate(pairs) if p not in pairs[:i]]
 
 
+@given(st.lists(st.integers(-1, 12)), st.lists(st.booleans(), max_size=9))
+def test_marked_numbers_are_found(numbers: list[int], marks: list[bool]):
+    expected = [i for i, number in enumerate(numbers) if 0 <= number < len(marks) and marks[number]]
+    assert arrays.marked(np.array(numbers, np.int32), np.array(marks, bool)).tolist() == expected
+
+
 def _distance(data: bytes, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "little", signed=True)
 

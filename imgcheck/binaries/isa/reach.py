@@ -7,7 +7,7 @@ import numpy as np
 
 from imgcheck.binaries.isa.functions import Functions
 from imgcheck.binaries.isa.layout import Layout
-from imgcheck.binaries.kernels.arrays import Network, sorted_by
+from imgcheck.binaries.kernels.arrays import Network, marked, sorted_by
 
 _LONGEST_PATH = 12
 
@@ -35,6 +35,10 @@ class Edges:
         """The same from the target to the source."""
         order = sorted_by(self.target, self.count)
         return Edges(self.target.take(order), self.source.take(order), self.site.take(order), self.count)
+
+    def into(self, marks: np.ndarray) -> np.ndarray:
+        """The numbers of the edges that lead to marked functions."""
+        return marked(self.target, marks)
 
     def among(self, function: int) -> slice:
         """The numbers of a function's edges."""

@@ -120,6 +120,16 @@ EXPORT int64_t first_of_kinds(const int32_t *owner, const uint16_t *kind, int64_
     return count;
 }
 
+EXPORT int64_t marked(const int32_t *numbers, int64_t size, const uint8_t *marks, int64_t count, int64_t *found)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < size; i++) {
+        found[n] = i;
+        n += numbers[i] >= 0 && numbers[i] < count && marks[numbers[i]];
+    }
+    return n;
+}
+
 EXPORT void reach(const int64_t *first, const int32_t *target, const uint8_t *over, const uint8_t *closed,
                   uint8_t *seen, int32_t *parent, int32_t *queue, int64_t queued)
 {

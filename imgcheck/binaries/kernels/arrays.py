@@ -13,6 +13,7 @@ _bytes_at = by_width("bytes_at", P, P, N, N, P)
 _find_bytes = declared("find_bytes", N, P, N, ctypes.c_uint8, ctypes.c_uint8, P)
 _find_texts = declared("find_texts", N, P, N, N, *[P] * 7)
 _first_of_kinds = declared("first_of_kinds", N, P, P, N, P, P)
+_marked = declared("marked", N, P, N, P, N, P)
 _reach = declared("reach", None, P, P, P, P, P, P, P, N)
 _sorted_by = declared("sorted_by", None, P, N, P, P)
 
@@ -135,6 +136,13 @@ def first_of_kinds(owners: np.ndarray, kinds: np.ndarray, count: int) -> np.ndar
         raise ValueError("a kind is too large, or one has no owner")
     last, found = np.full(count, -1, np.int32), np.empty(len(kinds), np.int32)
     return found[: _first_of_kinds(address(owners), address(kinds), len(kinds), address(last), address(found))].copy()
+
+
+def marked(numbers: np.ndarray, marks: np.ndarray) -> np.ndarray:
+    """Positions of the numbers that are marked: `marks` has one for each number from 0 on."""
+    numbers, found = np.ascontiguousarray(numbers, np.int32), np.empty(len(numbers), np.int64)
+    count = _marked(address(numbers), len(numbers), _marks(marks, len(marks)), len(marks), address(found))
+    return found[:count].copy()
 
 
 class Network:

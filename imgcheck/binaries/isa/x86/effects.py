@@ -222,8 +222,8 @@ class Effects:
             value = low(value, 8 * size)
         if isinstance(where, tuple):
             base, at = where
-            for other in range(size):
-                values.pop(moved(where, other), None)
+            for other in range(at, at + size):
+                values.pop((base, other), None)
             parts = size < POINTER and isinstance(value, Options | Word)
             if parts or (isinstance(value, Options) and value.constant is not None):
                 for other in range(1, size):  # single bytes of a structure may be tested

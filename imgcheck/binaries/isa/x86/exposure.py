@@ -207,7 +207,7 @@ class Exposure:
 
     def _count_callers(self, feature: str, users: np.ndarray) -> tuple[int, int]:
         calls = self.graph.calls
-        of_users = np.flatnonzero(users.take(calls.target))
+        of_users = calls.into(users)
         plainly = self.calls(feature)[of_users] & self.plain(feature, users).take(calls.source[of_users])
         free = np.zeros(len(users), bool)
         free[calls.target[of_users[plainly]]] = True
@@ -368,7 +368,8 @@ class Exposure:
             return marks
         asked = np.zeros(len(calls.site), bool)
         asked[behind] = asked[self._false] = True
-        sites = np.flatnonzero(elsewhere.take(calls.target) & ~asked)
+        sites = calls.into(elsewhere)
+        sites = sites[~asked[sites]]
         elsewhere &= ~marks  # a function that asks for it before some of its uses needs nobody else to
         unasked = elsewhere & ~found.pointed & found.called
         unasked[calls.target[sites]] = False

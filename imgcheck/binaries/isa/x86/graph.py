@@ -373,21 +373,10 @@ class Graph:
 
     def imported(self, symbols: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Function index, dynamic symbol index and site of calls to those of `symbols`, of other files."""
-        symbol, site = self._imports
-        first, end = (np.searchsorted(symbol, sorted(symbols), side).tolist() for side in ("left", "right"))
-        rows = np.concatenate([self._none, *map(np.arange, first, end)])
-        rows = rows[np.argsort(site[rows], kind="stable")]
-        return self.functions.holding(site[rows]), symbol[rows], site[rows]
-
-    @cached_property
-    def _imports(self) -> tuple[np.ndarray, np.ndarray]:
-        """Dynamic symbol index and site of each call to a function of another file, by symbol."""
         site, pointer = self._through_slots
         pointers = self.layout.pointers
-        foreign = np.flatnonzero(((pointers.target < 0) & (pointers.symbol >= 0)).take(pointer))
-        symbol = pointers.symbol.take(pointer[foreign])
-        order = arrays.sorted_by(symbol, int(symbol.max(initial=0)) + 1)
-        return symbol.take(order), site[foreign].take(order)
+        kept = arrays.marked(pointer, (pointers.target < 0) & np.isin(pointers.symbol, symbols))
+        return self.functions.holding(site[kept]), pointers.symbol[pointer[kept]], site[kept]
 
     def _of_group(self, *operations: int) -> tuple[np.ndarray, np.ndarray]:
         """Addresses of the ModRM bytes and targets of the references of `FF` with one of these operations."""

@@ -38,7 +38,7 @@ class Readers:
         leads = self._found.leads_to_use
         marks = leads.copy()
         taken, pointers = self._graph.taken, self._pointers
-        marks[taken.source[leads.take(taken.target)]] = True
+        marks[taken.source[taken.into(leads)]] = True
         index = self._graph.starting_at(pointers.target)
         site, target, kind = self._graph.references
         named = np.flatnonzero(kind == LEA_OPCODE)

@@ -405,9 +405,9 @@ class Spread:
         tells[list(tellers)] = True
         returns[list(tellers - self._outputs - self._stacked)] = True
         calls = self._calls
-        callers = set(numbers(calls.source[(tells & ~returns).take(calls.target)], calls.count).tolist())
+        callers = set(numbers(calls.source[calls.into(tells & ~returns)], calls.count).tolist())
         returns &= np.bincount(calls.target, minlength=len(returns)) <= MOST_READERS
-        doubtful = np.flatnonzero(returns.take(calls.target))
+        doubtful = calls.into(returns)
         looked_at = doubtful[:_LOOKS]
         columns = (column[looked_at].tolist() for column in (calls.source, calls.target, calls.site))
         for source, target, site in zip(*columns, strict=True):

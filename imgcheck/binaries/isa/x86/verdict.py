@@ -329,11 +329,8 @@ class _Judge:
         """Calls of users that no name or choice tells apart, by ordinary code that does not ask the CPU."""
         found, calls = self.found, self.found.graph.calls
         source = self.open.plain(feature, users) & ~self.open.asking
-        return np.flatnonzero(
-            self.open.calls(feature)
-            & source.take(calls.source)
-            & (users & ~found.clones(feature) & ~self.open.chosen).take(calls.target)
-        )
+        into = calls.into(users & ~found.clones(feature) & ~self.open.chosen)
+        return into[self.open.calls(feature)[into] & source[calls.source[into]]]
 
     @cached_property
     def _own_code_is_wide(self) -> bool:
