@@ -79,17 +79,34 @@ EXPORT int64_t find_bytes(const uint8_t *data, int64_t size, uint8_t mask, uint8
     return count;
 }
 
+static inline unsigned is_pair(const uint8_t *pairs, const uint8_t *data)
+{
+    unsigned pair = data[0] | (unsigned)data[1] << 8;
+    return pairs[pair >> 3] >> (pair & 7) & 1;
+}
+
+// Of every `step`th place from `at` on the next one where a pair stands; four are looked at together, as it is at few.
+static int64_t next_pair(const uint8_t *pairs, const uint8_t *data, int64_t size, int64_t step, int64_t at)
+{
+    while (at + 3 * step + 1 < size && !(is_pair(pairs, data + at) | is_pair(pairs, data + at + step) |
+                                         is_pair(pairs, data + at + 2 * step) | is_pair(pairs, data + at + 3 * step)))
+        at += 4 * step;
+    while (at + 1 < size && !is_pair(pairs, data + at))
+        at += step;
+    return at;
+}
+
 EXPORT int64_t find_texts(const uint8_t *data, int64_t size, int64_t step, const uint8_t *texts, const int64_t *begins,
-                          const int32_t *by_byte, const uint8_t *pairs, int32_t *left, int64_t *positions,
-                          int32_t *numbers)
+                          const int32_t *by_byte, const uint8_t *pairs, const uint8_t *leading, int32_t *left,
+                          int64_t *positions, int32_t *numbers)
 {
     int64_t count = 0;
     // Of `step` and one more bytes a pair stands at a multiple of `step`, wherever they begin.
-    for (int64_t at = 0; at + 1 < size; at += step) {
-        unsigned pair = data[at] | (unsigned)data[at + 1] << 8;
-        if (!(pairs[pair >> 3] >> (pair & 7) & 1))
-            continue;
+    for (int64_t at = next_pair(pairs, data, size, step, 0); at + 1 < size;
+         at = next_pair(pairs, data, size, step, at + step)) {
         for (int64_t i = at < step ? 0 : at - step + 1; i <= at; i++) {
+            if (!is_pair(leading, data + i))
+                continue;
             for (int32_t k = by_byte[data[i]]; k < by_byte[data[i] + 1]; k++) {
                 const uint8_t *text = texts + begins[k];
                 int64_t length = begins[k + 1] - begins[k], same = 1;

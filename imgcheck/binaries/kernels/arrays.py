@@ -11,7 +11,7 @@ _holding = by_width("holding", P, P, N, P, N, P)
 _not_below = by_width("not_below", P, N, P, N, P)
 _bytes_at = by_width("bytes_at", P, P, N, N, P)
 _find_bytes = declared("find_bytes", N, P, N, ctypes.c_uint8, ctypes.c_uint8, P)
-_find_texts = declared("find_texts", N, P, N, N, *[P] * 7)
+_find_texts = declared("find_texts", N, P, N, N, *[P] * 8)
 _first_of_kinds = declared("first_of_kinds", N, P, P, N, P, P)
 _marked = declared("marked", N, P, N, P, N, P)
 _reach = declared("reach", None, P, P, P, P, P, P, P, N)
@@ -109,9 +109,7 @@ class Texts:
         leads = np.array([text[:1] for text in ordered], "S1").view(np.uint8)
         self._by_byte = np.searchsorted(leads, np.arange(257)).astype(np.int32)
         self._step = min(map(len, texts), default=3) - 1
-        pairs = np.zeros(1 << 16, np.uint8)
-        pairs[[int.from_bytes(text[k : k + 2], "little") for text in ordered for k in range(self._step)]] = 1
-        self._pairs = np.packbits(pairs, bitorder="little")
+        self._pairs, self._leading = _pairs(ordered, self._step), _pairs(ordered, 1)
 
     def find(self, data: np.ndarray, most: int) -> list[np.ndarray]:
         """Where each text begins in `data`, in order: the first `most` places of it."""
@@ -121,12 +119,19 @@ class Texts:
         positions, numbers = np.empty(room, np.int64), np.empty(room, np.int32)
         found = _find_texts(
             address(data), len(data), self._step, address(self._texts), address(self._begins), address(self._by_byte),
-            address(self._pairs), address(left), address(positions), address(numbers),
+            address(self._pairs), address(self._leading), address(left), address(positions), address(numbers),
         )  # fmt: skip
         order = sorted_by(numbers[:found], count)
         ends = np.cumsum(np.bincount(numbers[:found], minlength=count))
         places = np.split(positions[:found][order], ends)[:-1]
         return [place for _, place in sorted(zip(self._order, places, strict=True), key=lambda each: each[0])]
+
+
+def _pairs(texts: Sequence[bytes], count: int) -> np.ndarray:
+    """A bit for each two bytes: whether any of the texts has them as one of its first `count` pairs."""
+    pairs = np.zeros(1 << 16, np.uint8)
+    pairs[[int.from_bytes(text[k : k + 2], "little") for text in texts for k in range(count)]] = 1
+    return np.packbits(pairs, bitorder="little")
 
 
 def first_of_kinds(owners: np.ndarray, kinds: np.ndarray, count: int) -> np.ndarray:
