@@ -124,7 +124,7 @@ class Engines:
                 # -P: the directory that the user happens to stand in is no place to import from.
                 [sys.executable, "-P", "-m", "imgcheck.profile.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                env=_environment(),
+                env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -211,7 +211,8 @@ class Worker:
         return self._engines.wait(self._process)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """That of the processes with the engines."""
     tunables = [*_TUNABLES, os.environ.get("GLIBC_TUNABLES", "")]
     return {
         **os.environ,
@@ -235,8 +236,7 @@ def _mother(control: socket.socket) -> None:
     from imgcheck.binaries.analyse import load_engines
 
     load_engines()  # while the parent still reads the first file
-    gc.set_threshold(_COLLECT_AFTER)
-    gc.freeze()
+    spare_collections()
     workers: set[int] = set()
     while True:
         message, fds, _, _ = socket.recv_fds(control, _PROCESS.size, 1)
@@ -253,6 +253,12 @@ def _mother(control: socket.socket) -> None:
     for worker in workers - {_FAILED}:
         os.kill(worker, signal.SIGKILL)
         _status(worker)
+
+
+def spare_collections() -> None:
+    """Keep Python from looking for cycles among what stays anyway, and from looking often."""
+    gc.set_threshold(_COLLECT_AFTER)
+    gc.freeze()
 
 
 def _fork(control: socket.socket, connection: socket.socket) -> int:

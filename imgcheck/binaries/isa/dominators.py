@@ -4,7 +4,7 @@ Lengauer and Tarjan, "A Fast Algorithm for Finding Dominators in a Flowgraph", w
 is, time grows with its edges but for a logarithm.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 
@@ -45,14 +45,15 @@ def tree(first: int, behind: Mapping[int, Sequence[int]]) -> Tree:
     return Tree(order, place, before, above)
 
 
-def postdominators(forward: Tree, leaves: Iterable[int], exit: int) -> Tree:
+def postdominators(forward: Tree, leaves: Iterable[int], exit: int, without: Set[int] = frozenset()) -> Tree:
     """Which nodes lie on every way out: the dominators of the graph with its edges reversed, from `exit` on.
 
-    `leaves` are the nodes at whose ends a way out begins.
+    `leaves` are the nodes at whose ends a way out begins; no way leads over those in `without`.
     """
     reached = forward.order
-    behind = {number: [reached[at] for at in before] for number, before in zip(reached, forward.before, strict=True)}
-    behind[exit] = list(leaves)
+    edges = zip(reached, forward.before, strict=True)
+    behind = {number: [one for at in before if (one := reached[at]) not in without] for number, before in edges}
+    behind[exit] = [number for number in leaves if number not in without]
     return tree(exit, behind)
 
 

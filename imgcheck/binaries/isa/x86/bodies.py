@@ -65,7 +65,9 @@ class Bodies:
     def chart(self, function: int) -> ControlFlow:
         """The control flow of a function, which ends at calls that do not return."""
         if function not in self._charts:
-            self._charts[function] = ControlFlow(self._endings.marked(self.code(function), self.sites(function)))
+            code = self._endings.marked(self.code(function), self.sites(function))
+            is_main = function in self._graph.mains
+            self._charts[function] = ControlFlow(msgspec.structs.replace(code, is_main=True) if is_main else code)
         return self._charts[function]
 
     def sites(self, function: int) -> dict[int, int]:

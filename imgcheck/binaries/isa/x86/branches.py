@@ -56,7 +56,8 @@ class Branches:
                 if understood_wholly(left):  # what is known already is asked once more, and tells no more than that
                     return (taken, left) if never == 0 else (left, taken)
             return self._but_for_errors(ip, block, (taken, opposite(taken)))
-        return found[::-1] if fact.condition & 1 else found
+        labels = found[::-1] if fact.condition & 1 else found
+        return labels if any(map(understood, labels)) else self._but_for_errors(ip, block, labels)
 
     def _but_for_errors(self, ip: int, block: Block, labels: Labels) -> Labels:
         """The same of a test that is not understood, where the program ends in one of its directions.

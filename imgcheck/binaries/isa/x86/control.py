@@ -8,7 +8,7 @@ and 9.6).
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -29,6 +29,7 @@ from imgcheck.binaries.isa.x86.facts import (
     Code,
     Fact,
 )
+from imgcheck.binaries.isa.x86.statuses import failing
 
 _EXIT = -1
 """Where all ways out of a function end."""
@@ -100,9 +101,16 @@ class ControlFlow:
     @cached_property
     def _postdominators(self) -> Tree:
         """Which blocks lie on every way out of the function."""
-        reached = self.dominators.order
-        leaves = (number for number in reached if self._leaves(self.blocks[number]))
-        return postdominators(self.dominators, leaves, _EXIT)
+        return postdominators(self.dominators, self._ways_out, _EXIT)
+
+    @cached_property
+    def _lasting(self) -> Tree:
+        """The same where the program does not end."""
+        return postdominators(self.dominators, self._ways_out, _EXIT, self.final)
+
+    @property
+    def _ways_out(self) -> Iterator[int]:
+        return (number for number in self.dominators.order if self._leaves(self.blocks[number]))
 
     def _leaves(self, block: Block) -> bool:
         """Whether a way out of the function begins at the end of the block."""
@@ -110,14 +118,21 @@ class ControlFlow:
         return not block.successors or (target >= 0 and not self.code.inside(target))
 
     def met(self, number: int) -> int:
-        """As dominators.met."""
-        return met(number, self.dominators, self._postdominators)
+        """As dominators.met; and of what comes behind a loop, which ends at some time whatever its tests ask, the block
+        that leaves it, unless the loop goes elsewhere than to the end of the program.
+        """
+        if len(self.before[number]) > 1:
+            return met(number, self.dominators, self._postdominators)
+        above = met(number, self.dominators, self._lasting)
+        lasts = above >= 0 and all(one in self._lasting.place for one in self.blocks[above].successors)
+        return above if lasts else -1
 
     @cached_property
     def final(self) -> set[int]:
         """The blocks behind which the program ends, whatever happens there: those that handle errors."""
         blocks, endings = self.blocks, self.code.endings
         waiting = [one for one in self.before if not blocks[one].successors and blocks[one].control in endings]
+        waiting += failing(self.code, blocks).intersection(self.before) if self.code.is_main else ()
         found: set[int] = set()
         while waiting:
             number = waiting.pop()

@@ -252,6 +252,8 @@ class Code(msgspec.Struct, frozen=True):
     """By the address of an indirect jump where its table leads to, as far as that is known."""
     endings: frozenset[int] = frozenset()
     """Addresses of what ends the program: UD2, calls, and jumps out of the function."""
+    is_main: bool = False
+    """Whether the program ends where it returns."""
 
     @property
     def pushed(self) -> int:

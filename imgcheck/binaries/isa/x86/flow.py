@@ -89,7 +89,7 @@ class _Walk(Calls):
                 marked, slots = carried.get(number, (0, ()))
                 state.marked |= marked & graph.live[number]
                 state.slots.update(slots)
-            if state.path != ALWAYS and len(graph.before[number]) > 1:
+            if state.path != ALWAYS and graph.before[number]:
                 met = graph.met(number)
                 state.path = self.paths.get(met, ALWAYS) if met >= 0 else state.path
             if state.path != ALWAYS:

@@ -296,10 +296,15 @@ class Graph:
         return numbers(self.starting_at(np.append(self._certain, named)), len(self.functions))
 
     @cached_property
+    def mains(self) -> list[int]:
+        """`main`, as start code hands it to the C library; that of old ones gets what initialises and ends, too."""
+        found = self.starting_at(self._started[1:])
+        return found[found >= 0].tolist()
+
+    @cached_property
     def own_mains(self) -> np.ndarray:
         """What runtimes begin as the program's own `main`, those of Rust and D."""
-        mains = self.starting_at(self._started[1:])
-        return np.array([function for main in mains[mains >= 0].tolist() for function in self._run_for(main)], np.int32)
+        return np.array([function for main in self.mains for function in self._run_for(main)], np.int32)
 
     def _run_for(self, main: int) -> list[int]:
         """The one function that `main` hands to the one that it calls, where that is all it does: the program's own.
