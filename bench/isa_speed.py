@@ -2,7 +2,8 @@
 
 `python -m bench.isa_speed` measures TensorFlow GPU 1.12, TensorFlow CPU 2.21 and PyTorch and writes bench/isa_speed.md;
 with `--part MIB` the disassemblers decode only that much of each file, spread evenly, and their times are scaled up.
-Each contender has a process of its own, with the file mapped and everything imported before the clock starts.
+Each contender has a process of its own, with the file mapped and everything imported before the clock starts; that of
+the engine is set up as those that imgcheck starts for it.
 """
 
 import argparse
@@ -19,8 +20,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from imgcheck.binaries.elf import Elf
+from imgcheck.profile.worker import environment, spare_collections
 from tests.gpu_wheels import member, wheel_of
-from tests.tools import CHECKOUT, cache_directory, need, pypi_directory
+from tests.tools import cache_directory, need, pypi_directory
 
 ROUNDS = 3
 CHUNK = 1 << 16
@@ -90,6 +92,7 @@ def _engine() -> Callable[[Elf, int], int]:
     from imgcheck.binaries.isa.x86.encodings import encodings
 
     encodings(64)
+    spare_collections()
 
     def run(elf: Elf, part: int) -> int:
         found = analyse_isa(elf)
@@ -141,8 +144,8 @@ def _private() -> int:
 def measured(mode: str, path: Path, part: int, rounds: int) -> dict[str, float]:
     """The median of some measurements by seconds."""
     command = [sys.executable, "-m", "bench.isa_speed", "--child", mode, str(path), "--part", str(part)]
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    runs = [json.loads(subprocess.check_output(command, env=environment, text=True)) for _ in range(rounds)]
+    own = environment() if mode == "engine" else None
+    runs = [json.loads(subprocess.check_output(command, env=own, text=True)) for _ in range(rounds)]
     return sorted(runs, key=lambda run: run["seconds"])[len(runs) // 2]
 
 

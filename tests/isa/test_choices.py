@@ -264,3 +264,48 @@ def test_a_variable_that_code_names_by_its_address_alone_is_read_all_the_same() 
     """As clang and Zig do at -O0 in programs that cannot be moved: no scan for relative operands finds such readers."""
     path = compile_c(NAMED_BY_ADDRESS, "-O1", "-no-pie", "-fno-pie")
     assert observed(path, "qemu-x86_64", "Nehalem") == predicted(analyse(path), MODELS["Nehalem"]) == "runs"
+
+
+def test_a_level_is_followed_out_of_a_long_function_that_finds_it() -> None:
+    """As FAISS does: it also lists what there is, lets the user choose less, and leads to no version itself."""
+    source = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static char listed[4][32]; static int count; static int level;
+static __attribute__((noinline)) void add(const char *name, int value)
+{ snprintf(listed[count++ & 3], 32, "%s=%d", name, value); }
+static __attribute__((noinline)) int detect(void)
+{
+    int best = 0;
+    __builtin_cpu_init();
+    add("none", 0);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        add("avx2", best = 1);
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) add("avx512", best = 2);
+    }
+    for (int i = 0; i < count; i++) printf("%s%s", i ? ", " : "levels: ", listed[i]);
+    const char *wanted = getenv("LEVEL");
+    for (int i = 0; wanted && i <= best; i++) if (!strncmp(wanted, listed[i], strlen(wanted))) best = i;
+    return best;
+}
+static __attribute__((constructor)) void start(void) { level = detect(); }
+#define VERSION(name, isa) __attribute__((noinline, target(isa))) static float name(const float *a, int n) \\
+{ float s = 0; for (int i = 0; i < n; i++) s += a[i] * a[i]; __asm__ volatile(CODE_##name ::: "xmm0"); return s; }
+#define CODE_plain ""
+#define CODE_wide "vpaddd %%ymm0, %%ymm0, %%ymm0; vzeroupper"
+#define CODE_widest "vpaddd %%zmm0, %%zmm0, %%zmm0; vzeroupper"
+VERSION(plain, "sse2") VERSION(wide, "avx2,fma") VERSION(widest, "avx512f,avx512bw")
+__attribute__((noinline)) float norm(const float *a, int n)
+{ switch (level) { case 1: return wide(a, n); case 2: return widest(a, n); default: return plain(a, n); } }
+int main(int argc, char **argv)
+{
+    float a[64];
+    for (int i = 0; i < 64; i++) a[i] = i * argc;
+    printf(" %g\\n", norm(a, 64));
+    return 0;
+}
+"""
+    found = analyse(path := compile_c(source, "-O2", "-s"))
+    for model in ("Nehalem", "Haswell"):
+        assert (predicted(found, MODELS[model]), observed(path, "qemu-x86_64", model)) == ("runs", "runs")

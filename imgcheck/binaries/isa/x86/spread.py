@@ -6,7 +6,7 @@ the functions that the round before made interesting, until nothing new appears.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 from weakref import proxy
@@ -19,7 +19,7 @@ from imgcheck.binaries.isa.ordered import numbers
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.signs import Hint
-from imgcheck.binaries.isa.values import Options, Value, has_alternatives, in_part, joined, word
+from imgcheck.binaries.isa.values import Options, Value, has_alternatives, in_part, joined, tells, word
 from imgcheck.binaries.isa.x86.bodies import LONGEST, Bodies
 from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.facts import ARGUMENTS, PARAMETERS, RAX, RCX, facts
@@ -52,6 +52,8 @@ _CHOOSERS_BYTES = 30_000
 """And besides of functions that choose versions, once all is known."""
 _HINTED_BYTES = 40_000
 """The same where signs are followed, which programs keep near to where they find them."""
+_WORKING_BYTES = 10_000
+"""And of functions that read what is understood, but neither use nor choose anything and are no small ones."""
 _TELLING_ROUNDS = 3
 _LOOKS = 10_000
 """Calls looked at in a round to see whether their results are wanted; those of all others are taken to be."""
@@ -86,6 +88,7 @@ class Spread:
         self._given: dict[int, Given] = {}
         self._budget = _HINTED_BYTES if hint else _TOTAL_BYTES
         """Bytes of functions that may still be followed."""
+        self._working = _WORKING_BYTES
         self.bodies = Bodies(self.found, self._budget)
         self.variables = Variables(found.layout, hint.texts if hint else frozenset())
         self.readers = Readers(self.found, self.bodies, self.variables)
@@ -122,7 +125,7 @@ class Spread:
             changed = self._follow_all(pending - self._resolvers)
             pending = changed | self._callers((self._tellers() - tellers) | self._retold)
             self._retold.clear()
-            pending |= self._worth_following(self.readers.readers((variables.held - held) | variables.restated))
+            pending |= self._worth_following((variables.held - held) | variables.restated)
             variables.restated.clear()
             if not pending:
                 break
@@ -149,12 +152,26 @@ class Spread:
                 break
             flows[index] = self.follow(index)
 
-    def _worth_following(self, pending: set[int]) -> set[int]:
-        """Those that lead to a use of an extension or choose one, and those that hand knowledge on."""
-        chosen = np.array(sorted(pending), np.int64)
+    def _worth_following(self, held: set[int]) -> set[int]:
+        """Of those that read variables those that lead to a use of an extension or choose one, and those that hand
+        knowledge on: small ones, and some that read what is understood, as what works out a level from it.
+        """
+        chosen = np.array(sorted(self.readers.readers(held)), np.int64)
         size = self._functions.end[chosen] - self._functions.start[chosen]
         worth = self.readers.deciding[chosen] | (size <= ACCESSOR)
-        return set(chosen[worth].tolist()).union(filter(self._returns_address, chosen[~worth].tolist()))
+        others = chosen[~worth].tolist()
+        return set(chosen[worth].tolist()).union(filter(self._returns_address, others), self._working_out(others, held))
+
+    def _working_out(self, functions: list[int], held: set[int]) -> Iterator[int]:
+        """Those of the functions that read what is understood of some variables, the smallest first."""
+        value = self.variables.value
+        told = {variable for variable in held if any(tells(value(variable + i)) for i in range(4))}
+        reading = self.readers.readers(told) if functions and told else set()
+        for function in sorted(reading.intersection(functions), key=self.bodies.size):
+            self._working -= self.bodies.size(function)
+            if self._working < 0:
+                return
+            yield function
 
     def _returns_address(self, function: int) -> bool:
         """Whether a function was seen to return where knowledge lies, or a record with it: its own static object."""
@@ -183,8 +200,9 @@ class Spread:
         if before and (before.result, before.second) != (flow.result, flow.second):
             self._retold.add(index)
         self.guards.flows[index] = flow
-        for tells, among in ((flow.returns, self._returns), (flow.outputs, self._outputs), (flow.stack, self._stacked)):
-            if tells:
+        ways = (flow.returns, self._returns), (flow.outputs, self._outputs), (flow.stack, self._stacked)
+        for telling, among in ways:
+            if telling:
                 among.add(index)
         if self.variables.assign(index, flow.assigned):
             self._asked.clear()  # what was told may rest on what was known of them
