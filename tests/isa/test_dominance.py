@@ -8,6 +8,7 @@ from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.dominance import guarded
 from imgcheck.binaries.isa.x86.facts import BRANCH, Code, facts
+from imgcheck.binaries.isa.x86.facts import RETURN as RETURNS
 
 NOP, RETURN = b"\x90", b"\xc3"
 SIZE = 8
@@ -35,9 +36,9 @@ def at(told: list[Guarded], address: int) -> Condition:
     return next((condition for first, end, condition in told if first <= address < end), ALWAYS)
 
 
-def reached(code: Code, never: tuple[int, int]) -> set[int]:
-    """Addresses of the instructions reached from the first one, without the step `never` (from, to)."""
-    seen, waiting = set(), [0]
+def reached(code: Code, never: tuple[int, int], first: int = 0) -> set[int]:
+    """Addresses of the instructions reached from `first` on, without the step `never` (from, to)."""
+    seen, waiting = set(), [first]
     follows = dict(zip(code.ips, [*code.ips[1:], -1], strict=True))
     kinds = dict(zip(code.ips, code.facts, strict=True))
     while waiting:
@@ -50,6 +51,13 @@ def reached(code: Code, never: tuple[int, int]) -> set[int]:
             steps.append(follows[ip])
         waiting += [to for to in steps if (ip, to) != never]
     return seen
+
+
+def ends_a_loop(code: Code, test: int, onward: int, back: int) -> bool:
+    """Whether all that a test's direction `back` leads to is the test itself, and then the other direction, the end."""
+    returning = {ip for ip, fact in zip(code.ips, code.facts, strict=True) if fact.kind == RETURNS}
+    both = all(returning & reached(code, (-1, -1), first) for first in (onward, back))
+    return both and not returning & reached(code, (test, onward), back)
 
 
 @given(st.lists(BLOCK, min_size=1, max_size=12), st.integers(0, 11))
@@ -69,8 +77,9 @@ def test_code_is_behind_the_direction_of_a_test_without_which_nothing_leads_to_i
         found = at(told, ip)
         wanted = ALWAYS
         if target != behind:
-            wanted = has if ip not in reached(code, (test, target)) else wanted
-            wanted = opposite(has) if ip not in reached(code, (test, behind)) else wanted
+            for onward, other, condition in ((target, behind, has), (behind, target, opposite(has))):
+                if ip not in reached(code, (test, onward)) and not ends_a_loop(code, test, onward, other):
+                    wanted = condition
         assert (ip, found) == (ip, wanted)
 
 

@@ -93,7 +93,7 @@ FORMS["whether all went well, where the program ends if not"] = FORMS["whether a
 STYLES = {"O2": ("-O2",), "O3, stripped": ("-O3", "-s"), "for size": ("-Os", "-s")}
 
 
-@pytest.mark.parametrize(("form", "style"), product(FORMS, STYLES))
+@pytest.mark.parametrize(("form", "style"), [*product(FORMS, STYLES)])
 def test_what_is_no_test_of_the_cpu_shields_nothing(form: str, style: str) -> None:
     """Conroe has no POPCNT."""
     wide = analyse(path := compile_c(HEAD + FORMS[form], *STYLES[style], "-march=nehalem"))

@@ -118,11 +118,14 @@ class ControlFlow:
         return not block.successors or (target >= 0 and not self.code.inside(target))
 
     def met(self, number: int) -> int:
-        """As dominators.met; and of what comes behind a loop, which ends at some time whatever its tests ask, the block
-        that leaves it, unless the loop goes elsewhere than to the end of the program.
+        """As dominators.met."""
+        return met(number, self.dominators, self._postdominators)
+
+    def left(self, number: int) -> int:
+        """The block that ends a loop and dominates what comes behind it, which `number` is; else -1.
+
+        A loop ends at some time, whatever it asks for, unless it goes elsewhere than to the end of the program.
         """
-        if len(self.before[number]) > 1:
-            return met(number, self.dominators, self._postdominators)
         above = met(number, self.dominators, self._lasting)
         lasts = above >= 0 and all(one in self._lasting.place for one in self.blocks[above].successors)
         return above if lasts else -1

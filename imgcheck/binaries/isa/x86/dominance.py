@@ -69,7 +69,7 @@ def _conditions(
         above = tree.order[tree.above[at]]
         last, condition = blocks[above], found[above]
         if last.control in tests and condition != UNTOLD:
-            by_one_edge = _by_one_edge(at, tree) and graph.met(number) != above
+            by_one_edge = _by_one_edge(at, tree) and graph.left(number) != above
             told = _told(graph.code, last, blocks[number], tests[last.control], by_one_edge)
             condition = kept(both(condition, kept(told)))
         found[number] = condition

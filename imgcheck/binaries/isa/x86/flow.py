@@ -90,7 +90,7 @@ class _Walk(Calls):
                 state.marked |= marked & graph.live[number]
                 state.slots.update(slots)
             if state.path != ALWAYS and graph.before[number]:
-                met = graph.met(number)
+                met = graph.met(number) if len(graph.before[number]) > 1 else graph.left(number)
                 state.path = self.paths.get(met, ALWAYS) if met >= 0 else state.path
             if state.path != ALWAYS:
                 self.paths[number] = state.path
