@@ -16,7 +16,7 @@ static inline int64_t first_not_below(const Stretches *in, int64_t value)
         return 0;
     if (value > in->sorted[in->count - 1])
         return in->count;
-    int64_t stretch = (value - in->sorted[0]) >> in->shift;
+    uint64_t stretch = ((uint64_t)value - (uint64_t)in->sorted[0]) >> in->shift;
     int64_t low = in->stretches[stretch], high = in->stretches[stretch + 1];
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
@@ -44,7 +44,8 @@ static inline int64_t first_not_below(const Stretches *in, int64_t value)
     {                                                                                                                 \
         for (int64_t i = 0; i < size; i++) {                                                                          \
             int64_t value = values[i], next = first_not_below(in, value);                                             \
-            found[i] = next < in->count && in->sorted[next] - value < reach ? (int32_t)next : -1;                     \
+            int close = next < in->count && (uint64_t)in->sorted[next] - (uint64_t)value < (uint64_t)reach;           \
+            found[i] = close ? (int32_t)next : -1;                                                                    \
         }                                                                                                             \
     }                                                                                                                 \
                                                                                                                       \
