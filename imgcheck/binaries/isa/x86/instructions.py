@@ -13,8 +13,8 @@ from imgcheck.binaries.isa.x86.encodings import Encodings
 from imgcheck.binaries.isa.x86.screen import Candidates
 from imgcheck.binaries.kernels.arrays import first_of_kinds
 
-_SPILL = ((0, 0xFF, 0xC5), (1, 0xFF, 0xF8), (2, 0xFF, 0x29), (3, 0x38, 0))
-"""Bytes of VMOVAPS from XMM0 to memory: distance, mask and value."""
+_SPILL = ((2, 0xFF, 0x29), (1, 0xFF, 0xF8), (0, 0xFF, 0xC5), (3, 0x38, 0))
+"""Bytes of VMOVAPS from XMM0 to memory, that of its opcode first, which few others have: distance, mask and value."""
 _WITHOUT_FLOATS = (((-4, 0x84), (-3, 0xC0), (-2, 0x74)), -1), (((-8, 0x84), (-7, 0xC0), (-6, 0x0F), (-5, 0x84)), -4)
 """Bytes of TEST AL, AL and a short or a long JE before that, and where the lowest byte of its displacement is."""
 _PIECE = 1 << 18
@@ -88,8 +88,6 @@ def _of_floats(layout: Layout, address: np.ndarray, avx: np.ndarray) -> np.ndarr
         for distance, value in before:
             first = first[layout.bytes_behind(address[first], distance) == value]
         end = address[first] + layout.bytes_behind(address[first], displacement)
-        depth = np.zeros(len(address) + 1, np.int32)
-        np.add.at(depth, first, 1)
-        np.add.at(depth, np.searchsorted(address, end), -1)
-        marks |= np.cumsum(depth, dtype=np.int32)[:-1] > 0
+        for begin, behind in zip(first.tolist(), np.searchsorted(address, end).tolist(), strict=True):
+            marks[begin:behind] = True  # no more than the byte of a distance can tell
     return marks
