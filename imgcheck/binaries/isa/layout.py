@@ -566,8 +566,9 @@ class Layout:
         target = np.where(has, np.where(defined, value + relocations["addend"], -1), relocations["addend"])
         relr = self.relr
         fixed, addresses = self._absolute()
-        unchanged = ~within(fixed, np.sort(relocations["offset"], kind="stable"))
-        fixed, addresses = fixed[unchanged], addresses[unchanged]
+        if len(fixed):
+            unchanged = ~within(fixed, np.sort(relocations["offset"], kind="stable"))
+            fixed, addresses = fixed[unchanged], addresses[unchanged]
         slot = np.concatenate([relocations["offset"], relr, fixed])
         target = np.concatenate([target, self._stored(relr), addresses])
         symbol = np.concatenate([np.where(has, index, -1), np.full(len(relr) + len(fixed), -1, np.int32)])
