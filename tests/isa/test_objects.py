@@ -287,3 +287,51 @@ def test_a_flag_in_an_object_within_another_one_leaves_it_open_what_runs(flags: 
 def test_a_flag_in_an_object_that_tells_of_something_else_does_not(otherwise: str, flags: tuple[str, ...]) -> None:
     path = compile_c(EMBEDDED.replace("TOLD", otherwise), *flags, compiler="g++", language="c++")
     assert predicted(analyse(path), MODELS["Nehalem"]) == observed(path, "qemu-x86_64", "Nehalem") == "dies"
+
+
+OF_EACH_OTHER = """
+#include <cpuid.h>
+#include <stdio.h>
+#include <stdlib.h>
+struct caps { unsigned first : 1, avx2 : 1, avx512f : 1, avx512dq : 1; };
+static void ask(struct caps *c)
+{
+    unsigned a, b, d, e, low = 0;
+    __cpuid(1, a, b, d, e);
+    if (d >> 27 & 1) { unsigned high; __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); }
+    __cpuid_count(7, 0, a, b, d, e);
+    c->avx2 = (low & 6) == 6 && (b >> 5 & 1);
+    c->avx512f = (low & 0xe6) == 0xe6 && (b >> 16 & 1);
+    c->avx512dq = (low & 0xe6) == 0xe6 && (b >> 17 & 1);
+}
+static struct caps *available(void)
+{
+    static struct caps *kept;
+    if (!kept) { kept = calloc(1, sizeof *kept); ask(kept); }
+    return kept;
+}
+static int has(const struct caps *c) { return c->avx512f && c->avx512dq && c->avx2; }
+__attribute__((noinline, target("avx512dq"))) static void quad(unsigned *p)
+{ __asm__ volatile("vpmullq %%zmm0, %%zmm0, %%zmm0; vzeroupper" ::: "xmm0"); p[0]++; }
+__attribute__((noinline, target("avx512bw"))) static void bytes(unsigned *p)
+{ __asm__ volatile("vpaddb %%zmm0, %%zmm0, %%zmm0; vzeroupper" ::: "xmm0"); p[1]++; }
+struct work { const struct caps *caps; unsigned *words; };
+static void run(struct work *w) { if (has(w->caps)) quad(w->words); }
+int main(void)
+{
+    unsigned words[4] = {1, 2, 3, 4};
+    struct work *w = malloc(sizeof *w);
+    w->caps = available(); w->words = words;
+    run(w);
+    if (__builtin_cpu_supports("avx512bw")) bytes(words);
+    printf("%u\\n", words[2]);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O1", "-O2"])
+def test_a_test_that_only_a_close_look_shows_counts_for_what_comes_with_the_feature(level: str) -> None:
+    """Every CPU with AVX-512DQ has AVX-512BW and the reverse; the one was said to be used whatever the tests find."""
+    found = analyse(path := compile_c(OF_EACH_OTHER, level))
+    assert (predicted(found, MODELS["Haswell"]), observed(path, "qemu-x86_64", "Haswell")) == ("runs", "runs")

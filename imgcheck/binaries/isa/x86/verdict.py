@@ -105,6 +105,9 @@ class _Judge:
         features = self.found.features
         # What others are a precondition of comes first: a doubt about it is one about them, too.
         found = {feature: self.verdict(feature) for feature in sorted(features, key=lambda f: -len(implied(f)))}
+        # Uses of what has it as a precondition count there, on the paths to which tests may have stood unseen till now.
+        again = [feature for feature, verdict in found.items() if verdict.reason == _INEVITABLE]
+        found |= {feature: self.verdict(feature) for feature in again}
         dispatched = {feature for feature, verdict in found.items() if verdict.answer == "dispatched"}
         return {feature: self._behind_others(feature, found[feature], dispatched) for feature in features}
 
@@ -261,7 +264,8 @@ class _Judge:
 
     def _inevitable(self, feature: str) -> Verdict | None:
         """The verdict of a program that uses a feature whichever way its tests go."""
-        if feature in self.given_up | self.doubted or not self.found.layout.is_program:
+        wider = {other for other in self.found.features if feature in implied(other)}
+        if not wider.isdisjoint(self.given_up | self.doubted) or not self.found.layout.is_program:
             return None
         condition = self.open.inevitability(feature)
         if shielded(condition, feature):
