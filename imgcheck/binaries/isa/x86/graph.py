@@ -392,10 +392,12 @@ class Graph:
 
     @cached_property
     def _slot_jumps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sites of `FF 25` and `FF 15` (jump and call through memory) and the pointer each goes through."""
+        """Sites of `FF 25` and `FF 15` (jump and call through memory), in order, and the pointer each goes through."""
         site, target = self._of_group(_CALLING, _JUMPING)
         pointer = self.layout.pointers.at(target)
-        return site[pointer >= 0] - 1, pointer[pointer >= 0]
+        through = np.flatnonzero(pointer >= 0)
+        through = through[np.argsort(site[through], kind="stable")]
+        return site[through] - 1, pointer[through]
 
     @cached_property
     def _stubs(self) -> tuple[np.ndarray, np.ndarray]:
