@@ -13,7 +13,6 @@ from imgcheck.binaries.isa.conditions import (
     UNTOLD,
     Condition,
     either,
-    implied,
     shielded,
     understood_wholly,
 )
@@ -331,7 +330,7 @@ class Exposure:
         """
         if len(self._tested_calls.row) > _MOST_TESTED_CALLS:
             return UNTOLD
-        wider = [self._outside_clones(other) for other in self.found.features if feature in implied(other)]
+        wider = [self._outside_clones(other) for other in self.found.resting_on(feature)]
         starts = [(ALWAYS, self.graph.load_roots), *self.found.choices]
         over = _all_but(len(self.graph.calls.site), self._false)
         condition = self._arriving(distinct(np.concatenate(wider)), over, starts)

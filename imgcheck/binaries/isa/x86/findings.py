@@ -390,12 +390,16 @@ class Findings:
         """Signs that the file finds out by other means what the CPU has."""
         return hints(self)
 
+    def resting_on(self, feature: str) -> tuple[str, ...]:
+        """Those of the features that have this one as a precondition, itself among them."""
+        return tuple(other for other in self.features if feature in implied(other))
+
     def leads_past(self, hint: Hint, feature: str) -> bool:
         """Whether a test of such signs stands before a use of `feature`, or before what leads to one.
 
         A CPU without the feature lacks what has it as a precondition, so that uses of that count, too.
         """
-        wider = tuple(other for other in self.features if feature in implied(other))
+        wider = self.resting_on(feature)
         using = self._leading_to(self.using(*wider))
         calls, taken = self.graph.calls, self.graph.taken
         if hint.results and using[taken.target[self._calling(hint.functions).take(taken.source)]].any():

@@ -178,8 +178,9 @@ class Graph:
             through.append(pointers[stub[leading]])
         direct_site, direct_pointer = self._slot_jumps
         direct = ~within(direct_site, jumps)
-        slots = [*sites, direct_site[direct]], [*through, direct_pointer[direct].astype(np.int32)]
-        return Branches.joined(others), (np.concatenate(slots[0]), np.concatenate(slots[1]))
+        sites.append(direct_site[direct])
+        through.append(direct_pointer[direct].astype(np.int32))
+        return Branches.joined(others), (np.concatenate(sites), np.concatenate(through))
 
     def _branching(self) -> Iterator[Branches]:
         """Everything that looks like a near call or jump with a target in code, piece by piece."""

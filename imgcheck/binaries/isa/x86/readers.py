@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
-from imgcheck.binaries.isa.values import tells
 from imgcheck.binaries.isa.x86.bodies import Bodies
 from imgcheck.binaries.isa.x86.facts import CALL, INDIRECT_CALL, LEA
 from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, LONGEST_IMMEDIATE
@@ -98,9 +97,8 @@ class Readers:
 
         Only of members that are understood: any address comes before some variable.
         """
-        value, bodies = self._variables.value, self._bodies
-        told = {v for v in variables.tolist() if any(tells(value(v + i)) for i in range(4))}
-        structures = self._distances(told, self.deciding)
+        bodies = self._bodies
+        structures = self._distances(self._variables.telling(variables.tolist()), self.deciding)
 
         def reads(function: int, among: set[int]) -> bool:
             return bodies.affords(function) and any(at in among for at, _ in bodies.loads_elsewhere(function))

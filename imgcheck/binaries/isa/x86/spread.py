@@ -19,7 +19,7 @@ from imgcheck.binaries.isa.ordered import numbers
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.signs import Hint
-from imgcheck.binaries.isa.values import Options, Value, has_alternatives, in_part, joined, tells, word
+from imgcheck.binaries.isa.values import Options, Value, has_alternatives, in_part, joined, word
 from imgcheck.binaries.isa.x86.bodies import LONGEST, Bodies
 from imgcheck.binaries.isa.x86.encodings import QUERIES
 from imgcheck.binaries.isa.x86.facts import ARGUMENTS, PARAMETERS, RAX, RCX, facts
@@ -89,6 +89,7 @@ class Spread:
         self._budget = _HINTED_BYTES if hint else _TOTAL_BYTES
         """Bytes of functions that may still be followed."""
         self._working = _WORKING_BYTES
+        """The same of those that work something out of what is understood."""
         self.bodies = Bodies(self.found, self._budget)
         self.variables = Variables(found.layout, hint.texts if hint else frozenset())
         self.readers = Readers(self.found, self.bodies, self.variables)
@@ -164,9 +165,8 @@ class Spread:
 
     def _working_out(self, functions: list[int], held: set[int]) -> Iterator[int]:
         """Those of the functions that read what is understood of some variables, the smallest first."""
-        value = self.variables.value
-        told = {variable for variable in held if any(tells(value(variable + i)) for i in range(4))}
-        reading = self.readers.readers(told) if functions and told else set()
+        told = self.variables.telling(held) if functions else set()
+        reading = self.readers.readers(told)
         for function in sorted(reading.intersection(functions), key=self.bodies.size):
             self._working -= self.bodies.size(function)
             if self._working < 0:
@@ -200,9 +200,8 @@ class Spread:
         if before and (before.result, before.second) != (flow.result, flow.second):
             self._retold.add(index)
         self.guards.flows[index] = flow
-        ways = (flow.returns, self._returns), (flow.outputs, self._outputs), (flow.stack, self._stacked)
-        for telling, among in ways:
-            if telling:
+        for tells, among in ((flow.returns, self._returns), (flow.outputs, self._outputs), (flow.stack, self._stacked)):
+            if tells:
                 among.add(index)
         if self.variables.assign(index, flow.assigned):
             self._asked.clear()  # what was told may rest on what was known of them

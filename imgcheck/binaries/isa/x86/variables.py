@@ -1,5 +1,7 @@
 """The variables of one file: which hold what the CPU told, what lies in them at first, what functions leave there."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from imgcheck.binaries.elf import PF_W, PT_GNU_RELRO, PT_LOAD, PT_TLS, Elf, Segment
@@ -64,6 +66,10 @@ class Variables:
     def holds(self, address: int) -> bool:
         """Whether an address lies in a variable that holds what the CPU told."""
         return (address & ~3) in self.held or address in self._texts
+
+    def telling(self, addresses: Iterable[int]) -> set[int]:
+        """Those of some words in one byte of which something is understood."""
+        return {address for address in addresses if any(tells(self.value(address + i)) for i in range(4))}
 
     def value(self, address: int) -> Value:
         """What is known of a variable once those functions that write to it have run."""

@@ -264,8 +264,8 @@ class _Judge:
 
     def _inevitable(self, feature: str) -> Verdict | None:
         """The verdict of a program that uses a feature whichever way its tests go."""
-        wider = {other for other in self.found.features if feature in implied(other)}
-        if not wider.isdisjoint(self.given_up | self.doubted) or not self.found.layout.is_program:
+        doubted = (self.given_up | self.doubted).intersection(self.found.resting_on(feature))
+        if doubted or not self.found.layout.is_program:
             return None
         condition = self.open.inevitability(feature)
         if shielded(condition, feature):
