@@ -126,6 +126,13 @@ def test_a_status_tells_that_a_program_gives_up(status: int, expected: str, styl
     assert predicted(analyse(path), MODELS["Conroe"]) == expected
 
 
+def test_a_program_that_never_ends_does_not_give_up() -> None:
+    """What it does for ever in the other direction is a choice, too, whatever numbers it brings about there."""
+    serving = BY_MODEL.replace("return STATUS;", "volatile int told; for (;;) told = 1;")
+    path = compile_c(serving, "-O2", "-march=nehalem")
+    assert predicted(analyse(path), MODELS["Conroe"]) == "runs"
+
+
 FAR = (
     HEAD
     + """

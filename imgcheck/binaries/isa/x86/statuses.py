@@ -27,16 +27,17 @@ def failing(code: Code, blocks: Sequence["Block"]) -> set[int]:
 def _fails(code: Code, blocks: Sequence["Block"], first: int) -> bool:
     """Whether each way on from the end of a block leads to a return with a status that stands somewhere there."""
     behind = {first: _passed(code, blocks[first], frozenset())}
-    waiting = [first]
+    waiting, returned = [first], False
     for _ in range(_MOST):
         if not waiting:
-            return True
+            return returned  # what goes on for ever does not give up
         number = waiting.pop()
         block, held = blocks[number], behind[number]
         last = code.facts[block.numbers.stop - 1]
         if not held or not block.successors:
             if last.kind != RETURN or RAX not in held:
                 return False
+            returned = True
             continue
         for successor in block.successors:
             if successor == first:  # and from there on as before
