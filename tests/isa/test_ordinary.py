@@ -85,6 +85,17 @@ int main(void)
     return 0;
 }
 """,
+    "what a function tells that tells what it is given": """
+__attribute__((noipa)) int larger(int a, int b) { return a > b ? a : b; }
+int main(int argc, char **argv)
+{
+    FILL
+    printf("%d\\n", larger(__builtin_cpu_supports("avx2"), 0));
+    if (larger(argc, 1) > 9) { puts("too much"); return 0; }
+    printf("%u %u\\n", (__builtin_cpu_supports("avx2") ? wide : plain)(words, 9), bits(words, 64));
+    return 0;
+}
+""",
 }
 """What a program looks at before its own code, which counts bits, and of which it chooses no version."""
 FORMS["whether all went well, where the program ends if not"] = FORMS["whether all went well"].replace(

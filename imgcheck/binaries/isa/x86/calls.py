@@ -122,12 +122,14 @@ class Calls(Effects):
         objects = self._objects() if state.slots else {}
         if handed or objects:
             pointing = {r: address for r, address in state.addresses.items() if r & handed}
-            handed &= ~sum(pointing)
-            values = {r: v for r in ARGUMENTS if r & handed and tells(v := state.values.get(r))}
-            self.flow.passes[after] = Given(handed, pointing, values, objects)
+            knowledge = handed & ~sum(pointing)
+            values = {r: v for r in ARGUMENTS if r & knowledge and tells(v := state.values.get(r))}
+            self.flow.passes[after] = Given(knowledge, pointing, values, objects)
             if self.context.reads(after, bool(pointing or objects)):
                 return Callee(returns=RAX, outputs=True)
         brings = self.context.callee(after)
+        if brings.echoes and not (handed or objects):
+            return NOTHING
         if brings.compares:
             return self._compare_texts(brings.compares)
         if not (brings.obeys or brings.outputs):

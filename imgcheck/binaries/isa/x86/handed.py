@@ -36,6 +36,8 @@ class Callee:
     """Those of them that it leaves knowledge in, understood or not."""
     told: set[tuple[int, int]] = field(default_factory=set)
     """The same of places on the caller's stack."""
+    echoes: bool = False
+    """It tells nothing but what it gets from its caller."""
     compares: str = ""
     """The name of the library function that it is, where that compares texts."""
 

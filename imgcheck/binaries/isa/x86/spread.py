@@ -85,11 +85,15 @@ class Spread:
         self._outputs: set[int] = set()
         self._stacked: set[int] = set()
         """Functions that tell something: as their result, through a pointer, and on the stack as Go's assembly does."""
+        self._by_themselves: set[int] = set()
+        """Those of them that tell more than what they are given, as memcpy does not."""
         self._given: dict[int, Given] = {}
         self._budget = _HINTED_BYTES if hint else _TOTAL_BYTES
         """Bytes of functions that may still be followed."""
         self._working = _WORKING_BYTES
-        """The same of those that work something out of what is understood."""
+        """The same of those that work something out of what is understood,"""
+        self._workers: set[int] = set()
+        """and these, whose tests alone tell nothing."""
         self.bodies = Bodies(self.found, self._budget)
         self.variables = Variables(found.layout, hint.texts if hint else frozenset())
         self.readers = Readers(self.found, self.bodies, self.variables)
@@ -171,6 +175,7 @@ class Spread:
             self._working -= self.bodies.size(function)
             if self._working < 0:
                 return
+            self._workers.add(function)
             yield function
 
     def _returns_address(self, function: int) -> bool:
@@ -203,6 +208,8 @@ class Spread:
         for tells, among in ((flow.returns, self._returns), (flow.outputs, self._outputs), (flow.stack, self._stacked)):
             if tells:
                 among.add(index)
+        if _tells(flow) and (index not in self._given or _tells(self.follow(index, alone=True))):
+            self._by_themselves.add(index)
         if self.variables.assign(index, flow.assigned):
             self._asked.clear()  # what was told may rest on what was known of them
         if flow.model:
@@ -212,6 +219,7 @@ class Spread:
             self.variables.remember({(a & ~3) + i for a in flow.structures for i in range(0, STRUCT, 4)})
         if self._returns_address(index):
             self._returns.add(index)
+            self._by_themselves.add(index)
         return self._hand_over(index, flow)
 
     def _put_behind(self, function: int) -> None:
@@ -270,11 +278,12 @@ class Spread:
         member: Member = no_member,
         arguments: Arguments | None = None,
         depth: int = 0,
+        alone: bool = False,
     ) -> Flow:
         """What a function does with what is known by now, and with what this call hands it.
 
         `member` tells of objects that only pointers lead to, `arguments` are those of one call that is followed by
-        itself, `depth` calls below the function that is looked at.
+        itself, `depth` calls below the function that is looked at. `alone`: with what no other call hands it, either.
         """
         sites = self.bodies.sites(index)
         hint = self._hint
@@ -301,6 +310,7 @@ class Spread:
                     value=flow.result,
                     second=flow.second,
                     filled=flow.stack_results,
+                    echoes=called not in self._by_themselves,
                 )
             return _WHEN_ASKED if called >= 0 and self.tells_of(called, member) else NOTHING
 
@@ -329,9 +339,10 @@ class Spread:
         )
         # What follows from a test alone is knowledge near the query; further on it is any result at all.
         near = not self.found.leads_to_use[index] or bool(hint and index in hint.functions)
-        tells = near and self._round < _TELLING_ROUNDS
+        tells = near and self._round < _TELLING_ROUNDS and index not in self._workers
         graph = self.bodies.chart(index)
-        given = self.together(index, self._given.get(index, NOTHING_GIVEN), handed)
+        by_others = NOTHING_GIVEN if alone else self._given.get(index, NOTHING_GIVEN)
+        given = self.together(index, by_others, handed)
         flow = follow(graph, context, given, tells, arguments or {}) if graph.blocks else Flow()
         if not self._hint and index in self._asking and not flow.returns and self.bodies.ends_elsewhere(index):
             flow.returns = RAX  # what it has found out is made its result there, in whatever form
@@ -418,6 +429,8 @@ class Spread:
 
     def _callers(self, tellers: set[int]) -> set[int]:
         """Functions that call one of `tellers` and do something with what it tells."""
+        echoing = tellers - self._by_themselves
+        tellers = tellers & self._by_themselves
         tells, returns = np.zeros(len(self._functions), bool), np.zeros(len(self._functions), bool)
         tells[list(tellers)] = True
         returns[list(tellers - self._outputs - self._stacked)] = True
@@ -430,13 +443,27 @@ class Spread:
         for source, target, site in zip(*columns, strict=True):
             if source not in callers and self._takes_result(source, site, self.guards.flows[target].returns | RAX):
                 callers.add(source)
-        return callers | set(calls.source[doubtful[_LOOKS:]].tolist())
+        callers |= set(calls.source[doubtful[_LOOKS:]].tolist())
+        return callers.union(*map(self._giving, echoing))
+
+    def _giving(self, function: int) -> Iterator[int]:
+        """Functions that were seen to hand knowledge to this one."""
+        flows, calls = self.guards.flows, self._calls.backwards
+        for source in set(calls.source[calls.among(function)].tolist()) & flows.keys():
+            passes = flows[source].passes
+            if any(target == function and site in passes for site, target in self.bodies.sites(source).items()):
+                yield source
 
     def _takes_result(self, function: int, site: int, registers: int) -> bool:
         """Whether code behind a call reads the registers of its result: functions without one leave anything there."""
         end = min(int(self._functions.end[function]), site + _BEHIND_CALL)
         code = facts(self.found.layout.bytes_at(site, end), site, self.found.bits)
         return takes_result(code, registers)
+
+
+def _tells(flow: Flow) -> bool:
+    """Whether a function was seen to tell its callers something."""
+    return bool(flow.returns or flow.outputs or flow.stack)
 
 
 def _word_of_vector(given: Arguments) -> Callee | None:
