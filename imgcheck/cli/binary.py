@@ -4,10 +4,10 @@ import argparse
 import mmap
 import os
 import sys
-from collections.abc import Sequence
-from io import BufferedReader
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from imgcheck.cli import FOUND, OK, TROUBLE, options
 from imgcheck.documents.facts import CodeFacts
@@ -16,7 +16,9 @@ from imgcheck.report.text import safe
 from imgcheck.streams import put
 
 if TYPE_CHECKING:
+    from imgcheck.layers.entry import Entry
     from imgcheck.layers.model import Content
+    from imgcheck.profile.packed import Take
 
 _HEAD = 8
 """Bytes that tell an archive from everything else."""
@@ -104,7 +106,7 @@ def _is_tree(path: Path) -> bool:
 
 
 def _facts(path: str) -> dict[str, CodeFacts]:
-    """Those of the file at `path`, or of a Java archive those of the libraries in it."""
+    """Those of the file at `path` and of libraries that it unpacks; of a Java archive those of the libraries in it."""
     from imgcheck.binaries.analyse import analyse, require_engines
     from imgcheck.profile.java_archives import is_archive
 
@@ -117,35 +119,50 @@ def _facts(path: str) -> dict[str, CodeFacts]:
         reason = error.strerror if isinstance(error, OSError) else "the file is empty"
         raise SourceError(f"{path}: {reason}") from None
     if is_archive(head, path):
-        with Path(path).open("rb") as file:
-            return _in_archive(path, file)
+        return _inside(path, partial(_in_archive, path)) or _refuse(path, "no library in this archive")
     # Never closed by hand: an error of the analysis holds views of it, and closing would hide that error.
     facts = analyse(memoryview(data))
     if facts is None:
-        raise SourceError(f"{path}: neither ELF, fatbin, cubin, PTX nor an archive of them")
+        _refuse(path, "neither ELF, fatbin, cubin, PTX nor an archive of them")
     if facts.error and facts.linkage is None and facts.gpu is None:
-        raise SourceError(f"{path}: {facts.error}")
-    return {path: facts}
+        _refuse(path, facts.error)
+    return {path: facts} | _inside(path, partial(_in_program, data))
 
 
-def _in_archive(path: str, file: BufferedReader) -> dict[str, CodeFacts]:
+def _refuse(path: str, why: str) -> NoReturn:
+    raise SourceError(f"{path}: {why}")
+
+
+def _in_archive(path: str, take: "Take") -> Iterable[tuple[str, str]]:
+    from imgcheck.layers.entry import Entry
+    from imgcheck.profile.java_archives import libraries
+
+    with Path(path).open("rb") as file:
+        yield from libraries(Entry(path, "file", size=os.fstat(file.fileno()).st_size), b"", file, take)
+
+
+def _in_program(data: mmap.mmap, take: "Take") -> Iterable[tuple[str, str]]:
+    from imgcheck.profile.frozen_programs import read_frozen
+
+    frozen = read_frozen(len(data), lambda size, offset: data[offset : offset + size], take)
+    return frozen.libraries if frozen else ()
+
+
+def _inside(path: str, libraries: "Callable[[Take], Iterable[tuple[str, str]]]") -> dict[str, CodeFacts]:
+    """Facts of the libraries in the file at `path`, which `libraries` finds and hands over."""
     from imgcheck.binaries.analyse import analyse
     from imgcheck.documents.image import IN_ARCHIVE
-    from imgcheck.layers.entry import Entry
-    from imgcheck.profile.java_archives import ArchiveError, libraries
+    from imgcheck.profile.packed import ArchiveError
 
     read: list[CodeFacts | None] = []
 
-    def take(_entry: Entry, head: bytes, content: "Content") -> str:
+    def take(_entry: "Entry", head: bytes, content: "Content") -> str:
         read.append(analyse(memoryview(head + content.read())))
         return str(len(read) - 1)
 
     try:
-        found = dict(libraries(Entry(path, "file", size=os.fstat(file.fileno()).st_size), b"", file, take))
+        found = dict(libraries(take))
     except (ArchiveError, MemoryError) as error:
-        raise SourceError(f"{path}: {error}") from None
+        _refuse(path, str(error))
     facts = ((f"{path}{IN_ARCHIVE}{name}", read[int(key)]) for name, key in found.items())
-    told = {name: each for name, each in facts if each is not None}
-    if not told:
-        raise SourceError(f"{path}: no library in this archive")
-    return told
+    return {name: each for name, each in facts if each is not None}

@@ -17,7 +17,7 @@ REACHES: tuple[Reach, ...] = get_args(Reach)
 """From best to worst."""
 RUNS: frozenset[str] = frozenset(REACHES[:2])
 """Those of what is executed, or loaded by what is: a failure there is one of the command."""
-Opener = Literal["entry", "module", "helper", "library"]
+Opener = Literal["entry", "module", "helper", "library", "frozen"]
 IN_ARCHIVE = "!/"
 """Between the path of an archive and one in it, as in Java's URLs (`jar:file:/app/app.jar!/linux/libx.so`)."""
 
@@ -65,8 +65,8 @@ class FileRecord(Document, frozen=True):
     """A file of the merged tree whose bytes were analysed."""
 
     path: str
-    """Canonical absolute path in the merged tree; of a library in a Java archive that of the archive, IN_ARCHIVE, and
-    the library's there: `/app/app.jar!/linux/libx.so`."""
+    """Canonical absolute path in the merged tree; of a library in a Java archive, or in a program that unpacks
+    it, that of the archive or program, IN_ARCHIVE, and the library's there: `/app/app.jar!/linux/libx.so`."""
     object: str
     """The key into `objects`: SHA-256 of its bytes. Where packed GPU code was left out that no engine reads, SHA-256
     over that of the other bytes and over offset and size (`<QQ`) of each gap."""
@@ -220,6 +220,9 @@ class TreeIndex(Document, frozen=True):
     """Files to the symbols that they may not get; None where nobody has looked."""
     unloadable: dict[str, str] = {}
     """Files named as libraries are (`.so`, `.so.1`) that are no ELF files, with what the loader says of each."""
+    frozen: dict[str, str] = {}
+    """Programs that PyInstaller made, with the directory where the libraries of each lie: `PROGRAM!` where it unpacks
+    them when it starts."""
 
 
 class Component(Document, frozen=True):
@@ -280,7 +283,8 @@ class Problem(Document, frozen=True):
     """The program or library in whose start it happens; `path` itself or a file that loads it."""
     context: Opener = "entry"
     """What `root` is: a program that is called by name, a Python extension module, a program outside PATH (a wrapper
-    may start it with variables of its own), or a library that something opens by itself."""
+    may start it with variables of its own), a library that something opens by itself, or that of Python in a program
+    that PyInstaller made, which does not run without."""
     elsewhere: tuple[str, ...] = ()
     """Files of the image that would serve, outside the directories that were sought, or that are not loaded."""
     skipped: tuple[str, ...] = ()

@@ -39,6 +39,11 @@ def given_with(library_path: str) -> str:
     return f"{library_path}:{GIVEN}" if library_path else GIVEN
 
 
+def with_directory(environment: Environment, directory: str) -> Environment:
+    """The same with `directory` before the others in LD_LIBRARY_PATH."""
+    return structs.replace(environment, library_path=(directory, *environment.library_path))
+
+
 def with_loader_variables(environment: Environment, values: tuple[str, ...]) -> Environment:
     """The same with other values of LOADER_VARIABLES."""
     library_path, preload = values

@@ -12,7 +12,7 @@ from imgcheck.documents.facts import LIBCUDA
 from imgcheck.documents.image import CXX, IN_ARCHIVE, REACHES, RUNS, ImageProfile, Opener, Problem, Reach, Undefined
 from imgcheck.loader.abi import Abi
 from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
-from imgcheck.loader.environment import Environment, environment_of, with_loader_variables
+from imgcheck.loader.environment import Environment, environment_of, with_directory, with_loader_variables
 from imgcheck.loader.glibc import is_libc
 from imgcheck.loader.injection import Injection
 from imgcheck.loader.interpreters import opener, openers
@@ -23,10 +23,10 @@ from imgcheck.loader.process import Object, Process
 from imgcheck.loader.system import Refused, System, Systems
 from imgcheck.loader.tree import Tree
 
-_CONTEXTS: tuple[Opener, ...] = ("entry", "module", "helper", "library")
+_CONTEXTS: tuple[Opener, ...] = ("entry", "frozen", "module", "helper", "library")
 # Opened by name at run time, by the CUDA runtime and by frameworks, from whatever the loader finds first.
 _OPENED_BY_NAME = ("libcuda.so", "libnvidia-")
-_PYTHON = "python"
+_PYTHON, _LIBPYTHON = "python", "libpython"
 _REPAIRED = re.compile(r"-[0-9a-f]{8}\.(?:so|\d)")
 
 
@@ -246,6 +246,9 @@ class _View:
             for told in dict.fromkeys(own.values())
         }
         self._own = {path: others[told] for path, told in own.items()}
+        for program, home in tree.image.tree.frozen.items():
+            around = with_loader_variables(environment, own[program]) if program in own else environment
+            self._own[program] = Systems(tree, with_directory(around, home), injection, levels)
         self._refusals: dict[str, str | None] = {}
         self._programs: dict[str, Process] = {}
         self._companies: dict[_Asked, _Company] = {}
@@ -331,18 +334,24 @@ def _run_all(view: _View, roots: Roots, environment: Environment) -> list[Outcom
     """Programs first, then Python's modules, then every library that none of these has loaded."""
     outcomes = [_run(view, start) for start in _programs(view.tree, roots, environment)]
     covered = {path for outcome in outcomes for path in outcome.loaded}
+    _run_others(view, _frozen(view.tree, tuple(outcomes)), outcomes, covered)
     for start in _modules(view, roots, covered):
         outcome = _run(view, start)
         outcomes.append(outcome)
         covered.update(outcome.loaded)
     outcomes += _run_mentioned(view, roots, outcomes)
     covered.update(path for outcome in outcomes for path in outcome.loaded)
-    for start in _libraries(view, roots, covered):
+    _run_others(view, _libraries(view, roots, covered), outcomes, covered)
+    return outcomes
+
+
+def _run_others(view: _View, starts: Iterable[Start], outcomes: list[Outcome], covered: set[str]) -> None:
+    """Of `starts` those that nothing has loaded, added to `outcomes` and with what they load to `covered`."""
+    for start in starts:
         if start.path not in covered:
             outcome = _run(view, start)
             outcomes.append(outcome)
             covered.update(outcome.loaded)
-    return outcomes
 
 
 def _run_mentioned(view: _View, roots: Roots, outcomes: list[Outcome]) -> list[Outcome]:
@@ -398,6 +407,18 @@ def _is_program(tree: Tree, path: str) -> bool:
     return linkage.type == "executable" and not linkage.soname
 
 
+def _frozen(tree: Tree, programs: Iterable[Outcome]) -> Iterator[Start]:
+    """Libraries of programs that PyInstaller made: that of Python, without which none runs, modules, and the others."""
+    for start in (program.start for program in programs if program.company):
+        libraries = tree.frozen_with(start.path)
+        pythons = [path for path in libraries if posixpath.basename(path).startswith(_LIBPYTHON)]
+        for path in pythons:
+            yield Start(path, "frozen" if start.context == "entry" else "helper", start.reach, start.path)
+        reach: Reach = "import" if start.reach == "entry" else start.reach
+        for path in sorted(libraries, key=lambda path: not tree.linkage[path].python_module):
+            yield Start(path, "library", reach, start.path)
+
+
 def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
     """Python extension modules in their interpreter, and the other libraries of its packages behind them."""
     pythons = [path for path in view.tree.linkage if _is_python(path) and _is_program(view.tree, path)]
@@ -408,7 +429,8 @@ def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
     for paths in (named, view.tree.linkage.keys() - named):
         for path in filter(paths.__contains__, view.tree.linkage):
             linkage = view.tree.linkage[path]
-            if linkage.python_module and linkage.type == "shared" and path not in covered:
+            own = linkage.python_module and IN_ARCHIVE not in path
+            if own and linkage.type == "shared" and path not in covered:
                 yield Start(path, "module", imports.get(path, roots.elsewhere), _python_of(path, pythons))
         for path in filter(paths.__contains__, imports):
             if not view.tree.linkage[path].python_module and path not in covered:
@@ -540,8 +562,9 @@ def _closure(view: _View, outcomes: list[Outcome], roots: Roots) -> Closure:
     outcomes = sorted(outcomes, key=_rank)
     reaches, chosen = _reached(outcomes), _chosen(outcomes)
     if roots.everything:
-        # Of what lies in archives Java takes out some, if it starts at all.
-        reaches |= {each.path: "path" if IN_ARCHIVE in each.path else "entry" for each in view.tree.image.files}
+        # Of what is packed some is taken out, if that starts at all.
+        for path in (record.path for record in view.tree.image.files):
+            reaches[path] = reaches.get(path, "path") if IN_ARCHIVE in path else "entry"
     elif roots.in_part:
         reaches = {record.path: roots.elsewhere for record in view.tree.image.files} | reaches
     for path in _mentioned_data(view.tree, roots, reaches):
@@ -639,7 +662,8 @@ def _sorted_out(
                 continue
             problem = _with_alternatives(view, problem)
             may_be_loaded = _may_be_loaded(problem) or (problem.path, problem.needed) in chosen
-            if problem.kind == "library" and problem.context != "entry" and may_be_loaded and not problem.injected:
+            opened = problem.context not in ("entry", "frozen")
+            if problem.kind == "library" and opened and may_be_loaded and not problem.injected:
                 settled.setdefault(key, problem)
             else:
                 kept[key] = problem

@@ -7,7 +7,7 @@ from msgspec import Struct
 from imgcheck.documents.image import ImageProfile, Loads, Opener, Outcomes, Problem, Reach
 from imgcheck.loader.kept import OF_LETTER, numbers, row
 
-_CONTEXTS: dict[str, Opener] = {"e": "entry", "m": "module", "h": "helper", "l": "library"}
+_CONTEXTS: dict[str, Opener] = {"e": "entry", "m": "module", "h": "helper", "l": "library", "f": "frozen"}
 _NOT = -1
 """In place of the number of what is not there."""
 

@@ -199,6 +199,12 @@ class Tree:
         directory, _, name = path.rpartition("/")
         return self.searched(directory or "/").get(name, "")
 
+    def frozen_with(self, program: str) -> list[str]:
+        """The libraries that a program brings with it, or unpacks, which PyInstaller made; none of others."""
+        home = self.image.tree.frozen.get(program)
+        inside = (path for path in self.linkage if path.startswith(f"{home.rstrip('/')}/")) if home else ()
+        return [path for path in inside if self.linkage[path].type == "shared"]
+
     @cached_property
     def components(self) -> frozenset[str]:
         """Names on the way to ELF files and to links: no path with another one, unless by `..`, leads to a library."""

@@ -29,6 +29,8 @@ _TOGETHER = 4 << 20
 """up to this size."""
 _STEP = 1 << 20
 _GAP = struct.Struct("<QQ")
+Read = Callable[[int, int], bytes]
+"""(size, offset) -> bytes of a file."""
 
 
 class _Job:
@@ -85,10 +87,10 @@ class Analysis:
         for thread in self._threads:
             thread.join()
 
-    def take(self, entry: Entry, head: bytes, content: Content) -> str:
+    def take(self, entry: Entry, head: bytes, content: Content, look: Callable[[Read], object] = lambda _: None) -> str:
         """Read the file that begins with `head`, and have it analysed unless the same bytes were met before.
 
-        Returns the key of its facts.
+        `look` may read it before, and take more from it. Returns the key of its facts.
         """
         if entry.size > _CODE_LIMIT:
             return self.refuse(entry, f"too large to be analysed: {entry.size} bytes, at most {_CODE_LIMIT}")
@@ -96,11 +98,13 @@ class Analysis:
         self._wait_for(entry.size)
         if entry.size <= _SMALL:
             data = head + content.read(entry.size - len(head))
+            look(lambda size, offset: data[offset : offset + size])
             return self._add(_Job(hashlib.sha256(data).hexdigest(), len(data), data))
         with ExitStack() as stack:
             try:
                 memory = stack.enter_context(closing(Memory(entry.size)))
                 key = self._fill(memory, head, content)
+                look(memory.read)
             except MemoryError as error:
                 return self.refuse(entry, f"no memory for its {entry.size} bytes ({error})")
             stack.pop_all()

@@ -153,7 +153,7 @@ def _records(found: Scan, nodes: Nodes) -> list[tuple[str, FileRecord]]:
 def _of_node(path: str, node: Node) -> Iterator[FileRecord]:
     if isinstance(node.payload, Code):
         yield FileRecord(absolute(path), node.payload.object, node.layer, bool(node.mode & 0o111))
-    elif isinstance(node.payload, Archive):
+    if isinstance(node.payload, Code | Archive):
         for name, key in node.payload.libraries:
             yield FileRecord(absolute(path + IN_ARCHIVE + name), key, node.layer)
 

@@ -8,7 +8,6 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import cast
 
@@ -16,12 +15,8 @@ from imgcheck.binaries.analyse import ELF_MAGIC, is_named_as_library
 from imgcheck.documents.image import IN_ARCHIVE
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.model import Content
+from imgcheck.profile.packed import Allowance, ArchiveError, Found, Take, is_plain
 from imgcheck.profile.worker import Memory
-
-Found = Iterator[tuple[str, str]]
-"""The path in the archive of each library, and the key of its facts."""
-Take = Callable[[Entry, bytes, Content], str]
-"""Has a file analysed, given its first bytes and the others; the key of its facts (profile.analysis.Analysis.take)."""
 
 _MAGIC = b"PK\x03\x04"
 _SUFFIXES = (".jar", ".war", ".ear")
@@ -29,8 +24,6 @@ _WANTED = re.compile(rb"\.so|\.[jwe]ar")
 """What stands in the central directory of an archive with libraries or archives."""
 _DEEPEST = 3
 """Archives in one another."""
-_EXPANSION = 64
-"""Times the size of an archive that its libraries may have: code is compressed to a third."""
 _LARGEST = 4 << 30
 _MOST_NAMES = 32 << 20
 """Bytes of a central directory: some hundreds of thousands of entries."""
@@ -42,10 +35,6 @@ _LONGEST_COMMENT = (1 << 16) - 1
 _STEP = 1 << 20
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error)
 """What `zipfile` raises for what it cannot read."""
-
-
-class ArchiveError(Exception):
-    """An archive that asks for more than a real one does; the message says why."""
 
 
 def is_archive(head: bytes, path: str) -> bool:
@@ -66,8 +55,7 @@ class _Archives:
 
     def __init__(self, size: int, take: Take) -> None:
         self._take = take
-        self._left = size * _EXPANSION
-        """Bytes that may still be unpacked."""
+        self._allowance = Allowance(size)
 
     def read(self, size: int, head: bytes, content: Content, depth: int = 1) -> Found:
         if size > _LARGEST:
@@ -91,13 +79,13 @@ class _Archives:
     def _member(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, depth: int) -> Found:
         name = member.filename
         is_library, is_further = is_named_as_library(name), name.endswith(_SUFFIXES) and depth < _DEEPEST
-        if not (is_library or is_further) or not set(name.split("/")).isdisjoint(("", ".", "..")):
+        if not (is_library or is_further) or not is_plain(name):
             return
         try:
             with cast("zipfile.ZipExtFile", archive.open(member)) as content:
                 head = content.read(len(ELF_MAGIC) * 2)
                 if head.startswith(ELF_MAGIC if is_library else _MAGIC):
-                    self._count(member.file_size)
+                    self._allowance.take(member.file_size)
                     if is_library:
                         yield name, self._take(Entry(name, "file", size=member.file_size), head, content)
                     else:
@@ -105,11 +93,6 @@ class _Archives:
                         yield from ((f"{name}{IN_ARCHIVE}{inner}", key) for inner, key in found)
         except _DAMAGE:
             return
-
-    def _count(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise ArchiveError(f"what is in it has more than {_EXPANSION} times its size")
 
 
 def _central_directory(memory: Memory) -> bytes:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from imgcheck.binaries.analyse import PTX_SUFFIX, is_named_as_library, looks_like_code
+from imgcheck.binaries.analyse import ELF_MAGIC, PTX_SUFFIX, is_named_as_library, looks_like_code
 from imgcheck.documents.codec import as_bytes
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Script
@@ -19,8 +19,10 @@ from imgcheck.layers.model import Content, Layer
 from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree
 from imgcheck.loader.statements import Statements
-from imgcheck.profile.analysis import Analysis
-from imgcheck.profile.java_archives import ArchiveError, is_archive, libraries
+from imgcheck.profile.analysis import Analysis, Read
+from imgcheck.profile.frozen_programs import Frozen, read_frozen
+from imgcheck.profile.java_archives import is_archive, libraries
+from imgcheck.profile.packed import ArchiveError
 from imgcheck.profile.store import LayerIndex, Store, StoredEntry
 from imgcheck.profile.texts import is_module, is_program, read_python, read_script
 from imgcheck.progress import Progress
@@ -52,6 +54,17 @@ class Code:
     """Payload of a file with code: the key of its facts, as in documents.image.FileRecord."""
 
     object: str
+    frozen: Frozen | None = None
+
+    @property
+    def libraries(self) -> tuple[tuple[str, str], ...]:
+        """Those that it unpacks when it starts: path in it and key of the facts of each."""
+        return self.frozen.libraries if self.frozen else ()
+
+    @property
+    def objects(self) -> set[str]:
+        """The keys."""
+        return {self.object, *(key for _, key in self.libraries)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +196,10 @@ def _replayed(kept: LayerIndex) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
         if entry.kind == "plain":
             yield PlainFiles(_text(entry.path).split("\0")), None
         else:
-            payload: Payload = Code(entry.object) if entry.object else entry.script or entry.text
-            if entry.python:
+            payload: Payload = entry.script or entry.text
+            if entry.object:
+                payload = Code(entry.object, None if entry.home is None else Frozen(entry.home, entry.libraries))
+            elif entry.python:
                 payload = PythonText(entry.python, entry.script)
             elif entry.libraries:
                 payload = Archive(entry.libraries)
@@ -196,8 +211,7 @@ def _replayed(kept: LayerIndex) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
 def _keep(read: dict[str, Seen], objects: dict[str, CodeFacts | None], unfinished: set[str], store: Store) -> None:
     """Keep what was read of each layer, except where something other than its bytes decided a fact."""
     for diff_id, seen in read.items():
-        own = {payload.object for _, payload in seen if isinstance(payload, Code)}
-        own.update(*(payload.objects for _, payload in seen if isinstance(payload, Archive)))
+        own = set[str]().union(*(payload.objects for _, payload in seen if isinstance(payload, Code | Archive)))
         if not own & unfinished:
             entries = [_stored(entry, payload) for entry, payload in seen]
             store.keep_layer(diff_id, LayerIndex(entries, {key: objects[key] for key in sorted(own)}))
@@ -218,7 +232,8 @@ def _stored(entry: Entry | PlainFiles, payload: Payload) -> StoredEntry:
         payload if isinstance(payload, Script) else payload.script if isinstance(payload, PythonText) else None,
         payload.complaint if isinstance(payload, Unloadable) else "",
         payload.statements if isinstance(payload, PythonText) else None,
-        payload.libraries if isinstance(payload, Archive) else (),
+        payload.libraries if isinstance(payload, Code | Archive) else (),
+        payload.frozen.home if isinstance(payload, Code) and payload.frozen else None,
     )
 
 
@@ -231,7 +246,7 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
     if not (head and head[0] in _FIRST_BYTES) and not wanted.perhaps(entry.path):
         return None
     if looks_like_code(head, entry.path):
-        return Code(analysis.take(entry, head, content))
+        return _code(entry, head, content, analysis)
     if is_archive(head, entry.path):
         return _archive(entry, head, content, analysis)
     if is_named_as_library(entry.path):
@@ -246,6 +261,21 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
         script = _script(entry, data)
         return _python(entry, data, script) if script and is_program(entry.path, script) else script
     return None
+
+
+def _code(entry: Entry, head: bytes, content: Content, analysis: Analysis) -> Code:
+    frozen: Frozen | None = None
+
+    def look(read: Read) -> None:
+        nonlocal frozen
+        if head.startswith(ELF_MAGIC):
+            frozen = read_frozen(entry.size, read, analysis.take)
+
+    try:
+        key = analysis.take(entry, head, content, look)
+    except ArchiveError as error:
+        return Code(analysis.refuse(entry, str(error)))
+    return Code(key, frozen)
 
 
 def _archive(entry: Entry, head: bytes, content: Content, analysis: Analysis) -> Payload:

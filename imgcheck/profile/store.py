@@ -69,7 +69,9 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
     python: Statements | None = None
     """What a Python text imports, which may be a script as well."""
     libraries: tuple[tuple[str, str], ...] = ()
-    """Of a Java archive, as scan.Archive has them."""
+    """Those inside, as scan.Archive and scan.Code have them."""
+    home: str | None = None
+    """Of a program that PyInstaller made, as frozen_programs.Frozen has it."""
 
 
 class _Named(msgspec.Struct, frozen=True):

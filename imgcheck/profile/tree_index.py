@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from imgcheck.documents.codec import as_text
-from imgcheck.documents.image import ImageConfig, Script, TreeIndex
+from imgcheck.documents.image import IN_ARCHIVE, ImageConfig, Script, TreeIndex
 from imgcheck.globs import fits_any
 from imgcheck.layers.entry import Kind
 from imgcheck.layers.tree import MergedTree, Node
@@ -19,7 +19,7 @@ from imgcheck.loader.shell import without_conditions
 from imgcheck.loader.statements import Statements
 from imgcheck.profile.python_packages import PythonTexts
 from imgcheck.profile.requirements import plugins, requires
-from imgcheck.profile.scan import PythonText, Unloadable
+from imgcheck.profile.scan import Code, PythonText, Unloadable
 
 OWN_PATHS = (
     "/root",  # RUN005
@@ -79,6 +79,7 @@ def index_tree(
         files=tuple(sorted({*files, *_command_files(tree, config)})),
         looked_for=tuple(looked_for),
         unloadable=found.unloadable,
+        frozen=found.frozen,
     )
 
 
@@ -92,6 +93,7 @@ class _Gathered:
         self.texts: dict[str, Statements] = {}
         """Of Python, by path."""
         self.unloadable: dict[str, str] = {}
+        self.frozen: dict[str, str] = {}
         self.reached: list[str] = []
         """Paths of the tree that are recorded here, so that links to them matter."""
 
@@ -111,11 +113,18 @@ def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
         elif isinstance(node.payload, Unloadable):
             found.reached.append(path)
             found.unloadable[absolute(path)] = node.payload.complaint
+        elif isinstance(node.payload, Code) and node.payload.frozen:
+            found.frozen[absolute(path)] = _home(absolute(path), node.payload.frozen.home)
         elif node.kind == "symlink":
             found.links.append((path, node))
         elif node.children is not None and path.rpartition("/")[2] in _PYTHON:
             found.python.append(absolute(path))
     return found
+
+
+def _home(program: str, home: str) -> str:
+    """Where the libraries of a program lie, by frozen_programs.Frozen.home."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(program), home) if home else program + IN_ARCHIVE)
 
 
 def _added_paths(tree: MergedTree, texts: dict[str, bytes], python_paths: list[str]) -> list[str]:
