@@ -449,10 +449,10 @@ class Spread:
     def _giving(self, function: int) -> Iterator[int]:
         """Functions that were seen to hand knowledge to this one."""
         flows, calls = self.guards.flows, self._calls.backwards
-        for source in set(calls.source[calls.among(function)].tolist()) & flows.keys():
-            passes = flows[source].passes
-            if any(target == function and site in passes for site, target in self.bodies.sites(source).items()):
-                yield source
+        for caller in set(calls.target[calls.among(function)].tolist()) & flows.keys():
+            passes = flows[caller].passes
+            if any(target == function and site in passes for site, target in self.bodies.sites(caller).items()):
+                yield caller
 
     def _takes_result(self, function: int, site: int, registers: int) -> bool:
         """Whether code behind a call reads the registers of its result: functions without one leave anything there."""
