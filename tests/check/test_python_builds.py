@@ -33,10 +33,8 @@ def imported(module: str, *places: Path, root: Path) -> subprocess.CompletedProc
     """What Debian's Python 3.11 says where it imports the module."""
     for place in places:
         subprocess.run(["cp", "-a", f"{place}/.", str(root / "opt")], check=True)
-    return subprocess.run(
-        ["chroot", str(root), "/usr/bin/env", "-i", "PYTHONPATH=/opt", "/usr/bin/python3", "-c", f"import {module}"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [need("chroot"), str(root), "/usr/bin/env", "-i", "PYTHONPATH=/opt", "/usr/bin/python3"]
+    return subprocess.run([*command, "-c", f"import {module}"], capture_output=True, text=True, check=False)
 
 
 @pytest.fixture

@@ -125,5 +125,5 @@ def test_the_real_loader_refuses_it_in_the_predicted_words(tmp_path: Path) -> No
     closure = close(image, find_roots(image))
     answers = libraries.check(Context(image, _host(), KNOWLEDGE.runtimes["docker"], KNOWLEDGE, closure))
     (finding,) = findings(answers, "LIB004")
-    done = subprocess.run(["chroot", str(root.path), "/bin/app"], capture_output=True, text=True)
+    done = subprocess.run([need("chroot"), str(root.path), "/bin/app"], capture_output=True, text=True)
     assert done.stderr.strip() == finding.predicted_error

@@ -11,6 +11,7 @@ from imgcheck.loader.environment import environment_of
 from imgcheck.loader.process import Process
 from imgcheck.loader.system import System, Systems
 from imgcheck.loader.tree import Tree
+from tests.tools import need
 
 _LINE = re.compile(r"^\s+(?:(?P<name>\S+) => )?(?P<path>not found|\S+?)(?: \(0x[0-9a-f]+\))?$")
 _MUSL_MISSING = re.compile(r"^Error loading shared library (\S+): ")
@@ -80,7 +81,7 @@ def real_answer(root: Path, tree: Tree, system: System, path: str, environment: 
         ["LD_TRACE_LOADED_OBJECTS=1", system.interpreter] if system.kind == "glibc" else [system.interpreter, "--list"]
     )
     done = subprocess.run(
-        ["chroot", str(root), "/usr/bin/env", "-i", *environment, *trace, path],
+        [need("chroot"), str(root), "/usr/bin/env", "-i", *environment, *trace, path],
         capture_output=True, text=True, errors="backslashreplace", timeout=60, check=False,
     )  # fmt: skip
     libraries, versions = set(), set()

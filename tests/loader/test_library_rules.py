@@ -60,7 +60,7 @@ def only(answers: Answers, rule: str) -> Finding:
 
 
 def stderr_of(root: Root, program: str) -> str:
-    done = subprocess.run(["chroot", str(root.path), program], capture_output=True, text=True, check=False)
+    done = subprocess.run([need("chroot"), str(root.path), program], capture_output=True, text=True, check=False)
     assert done.returncode
     return done.stderr.strip()
 
@@ -144,7 +144,7 @@ def test_a_c_library_of_another_release_than_the_loader_does_not_start(root: Roo
     finding = next(each for each in answers if each.subject == "ld-linux-x86-64.so.2")
     assert (finding.rule, finding.severity, finding.evidence[0].path) == ("LIB002", "fail", newer)
     assert "another release" in finding.why
-    real = ["chroot", str(root.path), "/usr/bin/env", "LD_LIBRARY_PATH=/opt/newer", "/usr/bin/app"]
+    real = [need("chroot"), str(root.path), "/usr/bin/env", "LD_LIBRARY_PATH=/opt/newer", "/usr/bin/app"]
     assert subprocess.run(real, capture_output=True, check=False).returncode
 
 

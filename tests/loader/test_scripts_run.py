@@ -38,7 +38,7 @@ def runs(root: Root, text: str, *environment: str) -> bool:
     """Whether a script runs in the chroot; imgcheck must say the same of the image whose command it is."""
     root.write("/run", text)
     root.at("/run").chmod(0o755)
-    command = ["chroot", root.path, "/usr/bin/env", "-i", _PATH, *environment, "/run"]
+    command = [need("chroot"), root.path, "/usr/bin/env", "-i", _PATH, *environment, "/run"]
     done = subprocess.run(command, capture_output=True, check=False)
     told = starts(image_of(root, text, environment))
     assert told == (done.returncode == 0), (text, done.stderr)
@@ -195,7 +195,7 @@ def test_a_shell_reads_files_before_its_command(
         root.at(path).chmod(0o755)
     variables, words = (_PATH, *environment.split()), command.split()
     done = subprocess.run(
-        ["chroot", root.path, "/usr/bin/env", "-i", *variables, *words], capture_output=True, check=False
+        [need("chroot"), root.path, "/usr/bin/env", "-i", *variables, *words], capture_output=True, check=False
     )
     image = profile_of(root.path, variables, tuple(words))
     scripts = [structs.replace(read_script(text.encode()), path=path) for path, text in files.items()]

@@ -53,7 +53,7 @@ def answers(root: Root, *command: str) -> Answers:
 
 def said(root: Root, *variables: str) -> str:
     """What the loader says where the program is started."""
-    command = ["chroot", str(root.path), "/usr/bin/env", "-i", *variables, APP]
+    command = [need("chroot"), str(root.path), "/usr/bin/env", "-i", *variables, APP]
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr.strip()
 
 
@@ -238,7 +238,9 @@ def test_musl_binds_all_at_once_and_says_it_in_its_own_words(root: Root, code: s
     program(root, code, LIBRARY, flags=("-nostdlib", "-Wl,-e,main", f"-Wl,--dynamic-linker={MUSL}", *LAZY))
     library(root, LIBRARY, "void other(void) {}", ("-nostdlib",))
     finding = only(answers(root), "LIB007")
-    real = subprocess.run(["chroot", str(root.path), APP], capture_output=True, text=True, check=False).stderr.strip()
+    real = subprocess.run(
+        [need("chroot"), str(root.path), APP], capture_output=True, text=True, check=False
+    ).stderr.strip()
     assert (finding.severity, finding.predicted_error) == ("fail", real)
 
 

@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Root:
 
 
 def run(root: Root, program: str = "/usr/bin/app") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["chroot", str(root.path), program], capture_output=True, text=True, check=False)
+    return subprocess.run([need("chroot"), str(root.path), program], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("content", ["", "no ELF", LFS], ids=["empty", "short", "text"])

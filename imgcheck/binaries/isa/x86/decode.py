@@ -61,10 +61,13 @@ class Confirmed(Columns):
     function: np.ndarray
 
 
+NONE = Confirmed(*(np.empty(0, kind) for kind in (np.int64, np.uint8, np.bool_, np.int32)))
+
+
 def confirm(
     layout: Layout, functions: Functions, table: Encodings, pieces: Iterable[Candidates]
 ) -> Iterator[Confirmed]:
-    """Those of candidates, which come by address in one or more pieces, that are instructions of a function.
+    """Those of candidates, which come by address in pieces, that are instructions of a function, in parts.
 
     Of the baseline of x86-64, which tells nothing but which functions hold it, most are left out.
     """
@@ -72,6 +75,8 @@ def confirm(
     for candidates in pieces:
         for area in layout.areas:
             held = slice(*np.searchsorted(candidates.address, [area.address, area.end]))
+            if held.start == held.stop:  # as most: sections of some bytes around the code
+                continue
             columns = candidates.address, candidates.set, candidates.doubtful, candidates.depth
             found = confirmer.of(area.data, area.address, tuple(column[held] for column in columns))
             yield _decide_doubtful(layout, Confirmed(*found), table)

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
 from imgcheck.binaries.isa.columns import Columns
 from imgcheck.binaries.isa.functions import Functions
 from imgcheck.binaries.isa.layout import Layout
-from imgcheck.binaries.isa.x86.decode import Confirmed, confirm
+from imgcheck.binaries.isa.x86.decode import NONE, Confirmed, confirm
 from imgcheck.binaries.isa.x86.encodings import Encodings
 from imgcheck.binaries.isa.x86.screen import Candidates
 from imgcheck.binaries.kernels.arrays import first_of_kinds
@@ -61,7 +62,8 @@ def instructions_in(
 
     Of the baseline of x86-64, which tells nothing but which functions hold it, most are left out.
     """
-    found = Instructions.joined(_kept(layout, part, table) for part in confirm(layout, functions, table, screened))
+    parts = chain([NONE], confirm(layout, functions, table, screened))
+    found = Instructions.joined(_kept(layout, part, table) for part in parts)
     return replace(found, of_floats=_of_floats(layout, found.address, table.holding("avx").take(found.set)))
 
 
