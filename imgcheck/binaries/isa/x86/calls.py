@@ -54,7 +54,7 @@ class Calls(Effects):
             self._take_words(first, brings)
         if fact.kind == INDIRECT_CALL:
             self._go_to(ip, self._called(ip, fact))
-        self._clobber(ip)
+        self._clobber(ip, brings)
         self._receive(ip, first, brings)
 
     def _lend(self, brings: Callee) -> None:
@@ -80,11 +80,12 @@ class Calls(Effects):
         for place in results & state.values.keys():
             del state.values[place]
 
-    def _clobber(self, ip: int) -> None:
+    def _clobber(self, ip: int, brings: Callee) -> None:
         """Forget what a callee may leave in registers and flags."""
         state = self.state
         held = not state.values.keys().isdisjoint(each_of(_SCRATCH))
-        matters = state.marked & _SCRATCH or (held and (state.marked or state.slots or self.exact))
+        matters = state.marked & _SCRATCH
+        matters = matters or (held and (state.marked or state.slots or self.exact or brings.returns))
         kept = self.graph.kept(bisect_left(self.code.ips, ip)) if matters else 0
         state.mark(RAX | CLOBBERED & ~kept, False)
         if self.code.pushed:
