@@ -2,8 +2,8 @@
 
 import pytest
 
-from imgcheck.binaries.isa.names import clones, generation, generations
-from tests.isa.programs import analyse
+from imgcheck.binaries.isa.names import clones, for_any_cpu, generation, generations
+from tests.isa.programs import MODELS, analyse, observed, predicted
 from tests.tools import compile_c
 
 
@@ -91,3 +91,65 @@ def test_who_calls_exports_is_taken_to_ask_the_one_that_tells_whether_they_may_b
     found = analyse(compile_c(OFFERED.replace("NAME", name).replace("TOLD", told), "-O2", "-shared", "-fPIC", "-s"))
     (use,) = (use for use in found.uses if use.feature == "aes")
     assert use.answer == answer, use.reason
+
+
+LEFT_OVER = ["add_bytes_c", "TOY_ref_keypair", "dgemm_kernel_GENERIC", "f_generic.part.0", "sum_plain", "sum_c.cold",
+             "__moment_generic_MOD_sums", "_ZNK4scan8fallback14implementation5indexEPKh"]  # fmt: skip
+VERSIONS = [b"ff_add_bytes_avx2", b"TOY_avx2_keypair", b"dgemm_kernel_HASWELL", b"f_avx512", b"sum_sse4_1",
+            b"__moment_avx2_MOD_sums", b"_ZNK4scan7haswell14implementation5indexEPKh"]  # fmt: skip
+OF_ANY_KIND = ["main", "c", "parse_c_string", "igemm_fallback_wrapper",
+               "genericfind", "_ZN5Eigen8internal13scalar_sum_opE", "_ZN18fallback3fE",
+               "plain_text", "_Z10sum_scalarv"]  # fmt: skip
+
+
+def test_names_of_what_is_left_where_no_other_version_fits() -> None:
+    names = [name.encode() for name in (*LEFT_OVER, *OF_ANY_KIND)]
+    assert for_any_cpu(names, lambda: VERSIONS) == set(range(len(LEFT_OVER)))
+    assert for_any_cpu(names, lambda: [b"other_avx2"]) == set()
+
+
+TABLE = """
+#include <stdio.h>
+#include <stdlib.h>
+struct version { const char *name; unsigned needs; unsigned (*count)(const unsigned *, int); };
+static __attribute__((noinline, target("avx2"))) unsigned count_avx2(const unsigned *p, int n)
+{ unsigned s = 0; for (int i = 0; i < n; i++) s += p[i] * 3;
+  __asm__ volatile("vpaddd %%ymm0, %%ymm0, %%ymm0; vzeroupper" ::: "xmm0"); return s; }
+static __attribute__((noinline)) unsigned count_NAME(const unsigned *p, int n)
+{ unsigned s = 0; for (int i = 0; i < n; i++) s += __builtin_popcount(p[i]); return s; }
+unsigned count_elsewhere(const unsigned *p, int n);
+struct version best = {"avx2", 32, count_avx2}, last = {"last", 0, count_NAME};
+struct version *versions[] = {&best, &last};
+unsigned numbers[64];
+__attribute__((noinline)) unsigned has(void) { return __builtin_cpu_supports("avx2") ? 32 : 0; }
+int main(int argc, char **argv)
+{
+    const char *wanted = getenv("VERSION");
+    struct version *chosen = NULL;
+    for (int i = 0; i < 2 && !chosen; i++)
+        if ((versions[i]->needs & has()) == versions[i]->needs && (!wanted || *wanted == *versions[i]->name))
+            chosen = versions[i];
+    if (!chosen) return 0;
+    printf("%u\\n", chosen->count(numbers, 64));
+    return 0;
+}
+"""
+
+
+def test_what_is_left_by_its_name_is_not_called_dispatched() -> None:
+    """Which entry of a table is picked is not followed; the version that asks for nothing uses POPCNT."""
+    path = compile_c(TABLE.replace("NAME", "generic"), "-O2", "-march=nehalem")
+    assert (predicted(analyse(path), MODELS["Conroe"]), observed(path, "qemu-x86_64", "Conroe")) == ("unknown", "dies")
+    fitting = analyse(compile_c(TABLE.replace("NAME", "generic"), "-O2"))
+    assert {predicted(fitting, features) for features in MODELS.values()} == {"runs"}
+
+
+def test_of_one_source_compiled_for_many_cpus_the_names_tell_nothing() -> None:
+    """As volk does it: what is named for any CPU is there once for each kind of CPU."""
+    wide = TABLE.partition("unsigned count_elsewhere")[0].replace("NAME", "generic")
+    wide += "unsigned count_elsewhere(const unsigned *p, int n) { return n > 99 ? count_generic(p, n) : 0; }"
+    other = compile_c(wide, "-O2", "-march=nehalem", "-c", out="other.o")
+    both = compile_c(TABLE.replace("NAME", "generic").replace("versions[] = {", 'versions[] = {&(struct version){"x", '
+                     "1 << 20, count_elsewhere}, "), "-O2", str(other))  # fmt: skip
+    popcnt = next(use for use in analyse(both).uses if use.feature == "popcnt")
+    assert popcnt.answer == "dispatched"

@@ -84,8 +84,8 @@ class Calls(Effects):
         """Forget what a callee may leave in registers and flags."""
         state = self.state
         held = not state.values.keys().isdisjoint(each_of(_SCRATCH))
-        matters = state.marked & _SCRATCH
-        matters = matters or (held and (state.marked or state.slots or self.exact or brings.returns))
+        told = state.marked or state.slots or self.exact or brings.returns
+        matters = state.marked & _SCRATCH or (held and told)
         kept = self.graph.kept(bisect_left(self.code.ips, ip)) if matters else 0
         state.mark(RAX | CLOBBERED & ~kept, False)
         if self.code.pushed:

@@ -14,7 +14,7 @@ from imgcheck.binaries.isa.arriving import Start
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, implied, understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.modules import methods, offering
-from imgcheck.binaries.isa.names import analysis, clones, family, generation, generations
+from imgcheck.binaries.isa.names import analysis, clones, family, for_any_cpu, generation, generations
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.reach import reach
@@ -471,12 +471,38 @@ class Findings:
         """Functions whose name says that they are one implementation of several, whatever they may use."""
         return self._generation >= 0
 
+    def for_any_cpu(self, marks: np.ndarray) -> np.ndarray:
+        """Those of the marked functions that are named for the implementation which is left where no other fits.
+
+        Of several with one name, as where one source is compiled for many CPUs (volk), all have to be marked.
+        """
+        looked_at = self._symbols_of(marks)[:_NAMED_USERS]
+        names = self.layout.names(self.layout.code_symbols, looked_at)
+        named = for_any_cpu(names, lambda: self._names_of(self.named))
+        if not named:  # as in nearly all files, which are spared the names of the rest
+            return looked_at[:0]
+        others = {name.partition(b".")[0] for name in self._names_of(~marks)}
+        wanted = [i for i in named if names[i].partition(b".")[0] not in others]
+        return distinct(self._of_symbols[looked_at[wanted]])
+
+    def _symbols_of(self, marks: np.ndarray) -> np.ndarray:
+        """Indices of the layout's symbols of code with which a marked function begins."""
+        index = self._of_symbols
+        return np.flatnonzero((index >= 0) & marks[np.maximum(index, 0)])
+
+    def _names_of(self, marks: np.ndarray) -> list[bytes]:
+        return self.layout.names(self.layout.code_symbols, self._symbols_of(marks))
+
+    @cached_property
+    def _of_symbols(self) -> np.ndarray:
+        """The function that begins at each of the layout's symbols of code; -1 where none does."""
+        return self.graph.starting_at(self.layout.code_symbols.value)
+
     @cached_property
     def _generation(self) -> np.ndarray:
         """The generation of CPUs that each function is named for (names.clones), -1 of those without such a name."""
-        symbols = self.layout.code_symbols
+        symbols, index = self.layout.code_symbols, self._of_symbols
         generation = np.full(len(self.functions), -1, np.int8)
-        index = self.graph.starting_at(symbols.value)
         wanted = self.any_use.copy()
         if wanted.sum() > _NAMED_USERS:
             wanted = self.using(*(f for f in self.features if f not in _ORDINARY)).copy()

@@ -44,6 +44,7 @@ from imgcheck.documents.facts import Answer, Isa, IsaUse
 _UNREAD = (
     "The code holds well-formed encodings that no decoder at hand knows, and no test of the CPU before them is seen."
 )
+_LEFT_OVER = "By its name it is what is left where no other implementation fits the CPU."
 _BESIDE = "Only the C library is seen to ask the CPU, and to choose among versions of its own."
 _LOOSE_REASON = "Called through pointers in a program that is compiled for more than x86-64."
 _FAR_REASON = (
@@ -210,6 +211,9 @@ class _Judge:
         loose = np.flatnonzero(open_users & ~found.clones(feature) & ~found.called & ~self.open.chosen & found.pointed)
         if feature in WIDE and len(loose) and self._own_code_is_wide:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
+        left_over = found.for_any_cpu(open_users & ~found.clones(feature) & found.alive)
+        if len(left_over):
+            return Verdict("unknown", _LEFT_OVER, int(left_over[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(found.asks_cpu[:3])}).")
 
     def _is_beside_library(self, feature: str, users: np.ndarray) -> bool:
