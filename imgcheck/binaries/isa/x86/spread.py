@@ -208,7 +208,7 @@ class Spread:
         for tells, among in ((flow.returns, self._returns), (flow.outputs, self._outputs), (flow.stack, self._stacked)):
             if tells:
                 among.add(index)
-        if _tells(flow) and (index not in self._given or _tells(self.follow(index, alone=True))):
+        if _tells(flow) and index not in self._by_themselves and self._tells_alone(index):
             self._by_themselves.add(index)
         if self.variables.assign(index, flow.assigned):
             self._asked.clear()  # what was told may rest on what was known of them
@@ -221,6 +221,10 @@ class Spread:
             self._returns.add(index)
             self._by_themselves.add(index)
         return self._hand_over(index, flow)
+
+    def _tells_alone(self, index: int) -> bool:
+        """Whether a function that tells something does so where it is given nothing, too."""
+        return index not in self._given or _tells(self.follow(index, alone=True))
 
     def _put_behind(self, function: int) -> None:
         """What is called behind tests alone happens under conditions that it does not show."""
