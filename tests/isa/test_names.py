@@ -2,7 +2,7 @@
 
 import pytest
 
-from imgcheck.binaries.isa.names import clones, for_any_cpu, generation, generations
+from imgcheck.binaries.isa.names import clones, family, family_for_any_cpu, generation, generations
 from tests.isa.programs import MODELS, analyse, observed, predicted
 from tests.tools import compile_c
 
@@ -95,17 +95,16 @@ def test_who_calls_exports_is_taken_to_ask_the_one_that_tells_whether_they_may_b
 
 LEFT_OVER = ["add_bytes_c", "TOY_ref_keypair", "dgemm_kernel_GENERIC", "f_generic.part.0", "sum_plain", "sum_c.cold",
              "__moment_generic_MOD_sums", "_ZNK4scan8fallback14implementation5indexEPKh"]  # fmt: skip
-VERSIONS = [b"ff_add_bytes_avx2", b"TOY_avx2_keypair", b"dgemm_kernel_HASWELL", b"f_avx512", b"sum_sse4_1",
-            b"__moment_avx2_MOD_sums", b"_ZNK4scan7haswell14implementation5indexEPKh"]  # fmt: skip
+VERSIONS = ["add_bytes_avx2", "TOY_avx2_keypair", "dgemm_kernel_HASWELL", "f_avx512", "sum_sse4_1",
+            "__moment_avx2_MOD_sums", "_ZNK4scan7haswell14implementation5indexEPKh"]  # fmt: skip
 OF_ANY_KIND = ["main", "c", "parse_c_string", "igemm_fallback_wrapper",
                "genericfind", "_ZN5Eigen8internal13scalar_sum_opE", "_ZN18fallback3fE",
                "plain_text", "_Z10sum_scalarv"]  # fmt: skip
 
 
 def test_names_of_what_is_left_where_no_other_version_fits() -> None:
-    names = [name.encode() for name in (*LEFT_OVER, *OF_ANY_KIND)]
-    assert for_any_cpu(names, lambda: VERSIONS) == set(range(len(LEFT_OVER)))
-    assert for_any_cpu(names, lambda: [b"other_avx2"]) == set()
+    assert {family_for_any_cpu(name) for name in LEFT_OVER} == {family(name, "x86_64") for name in VERSIONS}
+    assert {family_for_any_cpu(name) for name in OF_ANY_KIND} == {""}
 
 
 TABLE = """

@@ -4,7 +4,7 @@ import fnmatch
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate
 
@@ -93,6 +93,26 @@ def family(name: str, machine: str) -> str:
     return re.sub(r"\d+", "", _clone_pattern(machine).sub("", name))
 
 
+@cache
+def _words_for_any_cpu() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """In names of C and Fortran, and in mangled ones of C++."""
+    any_cpu = analysis("clones")["any_cpu"]
+    ends, parts = ("|".join([*any_cpu[key], *map(str.upper, any_cpu[key])]) for key in ("ends", "parts"))
+    spaces = "|".join(f"{len(space)}{space}" for space in any_cpu["namespaces"])
+    # The name of a Fortran module stands before that of its function: __moment_generic_MOD_sums.
+    of_c = rf"_(?:(?:{ends})(?=$|_MOD_)|(?:{parts})(?=_))"
+    return re.compile(of_c), re.compile(rf"(?<!\d)(?:{spaces})(?=\d)")
+
+
+def family_for_any_cpu(name: str) -> str:
+    """The `family` of a function that is named for the implementation which is left where no other fits the CPU.
+
+    Empty for all other names.
+    """
+    rest, found = _words_for_any_cpu()[name.startswith("_Z")].subn("", name.partition(".")[0])
+    return re.sub(r"\d+", "", rest) if found else ""
+
+
 def clones(names: list[bytes], machine: str) -> dict[int, int]:
     """Indices of the clones among `names`, in no order, with the number of the newest generation each is named for."""
     joined = b"\0" + b"\0".join(names) + b"\0"
@@ -110,35 +130,6 @@ def clones(names: list[bytes], machine: str) -> dict[int, int]:
         if newest is not None:
             found[i] = newest
     return found
-
-
-@cache
-def _words_for_any_cpu() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """In names of C and Fortran, and in mangled ones of C++."""
-    any_cpu = analysis("clones")["any_cpu"]
-    ends, parts = ("|".join([*any_cpu[key], *map(str.upper, any_cpu[key])]) for key in ("ends", "parts"))
-    spaces = "|".join(f"{len(space)}{space}" for space in any_cpu["namespaces"])
-    # The name of a Fortran module stands before that of its function: __moment_generic_MOD_sums.
-    of_c = rf"(?<=_)(?:(?:{ends})(?=$|_MOD_)|(?:{parts})(?=_))"
-    return re.compile(of_c.encode()), re.compile(rf"(?<!\d)(?:{spaces})(?=\d)".encode())
-
-
-_OTHER_WORD = rb"[^\0]{1,24}"
-
-
-def for_any_cpu(names: list[bytes], versions: Callable[[], list[bytes]]) -> set[int]:
-    """Indices of those of a few `names` that are for the implementation which is left where no other fits the CPU.
-
-    One of the `versions` for certain CPUs has to be named as it is but for that word, perhaps with one before: count_c
-    and ff_count_avx2.
-    """
-    split = {i: _words_for_any_cpu()[name[:2] == b"_Z"].split(name.partition(b".")[0]) for i, name in enumerate(names)}
-    likely = {i: pieces for i, pieces in split.items() if len(pieces) > 1}
-    if not likely:
-        return set()
-    joined = b"\0" + b"\0".join(versions()) + b"\0"
-    forms = {i: rb"[\0_]" + _OTHER_WORD.join(map(re.escape, pieces)) + rb"[\0.]" for i, pieces in likely.items()}
-    return {i for i, form in forms.items() if re.search(form, joined)}
 
 
 def _holding(names: list[bytes], hits: list[int]) -> list[int]:

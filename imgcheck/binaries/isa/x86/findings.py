@@ -14,7 +14,7 @@ from imgcheck.binaries.isa.arriving import Start
 from imgcheck.binaries.isa.conditions import ALWAYS, Condition, implied, understood_wholly
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.modules import methods, offering
-from imgcheck.binaries.isa.names import analysis, clones, family, for_any_cpu, generation, generations
+from imgcheck.binaries.isa.names import analysis, clones, family, family_for_any_cpu, generation, generations
 from imgcheck.binaries.isa.names import queries as rules_of_queries
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.reach import reach
@@ -474,24 +474,32 @@ class Findings:
     def for_any_cpu(self, marks: np.ndarray) -> np.ndarray:
         """Those of the marked functions that are named for the implementation which is left where no other fits.
 
-        Of several with one name, as where one source is compiled for many CPUs (volk), all have to be marked.
+        A version for certain CPUs has to be named alike. Of several with one name, as where one source is compiled for
+        many CPUs (volk), all have to be marked.
         """
         looked_at = self._symbols_of(marks)[:_NAMED_USERS]
-        names = self.layout.names(self.layout.code_symbols, looked_at)
-        named = for_any_cpu(names, lambda: self._names_of(self.named))
+        families = {
+            i: family_for_any_cpu(name) for i, name in zip(looked_at.tolist(), self._names(looked_at), strict=True)
+        }
+        named = {i: each for i, each in families.items() if each and each in self._families}
         if not named:  # as in nearly all files, which are spared the names of the rest
             return looked_at[:0]
-        others = {name.partition(b".")[0] for name in self._names_of(~marks)}
-        wanted = [i for i in named if names[i].partition(b".")[0] not in others]
-        return distinct(self._of_symbols[looked_at[wanted]])
+        others = {family_for_any_cpu(name) for name in self._names(self._symbols_of(~marks))}
+        return distinct(self._of_symbols[[i for i, each in named.items() if each not in others]])
+
+    @cached_property
+    def _families(self) -> frozenset[str]:
+        """Those of the versions for certain CPUs, also without a first word, as FFmpeg has it: `ff_add_bytes_avx2`."""
+        found = {family(name, "x86_64") for name in self._names(self._symbols_of(self.named))}
+        return frozenset(found | {each.partition("_")[2] for each in found})
 
     def _symbols_of(self, marks: np.ndarray) -> np.ndarray:
         """Indices of the layout's symbols of code with which a marked function begins."""
         index = self._of_symbols
         return np.flatnonzero((index >= 0) & marks[np.maximum(index, 0)])
 
-    def _names_of(self, marks: np.ndarray) -> list[bytes]:
-        return self.layout.names(self.layout.code_symbols, self._symbols_of(marks))
+    def _names(self, symbols: np.ndarray) -> list[str]:
+        return [name.decode("utf-8", "replace") for name in self.layout.names(self.layout.code_symbols, symbols)]
 
     @cached_property
     def _of_symbols(self) -> np.ndarray:
