@@ -30,13 +30,15 @@ _COOKIE = struct.Struct(">8sIIII64s")
 _ENTRY = struct.Struct(">IIIIBc")
 _BEHIND = 1 << 18
 """Bytes that are searched for the cookie: behind it come the table of sections and their names, or a signature."""
-_LARGEST_TABLE = 32 << 20
+_LARGEST_TABLE = 4 << 20
+"""Bytes: some hundred thousand members, of which large applications have some ten thousand."""
+_LONGEST_LINK = 4096
 _LIBRARY, _DATA, _LINK, _OPTION = b"b", b"x", b"n", b"o"
 """Types of members: what PyInstaller found to be a library, another file, a symbolic link, an option of the starter."""
 _UNPACKED = {_LIBRARY, _DATA, _LINK, b"Z"}
 """Those that make it a program which unpacks what it needs; the last is a ZIP file."""
 _CONTENTS = "pyi-contents-directory "
-_STEP = 1 << 20
+_STEP = 1 << 16
 
 
 class Frozen(NamedTuple):
@@ -74,10 +76,11 @@ def read_frozen(size: int, read: Read, take: Take) -> Frozen | None:
 def _libraries(size: int, members: Iterable[_Member], read: Read, take: Take) -> Found:
     allowance, found, links = Allowance(size), dict[str, str](), dict[str, str]()
     for member in members:
-        if member.type == _LINK:
+        if member.type == _LINK and member.packed <= _LONGEST_LINK:
             target = read(member.packed, member.offset).decode("utf-8", "backslashreplace").rstrip("\0")
             links[member.name] = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), target))
         elif member.type == _LIBRARY or (member.type == _DATA and is_named_as_library(member.name)):
+            allowance.take(member.packed)
             content = io.BufferedReader(_Content(member, read))
             try:
                 head = content.read(len(ELF_MAGIC) * 2)

@@ -112,6 +112,22 @@ def test_what_unpacks_to_far_more_than_code_does_is_refused() -> None:
     assert time.process_time() - began < 5
 
 
+def test_one_member_under_thousands_of_names_is_refused() -> None:
+    data = frozen(("lib0000.so", random.Random(1).randbytes(1 << 20), "b"), ("filling", bytes(900), "x"))
+    at = data.rindex(MAGIC)
+    length, table, size = struct.unpack_from(">III", data, at + 8)
+    begin = at + 88 - length
+    entries = data[begin + table : begin + table + size]
+    one = entries[: struct.unpack_from(">I", entries)[0]]
+    if b"lib0000.so" not in one:
+        one = entries[len(one) :][: struct.unpack_from(">I", entries, len(one))[0]]
+    many = b"".join(one.replace(b"lib0000.so", b"lib%04d.so" % n) for n in range(9000))
+    cookie = struct.pack(">8sIIII64s", MAGIC, table + len(many) + 88, table, len(many), 311, b"libpython3.11.so.1.0")
+    began = time.process_time()
+    assert "more than 64 times its size" in refusal(data[: begin + table] + many + cookie)
+    assert time.process_time() - began < 5
+
+
 def test_a_table_of_absurd_size_is_refused(library: bytes) -> None:
     data = bytearray(frozen((NAME, library, "b"), ("filling", random.Random(1).randbytes(40 << 20), "x")))
     at = data.rindex(MAGIC)
