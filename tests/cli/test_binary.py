@@ -11,6 +11,7 @@ import pytest
 from imgcheck.cli import main
 from tests.isa.programs import SOURCES
 from tests.isa.test_words_dispatch import MACHINES, built
+from tests.profile.frozen import frozen
 from tests.tools import compile_c
 
 WRONG_TEST = """
@@ -52,6 +53,17 @@ def test_a_test_for_something_else_names_the_cpus_that_die(capsys) -> None:
     assert uses["avx512f"]["answer"] == "required"
     assert uses["avx512f"]["given"] == [["avx2"]]
     assert "on a CPU with avx2" in uses["avx512f"]["reason"]
+
+
+def test_libraries_that_a_program_unpacks_are_shown_beside_it(tmp_path: Path, capsys) -> None:
+    library = compile_c(SOURCES["supports"], "-O3").read_bytes()
+    (path := tmp_path / "app").write_bytes(frozen(("libx.so", library, "b")))
+    assert main(["binary", str(path), "-o", "json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert list(files) == [str(path), f"{path}!/libx.so"]
+    assert {use["feature"]: use["answer"] for use in files[f"{path}!/libx.so"]["isa"]["uses"]}[
+        "avx512f"
+    ] == "dispatched"
 
 
 def test_libraries_in_a_java_archive_are_shown_by_their_place_in_it(tmp_path: Path, capsys) -> None:
