@@ -414,7 +414,7 @@ def _frozen(tree: Tree, programs: Iterable[Outcome]) -> Iterator[Start]:
         pythons = [path for path in libraries if posixpath.basename(path).startswith(_LIBPYTHON)]
         for path in pythons:
             yield Start(path, "frozen" if start.context == "entry" else "helper", start.reach, start.path)
-        reach: Reach = "import" if start.reach == "entry" else start.reach
+        reach: Reach = "path" if start.reach in RUNS else start.reach  # not every run imports all
         for path in sorted(libraries, key=lambda path: not tree.linkage[path].python_module):
             yield Start(path, "library", reach, start.path)
 
