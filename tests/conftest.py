@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.apptainer import install_apptainer
 from tests.peers import Peer, Registry, install_udocker, start_registry
@@ -14,8 +15,10 @@ from tests.tools import REQUIRED, cache_directory, need
 
 
 def pytest_configure() -> None:
-    """Peers run as another user, who has to read what tests make and keep."""
+    """Peers run as another user, who has to read what tests make and keep; and a loaded machine is no failure."""
     os.umask(0o022)
+    settings.register_profile("without deadlines", deadline=None)
+    settings.load_profile("without deadlines")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,11 +1,12 @@
 """Conditions and values are held against truth tables: what they say is necessary has to hold on every CPU."""
 
+from collections.abc import Set
 from functools import reduce
 from itertools import product
 
 import archspec.cpu
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from imgcheck.binaries.isa.conditions import (
@@ -95,12 +96,16 @@ literals = st.sampled_from([sign + feature for feature in (*FEATURES, *MORE) for
 terms = st.lists(st.frozensets(literals, max_size=4), max_size=24)
 
 
+@example([{"avx"}, {"!avx", "bmi2", "!bmi2", "aes"}, {"!avx", "popcnt"}, {"!avx", "!?1000", "!bmi2"}, {"fma"},
+          {"bmi2", "?1000"}, {"?1000", "aes"}, {"!avx"}], {"avx"})  # fmt: skip
 @given(terms, st.sets(st.sampled_from([*FEATURES, *MORE])))
-def test_what_is_weakened_holds_where_the_whole_does(alternatives: list[frozenset[str]], cpu: set[str]) -> None:
+def test_what_is_weakened_holds_where_the_whole_does(alternatives: list[Set[str]], cpu: set[str]) -> None:
+    """Where it became too much on the way it may hold on any CPU."""
     found = NEVER
     for term in alternatives:
-        found = either(found, frozenset({term}))
-    assert found == UNTOLD or not holds(frozenset(alternatives), frozenset(cpu)) or holds(found, frozenset(cpu))
+        found = either(found, frozenset({frozenset(term)}))
+    alternatives = [frozenset(term) for term in alternatives]
+    assert found >= UNTOLD or not holds(frozenset(alternatives), frozenset(cpu)) or holds(found, frozenset(cpu))
 
 
 def test_a_test_shields_what_every_cpu_that_passes_it_has() -> None:
