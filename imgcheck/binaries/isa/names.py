@@ -60,21 +60,23 @@ _ENDED = re.compile(rf"\0|{_BEHIND}".encode())
 
 
 @cache
+def _any_form(machine: str) -> str:
+    """One pattern of all forms, grouped by their first letter: each place costs one comparison, not one a form."""
+    by_letter: dict[str, list[str]] = {}
+    for form in _forms(machine):
+        by_letter.setdefault(form[0], []).append(form[1:])
+    return "|".join(f"{letter}(?:{'|'.join(rest)})" for letter, rest in by_letter.items())
+
+
+@cache
 def _clone_pattern(machine: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:^|[{_BEFORE}])({'|'.join(_forms(machine))})(?=$|(?-i:{_BEHIND}))", re.IGNORECASE)
+    return re.compile(rf"(?:^|[{_BEFORE}])({_any_form(machine)})(?=$|(?-i:{_BEHIND}))", re.IGNORECASE)
 
 
 @cache
 def _clone_finder(machine: str) -> re.Pattern[bytes]:
-    """The same for many lowered names, each behind a NUL; it takes capitals behind a token for small letters.
-
-    They are grouped by their first letter, so that each place costs one comparison, not one a token.
-    """
-    by_letter: dict[str, list[str]] = {}
-    for form in _forms(machine):
-        by_letter.setdefault(form[0], []).append(form[1:])
-    joined = "|".join(f"{letter}(?:{'|'.join(rest)})" for letter, rest in by_letter.items())
-    return re.compile(rf"[\0{_BEFORE}](?:{joined})(?=[\0._@\dei]|c[12])".encode())
+    """The same for many lowered names, each behind a NUL; it takes capitals behind a token for small letters."""
+    return re.compile(rf"[\0{_BEFORE}](?:{_any_form(machine)})(?=[\0._@\dei]|c[12])".encode())
 
 
 def generation(name: str, machine: str) -> int | None:
@@ -90,7 +92,11 @@ def generation(name: str, machine: str) -> int | None:
 
 def family(name: str, machine: str) -> str:
     """What all versions of a function share of their names: that without such tokens, and without numbers."""
-    return re.sub(r"\d+", "", _clone_pattern(machine).sub("", name))
+    return _without_numbers(_clone_pattern(machine).sub("", name))
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\d+", "", name)
 
 
 @cache
@@ -110,7 +116,7 @@ def family_for_any_cpu(name: str) -> str:
     Empty for all other names.
     """
     rest, found = _words_for_any_cpu()[name.startswith("_Z")].subn("", name.partition(".")[0])
-    return re.sub(r"\d+", "", rest) if found else ""
+    return _without_numbers(rest) if found else ""
 
 
 def clones(names: list[bytes], machine: str) -> dict[int, int]:
