@@ -183,7 +183,7 @@ class _Libraries:
     @cached_property
     def _homes(self) -> tuple[str, ...]:
         """Where the libraries of programs lie that PyInstaller made."""
-        return tuple(f"{home}/" for home in self._context.image.tree.frozen.values())
+        return tuple(f"{home.rstrip('/')}/" for home in self._context.image.tree.frozen.values())
 
     @cached_property
     def _named(self) -> frozenset[str]:

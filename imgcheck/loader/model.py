@@ -335,10 +335,7 @@ def _run_all(view: _View, roots: Roots, environment: Environment) -> list[Outcom
     outcomes = [_run(view, start) for start in _programs(view.tree, roots, environment)]
     covered = {path for outcome in outcomes for path in outcome.loaded}
     _run_others(view, _frozen(view.tree, tuple(outcomes)), outcomes, covered)
-    for start in _modules(view, roots, covered):
-        outcome = _run(view, start)
-        outcomes.append(outcome)
-        covered.update(outcome.loaded)
+    _run_others(view, _modules(view, roots, covered), outcomes, covered)
     outcomes += _run_mentioned(view, roots, outcomes)
     covered.update(path for outcome in outcomes for path in outcome.loaded)
     _run_others(view, _libraries(view, roots, covered), outcomes, covered)

@@ -14,6 +14,7 @@ from imgcheck.errors import LimitError
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.model import Content
 from imgcheck.layers.tar import Body
+from imgcheck.profile.packed import Read
 from imgcheck.profile.worker import MOST_FILES, Engines, Memory, Worker
 from imgcheck.threads import WAY_OUT, start
 
@@ -29,8 +30,6 @@ _TOGETHER = 4 << 20
 """up to this size."""
 _STEP = 1 << 20
 _GAP = struct.Struct("<QQ")
-Read = Callable[[int, int], bytes]
-"""(size, offset) -> bytes of a file."""
 
 
 class _Job:

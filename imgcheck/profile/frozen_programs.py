@@ -15,15 +15,12 @@ import io
 import posixpath
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from imgcheck.binaries.analyse import ELF_MAGIC, is_named_as_library
 from imgcheck.layers.entry import Entry
-from imgcheck.profile.packed import Allowance, ArchiveError, Found, Take, is_plain
-
-Read = Callable[[int, int], bytes]
-"""(size, offset) -> bytes of the file."""
+from imgcheck.profile.packed import Allowance, ArchiveError, Found, Read, Take, is_plain
 
 _MAGIC = b"MEI\014\013\012\013\016"
 _COOKIE = struct.Struct(">8sIIII64s")

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.model import Content
 
+Read = Callable[[int, int], bytes]
+"""(size, offset) -> bytes of a file."""
 Found = Iterator[tuple[str, str]]
 """The path inside of each library, and the key of its facts."""
 Take = Callable[[Entry, bytes, Content], str]

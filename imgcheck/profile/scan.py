@@ -19,10 +19,10 @@ from imgcheck.layers.model import Content, Layer
 from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree
 from imgcheck.loader.statements import Statements
-from imgcheck.profile.analysis import Analysis, Read
+from imgcheck.profile.analysis import Analysis
 from imgcheck.profile.frozen_programs import Frozen, read_frozen
 from imgcheck.profile.java_archives import is_archive, libraries
-from imgcheck.profile.packed import ArchiveError
+from imgcheck.profile.packed import ArchiveError, Read
 from imgcheck.profile.store import LayerIndex, Store, StoredEntry
 from imgcheck.profile.texts import is_module, is_program, read_python, read_script
 from imgcheck.progress import Progress

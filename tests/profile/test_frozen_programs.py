@@ -1,6 +1,5 @@
 """Programs that PyInstaller made: what they unpack is recorded as if it lay there, and what damaged ones cost."""
 
-import io
 import random
 import struct
 import time
@@ -11,13 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform
+from imgcheck.documents.image import ImageProfile, LayerInfo
 from imgcheck.layers.stream import TarLayer
-from imgcheck.profile.build import build_profile
 from imgcheck.profile.store import Store
-from imgcheck.progress import SILENT
-from imgcheck.sources.model import Image
-from tests.layers.layouts import archive, digest_of, file
+from tests.profile import single
 from tests.profile.frozen import OLD, frozen
 from tests.tools import compile_c
 
@@ -35,23 +31,15 @@ def library() -> bytes:
 
 
 def profile_of(data: bytes, name: str = PROGRAM, store: Store | None = None) -> ImageProfile:
-    layer = archive([file(name, data)])
-    return of_layer(TarLayer(LayerInfo(diff_id=digest_of(layer)), lambda: io.BytesIO(layer)), store)
-
-
-def of_layer(layer: TarLayer, store: Store | None) -> ImageProfile:
-    return build_profile(Image("test", Platform(), ImageConfig(), (layer,)), SILENT, store)
+    return single.profile_of(data, name, store)
 
 
 def found(data: bytes, name: str = PROGRAM) -> list[str]:
-    return [record.path for record in profile_of(data, name).files]
+    return single.found(data, name)
 
 
 def refusal(data: bytes) -> str:
-    """Why a program was not looked into, which stands in the profile in place of what it holds."""
-    profile = profile_of(data)
-    assert [record.path for record in profile.files] == [f"/{PROGRAM}"]
-    return profile.unreadable[f"/{PROGRAM}"]
+    return single.refusal(data, PROGRAM)
 
 
 @pytest.mark.parametrize("size", [0, 3 << 20])
@@ -97,7 +85,7 @@ def test_kept_layers_tell_the_same(library: bytes, tmp_path: Path) -> None:
         store = Store(tmp_path / str(number), "key")
         first = profile_of(data, store=store)
         unread = TarLayer(LayerInfo(diff_id=first.layers[0].diff_id), lambda: pytest.fail("read again"))
-        assert of_layer(unread, store) == first
+        assert single.of_layer(unread, store) == first
 
 
 def test_a_damaged_library_is_passed_over_and_the_others_are_not(library: bytes) -> None:
@@ -113,14 +101,11 @@ def test_what_unpacks_to_far_more_than_code_does_is_refused() -> None:
 
 
 def test_one_member_under_thousands_of_names_is_refused() -> None:
-    data = frozen(("lib0000.so", random.Random(1).randbytes(1 << 20), "b"), ("filling", bytes(900), "x"))
+    data = frozen(("lib0000.so", random.Random(1).randbytes(1 << 20), "b"), options=OLD)
     at = data.rindex(MAGIC)
     length, table, size = struct.unpack_from(">III", data, at + 8)
     begin = at + 88 - length
-    entries = data[begin + table : begin + table + size]
-    one = entries[: struct.unpack_from(">I", entries)[0]]
-    if b"lib0000.so" not in one:
-        one = entries[len(one) :][: struct.unpack_from(">I", entries, len(one))[0]]
+    one = data[begin + table : begin + table + size]
     many = b"".join(one.replace(b"lib0000.so", b"lib%04d.so" % n) for n in range(9000))
     cookie = struct.pack(">8sIIII64s", MAGIC, table + len(many) + 88, table, len(many), 311, b"libpython3.11.so.1.0")
     began = time.process_time()

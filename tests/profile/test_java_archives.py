@@ -12,15 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform
+from imgcheck.documents.image import ImageProfile, LayerInfo
 from imgcheck.layers.stream import TarLayer
-from imgcheck.profile.build import build_profile
 from imgcheck.profile.store import Store
-from imgcheck.progress import SILENT
-from imgcheck.sources.model import Image
-from tests.layers.layouts import archive, digest_of, file
+from tests.profile import single
 from tests.tools import compile_c
 
+JAR = "app/app.jar"
 NAME = "org/fast/linux-x86_64/libfast.so"
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 LARGE = 3 << 20
@@ -42,24 +40,16 @@ def jar(*members: tuple[str, bytes], method: int = DEFLATED) -> bytes:
     return written.getvalue()
 
 
-def profile_of(data: bytes, name: str = "app/app.jar", store: Store | None = None) -> ImageProfile:
-    layer = archive([file(name, data)])
-    return of_layer(TarLayer(LayerInfo(diff_id=digest_of(layer)), lambda: io.BytesIO(layer)), store)
+def profile_of(data: bytes, name: str = JAR, store: Store | None = None) -> ImageProfile:
+    return single.profile_of(data, name, store)
 
 
-def of_layer(layer: TarLayer, store: Store | None) -> ImageProfile:
-    return build_profile(Image("test", Platform(), ImageConfig(), (layer,)), SILENT, store)
-
-
-def found(data: bytes, name: str = "app/app.jar") -> list[str]:
-    return [record.path for record in profile_of(data, name).files]
+def found(data: bytes, name: str = JAR) -> list[str]:
+    return single.found(data, name)
 
 
 def refusal(data: bytes) -> str:
-    """Why an archive was not looked into, which stands in the profile in place of what it holds."""
-    profile = profile_of(data)
-    assert [record.path for record in profile.files] == ["/app/app.jar"]
-    return profile.unreadable["/app/app.jar"]
+    return single.refusal(data, JAR)
 
 
 @pytest.mark.parametrize("method", [STORED, DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -121,7 +111,7 @@ def test_kept_layers_tell_the_same(library: bytes, tmp_path: Path) -> None:
     data, store = jar((NAME, library)), Store(tmp_path, "key")
     first = profile_of(data, store=store)
     unread = TarLayer(LayerInfo(diff_id=first.layers[0].diff_id), lambda: pytest.fail("read again"))
-    assert of_layer(unread, store) == first
+    assert single.of_layer(unread, store) == first
 
 
 def test_a_damaged_library_is_passed_over_and_the_others_are_not(library: bytes) -> None:
