@@ -37,6 +37,16 @@ def not_understood(address: int) -> Condition:
     return frozenset({frozenset({f"?{address:x}"})})
 
 
+def ways_not_understood(address: int, merged: bool = False) -> Labels:
+    """What the two directions of such a branch tell.
+
+    `merged`: what it tests is not the same on all ways to it, so that the one direction is not the opposite of the
+    other: where code for one CPU stands in both, that need not be what every run comes to.
+    """
+    taken = not_understood(address)
+    return taken, taken if merged else opposite(taken)
+
+
 def both(one: Condition, other: Condition) -> Condition:
     """One condition and the other hold."""
     if one in (ALWAYS, other):

@@ -16,8 +16,8 @@ from imgcheck.binaries.isa.conditions import (
     both,
     either,
     not_understood,
-    opposite,
     understood_wholly,
+    ways_not_understood,
 )
 from imgcheck.binaries.isa.values import (
     BELOW,
@@ -256,7 +256,7 @@ class Walk(Memory):
         if labels and NEVER in labels and ALWAYS in labels:
             met, missed = labels
             return (ALWAYS if met == ALWAYS else taken), (ALWAYS if missed == ALWAYS else taken)
-        return (taken, opposite(taken)) if labels is None or NEVER in labels else labels
+        return ways_not_understood(address) if labels is None or NEVER in labels else labels
 
     def _leave(self, path: Condition) -> None:
         state = self.state

@@ -7,9 +7,9 @@ from imgcheck.binaries.isa.conditions import (
     NEVER,
     Labels,
     not_understood,
-    opposite,
     understood,
     understood_wholly,
+    ways_not_understood,
 )
 from imgcheck.binaries.isa.values import (
     BORROW,
@@ -29,7 +29,7 @@ from imgcheck.binaries.isa.x86.control import Block, ControlFlow
 from imgcheck.binaries.isa.x86.facts import INDIRECT_JUMP, OF_BITS, OF_ONE_BIT, Fact
 from imgcheck.binaries.isa.x86.handed import Context
 from imgcheck.binaries.isa.x86.operands import WHOLE, WORD, Operands
-from imgcheck.binaries.isa.x86.state import Place, State, variable
+from imgcheck.binaries.isa.x86.state import MERGED, Place, State, variable
 
 _LARGEST = 0x7FFFFFFF
 """Larger numbers, as -1, stand for flags that are not known yet."""
@@ -55,7 +55,7 @@ class Branches:
                 left = found[0] or found[1]
                 if understood_wholly(left):  # what is known already is asked once more, and tells no more than that
                     return (taken, left) if never == 0 else (left, taken)
-            return self._but_for_errors(ip, block, (taken, opposite(taken)))
+            return self._but_for_errors(ip, block, ways_not_understood(ip, state.flags == MERGED))
         labels = found[::-1] if fact.condition & 1 else found
         return labels if any(map(understood, labels)) else self._but_for_errors(ip, block, labels)
 

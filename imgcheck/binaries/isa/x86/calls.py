@@ -90,7 +90,7 @@ class Calls(Effects):
         state.mark(RAX | CLOBBERED & ~kept, False)
         if self.code.pushed:
             state.mark(HANDED, False)
-        state.flags, state.told, state.equal = False, None, None
+        state.flags, state.told, state.equal = 0, None, None
 
     def _receive(self, ip: int, first: int, brings: Callee) -> None:
         """What a callee hands back, in registers, objects, variables and on the stack."""

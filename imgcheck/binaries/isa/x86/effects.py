@@ -71,7 +71,8 @@ class Effects:
     def _compute(self, ip: int, fact: Fact) -> None:
         state, after = self.state, ip + fact.size
         told = self._told_by(fact) & state.marked if state.marked else 0
-        marked = bool(told) or (fact.reads_flags and state.flags) or (bool(self.context.spelled) and self._spells(fact))
+        marked = bool(told) or (fact.reads_flags and state.flags != 0)
+        marked = marked or (bool(self.context.spelled) and self._spells(fact))
         if state.addresses and fact.reads_flags and any(r & fact.read for r in state.addresses):
             marked = False  # a conditional move that chooses between two tables hands out a pointer, no knowledge
         pointee = 0
@@ -100,7 +101,7 @@ class Effects:
             elif from_address:  # a number is added to one, or taken away
                 self._point(fact.written, value)
         if fact.writes_flags:
-            state.flags = marked
+            state.flags = ip if marked else 0
 
     def _lea(self, ip: int, fact: Fact) -> None:
         (memory,) = fact.loads

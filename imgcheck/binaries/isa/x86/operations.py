@@ -5,7 +5,7 @@ from operator import and_, or_, xor
 
 import iced_x86 as iced
 
-from imgcheck.binaries.isa.conditions import ALWAYS, Condition, not_understood, opposite
+from imgcheck.binaries.isa.conditions import ALWAYS, Condition, ways_not_understood
 from imgcheck.binaries.isa.values import (
     BELOW,
     BORROW,
@@ -29,6 +29,7 @@ from imgcheck.binaries.isa.values import (
     truth,
 )
 from imgcheck.binaries.isa.x86.facts import VECTOR_COPIES, Operation
+from imgcheck.binaries.isa.x86.state import MERGED
 
 _M = iced.Mnemonic
 _SIGNED = {_M.MOVSX, _M.MOVSXD, _M.CDQE}
@@ -83,17 +84,16 @@ def result(operation: Operation, first: Value, second: Value, third: Value) -> V
     return None
 
 
-def of_flags(operation: Operation, told: Comparison | None, condition: int, tests: bool, ip: int,
+def of_flags(operation: Operation, told: Comparison | None, condition: int, set_at: int, ip: int,
              first: Value, second: Value) -> Value:  # fmt: skip
     """The value that SETcc, CMOVcc, ADC or SBB makes of the flags.
 
-    `tests`: the flags rest on what the CPU told.
+    `set_at` is where the flags were set, as State.flags has it.
     """
     found = outcome(told, BELOW if operation.carries else condition >> 1)
     if found is None:
-        understood = not tests or (_is_told_in_part(told) and tells(first) and tells(second))
-        taken = ALWAYS if understood else not_understood(ip)
-        found = (taken, ALWAYS if understood else opposite(taken))
+        understood = not set_at or (_is_told_in_part(told) and tells(first) and tells(second))
+        found = (ALWAYS, ALWAYS) if understood else ways_not_understood(ip, set_at == MERGED)
     if operation.carries:
         return _with_carry(operation, first, second, found)
     if condition & 1:

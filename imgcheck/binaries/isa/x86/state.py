@@ -18,6 +18,7 @@ zero a variable."""
 
 
 _ABSENT = object()
+MERGED = -1
 CALLER = 1 << 200
 """Added to the base of a place on the stack, it makes that one of the caller's; no register has a bit so high."""
 
@@ -79,7 +80,9 @@ class State:
     members: int = 0
     """Those of the marked registers that got a whole word through a marked pointer: where that is a pointer itself, it
     leads away from what the CPU told."""
-    flags: bool = False
+    flags: int = 0
+    """Where the flags were set, if they are knowledge: MERGED where that differs by the way here, 0 where they are not.
+    """
     compared: tuple = ()
     """What the flags tell, where it is certain to be the same whenever this stands here: the address of the variable,
     or of the instruction that made what is compared, how many bits of it, and the rest as Fact.comparison."""
@@ -116,7 +119,7 @@ class State:
         self.slots |= other.slots
         self.bases |= other.bases
         self.addresses = {k: v for k, v in self.addresses.items() if other.addresses.get(k) == v}
-        self.flags |= other.flags
+        self.flags = self.flags if self.flags == other.flags else MERGED
         self.compared = self.compared if self.compared == other.compared else ()
         self.origins = {k: v for k, v in self.origins.items() if other.origins.get(k) == v}
 
@@ -160,7 +163,7 @@ class State:
     def keep(self, live: int) -> None:
         """Only these registers, and the flags if FLAGS is among them, matter from here on."""
         if not live & FLAGS:
-            self.flags, self.told, self.compared, self.equal = False, None, (), None
+            self.flags, self.told, self.compared, self.equal = 0, None, (), None
         self.marked &= live
         self._renew(~live)
 
