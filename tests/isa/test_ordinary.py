@@ -217,3 +217,52 @@ def test_what_a_runtime_begins_is_the_programs_own_main(flags: tuple[str, ...]) 
     assert predicted(wide, MODELS["Nehalem"]) == "dies" == observed(path, "qemu-x86_64", "Nehalem")
     found = analyse(compile_c(BEGUN, *flags))
     assert {model: predicted(found, features) for model, features in MODELS.items()} == dict.fromkeys(MODELS, "runs")
+
+
+def test_what_the_programs_own_main_does_behind_tests_is_told_by_them() -> None:
+    asked = BEGUN.replace(
+        '(__builtin_cpu_supports("avx2") ? wide : plain)(words, 9)',
+        '__builtin_cpu_supports("avx") ? wide(words, 9) : plain(words, 9)',
+    )
+    found = analyse(path := compile_c(asked, "-O2"))
+    for model, end in (("Nehalem", "runs"), ("SandyBridge", "dies"), ("Haswell", "runs")):
+        assert predicted(found, MODELS[model]) == observed(path, "qemu-x86_64", model) == end
+
+
+MARKED = (
+    HEAD
+    + """
+#include <cpuid.h>
+static unsigned long cache;
+__attribute__((noinline)) unsigned long find(void)
+{
+    unsigned a, b, c, d, low = 0, wide_too = 0;
+    __cpuid(1, a, b, c, d);
+    unsigned long found = a & 0xff0;
+    if ((c >> 26 & 3) == 3) __asm__("xgetbv" : "=a"(low) : "c"(0) : "edx");
+    if ((low & 6) == 6) {
+        found |= (unsigned long)(c >> 28 & 1) << 14;
+        __cpuid_count(7, 0, a, b, wide_too, d);
+        found |= (unsigned long)(b >> 5 & 1) << 15;
+    }
+    return cache = found | 1UL << 63;
+}
+__attribute__((noinline)) int has_bit(void)
+{
+    unsigned long flags = __atomic_load_n(&cache, __ATOMIC_RELAXED);
+    if (!flags) flags = find();
+    return flags >> BIT & 1;
+}
+int main(int argc, char **argv) { printf("%u\\n", has_bit() ? wide(words, 9) : plain(words, 9)); return 0; }
+"""
+)
+
+
+@pytest.mark.parametrize("flags", [("-O2",), ("-O1", "-s"), ("-O2", "-static", "-s")])
+@pytest.mark.parametrize(("bit", "end"), [("15", "runs"), ("14", "dies")])
+def test_flags_are_kept_beside_a_mark_that_they_are_known(bit: str, end: str, flags: tuple[str, ...]) -> None:
+    """As Rust's standard library keeps them, with bits beside that are not understood."""
+    found = analyse(path := compile_c(MARKED, *flags, f"-DBIT={bit}"))
+    assert predicted(found, MODELS["SandyBridge"]) == observed(path, "qemu-x86_64", "SandyBridge") == end
+    for model in ("Nehalem", "Haswell"):
+        assert predicted(found, MODELS[model]) == observed(path, "qemu-x86_64", model) == "runs"

@@ -5,7 +5,7 @@ from operator import add, and_, or_, xor
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from imgcheck.binaries.isa.conditions import ALWAYS, Condition, having, opposite
+from imgcheck.binaries.isa.conditions import ALWAYS, NEVER, Condition, having, opposite
 from imgcheck.binaries.isa.values import (
     BORROW,
     CLEAR,
@@ -137,6 +137,13 @@ def test_what_flags_tell(drawn, bits: int, test: int) -> None:
     found = outcome(Comparison(known, 0, bits, CLEAR), test)
     met = not one & (1 << bits) - 1 if test == EQUAL else one >> bits - 1 & 1
     assert found is None or holds(found[0 if met else 1], cpu)
+
+
+def test_one_bit_that_is_always_set_tells_a_word_from_nought() -> None:
+    """A mark that flags are known, beside bits of which nothing is."""
+    marked = Word(((63, ALWAYS, NEVER),), unknown=(1 << 63) - 1)
+    assert outcome(Comparison(marked, 0, 64, CLEAR), EQUAL) == (NEVER, ALWAYS)
+    assert outcome(Comparison(marked, 1 << 63, 64, CLEAR), EQUAL) is None
 
 
 @given(known_numbers(), st.booleans(), st.sampled_from([8, BITS]), st.sampled_from([EQUAL, SIGN]))

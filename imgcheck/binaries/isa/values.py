@@ -416,6 +416,9 @@ def _reversed(found: tuple[Condition, Condition] | None) -> tuple[Condition, Con
 
 
 def _equal(value: Word, number: int, bits: int) -> tuple[Condition, Condition] | None:
+    # One bit that no CPU has so is enough, whatever the others are: a mark that there is something at all.
+    if any((held if number >> at & 1 else clear) == NEVER for at, held, clear in value.bits if at < bits):
+        return NEVER, ALWAYS
     if value.unknown & ((1 << bits) - 1) or number & ~sum(1 << at for at, _, _ in value.bits):
         return None
     same, differs = ALWAYS, NEVER

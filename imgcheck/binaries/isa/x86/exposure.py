@@ -272,12 +272,12 @@ class Exposure:
 
     # What is necessary to arrive
 
-    def circumstances(self, feature: str) -> Condition | None:
-        """What is necessary, as far as tests tell, to arrive at an open use of `feature` from load or start.
+    def circumstances(self, feature: str, start: str = "load") -> Condition | None:
+        """What is necessary, as far as tests tell, to arrive at an open use of `feature` from `start` (see `reached`).
 
         None where there are too many ways to tell; then there is none without a test.
         """
-        return self._arriving_openly(feature, self._outside_clones(feature), [(ALWAYS, self.graph.load_roots)])
+        return self._arriving_openly(feature, self._outside_clones(feature), [(ALWAYS, self._roots(start, feature))])
 
     def circumstances_of_choices(self, feature: str) -> Condition | None:
         """The same for versions that code that asks the CPU picks: these are meant, whatever their names are.

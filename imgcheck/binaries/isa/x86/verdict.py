@@ -174,7 +174,7 @@ class _Judge:
             return Verdict("unknown", _FAR_REASON, *at_load)
         by_main = self._reached("main", feature) if len(found.graph.own_mains) else None
         if by_main and len(by_main[1]) <= _CLOSE_TO_MAIN and not self._is_tested_in_objects(feature, users):
-            return self._on_some_cpus(feature, by_main)
+            return self._on_some_cpus(feature, by_main, "main")
         if not found.asks_cpu:
             return self._without_query(feature, users)
         by_export = self._reached("exports", feature)
@@ -238,9 +238,9 @@ class _Judge:
         self._look_anew()
         return tested
 
-    def _on_some_cpus(self, feature: str, at_load: tuple[int, tuple[str, ...]]) -> Verdict:
+    def _on_some_cpus(self, feature: str, at_load: tuple[int, tuple[str, ...]], start: str = "load") -> Verdict:
         """The verdict where a start leads to the use, perhaps behind tests for something else alone."""
-        found = self.open.circumstances(feature)
+        found = self.open.circumstances(feature, start)
         if found is None:
             return Verdict("unknown", _MANY_WAYS, *at_load)
         given = _kinds(unshielded(found, feature))
