@@ -63,6 +63,21 @@ __attribute__((noinline)) static int works(void (*f)(void)) {
 }
 int main(void) { (works(try_it) ? fast : plain)(); END }
 """,
+    "of a list": """
+static void try_it(void) { TRY; }
+static const struct { unsigned bit; void (*attempt)(void); } attempts[] = {{1, try_it}, {2, plain}};
+__attribute__((noinline)) static unsigned find(void) {
+    volatile unsigned has = 0;
+    signal(SIGILL, jump);
+    for (volatile int i = 0; i < 2; i++) if (!sigsetjmp(back, 1)) { attempts[i].attempt(); has |= attempts[i].bit; }
+    signal(SIGILL, SIG_DFL);
+    return has;
+}
+struct chosen { void (*run)(void); void (*again)(void); };
+__attribute__((noinline)) static void choose(struct chosen *of, unsigned has)
+{ of->run = of->again = plain; if (has & 1) of->run = fast; if (has & 2) of->again = plain; }
+int main(void) { struct chosen of; choose(&of, find()); of.run(); of.again(); END }
+""",
 }
 TRY = '__asm__ volatile("vpxor %%ymm0, %%ymm0, %%ymm0; vzeroupper" : : : "xmm0")'
 END = 'printf("%d\\n", x[3]); return 0;'

@@ -11,6 +11,7 @@ CONTRADICTED = "Reached at load or start {}: the tests on the way do not ask for
 MISCHOSEN = "Code that asks the CPU picks a version that uses this {}."
 MISTAKEN = "Used only where the tests of the CPU ask for something else, in code that ordinary code calls."
 NAMED = "Reached at load or start without a visible test of the CPU, though by its name it is one version of several."
+NOTHING_ASKS = "Nothing in the file asks the CPU what it has before it uses this."
 THEIR_CALLER_MAY = "A few functions use it and nothing in this file asks the CPU; their caller may."
 Kinds = tuple[tuple[str, ...], ...]
 """As IsaUse.given."""

@@ -24,6 +24,7 @@ from imgcheck.binaries.isa.reasons import (
     CONTRADICTED,
     MISCHOSEN,
     NAMED,
+    NOTHING_ASKS,
     THEIR_CALLER_MAY,
     Verdict,
     in_words,
@@ -43,7 +44,6 @@ from imgcheck.knowledge.store import rules_directory
 
 _MACHINES: dict[str, type[Code]] = {"aarch64": AArch64, "ppc64le": Ppc64le}
 _WALKS: dict[str, type[Walk]] = {"aarch64": AArch64Walk, "ppc64le": Ppc64leWalk}
-_NOTHING_ASKS = "Nothing in the file asks the CPU what it has before it uses this."
 _PERHAPS_TESTED = "Reached only behind tests of what may rest on what the CPU told."
 _EXPORTED = "Exported functions reach it without a test of the CPU."
 Uses = tuple[np.ndarray, np.ndarray]
@@ -319,7 +319,7 @@ class _Judge:
         if not self.asks_cpu:
             users = held[held >= 0]
             named = bool(reach(self.code.calls, np.flatnonzero(self._clones))[0][users].all())
-            return Verdict("unknown", THEIR_CALLER_MAY) if named else Verdict("required", _NOTHING_ASKS, int(users[0]))
+            return Verdict("unknown", THEIR_CALLER_MAY) if named else Verdict("required", NOTHING_ASKS, int(users[0]))
         return Verdict("dispatched", f"Reached only behind a test of the CPU ({', '.join(self.asks_cpu[:3])}).")
 
     def _ways(self, feature: str) -> tuple["_Way", ...]:

@@ -17,6 +17,7 @@ from imgcheck.binaries.isa.reasons import (
     MISCHOSEN,
     MISTAKEN,
     NAMED,
+    NOTHING_ASKS,
     THEIR_CALLER_MAY,
     Kinds,
     Verdict,
@@ -137,6 +138,9 @@ class _Judge:
         if verdict.answer == "required" and feature in UNDECODED:
             return Verdict("unknown", _UNREAD, verdict.function, verdict.path)
         for hint in self.found.hints if verdict.answer == "required" else ():
+            # By attempts a program asks all the same, where it is not seen to use this in any case.
+            if hint.results and verdict.reason == NOTHING_ASKS:
+                return Verdict("unknown", hint.reason, verdict.function, verdict.path)
             if self.found.leads_past(hint, feature) and self._is_doubted_by(hint, feature):
                 return Verdict("unknown", hint.reason, verdict.function, verdict.path)
         return verdict
@@ -387,7 +391,7 @@ class _Judge:
         if offered or self.found.clones(feature)[users].all():
             whole = False
         if whole or self.found.layout.elf.type == ET_EXEC:
-            return Verdict("required", "Nothing in the file asks the CPU what it has before it uses this.", *by_export)
+            return Verdict("required", NOTHING_ASKS, *by_export)
         return Verdict("unknown", THEIR_CALLER_MAY, *by_export)
 
     def _is_offered_by_name(self, feature: str, users: np.ndarray) -> bool:
