@@ -1,6 +1,7 @@
 """The variables of one file: which hold what the CPU told, what lies in them at first, what functions leave there."""
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 
@@ -119,6 +120,25 @@ class Variables:
         if at < len(pointers.slot) and pointers.slot[at] == address and pointers.target[at] > 0:
             return int(pointers.target[at])
         return 0
+
+    def pointing_at_first(self, function: int) -> list[int]:
+        """Variables that the file may store to and that hold the address of a function when it is loaded."""
+        slot, target = self._first_pointers
+        first, end = np.searchsorted(target, [function, function + 1])
+        return slot[first:end].tolist()
+
+    @cached_property
+    def _first_pointers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Such variables with the code that they point to, by its address."""
+        pointers = self._layout.pointers
+        code = np.flatnonzero(self._layout.in_code(pointers.target))
+        slot, target = pointers.slot[code], pointers.target[code]
+        kept = np.zeros(len(slot), bool)
+        for first, end in self.writable:
+            kept |= (slot >= first) & (slot < end)
+        kept &= (slot < self._settled.start) | (slot >= self._settled.stop)
+        order = np.argsort(target[kept], kind="stable")
+        return slot[kept][order], target[kept][order]
 
     # What is learnt
 
