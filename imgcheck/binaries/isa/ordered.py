@@ -36,3 +36,11 @@ def numbers(values: np.ndarray, count: int) -> np.ndarray:
     marks = np.zeros(count + 1, bool)
     marks[values] = True
     return np.flatnonzero(marks[:-1])
+
+
+def spread_out(first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers in each of some ranges, one behind the other, and which range each is from."""
+    size = end - first
+    behind = np.cumsum(size)
+    which = np.repeat(np.arange(len(size)), size)
+    return np.arange(len(which)) + (first - (behind - size)).take(which), which

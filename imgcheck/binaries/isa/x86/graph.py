@@ -419,6 +419,11 @@ class Graph:
     @cached_property
     def taken(self) -> Edges:
         """Functions whose address another function takes: by `lea`, or from pointers that it reads, one or two."""
+        return self._between([(site, self.starting_at(target)) for site, target in self.addresses_taken])
+
+    @cached_property
+    def addresses_taken(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Sites where code takes an address, and that: by `lea`, or from pointers that it reads."""
         site, target, kind = self.references
         pointers, named = self.layout.pointers, kind == LEA_OPCODE
         parts = [(site[named], target[named])]
@@ -429,7 +434,7 @@ class Graph:
         for site, target in reads:
             pointer = pointers.at(target)
             parts.append((site[pointer >= 0], pointers.target[pointer[pointer >= 0]]))
-        return self._between([(site, self.starting_at(target)) for site, target in parts])
+        return parts
 
     # Both
 

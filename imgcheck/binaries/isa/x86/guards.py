@@ -7,7 +7,7 @@ import numpy as np
 
 from imgcheck.binaries.isa.conditions import Condition
 from imgcheck.binaries.isa.guarded import Guarded, Pieces
-from imgcheck.binaries.isa.ordered import distinct
+from imgcheck.binaries.isa.ordered import distinct, spread_out
 from imgcheck.binaries.isa.x86.dominance import merged
 from imgcheck.binaries.isa.x86.handed import Flow
 
@@ -74,9 +74,9 @@ class Guards:
         pieces = self._pieces
         # Numbers of another type would have all addresses copied into theirs.
         bounds = (column.astype(addresses.dtype) for column in (pieces.start, pieces.end))
-        tested, piece = _rows(*(np.searchsorted(addresses, column) for column in bounds))
+        tested, piece = spread_out(*(np.searchsorted(addresses, column) for column in bounds))
         skipped = np.array(sorted(self.skipped), functions.dtype)
-        doubted, _ = _rows(*(np.searchsorted(functions, skipped, side) for side in ("left", "right")))
+        doubted, _ = spread_out(*(np.searchsorted(functions, skipped, side) for side in ("left", "right")))
         row = np.concatenate([tested, doubted])
         number = np.concatenate([pieces.number[piece], np.ones(len(doubted), np.int64)])
         # The last word on each row counts.
@@ -121,11 +121,3 @@ class Guards:
         self.narrowed[function] = together
         self.__dict__.pop("_pieces", None)
         return True
-
-
-def _rows(first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers in each of some ranges, one behind the other, and which range each is from."""
-    size = end - first
-    behind = np.cumsum(size)
-    which = np.repeat(np.arange(len(size)), size)
-    return np.arange(len(which)) + (first - (behind - size)).take(which), which

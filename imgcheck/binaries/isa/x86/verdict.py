@@ -8,7 +8,7 @@ import iced_x86 as iced
 import numpy as np
 
 from imgcheck.binaries.elf import ET_EXEC
-from imgcheck.binaries.isa.conditions import Term, implied, shielded, unshielded
+from imgcheck.binaries.isa.conditions import NEVER, Term, implied, shielded, unshielded
 from imgcheck.binaries.isa.ordered import distinct
 from imgcheck.binaries.isa.reach import nearest, path_to, reach, steps_to
 from imgcheck.binaries.isa.reasons import (
@@ -38,7 +38,7 @@ from imgcheck.binaries.isa.x86.baseline import (
 )
 from imgcheck.binaries.isa.x86.decode import decode_at
 from imgcheck.binaries.isa.x86.encodings import BASELINE, UNDECODED, names
-from imgcheck.binaries.isa.x86.exposure import Exposure
+from imgcheck.binaries.isa.x86.exposure import CLOSE, Exposure
 from imgcheck.binaries.isa.x86.findings import ON_PURPOSE, Findings
 from imgcheck.documents.facts import Answer, Isa, IsaUse
 
@@ -58,6 +58,9 @@ _BY_EXPORT = "Exported functions reach it without a visible test of the CPU."
 _BY_METHOD = "Methods of the Python module reach it without a visible test of the CPU."
 _OF_FLOATS = "Used where a function with a variable argument list gets floating-point numbers, and nowhere else."
 _BY_POINTER = "Code that load or start reaches takes its address, without a visible test of the CPU."
+_BY_TABLE = (
+    "Code that load or start reaches takes the address of a table that leads to it, without a visible test of the CPU."
+)
 _NOT_FOLLOWED = "Ordinary code uses it, most of it in functions that may test the CPU and are too many to follow."
 _UNUSED = "Nothing in the file is seen to lead to what uses it: no call, no export and no address."
 _OFFERED = "Exports offer what uses it in versions for several kinds of CPUs, by their names: who calls them takes one."
@@ -65,9 +68,6 @@ _IN_PART = "A part of the file seems to be compiled for it, and other code calls
 _RECORDED = "The compiler recorded that it was free to use this everywhere, and nothing in the file asks the CPU."
 _STARTS = ("exports", "methods", "pointers")
 """What else than the start may lead to code (see Exposure.reached)."""
-_CLOSE = 5
-"""Functions on a path that are few enough for a test on the way to have been seen: flags that travel further do so in
-objects and parameters that are not followed."""
 _CLOSE_TO_MAIN = 2
 """The same from what a runtime begins as the program's own `main`: its tests are of objects more often."""
 _RARE = 0.005
@@ -171,7 +171,7 @@ class _Judge:
         if at_load and self._is_tested_in_objects(feature, users):
             self.doubted |= implied(feature)
             return Verdict("unknown", _IN_OBJECTS, *at_load)
-        if at_load and (not found.asks_cpu or len(at_load[1]) <= _CLOSE or self._baseline.has(feature, users)):
+        if at_load and (not found.asks_cpu or len(at_load[1]) <= CLOSE or self._baseline.has(feature, users)):
             return self._on_some_cpus(feature, at_load)
         if at_load:
             self.doubted |= implied(feature)
@@ -194,10 +194,10 @@ class _Judge:
         if by_export and not found.layout.is_program and self._unguarded(feature, open_users):
             return Verdict("unknown", _BY_EXPORT, *by_export)
         by_method = self._reached("methods", feature)
-        if by_method and len(by_method[1]) <= _CLOSE:
+        if by_method and len(by_method[1]) <= CLOSE:
             return Verdict("unknown", _BY_METHOD, *by_method)
         by_pointer = self._reached("pointers", feature)
-        if by_pointer and len(by_pointer[1]) <= _CLOSE:
+        if by_pointer and len(by_pointer[1]) <= CLOSE:
             return Verdict("unknown", _BY_POINTER, *by_pointer)
         named = self._reached_by_name(feature)
         if named:
@@ -215,6 +215,9 @@ class _Judge:
         loose = np.flatnonzero(open_users & ~found.clones(feature) & ~found.called & ~self.open.chosen & found.pointed)
         if feature in WIDE and len(loose) and self._own_code_is_wide:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
+        farther_on = self._farther_on(feature, open_users)
+        if farther_on:
+            return farther_on
         left_over = found.for_any_cpu(open_users & ~found.clones(feature) & found.alive)
         if len(left_over):
             return Verdict("unknown", _LEFT_OVER, int(left_over[0]))
@@ -367,11 +370,36 @@ class _Judge:
         self.given_up.add(feature)
         return None
 
+    def _farther_on(self, feature: str, users: np.ndarray) -> Verdict | None:
+        """The verdict of a program in which few steps lead to a user that no name or choice tells apart, over tables in
+        the data: from what stands behind a test for less, or from load or start past any test, or whatever tests find.
+
+        Libraries are full of classes that their callers choose among, and Go's types of methods found by reflection.
+        """
+        layout, functions = self.found.layout, self.found.functions
+        unexcused = users & ~self.found.clones(feature) & ~self.open.chosen
+        if not layout.is_program or len(layout.go.start) or not unexcused.any():
+            return None
+        terms = unshielded(self.open.behind_tests(feature, unexcused) or NEVER, feature)
+        if terms:
+            kinds = _kinds(terms)
+            return Verdict("unknown", MISCHOSEN.format(in_words(kinds)), given=kinds)
+        seen, parent = self.open.near(feature)
+        hit = np.flatnonzero(unexcused & seen)
+        if len(hit):
+            first = nearest(parent, hit)
+            path = path_to(layout, functions, parent, first)
+            return Verdict("unknown", _BY_TABLE, first, path) if len(path) <= CLOSE else None
+        condition = self.open.near_circumstances(feature, unexcused)
+        if condition is None or shielded(condition, feature):
+            return None
+        return Verdict("unknown", _BY_TABLE, int(np.flatnonzero(unexcused)[0]))
+
     def _reached_by_name(self, feature: str) -> tuple[int, tuple[str, ...]] | None:
         """A version by name that load or start reaches, also by the address of a function over few steps."""
         at_load = self._reached("load", feature, Exposure.excused)
         by_pointer = at_load or self._reached("pointers", feature, Exposure.excused)
-        return at_load or (by_pointer if by_pointer and len(by_pointer[1]) <= _CLOSE else None)
+        return at_load or (by_pointer if by_pointer and len(by_pointer[1]) <= CLOSE else None)
 
     def _without_query(self, feature: str, users: np.ndarray) -> Verdict:
         by_export = self._reached("exports", feature) or ()
