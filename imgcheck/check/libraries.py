@@ -26,7 +26,7 @@ from imgcheck.check.python_libraries import opened
 from imgcheck.check.python_modules import PythonModules, is_beside, package_of
 from imgcheck.check.relocations import packed
 from imgcheck.documents.facts import LIBCUDA, Linkage
-from imgcheck.documents.image import IN_ARCHIVE, Problem
+from imgcheck.documents.image import IN_ARCHIVE, JAVA_ARCHIVES, Problem
 from imgcheck.documents.report import SEVERITIES, Evidence, Finding, Severity
 from imgcheck.loader.closure import PRIVATE
 from imgcheck.loader.glibc import LIBC, asks_for_musl, family_of
@@ -178,7 +178,7 @@ class _Libraries:
 
     def _is_for_several(self, path: str) -> bool:
         """Whether it comes in a package that brings the like of it for several systems: of Node.js or Java."""
-        return (path.endswith(ADDON) or IN_ARCHIVE in path) and not path.startswith(self._homes)
+        return path.endswith(ADDON) or path.partition(IN_ARCHIVE)[0].endswith(JAVA_ARCHIVES)
 
     @cached_property
     def _homes(self) -> tuple[str, ...]:

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from imgcheck.layers.model import Content
     from imgcheck.profile.packed import Take
 
-_HEAD = 8
+_HEAD = 512
 """Bytes that tell an archive from everything else."""
 _EXAMPLES = """
 imgcheck binary ./solver
 imgcheck binary -o json build/*.so
 imgcheck binary app.jar
+imgcheck binary app.pex
 imgcheck binary --tree /usr/bin/python3 --root ./rootfs
 imgcheck binary --tree /opt/app/solver --root oci:build:latest
 """
@@ -108,7 +109,7 @@ def _is_tree(path: Path) -> bool:
 def _facts(path: str) -> dict[str, CodeFacts]:
     """Those of the file at `path` and of libraries that it unpacks; of a Java archive those of the libraries in it."""
     from imgcheck.binaries.analyse import analyse, require_engines
-    from imgcheck.profile.java_archives import is_archive
+    from imgcheck.profile.zip_archives import is_application, is_archive
 
     require_engines()
     try:
@@ -118,7 +119,7 @@ def _facts(path: str) -> dict[str, CodeFacts]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the file is empty"
         raise SourceError(f"{path}: {reason}") from None
-    if is_archive(head, path):
+    if is_archive(head, path) or is_application(head):
         return _inside(path, partial(_in_archive, path)) or _refuse(path, "no library in this archive")
     # Never closed by hand: an error of the analysis holds views of it, and closing would hide that error.
     facts = analyse(memoryview(data))
@@ -135,7 +136,7 @@ def _refuse(path: str, why: str) -> NoReturn:
 
 def _in_archive(path: str, take: "Take") -> Iterable[tuple[str, str]]:
     from imgcheck.layers.entry import Entry
-    from imgcheck.profile.java_archives import libraries
+    from imgcheck.profile.zip_archives import libraries
 
     with Path(path).open("rb") as file:
         yield from libraries(Entry(path, "file", size=os.fstat(file.fileno()).st_size), b"", file, take)

@@ -38,10 +38,14 @@ class PythonStart(Struct, frozen=True):
     @property
     def module_directories(self) -> tuple[str, ...]:
         """Where it looks for modules first: beside its script, and in PYTHONPATH."""
+        return (*(map(posixpath.dirname, self.scripts) if self.scripts else self.directories), *self.searched)
+
+    @property
+    def scripts(self) -> tuple[str, ...]:
+        """The paths that its script may have; none where it runs something else."""
         kind, words = invoked(self.arguments)
         script = words[0] if words and not kind else ""
-        beside = (posixpath.dirname(posixpath.join(place, script)) if script else place for place in self.directories)
-        return (*beside, *self.searched)
+        return tuple(posixpath.join(place, script) for place in self.directories) if script else ()
 
 
 class Imports(Struct, frozen=True):

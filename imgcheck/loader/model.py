@@ -426,7 +426,7 @@ def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
     for paths in (named, view.tree.linkage.keys() - named):
         for path in filter(paths.__contains__, view.tree.linkage):
             linkage = view.tree.linkage[path]
-            own = linkage.python_module and IN_ARCHIVE not in path
+            own = linkage.python_module and (IN_ARCHIVE not in path or path in imports)
             if own and linkage.type == "shared" and path not in covered:
                 yield Start(path, "module", imports.get(path, roots.elsewhere), _python_of(path, pythons))
         for path in filter(paths.__contains__, imports):

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from imgcheck.architectures import machine_of
-from imgcheck.documents.image import Hindrance, ImageProfile, Script, ShellCommand, Unstartable
+from imgcheck.documents.image import IN_ARCHIVE, Hindrance, ImageProfile, Script, ShellCommand, Unstartable
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
@@ -78,7 +78,7 @@ def find_roots(
     environments, modules = search.environments, search.modules()
     certain = not search.certain.isdisjoint(pythons(search.found))
     imports = {path: named and certain for path, named in modules.importable()}
-    imports |= dict.fromkeys(search.addons(), False)
+    imports |= dict.fromkeys((*search.addons(), *search.zipped()), False)
     perhaps = [path for path in search.found if path not in search.certain]
     return Roots(
         command=words,
@@ -598,6 +598,13 @@ class _Search:
         paths = dict.fromkeys(path for text in sorted(modules.imports.texts) for path in mentions.get(text, ()))
         paths |= dict.fromkeys(sorted(self._words & self._code | self._libraries))
         return paths | dict.fromkeys(native_modules(self._tree, self._interpreted))
+
+    def zipped(self) -> Iterator[str]:
+        """Libraries of zipped applications that Python starts: they unpack themselves, and import what is in them."""
+        archives = {f"{self._tree.canonical(path)}{IN_ARCHIVE}" for start in self._started for path in start.scripts}
+        for path in self._tree.linkage if archives else ():
+            if path.startswith(tuple(archives)):
+                yield path
 
     def addons(self) -> Iterator[str]:
         """Addons for the Node.js that runs: which of them a script asks for is not followed."""

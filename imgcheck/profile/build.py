@@ -17,7 +17,7 @@ from imgcheck.loader.tree import Tree
 from imgcheck.profile.components import TEXTS, detect
 from imgcheck.profile.mentions import with_mentions
 from imgcheck.profile.requirements import RECORDS
-from imgcheck.profile.scan import Archive, Code, Scan, scan
+from imgcheck.profile.scan import Code, Holding, Scan, scan
 from imgcheck.profile.store import Store
 from imgcheck.profile.tree_index import PATH_FILES, absolute, index_tree
 from imgcheck.profile.undefined import with_undefined
@@ -153,7 +153,7 @@ def _records(found: Scan, nodes: Nodes) -> list[tuple[str, FileRecord]]:
 def _of_node(path: str, node: Node) -> Iterator[FileRecord]:
     if isinstance(node.payload, Code):
         yield FileRecord(absolute(path), node.payload.object, node.layer, bool(node.mode & 0o111))
-    if isinstance(node.payload, Code | Archive):
+    if isinstance(node.payload, Holding):
         for name, key in node.payload.libraries:
             yield FileRecord(absolute(path + IN_ARCHIVE + name), key, node.layer)
 

@@ -21,10 +21,10 @@ from imgcheck.layers.tree import MergedTree
 from imgcheck.loader.statements import Statements
 from imgcheck.profile.analysis import Analysis
 from imgcheck.profile.frozen_programs import Frozen, read_frozen
-from imgcheck.profile.java_archives import is_archive, libraries
 from imgcheck.profile.packed import ArchiveError, Read
 from imgcheck.profile.store import LayerIndex, Store, StoredEntry
 from imgcheck.profile.texts import is_module, is_program, read_python, read_script
+from imgcheck.profile.zip_archives import is_application, is_archive, libraries
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image
 
@@ -69,7 +69,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """Payload of a Java archive with libraries: path in it and key of the facts of each."""
+    """Payload of an archive with libraries: path in it and key of the facts of each."""
 
     libraries: tuple[tuple[str, str], ...]
 
@@ -92,6 +92,13 @@ class PythonText:
 
     statements: Statements
     script: Script | None = None
+    libraries: tuple[tuple[str, str], ...] = ()
+    """Those of a zipped application, as Archive has them."""
+
+    @property
+    def objects(self) -> set[str]:
+        """The keys."""
+        return {key for _, key in self.libraries}
 
 
 @dataclass
@@ -103,6 +110,8 @@ class Scan:
     """Facts by key; None where the bytes turned out to be no code."""
 
 
+Holding = Code | Archive | PythonText
+"""Payloads that hold libraries."""
 Payload = Code | Archive | Script | PythonText | Unloadable | bytes | None
 Seen = list[tuple[Entry | PlainFiles, Payload]]
 """What was read of a layer, in stored order."""
@@ -200,7 +209,7 @@ def _replayed(kept: LayerIndex) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
             if entry.object:
                 payload = Code(entry.object, None if entry.home is None else Frozen(entry.home, entry.libraries))
             elif entry.python:
-                payload = PythonText(entry.python, entry.script)
+                payload = PythonText(entry.python, entry.script, entry.libraries)
             elif entry.libraries:
                 payload = Archive(entry.libraries)
             elif entry.complaint:
@@ -211,7 +220,7 @@ def _replayed(kept: LayerIndex) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
 def _keep(read: dict[str, Seen], objects: dict[str, CodeFacts | None], unfinished: set[str], store: Store) -> None:
     """Keep what was read of each layer, except where something other than its bytes decided a fact."""
     for diff_id, seen in read.items():
-        own = set[str]().union(*(payload.objects for _, payload in seen if isinstance(payload, Code | Archive)))
+        own = set[str]().union(*(payload.objects for _, payload in seen if isinstance(payload, Holding)))
         if not own & unfinished:
             entries = [_stored(entry, payload) for entry, payload in seen]
             store.keep_layer(diff_id, LayerIndex(entries, {key: objects[key] for key in sorted(own)}))
@@ -232,7 +241,7 @@ def _stored(entry: Entry | PlainFiles, payload: Payload) -> StoredEntry:
         payload if isinstance(payload, Script) else payload.script if isinstance(payload, PythonText) else None,
         payload.complaint if isinstance(payload, Unloadable) else "",
         payload.statements if isinstance(payload, PythonText) else None,
-        payload.libraries if isinstance(payload, Code | Archive) else (),
+        payload.libraries if isinstance(payload, Holding) else (),
         payload.frozen.home if isinstance(payload, Code) and payload.frozen else None,
     )
 
@@ -259,6 +268,8 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
     if head and _may_be_script(entry.path, head):
         data = head + content.read(wanted.scripts.take(min(entry.size, _SCRIPT_LIMIT)) - len(head))
         script = _script(entry, data)
+        if is_application(data):
+            return _application(entry, data, content, script, analysis)
         return _python(entry, data, script) if script and is_program(entry.path, script) else script
     return None
 
@@ -284,6 +295,13 @@ def _archive(entry: Entry, head: bytes, content: Content, analysis: Analysis) ->
     except (ArchiveError, MemoryError) as error:
         return Code(analysis.refuse(entry, str(error) or f"no memory for its {entry.size} bytes"))
     return Archive(tuple(found.items())) if found else None
+
+
+def _application(entry: Entry, data: bytes, content: Content, script: Script | None, analysis: Analysis) -> Payload:
+    """A zipped application, of which `data` has been read: its texts may import anything."""
+    found = _archive(entry, data, content, analysis)
+    inside = found.libraries if isinstance(found, Archive) else ()
+    return found if isinstance(found, Code) else PythonText(Statements(anything=True), script, inside)
 
 
 def _script(entry: Entry, data: bytes) -> Script | None:

@@ -66,7 +66,7 @@ def test_libraries_that_a_program_unpacks_are_shown_beside_it(tmp_path: Path, ca
     ] == "dispatched"
 
 
-def test_libraries_in_a_java_archive_are_shown_by_their_place_in_it(tmp_path: Path, capsys) -> None:
+def test_libraries_in_an_archive_are_shown_by_their_place_in_it(tmp_path: Path, capsys) -> None:
     inner, outer, empty = tmp_path / "inner.jar", tmp_path / "outer.jar", tmp_path / "empty.jar"
     program = compile_c(SOURCES["supports"], "-O3").read_bytes()
     for path, members in ((inner, {"linux/libx.so": program}), (empty, {"Main.class": b"\xca\xfe\xba\xbe"})):
@@ -79,5 +79,9 @@ def test_libraries_in_a_java_archive_are_shown_by_their_place_in_it(tmp_path: Pa
     (name, facts), *others = json.loads(capsys.readouterr().out)["files"].items()
     assert (name, others) == (f"{outer}!/lib/inner.jar!/linux/libx.so", [])
     assert {use["feature"]: use["answer"] for use in facts["isa"]["uses"]}["avx512f"] == "dispatched"
+    application = tmp_path / "app"
+    application.write_bytes(b"#!/usr/bin/env python3\n" + outer.read_bytes())
+    assert main(["binary", str(application), "-o", "json"]) == 0
+    assert [*json.loads(capsys.readouterr().out)["files"]] == [f"{application}!/lib/inner.jar!/linux/libx.so"]
     assert main(["binary", str(empty)]) == 2
     assert "no library in this archive" in capsys.readouterr().err

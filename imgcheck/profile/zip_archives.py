@@ -1,7 +1,9 @@
-"""Libraries in Java archives, which programs take out of them and load (JNI): found by an archive's central directory.
+"""Libraries in ZIP archives, which what they are for takes out and loads: found by an archive's central directory.
 
 A JAR is a ZIP file (JAR File Specification; APPNOTE.TXT of PKWARE). Libraries lie in it by system and machine, as
-`org/xerial/snappy/native/Linux/x86_64/libsnappyjava.so`, and in archives of Spring Boot in further ones inside.
+`org/xerial/snappy/native/Linux/x86_64/libsnappyjava.so`, and in archives of Spring Boot in further ones inside. A
+zipped application of Python has a `#!` line before the archive (PEP 441); those with compiled modules (PEX, shiv)
+unpack themselves when they start, since Python loads none from an archive.
 """
 
 import re
@@ -12,14 +14,14 @@ from contextlib import closing
 from typing import cast
 
 from imgcheck.binaries.analyse import ELF_MAGIC, is_named_as_library
-from imgcheck.documents.image import IN_ARCHIVE
+from imgcheck.documents.image import IN_ARCHIVE, JAVA_ARCHIVES
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.model import Content
 from imgcheck.profile.packed import Allowance, ArchiveError, Found, Take, is_plain
 from imgcheck.profile.worker import Memory
 
 _MAGIC = b"PK\x03\x04"
-_SUFFIXES = (".jar", ".war", ".ear")
+_PYTHON = (".pex", ".pyz")
 _WANTED = re.compile(rb"\.so|\.[jwe]ar")
 """What stands in the central directory of an archive with libraries or archives."""
 _DEEPEST = 3
@@ -38,8 +40,13 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 
 
 def is_archive(head: bytes, path: str) -> bool:
-    """Whether the file at `path` that begins with `head` is a Java archive."""
-    return head.startswith(_MAGIC) and path.endswith(_SUFFIXES)
+    """Whether the file at `path` that begins with `head` is an archive of Java, or a zipped application of Python."""
+    return head.startswith(_MAGIC) and path.endswith((*JAVA_ARCHIVES, *_PYTHON))
+
+
+def is_application(data: bytes) -> bool:
+    """Whether a file that begins with `data` is a zipped application with a `#!` line."""
+    return data.startswith(b"#!") and data.partition(b"\n")[2].startswith(_MAGIC)
 
 
 def libraries(entry: Entry, head: bytes, content: Content, take: Take) -> Found:
@@ -78,7 +85,7 @@ class _Archives:
 
     def _member(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, depth: int) -> Found:
         name = member.filename
-        is_library, is_further = is_named_as_library(name), name.endswith(_SUFFIXES) and depth < _DEEPEST
+        is_library, is_further = is_named_as_library(name), name.endswith(JAVA_ARCHIVES) and depth < _DEEPEST
         if not (is_library or is_further) or not is_plain(name):
             return
         try:

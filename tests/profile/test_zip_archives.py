@@ -1,4 +1,4 @@
-"""Libraries in Java archives: recorded as if they lay there, and what a damaged or hostile archive costs."""
+"""Libraries in archives of Java and of Python: recorded as if they lay there, and what a hostile archive costs."""
 
 import io
 import random
@@ -59,9 +59,27 @@ def test_a_library_in_an_archive_has_the_facts_of_its_bytes(library: bytes, meth
     assert packed.facts(packed.files[0]) == plain.facts(plain.files[0])
 
 
-@pytest.mark.parametrize("name", ["a.jar", "a.war", "a.ear"])
+@pytest.mark.parametrize("name", ["a.jar", "a.war", "a.ear", "a.pyz", "a.pex"])
 def test_all_kinds_of_archives_are_looked_into(library: bytes, name: str) -> None:
     assert found(jar(("lib.so.1.2", library)), name) == [f"/{name}!/lib.so.1.2"]
+
+
+def application(data: bytes) -> bytes:
+    return b"#!/usr/bin/env python3\n" + data
+
+
+def test_a_zipped_application_is_a_script_with_libraries(library: bytes) -> None:
+    profile = profile_of(application(jar(("__main__.py", b"import fast"), ("site/fast.so", library))), "bin/app")
+    assert [record.path for record in profile.files] == ["/bin/app!/site/fast.so"]
+    assert [(script.path, script.interpreter) for script in profile.tree.scripts] == [
+        ("/bin/app", ("/usr/bin/env", "python3"))
+    ]
+
+
+@pytest.mark.parametrize("data", [b"#!/bin/sh\necho PK\x03\x04\n", b"#!/bin/sh\nPK\x03\x04", b"#!/bin/sh"])
+def test_a_script_with_the_signs_of_an_archive_is_a_script(data: bytes) -> None:
+    profile = profile_of(data, "bin/app")
+    assert (profile.files, [script.path for script in profile.tree.scripts]) == ((), ["/bin/app"])
 
 
 def test_other_zip_files_are_left_alone(library: bytes) -> None:
@@ -107,9 +125,11 @@ def test_of_two_of_one_name_there_is_one_record(library: bytes) -> None:
     assert found(data) == [f"/app/app.jar!/{NAME}"]
 
 
-def test_kept_layers_tell_the_same(library: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [JAR, "bin/app"])
+def test_kept_layers_tell_the_same(library: bytes, name: str, tmp_path: Path) -> None:
     data, store = jar((NAME, library)), Store(tmp_path, "key")
-    first = profile_of(data, store=store)
+    first = profile_of(data if name == JAR else application(data), name, store)
+    assert [record.path for record in first.files] == [f"/{name}!/{NAME}"]
     unread = TarLayer(LayerInfo(diff_id=first.layers[0].diff_id), lambda: pytest.fail("read again"))
     assert single.of_layer(unread, store) == first
 
@@ -131,6 +151,7 @@ def test_what_unpacks_to_far_more_than_code_does_is_refused() -> None:
     bomb = b"\x7fELF" + bytes(64 << 20)
     began = time.process_time()
     assert "more than 64 times its size" in refusal(jar(("libbomb.so", bomb)))
+    assert "more than 64 times its size" in single.refusal(application(jar(("libbomb.so", bomb))), "bin/app")
     assert time.process_time() - began < 5
 
 
