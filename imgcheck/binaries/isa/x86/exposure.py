@@ -157,82 +157,6 @@ class Exposure:
             return reach(self.graph.leads, self.graph.load_roots, over)
         return reach(self.graph.calls, own, self.calls(feature))
 
-    def near(self, feature: str) -> tuple[np.ndarray, np.ndarray]:
-        """What load or start openly reaches over few steps, and from where: by calls, and by addresses that code takes,
-        also of tables in the data.
-        """
-        led = self._near(feature)
-        return reach(led.edges, self.graph.load_roots, self.guards.exposing(feature).take(led.numbers))
-
-    def near_circumstances(self, feature: str, marks: np.ndarray) -> Condition | None:
-        """What is necessary to arrive at a use of `feature` in one of the marked functions over the same few steps.
-
-        None where it is too much to tell.
-        """
-        return self._arriving_over(self._near(feature), feature, marks, [(ALWAYS, self.graph.load_roots)])
-
-    def behind_tests(self, feature: str, marks: np.ndarray) -> Condition | None:
-        """The same from what stands behind tests that are understood and do not shield it, few steps from there: of
-        those functions to which tables lead.
-        """
-        told = self.guards.understood & self.guards.exposing(feature)
-        behind = np.setdiff1d(self._tested_calls.under(told), self._false)
-        called, number = self.graph.calls.target[behind], self._conditions_of_calls[behind]
-        source, target, site = self._tabled.led_to(np.flatnonzero(self.asking))
-        condition = self.guards.at(source, site)
-        chosen = told[condition]
-        tabled, number = target[chosen], np.append(number, condition[chosen])
-        function = np.append(called, tabled)
-        if not len(function):
-            return NEVER
-        led = self._led_from(distinct(function), _BEHIND_TESTS, self._versions(feature))
-        by_table = distinct(np.append(tabled, led.edges.target[led.by_table]))
-        marks = marks & reach(led.edges, by_table)[0]
-        starts = [(self.guards.conditions[k], distinct(function[number == k])) for k in distinct(number).tolist()]
-        return self._arriving_over(led, feature, marks, starts)
-
-    def _arriving_over(self, led: _Led, feature: str, marks: np.ndarray, starts: list[Start]) -> Condition | None:
-        at = self._tested.needing(self.table.holding(feature))
-        at = at[marks[self._tested.function[at]]]
-        uses = self._tested.function[at], self._conditions_of_tested[at]
-        over = np.ones(len(led.edges.site), bool)
-        return arriving(led.edges, self.guards.conditions, led.numbers, over, uses, starts)
-
-    def _near(self, feature: str) -> _Led:
-        """Where load and start lead over few steps."""
-        versions = self._versions(feature)
-        key = versions.tobytes()
-        if key not in self._nearby:
-            self._nearby = {key: self._led_from(self.graph.load_roots, CLOSE - 1, versions)}
-        return self._nearby[key]
-
-    def _led_from(self, roots: np.ndarray, most: int, versions: np.ndarray) -> _Led:
-        """Where functions lead over `most` steps, but for what `versions`, numbers of Graph.leads, may be."""
-        leads, first = self.graph.leads, self.graph.leads.network.first
-        counted = _all_but(len(leads.site), versions, self.graph.parts_of_leads[0].take(self._false))
-        numbers = self._tested_leads.of_all(len(leads.site))
-        seen = np.zeros(len(self.found.functions), bool)
-        front, steps = roots, list[tuple[np.ndarray, ...]]()
-        for _ in range(most):
-            seen[front] = True
-            row, _ = spread_out(first[front], first[front + 1])
-            row = row[counted[row]]
-            steps.append(
-                (leads.source[row], leads.target[row], leads.site[row], numbers[row], np.zeros(len(row), bool))
-            )
-            source, target, site = self._tabled.led_to(front)
-            steps.append((source, target, site, self.guards.at(source, site), np.ones(len(source), bool)))
-            targets = np.concatenate([leads.target[row], target])
-            front = distinct(targets[~seen[targets]])
-        source, target, site, number, by_table = map(np.concatenate, zip(*steps, strict=True))
-        order = np.argsort(source, kind="stable")
-        edges = Edges(source[order], target[order], site[order], leads.count)
-        return _Led(edges, number[order], by_table[order])
-
-    @cached_property
-    def _tabled(self) -> Tabled:
-        return Tabled(self.graph, self.asking, self.guards.tests(len(self.found.functions)))
-
     def _roots(self, start: str, feature: str) -> np.ndarray:
         if start == "methods":
             return self._methods(feature)
@@ -467,6 +391,84 @@ class Exposure:
         unasked[calls.target[sites]] = False
         marks[calls.source[behind]] = True
         return marks if not (elsewhere & ~unasked).any() else np.zeros(len(found.functions), bool)
+
+    # Over few steps
+
+    def near(self, feature: str) -> tuple[np.ndarray, np.ndarray]:
+        """What load or start openly reaches over few steps, and from where: by calls, and by addresses that code takes,
+        also of tables in the data.
+        """
+        led = self._near(feature)
+        return reach(led.edges, self.graph.load_roots, self.guards.exposing(feature).take(led.numbers))
+
+    def near_circumstances(self, feature: str, marks: np.ndarray) -> Condition | None:
+        """What is necessary to arrive at a use of `feature` in one of the marked functions over the same few steps.
+
+        None where it is too much to tell.
+        """
+        return self._arriving_over(self._near(feature), feature, marks, [(ALWAYS, self.graph.load_roots)])
+
+    def behind_tests(self, feature: str, marks: np.ndarray) -> Condition | None:
+        """The same from what stands behind tests that are understood and do not shield it, few steps from there: of
+        those functions to which tables lead.
+        """
+        told = self.guards.understood & self.guards.exposing(feature)
+        behind = np.setdiff1d(self._tested_calls.under(told), self._false)
+        called, number = self.graph.calls.target[behind], self._conditions_of_calls[behind]
+        source, target, site = self._tabled.led_to(np.flatnonzero(self.asking))
+        condition = self.guards.at(source, site)
+        chosen = told[condition]
+        tabled, number = target[chosen], np.append(number, condition[chosen])
+        function = np.append(called, tabled)
+        if not len(function):
+            return NEVER
+        led = self._led_from(distinct(function), _BEHIND_TESTS, self._versions(feature))
+        by_table = distinct(np.append(tabled, led.edges.target[led.by_table]))
+        marks = marks & reach(led.edges, by_table)[0]
+        starts = [(self.guards.conditions[k], distinct(function[number == k])) for k in distinct(number).tolist()]
+        return self._arriving_over(led, feature, marks, starts)
+
+    def _arriving_over(self, led: _Led, feature: str, marks: np.ndarray, starts: list[Start]) -> Condition | None:
+        at = self._tested.needing(self.table.holding(feature))
+        at = at[marks[self._tested.function[at]]]
+        uses = self._tested.function[at], self._conditions_of_tested[at]
+        over = np.ones(len(led.edges.site), bool)
+        return arriving(led.edges, self.guards.conditions, led.numbers, over, uses, starts)
+
+    def _near(self, feature: str) -> _Led:
+        """Where load and start lead over few steps."""
+        versions = self._versions(feature)
+        key = versions.tobytes()
+        if key not in self._nearby:
+            self._nearby = {key: self._led_from(self.graph.load_roots, CLOSE - 1, versions)}
+        return self._nearby[key]
+
+    def _led_from(self, roots: np.ndarray, most: int, versions: np.ndarray) -> _Led:
+        """Where functions lead over `most` steps, but for what `versions`, numbers of Graph.leads, may be."""
+        leads, first = self.graph.leads, self.graph.leads.network.first
+        counted = _all_but(len(leads.site), versions, self.graph.parts_of_leads[0].take(self._false))
+        numbers = self._tested_leads.of_all(len(leads.site))
+        seen = np.zeros(len(self.found.functions), bool)
+        front, steps = roots, list[tuple[np.ndarray, ...]]()
+        for _ in range(most):
+            seen[front] = True
+            row, _ = spread_out(first[front], first[front + 1])
+            row = row[counted[row]]
+            steps.append(
+                (leads.source[row], leads.target[row], leads.site[row], numbers[row], np.zeros(len(row), bool))
+            )
+            source, target, site = self._tabled.led_to(front)
+            steps.append((source, target, site, self.guards.at(source, site), np.ones(len(source), bool)))
+            targets = np.concatenate([leads.target[row], target])
+            front = distinct(targets[~seen[targets]])
+        source, target, site, number, by_table = map(np.concatenate, zip(*steps, strict=True))
+        order = np.argsort(source, kind="stable")
+        edges = Edges(source[order], target[order], site[order], leads.count)
+        return _Led(edges, number[order], by_table[order])
+
+    @cached_property
+    def _tabled(self) -> Tabled:
+        return Tabled(self.graph, self.asking, self.guards.tests(len(self.found.functions)))
 
 
 def _all_but(count: int, *numbers: np.ndarray) -> np.ndarray:
