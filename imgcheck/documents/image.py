@@ -19,8 +19,9 @@ RUNS: frozenset[str] = frozenset(REACHES[:2])
 """Those of what is executed, or loaded by what is: a failure there is one of the command."""
 Opener = Literal["entry", "module", "helper", "library", "frozen"]
 IN_ARCHIVE = "!/"
-JAVA_ARCHIVES = (".jar", ".war", ".ear")
 """Between the path of an archive and one in it, as in Java's URLs (`jar:file:/app/app.jar!/linux/libx.so`)."""
+JAVA_ARCHIVES = (".jar", ".war", ".ear")
+"""Ends of the names of Java's archives, which may bring libraries for several systems."""
 
 
 class Platform(Document, frozen=True):

@@ -38,7 +38,8 @@ class PythonStart(Struct, frozen=True):
     @property
     def module_directories(self) -> tuple[str, ...]:
         """Where it looks for modules first: beside its script, and in PYTHONPATH."""
-        return (*(map(posixpath.dirname, self.scripts) if self.scripts else self.directories), *self.searched)
+        scripts = self.scripts
+        return (*(map(posixpath.dirname, scripts) if scripts else self.directories), *self.searched)
 
     @property
     def scripts(self) -> tuple[str, ...]:

@@ -601,10 +601,9 @@ class _Search:
 
     def zipped(self) -> Iterator[str]:
         """Libraries of zipped applications that Python starts: they unpack themselves, and import what is in them."""
-        archives = {f"{self._tree.canonical(path)}{IN_ARCHIVE}" for start in self._started for path in start.scripts}
-        for path in self._tree.linkage if archives else ():
-            if path.startswith(tuple(archives)):
-                yield path
+        scripts = {self._tree.canonical(path) for start in self._started for path in start.scripts}
+        archives = tuple(f"{script}{IN_ARCHIVE}" for script in scripts)
+        return (path for path in self._tree.linkage if path.startswith(archives))
 
     def addons(self) -> Iterator[str]:
         """Addons for the Node.js that runs: which of them a script asks for is not followed."""

@@ -61,22 +61,12 @@ class Code:
         """Those that it unpacks when it starts: path in it and key of the facts of each."""
         return self.frozen.libraries if self.frozen else ()
 
-    @property
-    def objects(self) -> set[str]:
-        """The keys."""
-        return {self.object, *(key for _, key in self.libraries)}
-
 
 @dataclass(frozen=True, slots=True)
 class Archive:
     """Payload of an archive with libraries: path in it and key of the facts of each."""
 
     libraries: tuple[tuple[str, str], ...]
-
-    @property
-    def objects(self) -> set[str]:
-        """The keys."""
-        return {key for _, key in self.libraries}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +84,6 @@ class PythonText:
     script: Script | None = None
     libraries: tuple[tuple[str, str], ...] = ()
     """Those of a zipped application, as Archive has them."""
-
-    @property
-    def objects(self) -> set[str]:
-        """The keys."""
-        return {key for _, key in self.libraries}
 
 
 @dataclass
@@ -220,11 +205,17 @@ def _replayed(kept: LayerIndex) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
 def _keep(read: dict[str, Seen], objects: dict[str, CodeFacts | None], unfinished: set[str], store: Store) -> None:
     """Keep what was read of each layer, except where something other than its bytes decided a fact."""
     for diff_id, seen in read.items():
-        own = set[str]().union(*(payload.objects for _, payload in seen if isinstance(payload, Holding)))
+        own = set[str]().union(*(_objects(payload) for _, payload in seen if isinstance(payload, Holding)))
         if not own & unfinished:
             entries = [_stored(entry, payload) for entry, payload in seen]
             store.keep_layer(diff_id, LayerIndex(entries, {key: objects[key] for key in sorted(own)}))
     store.tidy()
+
+
+def _objects(payload: Holding) -> set[str]:
+    """The keys of the facts that a payload names."""
+    own = {payload.object} if isinstance(payload, Code) else set[str]()
+    return own.union(key for _, key in payload.libraries)
 
 
 def _stored(entry: Entry | PlainFiles, payload: Payload) -> StoredEntry:

@@ -210,10 +210,10 @@ class Spread:
                 among.add(index)
         if _tells(flow) and index not in self._by_themselves and self._tells_alone(index):
             self._by_themselves.add(index)
-        if self.variables.assign(index, flow.assigned):
+        lazily = self._kept_lazily(index) - flow.assigned.keys() if flow.returns else set[int]()
+        self.variables.remember({address & ~3 for address in lazily})
+        if self.variables.assign(index, flow.assigned | dict.fromkeys(lazily, flow.result)):
             self._asked.clear()  # what was told may rest on what was known of them
-        if flow.returns:
-            self._keep_lazily(index, flow)
         if flow.model:
             self.variables.note_record(self._graph, flow.model, index)
         self.variables.remember(flow.stores)
@@ -224,15 +224,12 @@ class Spread:
             self._by_themselves.add(index)
         return self._hand_over(index, flow)
 
-    def _keep_lazily(self, index: int, flow: Flow) -> None:
-        """A variable that at first points to what tells holds afterwards what that has told (Rust's LazyLock).
+    def _kept_lazily(self, index: int) -> set[int]:
+        """Variables that at first point to a function: if it tells, they hold afterwards what it has told (LazyLock).
 
         Unless the function stores there by itself, as one does that replaces itself.
         """
-        at = set(self.variables.pointing_at_first(int(self._functions.start[index]))) - flow.assigned.keys()
-        if at:
-            self.variables.remember({address & ~3 for address in at})
-            self.variables.assign(index, dict.fromkeys(at, flow.result))
+        return set(self.variables.pointing_at_first(int(self._functions.start[index])))
 
     def _tells_alone(self, index: int) -> bool:
         """Whether a function that tells something does so where it is given nothing, too."""

@@ -19,6 +19,7 @@ zero a variable."""
 
 _ABSENT = object()
 MERGED = -1
+"""See State.flags."""
 CALLER = 1 << 200
 """Added to the base of a place on the stack, it makes that one of the caller's; no register has a bit so high."""
 
