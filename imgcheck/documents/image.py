@@ -105,6 +105,27 @@ class Script(Document, frozen=True):
     """A shell's script that looks at what the CPU has."""
 
 
+class Service(Document, frozen=True, array_like=True):
+    """A command that a configuration names, its words as templates (imgcheck.loader.shell)."""
+
+    words: tuple[str, ...]
+    directory: str = ""
+    """Where it starts, as a template; empty for the directory of what starts it."""
+    environment: tuple[str, ...] = ()
+    """`NAME=TEMPLATE`."""
+    certain: bool = True
+    """What reads the configuration starts it without being asked to."""
+
+
+class Services(Document, frozen=True):
+    """A configuration of a supervisor (rules/analysis/supervisors.toml)."""
+
+    path: str
+    services: tuple[Service, ...] = ()
+    includes: tuple[str, ...] = ()
+    """Patterns of the paths of others that it includes, as templates."""
+
+
 Hindrance = Literal[
     "absent", "not-executable", "no-format", "no-interpreter", "interpreter-not-executable", "carriage-return"
 ]
@@ -197,6 +218,7 @@ class TreeIndex(Document, frozen=True):
     musl_paths: dict[str, tuple[str, ...]] = {}
     """Directories of each /etc/ld-musl-ARCH.path, by that path; they replace musl's own."""
     scripts: tuple[Script, ...] = ()
+    services: tuple[Services, ...] = ()
     python_paths: tuple[str, ...] = ()
     """site-packages and dist-packages directories, and those that their path configuration files (`.pth`) name."""
     python_requires: dict[str, tuple[str, ...]] = {}

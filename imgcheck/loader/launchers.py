@@ -6,6 +6,7 @@ from itertools import pairwise
 from msgspec import Struct, structs
 
 from imgcheck.loader.environment import LOADER_VARIABLES
+from imgcheck.loader.execline import becomes
 
 
 class Launcher(Struct, frozen=True):
@@ -47,7 +48,7 @@ class Launched(Struct, frozen=True):
 _VAGUE = Launcher(known=False)
 _OPTIONAL = Launcher(known=False, optional=True)
 _INIT = Launcher(valued=("-e", "-p"), flags=("-g", "-s", "-v", "-vv", "-vvv", "-w"))
-# From the manual page of each; of tini and dumb-init from their README.
+# From the manual page of each; of tini, dumb-init, with-contenv (s6-overlay) and setuser (baseimage) from their README.
 LAUNCHERS: dict[str, Launcher] = {
     "aprun": _VAGUE,
     "catatonit": Launcher(),
@@ -62,6 +63,9 @@ LAUNCHERS: dict[str, Launcher] = {
         valued=("-u", "--unset", "-C", "--chdir", "-a", "--argv0"),
         flags=("-", "-i", "--ignore-environment", "-v", "--debug"),
     ),
+    "envdir": Launcher(1),
+    "envuidgid": Launcher(1),
+    "fghack": Launcher(),
     "find": _OPTIONAL,
     "flock": _VAGUE,
     "gdb": _OPTIONAL,
@@ -83,15 +87,26 @@ LAUNCHERS: dict[str, Launcher] = {
     "orterun": _VAGUE,
     "parallel": _OPTIONAL,
     "perf": _OPTIONAL,
+    "pgrphack": Launcher(),
     "prlimit": _OPTIONAL,
     "prterun": _VAGUE,
     "prun": _VAGUE,
     "runuser": _OPTIONAL,
+    "s6-applyuidgid": _VAGUE,
+    "s6-envdir": _VAGUE,
+    "s6-envuidgid": Launcher(1),
+    "s6-notifyoncheck": _VAGUE,
+    "s6-setlock": _VAGUE,
+    "s6-setsid": _VAGUE,
     "s6-setuidgid": Launcher(1),
+    "s6-softlimit": _VAGUE,
     "setarch": _VAGUE,
+    "setlock": Launcher(1, flags=("-n", "-N", "-x", "-X")),
     "setpriv": _VAGUE,
     "setsid": Launcher(flags=("-c", "-f", "-w", "--ctty", "--fork", "--wait")),
     "setuidgid": Launcher(1),
+    "setuser": Launcher(1),
+    "softlimit": _VAGUE,
     "srun": _VAGUE,
     "stdbuf": Launcher(valued=("-i", "-o", "-e")),
     "strace": _VAGUE,
@@ -108,6 +123,7 @@ LAUNCHERS: dict[str, Launcher] = {
     "unshare": _VAGUE,
     "valgrind": _VAGUE,
     "watch": _OPTIONAL,
+    "with-contenv": Launcher(),
     "xargs": _OPTIONAL,
     "xvfb-run": Launcher(valued=("-e", "-f", "-n", "-p", "-s", "-w"), flags=("-a", "-l")),
 }
@@ -133,6 +149,8 @@ def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
     if _LOADER.fullmatch(name):
         # Which directories and which C library it takes is its own: those of the program's interpreter say nothing.
         return structs.replace(_parted(Launcher(valued=_LOADER_OPTIONS), arguments)[0], by_loader=True)
+    if (parts := becomes(name, arguments)) and parts[1]:
+        return _of_execline(name, *parts)
     launcher = LAUNCHERS.get(name)
     if name in _AS_USER and (shell := _shell_of(arguments)):
         return Launched(shell)
@@ -143,6 +161,19 @@ def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
     if name in ("env", "sudo"):
         return _with_environment(name, launcher, arguments)
     return _parted(launcher, arguments)[0]
+
+
+def _of_execline(name: str, operands: tuple[str, ...], words: tuple[str, ...]) -> Launched:
+    # Other programs have these names, too: ImageMagick has an `import`.
+    return Launched(
+        words,
+        assignments=("=".join(operands),) if name == "export" else (),
+        removed=operands if name == "unexport" else (),
+        emptied=name == "emptyenv",
+        directory=operands[0] if name == "cd" else "",
+        certain=False,
+        optional=True,
+    )
 
 
 def _shell_of(arguments: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,8 +3,9 @@
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property, partial
+from itertools import islice
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -13,6 +14,7 @@ from imgcheck.architectures import machine_of
 from imgcheck.documents.image import IN_ARCHIVE, Hindrance, ImageProfile, Script, ShellCommand, Unstartable
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
+from imgcheck.loader.execline import EXECLINE
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
 from imgcheck.loader.imports import PythonStart
 from imgcheck.loader.invocation import Invocation, invocation
@@ -22,7 +24,9 @@ from imgcheck.loader.native_modules import Interpreted, interpreted, native_modu
 from imgcheck.loader.node import ADDON, fits_node, node_directories
 from imgcheck.loader.python import python_path, python_version, pythons
 from imgcheck.loader.script_tests import decided
+from imgcheck.loader.services import HERE
 from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands, with_whole_names
+from imgcheck.loader.supervisors import supervised, supervisor_of
 from imgcheck.loader.tree import Tree
 
 _MACHINES = ("x86_64", "aarch64", "ppc64le")
@@ -48,8 +52,8 @@ _NODE = frozenset({"node", "nodejs"})
 _MOST_CONDITIONS = 12
 """Conditions of which all combinations are looked at."""
 _GLOB = re.compile(r"[*?\[]")
-_MATCHES = 16
-"""Programs that one pattern of file names may stand for."""
+_MATCHES = 128
+"""Files that one pattern of file names may stand for."""
 
 Outcome = Literal["started", "waits", "unknown", "absent"]
 """Of a command: a program was found; a shell waits for what a user types, or hands over what nobody gave; only running
@@ -181,6 +185,10 @@ class _Search:
         variables |= {"LD_LIBRARY_PATH": [given_with(library_path)], "LD_PRELOAD": [preload]}
         self._shell = Shell(variables, [environment.working_directory], exported=exported)
         self._scripts: dict[str, Script] = {script.path: script for script in image.tree.scripts}
+        self._services = {services.path: services.services for services in image.tree.services}
+        self._includes = {services.path: services.includes for services in image.tree.services}
+        self._supervised: set[tuple[str, tuple[str, ...]]] = set()
+        """Supervisors that have been looked at, with their words."""
         self._may_run = {record.path for record in image.files if record.executable}
         self._may_run |= {script.path for script in image.tree.scripts if script.executable}
         self._programs = self._tree.linkage.keys() | self._scripts.keys()
@@ -297,8 +305,11 @@ class _Search:
         self._libraries.update(pointed_to(self._tree, arguments, shell.directories))
         if called == "busybox" and arguments:
             called, arguments = arguments[0], arguments[1:]
+        self._supervise(path, words, shell, by, depth)
         if called in _SHELLS or real in _SHELLS:
             return self._shell_program(called, arguments, shell, by, depth)
+        if EXECLINE in (called, real):
+            return self._execline(arguments, shell, by, depth)
         inner = launched(called, arguments)
         if inner is not None:
             return self._launch(called, inner, shell, by, depth)
@@ -308,6 +319,7 @@ class _Search:
         if how := interpreted(path, called, arguments, shell.directories, values):
             self._interpreted[how] = None
         if python_version(real) is not None or python_version(called) is not None:
+            self._supervise_in_python(arguments, shell, by, depth)
             self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell))))
             called_by = (place for place in _places(words[0], shell) if self._tree.canonical(place) == path)
             self._prefixes |= {prefix_of(path), prefix_of(next(called_by, path))}
@@ -352,6 +364,7 @@ class _Search:
         if invoked.line:
             child.script, child.arguments = (*operands[1:2], name)[0], [operands[2:]]
             child.asks_cpu |= asks_cpu(operands[0])
+            self._note_way(name, by)
             return self._text(read_commands(operands[0]), child, by.inside(name), depth)
         script = self._read_by_shell(operands[0], shell)
         return self._file(script, operands[1:], child, by, depth) if script else "unknown"
@@ -371,11 +384,74 @@ class _Search:
         paths = [self._tree.canonical(path) for path in _places(word, shell, file=True) if GAP not in path]
         return next((self._scripts[path] for path in paths if path in self._scripts), None)
 
+    def _execline(self, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+        """A text of execline; its options have no values of their own."""
+        operands = _operands(arguments)
+        script = self._read_by_shell(operands[0], shell) if operands else None
+        return self._file(script, operands[1:], shell.child(), by, depth) if script else "unknown"
+
+    # Supervisors
+
+    def _supervise(self, path: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
+        """What the program or script at `path` starts besides, where it is a supervisor."""
+        kind = supervisor_of({posixpath.basename(words[0]), posixpath.basename(path), path})
+        if kind is None or (path, words[1:]) in self._supervised:
+            return
+        self._supervised.add((path, words[1:]))
+        told, here = supervised(kind, words[1:]), shell.child()
+        here.variables["PATH"] = [":".join((*kind.path, *here.path))]
+        # It goes on whatever becomes of one of them.
+        perhaps = by.perhaps or kind.on_condition
+        by = structs.replace(by, name=path, report=False, perhaps=perhaps, always=False, branch=False)
+        first = next((found for each in told.first_of if (found := self._matching(each, here, self._services))), [])
+        files = [*first, *(found for each in told.files for found in self._matching(each, here, self._services))]
+        scripts = [found for each in told.scripts for found in self._matching(each, here, self._may_run)]
+        self.in_part |= kind.unread or (told.told and not (files or scripts))
+        for script in scripts:
+            child = here.child()
+            child.change_directory(posixpath.dirname(script).replace("$", "$$"), conditional=False)
+            self._serve((script,), child, by, depth)
+        self._configured(files, here, by, depth)
+        if told.words and (files or scripts):
+            self._serve(told.words, here, by, depth)
+
+    def _supervise_in_python(self, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
+        """The same of a script or module that Python is given."""
+        operands = _operands(arguments)
+        if not operands:
+            return
+        if "-m" in arguments[: len(arguments) - len(operands)]:
+            self._supervise(operands[0].replace(".", "/"), operands, shell, by, depth)
+        elif script := self._read_by_shell(operands[0], shell):
+            self._supervise(script.path, operands, shell, by, depth)
+
+    def _configured(self, files: list[str], shell: Shell, by: _By, depth: int) -> None:
+        """What configurations name, and those that they include."""
+        for file in files:  # grows while it is walked
+            shell.variables[HERE] = [posixpath.dirname(file)]
+            patterns = (each for template in self._includes[file] for each in shell.expand_word(template))
+            more = (found for pattern in patterns for found in self._matching(pattern, shell, self._services))
+            files += [found for found in more if found not in files]
+            self._note_way(file, by)
+            for service in self._services[file]:
+                child = shell.child()
+                child.lend(service.environment)
+                if service.directory:
+                    child.change_directory(service.directory, conditional=False)
+                lines = child.expand(service.words)
+                perhaps = by.perhaps or not service.certain or len(lines) > 1
+                for words in lines:
+                    self._serve(words, child, structs.replace(by, name=file, perhaps=perhaps), depth)
+
+    def _serve(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
+        self.in_part |= self._run(words, shell.child(), by, depth - 1) == "unknown"
+
     # Scripts
 
     def _script(self, script: Script, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         """What the kernel makes of an executable text."""
         self._note_way(script.path, by)
+        self._supervise(script.path, words, shell, by, depth)
         interpreter = script.interpreter
         if not interpreter:
             if not by.name:
@@ -554,10 +630,37 @@ class _Search:
         script = self._read_by_shell(word, shell)
         return None if script is None or (script.path, None) in self._active else [script]
 
-    def _matching(self, word: str, shell: Shell, known: Set[str]) -> list[str]:
+    def _matching(self, word: str, shell: Shell, known: Collection[str]) -> list[str]:
         """The files among `known` that a pattern of file names stands for."""
-        patterns = [self._tree.canonical(path) for path in _places(word, shell, file=True) if GAP not in path]
-        return [path for path in sorted(known) if any(fnmatch.fnmatchcase(path, each) for each in patterns)][:_MATCHES]
+        patterns = [path for path in _places(word, shell, file=True) if GAP not in path]
+        found = dict.fromkeys(each for pattern in patterns for each in self._expanded(pattern))
+        return [path for path in found if path in known]
+
+    def _expanded(self, pattern: str) -> list[str]:
+        """The canonical paths that an absolute pattern of file names stands for."""
+        places = ["/"]
+        for part in pattern.split("/"):
+            if _GLOB.search(part):
+                names = ((place, name) for place in places for name in sorted(self._names.get(place, ())))
+                fit = (posixpath.join(place, name) for place, name in names if _stands_for(part, name))
+                places = [self._tree.canonical(path) for path in islice(fit, _MATCHES)]
+            else:
+                places = [self._tree.canonical(posixpath.join(place, part)) for place in places]
+        return places
+
+    @cached_property
+    def _names(self) -> dict[str, set[str]]:
+        """Names in each directory that lead to programs, scripts and configurations."""
+        found: dict[str, set[str]] = {}
+        for path in (*self._programs, *self._services, *self._tree.links):
+            above = self._tree.canonical(posixpath.dirname(path))
+            name = posixpath.basename(path)
+            while name not in found.setdefault(above, set()):
+                found[above].add(name)
+                above, name = posixpath.split(above)
+                if not name:
+                    break
+        return found
 
     def _eval(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         for line in here.shell.expand(words):
@@ -654,6 +757,16 @@ def _may_follow(later: ShellCommand, command: ShellCommand, held: Mapping[int, b
     """Whether a later command of the same text may run where an earlier one does."""
     apart = any(-number in command.when for number in later.when)
     return _starts(later) and not apart and _all_hold(later, held) is not False
+
+
+def _operands(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """The first word that is no option, and what follows it."""
+    return arguments[next((i for i, word in enumerate(arguments) if word[:1] != "-"), len(arguments)) :]
+
+
+def _stands_for(pattern: str, name: str) -> bool:
+    """Whether a pattern stands for a name: those that begin with a dot have to be named so."""
+    return fnmatch.fnmatchcase(name, pattern) and (name[0] != "." or pattern[0] == ".")
 
 
 def _starts(command: ShellCommand) -> bool:

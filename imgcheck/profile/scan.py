@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from imgcheck.binaries.analyse import ELF_MAGIC, PTX_SUFFIX, is_named_as_library, looks_like_code
 from imgcheck.documents.codec import as_bytes
 from imgcheck.documents.facts import CodeFacts
-from imgcheck.documents.image import Script
+from imgcheck.documents.image import Script, Services
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, PlainFiles, Select
 from imgcheck.layers.model import Content, Layer
 from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree
+from imgcheck.loader.services import ENDS, FOLDERS, may_hold_services, read_services
 from imgcheck.loader.statements import Statements
 from imgcheck.profile.analysis import Analysis
 from imgcheck.profile.frozen_programs import Frozen, read_frozen
@@ -97,7 +98,7 @@ class Scan:
 
 Holding = Code | Archive | PythonText
 """Payloads that hold libraries."""
-Payload = Code | Archive | Script | PythonText | Unloadable | bytes | None
+Payload = Code | Archive | Script | Services | PythonText | Unloadable | bytes | None
 Seen = list[tuple[Entry | PlainFiles, Payload]]
 """What was read of a layer, in stored order."""
 
@@ -190,7 +191,7 @@ def _replayed(kept: LayerIndex) -> Iterator[tuple[Entry | PlainFiles, Payload]]:
         if entry.kind == "plain":
             yield PlainFiles(_text(entry.path).split("\0")), None
         else:
-            payload: Payload = entry.script or entry.text
+            payload: Payload = entry.script or entry.services or entry.text
             if entry.object:
                 payload = Code(entry.object, None if entry.home is None else Frozen(entry.home, entry.libraries))
             elif entry.python:
@@ -233,6 +234,7 @@ def _stored(entry: Entry | PlainFiles, payload: Payload) -> StoredEntry:
         payload.complaint if isinstance(payload, Unloadable) else "",
         payload.statements if isinstance(payload, PythonText) else None,
         payload.libraries if isinstance(payload, Holding) else (),
+        payload if isinstance(payload, Services) else None,
         payload.frozen.home if isinstance(payload, Code) and payload.frozen else None,
     )
 
@@ -253,6 +255,8 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
         return Unloadable("file too short" if entry.size < _SMALLEST else "invalid ELF header")
     if head and entry.size <= _TEXT_LIMIT and wanted.matches(entry.path):
         return head + content.read(wanted.texts.take(entry.size) - len(head))
+    if head and head[:2] != b"#!" and may_hold_services(entry.path):
+        return _services(entry, head, content, wanted)
     if is_module(entry.path):
         data = head + content.read(_PYTHON_LIMIT - len(head))
         return _python(entry, data, _script(entry, data) if data[:2] == b"#!" else None)
@@ -295,6 +299,12 @@ def _application(entry: Entry, data: bytes, content: Content, script: Script | N
     return found if isinstance(found, Code) else PythonText(Statements(anything=True), script, inside)
 
 
+def _services(entry: Entry, head: bytes, content: Content, wanted: "_Wanted") -> Services | None:
+    if entry.size > _SCRIPT_LIMIT:  # the longest ones in use have a tenth of that
+        return None
+    return read_services(entry.path, head + content.read(wanted.scripts.take(entry.size) - len(head)))
+
+
 def _script(entry: Entry, data: bytes) -> Script | None:
     return read_script(data, bool(entry.mode & 0o111), whole=len(data) == entry.size)
 
@@ -333,13 +343,15 @@ class _Wanted:
         self.texts, self.scripts = _Allowance("texts of the system"), _Allowance("scripts")
         tails = {"/".join(pattern.split("/")[-2:]) for pattern in patterns}
         self._regex = re.compile("|".join(f"(?:{fnmatch.translate(tail)})" for tail in sorted(tails)))
-        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {*_SHELL_SUFFIXES, ".so", PTX_SUFFIX}
+        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {*_SHELL_SUFFIXES, *ENDS, ".so", PTX_SUFFIX}
         self._suffixes = tuple(sorted(end for end in ends if end))
         infixes = sorted(re.escape(re.split(r"[*?\[]", tail)[0]) for tail in tails if tail[-1] in "*?]")
-        self._infix = re.compile("|".join([*infixes, r"\.so\.\d"])).search
+        self._infix = re.compile("|".join([*infixes, *map(re.escape, FOLDERS), r"\.so\.\d"])).search
 
     def perhaps(self, path: str) -> bool:
-        """A quick look that lets through all that `matches` would, and names of scripts, libraries and PTX."""
+        """A quick look that lets through all that `matches` and `may_hold_services` would, and names of scripts,
+        libraries and PTX.
+        """
         return path.endswith(self._suffixes) or bool(self._infix(path)) or is_module(path)
 
     def matches(self, path: str) -> bool:

@@ -23,7 +23,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from imgcheck.documents.facts import CodeFacts
-from imgcheck.documents.image import ImageProfile, Script
+from imgcheck.documents.image import ImageProfile, Script, Services
 from imgcheck.errors import ImgcheckError
 from imgcheck.layers.entry import Kind
 from imgcheck.loader.statements import Statements
@@ -70,6 +70,7 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
     """What a Python text imports, which may be a script as well."""
     libraries: tuple[tuple[str, str], ...] = ()
     """Those inside, as scan.Archive and scan.Code have them."""
+    services: Services | None = None
     home: str | None = None
     """Of a program that PyInstaller made, as frozen_programs.Frozen has it."""
 

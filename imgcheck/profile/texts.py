@@ -4,6 +4,7 @@ import re
 
 from imgcheck.documents.image import Script, ShellCommand
 from imgcheck.loader.closure import in_python_packages
+from imgcheck.loader.execline import EXECLINE, read_execline
 from imgcheck.loader.python import python_version
 from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands
 from imgcheck.loader.statements import Statements, of_application, of_package
@@ -24,10 +25,11 @@ def read_script(data: bytes, executable: bool = True, whole: bool = True) -> Scr
     words = _words(data) if data[:2] == b"#!" else ()
     if not words and data[:2] == b"#!":
         return None
-    if not _is_shell(words):
+    execline = any(EXECLINE in _names((word,)) for word in words)
+    if not execline and not _is_shell(words):
         return Script("", words, (), executable)
     text = data.decode("utf-8", "backslashreplace")
-    commands = read_commands(text)
+    commands = read_execline(text) if execline else read_commands(text)
     rest = () if whole else (ShellCommand((UNKNOWN,), conditional=True),)
     return Script("", words, commands + rest, executable, asks_cpu(text))
 

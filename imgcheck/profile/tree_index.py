@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from imgcheck.documents.codec import as_text
-from imgcheck.documents.image import IN_ARCHIVE, ImageConfig, Script, TreeIndex
+from imgcheck.documents.image import IN_ARCHIVE, ImageConfig, Script, Services, TreeIndex
 from imgcheck.globs import fits_any
 from imgcheck.layers.entry import Kind
 from imgcheck.layers.tree import MergedTree, Node
@@ -35,6 +35,8 @@ _OF_SYSTEM = ("bin/", "sbin/", "lib/", "etc/", "usr/bin/", "usr/sbin/", "usr/lib
 """Directories whose scripts are packages' of a distribution. There are hundreds, whose conditions would take a tenth of
 a profile, and hardly one is what an image starts.
 """
+_SUPERVISED = ("etc/cont-init.d/", "etc/my_init.d/", "etc/rc.local", "etc/s6", "etc/service", "etc/sv/")
+"""But for those of supervisors' services."""
 _WORDS = 16
 """Words of the command that are looked up."""
 
@@ -70,6 +72,7 @@ def index_tree(
         ld_so_preload=read_preload(texts.get("/etc/ld.so.preload", b"")),
         musl_paths={path: read_musl_path(data) for path, data in texts.items() if path.startswith("/etc/ld-musl-")},
         scripts=tuple(found.scripts),
+        services=tuple(found.services),
         python_paths=python_paths,
         python_code=python.code(),
         python_modules=python.modules(),
@@ -88,6 +91,7 @@ class _Gathered:
 
     def __init__(self) -> None:
         self.scripts: list[Script] = []
+        self.services: list[Services] = []
         self.links: list[tuple[str, Node]] = []
         self.python: list[str] = []
         self.texts: dict[str, Statements] = {}
@@ -108,8 +112,12 @@ def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
         if isinstance(script, Script):
             if _may_start(path, script):
                 found.reached.append(path)
-                kept = without_conditions(script.commands) if path.startswith(_OF_SYSTEM) else script.commands
+                of_system = path.startswith(_OF_SYSTEM) and not path.startswith(_SUPERVISED)
+                kept = without_conditions(script.commands) if of_system else script.commands
                 found.scripts.append(msgspec.structs.replace(script, path=absolute(path), commands=kept))
+        elif isinstance(node.payload, Services):
+            found.reached.append(path)
+            found.services.append(msgspec.structs.replace(node.payload, path=absolute(path)))
         elif isinstance(node.payload, Unloadable):
             found.reached.append(path)
             found.unloadable[absolute(path)] = node.payload.complaint

@@ -60,6 +60,20 @@ def debian(suite: str) -> Tree:
     return Tree(_kept(suite, make))
 
 
+def supervisors() -> Tree:
+    """A minimal Debian with programs that start others, and what these are often started by."""
+
+    def make(root: Path) -> None:
+        debootstrap("bookworm", root, "--include=daemontools,execline,runit,s6,supervisor")
+        options = ("--no-cache-dir", "--no-deps", "--no-compile")
+        pip("install", *options, "--target", root / "usr/lib/python3/dist-packages", "honcho==2.0.0")
+        for directory in ("etc/service", "etc/sv"):
+            shutil.rmtree(root / directory, ignore_errors=True)
+            (root / directory).unlink(missing_ok=True)
+
+    return Tree(_kept("supervisors", make))
+
+
 def python_wheels() -> Tree:
     """Debian's Python with the manylinux wheels of NumPy, SciPy and PyTorch, which carry libraries of their own."""
 

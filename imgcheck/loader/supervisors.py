@@ -1,0 +1,97 @@
+"""Supervisors: programs that start others which no word of a command names (rules/analysis/supervisors.toml)."""
+
+import posixpath
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
+
+import msgspec
+
+from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.types import Data
+
+
+class Supervisor(Data, frozen=True):
+    """One kind of supervisor; what each field means stands at the head of the table."""
+
+    id: str
+    programs: tuple[str, ...]
+    sources: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    first_of: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+    operand: bool = False
+    valued: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    scripts: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    command: bool = False
+    on_condition: bool = False
+    unread: bool = False
+
+
+class Supervised(msgspec.Struct, frozen=True):
+    """Where a supervisor that was started looks for what it starts; relative paths are of its working directory."""
+
+    first_of: tuple[str, ...]
+    """Configurations, of which the first is read that there is."""
+    files: tuple[str, ...]
+    """Patterns of those that are all read."""
+    scripts: tuple[str, ...]
+    """Patterns of programs."""
+    words: tuple[str, ...]
+    """A command that it starts as well."""
+    told: bool
+    """Its words say where: to find nothing there is not to know."""
+
+
+@cache
+def supervisors() -> tuple[Supervisor, ...]:
+    """All that are known."""
+    table = Knowledge().table("analysis/supervisors.toml")["supervisor"]
+    return msgspec.convert(table, tuple[Supervisor, ...])
+
+
+def supervisor_of(names: Collection[str]) -> Supervisor | None:
+    """The supervisor that has one of `names`: file names or whole paths."""
+    return next((each for each in supervisors() if not set(names).isdisjoint(each.programs)), None)
+
+
+def supervised(kind: Supervisor, arguments: Sequence[str]) -> Supervised:
+    """What a supervisor of a kind does with `arguments`."""
+    values = dict(_options(kind, arguments))
+    operands = _operands(kind, arguments)
+    directory = next((values[name] for name in kind.directories if name in values), "")
+    if kind.operand:
+        directory = next(iter(operands), "")
+    named = next((values[name] for name in kind.options if name in values), "")
+    return Supervised(
+        tuple(posixpath.join(directory, each) for each in ((named,) if named else kind.first_of)),
+        tuple(posixpath.join(directory, each) for each in kind.files),
+        tuple(posixpath.join(directory, each) for each in kind.scripts),
+        operands if kind.command else (),
+        bool(kind.options or kind.operand),
+    )
+
+
+def _options(kind: Supervisor, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Options with their values, as getopt_long(3) reads them: `-c FILE`, `-cFILE`, `-nc FILE`, `--name=FILE`."""
+    told = {*kind.options, *kind.directories}
+    for word, following in zip(arguments, (*arguments[1:], ""), strict=False):
+        name, equals, value = word.partition("=")
+        if name in told:
+            yield name, value if equals else following
+        elif word[:1] == "-" and word[1:2] != "-":
+            letters = (f"-{letter}" for letter in word[1:])
+            place = next((at for at, letter in enumerate(letters, 2) if letter in told or letter in kind.valued), 0)
+            if place and f"-{word[place - 1]}" in told:
+                yield f"-{word[place - 1]}", word[place:] or following
+
+
+def _operands(kind: Supervisor, arguments: Sequence[str]) -> tuple[str, ...]:
+    """The first word that is no option, and what follows it."""
+    index = 0
+    while index < len(arguments) and arguments[index].startswith("-"):
+        if arguments[index] == "--":
+            return tuple(arguments[index + 1 :])
+        index += 2 if arguments[index] in kind.valued else 1
+    return tuple(arguments[index:])
