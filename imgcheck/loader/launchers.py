@@ -22,6 +22,10 @@ class Launcher(Struct, frozen=True):
     """False where there are too many options to list: the command is the first word that is a program."""
     optional: bool = False
     """It does so only where one of its words is a program."""
+    verbs: tuple[str, ...] = ()
+    """It does so only behind one of these words, where there are some."""
+    own: tuple[str, ...] = ()
+    """Directories that it puts before PATH, from the working directory."""
 
 
 class Launched(Struct, frozen=True):
@@ -43,21 +47,44 @@ class Launched(Struct, frozen=True):
     """The command is the first of `words`; else an option's value may stand before it."""
     optional: bool = False
     """As Launcher.optional."""
+    own: tuple[str, ...] = ()
+    """As Launcher.own."""
+    environment: str = ""
+    """Conda's environment in which it does so, by its name or its directory."""
 
 
 _VAGUE = Launcher(known=False)
 _OPTIONAL = Launcher(known=False, optional=True)
+_RUN = Launcher(known=False, verbs=("run",))
+_RUN_IN_PROJECT = Launcher(known=False, verbs=("run",), own=(".venv/bin",))
+_EXEC = Launcher(known=False, verbs=("exec",))
+_CONDA = Launcher(
+    valued=("-e", "--env", "-n", "--name", "-p", "--prefix", "-r", "--root-prefix", "--cwd"),
+    flags=("-a", "--no-capture-output", "--live-stream", "--dev", "-v", "--debug-wrapper-scripts", "-d", "--detach"),
+    verbs=("run",),
+)
 _INIT = Launcher(valued=("-e", "-p"), flags=("-g", "-s", "-v", "-vv", "-vvv", "-w"))
 # From the manual page of each; of tini, dumb-init, with-contenv (s6-overlay) and setuser (baseimage) from their README.
 LAUNCHERS: dict[str, Launcher] = {
     "aprun": _VAGUE,
+    "bundle": _EXEC,
     "catatonit": Launcher(),
     "catchsegv": Launcher(),
+    "chamber": _EXEC,
     "chpst": _VAGUE,
     "chroot": _VAGUE,
     "chrt": Launcher(1, ("-D", "-P", "-T"), ("-b", "-f", "-i", "-o", "-r")),
-    "conda": _VAGUE,
+    "compute-sanitizer": _OPTIONAL,
+    "conda": _CONDA,
+    "cuda-gdb": _OPTIONAL,
+    "cuda-memcheck": _OPTIONAL,
+    "dbus-run-session": _OPTIONAL,
+    "ddtrace-run": _OPTIONAL,
+    "direnv": _EXEC,
     "docker-init": _INIT,
+    "dockerize": _OPTIONAL,
+    "doppler": _RUN,
+    "dotenv": _RUN,
     "dumb-init": Launcher(valued=("-r", "--rewrite"), flags=("-c", "-v", "--single-child", "--verbose")),
     "env": Launcher(
         valued=("-u", "--unset", "-C", "--chdir", "-a", "--argv0"),
@@ -70,28 +97,49 @@ LAUNCHERS: dict[str, Launcher] = {
     "flock": _VAGUE,
     "gdb": _OPTIONAL,
     "gosu": Launcher(1),
+    "hatch": _RUN,
+    "horovodrun": _VAGUE,
+    "hpcrun": _OPTIONAL,
     "ibrun": _VAGUE,
     "ionice": Launcher(valued=("-c", "-n", "-p", "-P", "-u")),
     "jsrun": _VAGUE,
+    "likwid-mpirun": _OPTIONAL,
+    "likwid-perfctr": _OPTIONAL,
+    "likwid-pin": _OPTIONAL,
     "ltrace": _VAGUE,
-    "mamba": _VAGUE,
-    "micromamba": _VAGUE,
+    "mamba": _CONDA,
+    "memray": _OPTIONAL,
+    "micromamba": _CONDA,
     "mpiexec": _VAGUE,
     "mpiexec.hydra": _VAGUE,
     "mpirun": _VAGUE,
     "ncu": _VAGUE,
+    "newrelic-admin": Launcher(known=False, verbs=("run-program",)),
     "nice": Launcher(valued=("-n", "--adjustment")),
     "nohup": Launcher(),
+    "npm": Launcher(known=False, verbs=("exec", "x")),
+    "npx": _OPTIONAL,
     "nsys": _VAGUE,
     "numactl": _VAGUE,
+    "nvprof": _OPTIONAL,
+    "opentelemetry-instrument": _OPTIONAL,
     "orterun": _VAGUE,
     "parallel": _OPTIONAL,
+    "pdm": _RUN_IN_PROJECT,
     "perf": _OPTIONAL,
     "pgrphack": Launcher(),
+    "pipenv": _RUN_IN_PROJECT,
+    "pixi": _RUN,
+    "pnpm": Launcher(known=False, verbs=("exec", "dlx")),
+    "poetry": _RUN_IN_PROJECT,
     "prlimit": _OPTIONAL,
     "prterun": _VAGUE,
     "prun": _VAGUE,
+    "py-spy": _OPTIONAL,
+    "rocgdb": _OPTIONAL,
+    "rocprof": _OPTIONAL,
     "runuser": _OPTIONAL,
+    "rye": _RUN_IN_PROJECT,
     "s6-applyuidgid": _VAGUE,
     "s6-envdir": _VAGUE,
     "s6-envuidgid": Launcher(1),
@@ -100,6 +148,7 @@ LAUNCHERS: dict[str, Launcher] = {
     "s6-setsid": _VAGUE,
     "s6-setuidgid": Launcher(1),
     "s6-softlimit": _VAGUE,
+    "scl": _OPTIONAL,
     "setarch": _VAGUE,
     "setlock": Launcher(1, flags=("-n", "-N", "-x", "-X")),
     "setpriv": _VAGUE,
@@ -108,6 +157,7 @@ LAUNCHERS: dict[str, Launcher] = {
     "setuser": Launcher(1),
     "softlimit": _VAGUE,
     "srun": _VAGUE,
+    "start-stop-daemon": _OPTIONAL,
     "stdbuf": Launcher(valued=("-i", "-o", "-e")),
     "strace": _VAGUE,
     "su-exec": Launcher(1),
@@ -116,16 +166,20 @@ LAUNCHERS: dict[str, Launcher] = {
         flags=("-E", "-H", "-n", "-S", "-i", "-nE"),
     ),
     "taskset": Launcher(1, flags=("-a", "-c")),
+    "tau_exec": _OPTIONAL,
     "time": Launcher(valued=("-f", "-o"), flags=("-a", "-p", "-v")),
     "timeout": Launcher(1, ("-k", "-s", "--kill-after", "--signal"), ("--foreground", "--preserve-status", "-v")),
     "tini": _INIT,
     "tini-static": _INIT,
     "unshare": _VAGUE,
+    "uv": _RUN_IN_PROJECT,
     "valgrind": _VAGUE,
+    "vtune": _OPTIONAL,
     "watch": _OPTIONAL,
     "with-contenv": Launcher(),
     "xargs": _OPTIONAL,
     "xvfb-run": Launcher(valued=("-e", "-f", "-n", "-p", "-s", "-w"), flags=("-a", "-l")),
+    "yarn": Launcher(known=False, verbs=("exec", "dlx")),
 }
 MAKES_NOTHING = frozenset({
     "[", "addgroup", "adduser", "basename", "cat", "chgrp", "chown", "cut", "date", "df", "dirname", "du",
@@ -156,8 +210,15 @@ def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
         return Launched(shell)
     if launcher is None:
         return None
+    if launcher.verbs:
+        verb = next((at for at, word in enumerate(arguments) if word in launcher.verbs), len(arguments))
+        arguments = arguments[verb + 1 :]
+        if not arguments:
+            return None
+    if launcher is _CONDA:
+        return _in_environment(arguments)
     if not launcher.known:
-        return Launched(arguments, certain=False, optional=launcher.optional)
+        return Launched(arguments, certain=False, optional=launcher.optional, own=launcher.own)
     if name in ("env", "sudo"):
         return _with_environment(name, launcher, arguments)
     return _parted(launcher, arguments)[0]
@@ -199,6 +260,13 @@ def _with_environment(name: str, launcher: Launcher, arguments: tuple[str, ...])
     removed = tuple(value for option, value in options if option in ("-u", "--unset"))
     emptied = any(option in ("-", "-i", "--ignore-environment") for option, _ in options)
     return Launched(words[count:], words[:count], removed, emptied, directory, certain=inner.certain)
+
+
+def _in_environment(arguments: tuple[str, ...]) -> Launched:
+    inner, options = _parted(_CONDA, arguments)
+    told = dict(options)
+    named = (told[name] for name in ("-n", "--name", "-p", "--prefix") if name in told)
+    return structs.replace(inner, directory=told.get("--cwd", ""), environment=next(named, ""))
 
 
 def _split(arguments: tuple[str, ...]) -> tuple[str, ...]:

@@ -304,7 +304,8 @@ class _Search:
         self._words.update(map(self._tree.canonical, (each for each in named if GAP not in each)))
         self._libraries.update(pointed_to(self._tree, arguments, shell.directories))
         if called == "busybox" and arguments:
-            called, arguments = arguments[0], arguments[1:]
+            words = arguments
+            called, arguments = words[0], words[1:]
         self._supervise(path, words, shell, by, depth)
         if called in _SHELLS or real in _SHELLS:
             return self._shell_program(called, arguments, shell, by, depth)
@@ -312,24 +313,41 @@ class _Search:
             return self._execline(arguments, shell, by, depth)
         inner = launched(called, arguments)
         if inner is not None:
-            return self._launch(called, inner, shell, by, depth)
-        if real in _NODE or called in _NODE:
+            return self._launch(called, path, inner, shell, by, depth)
+        rest = _operands(arguments)[1:] if self._interpret(path, called, words, shell, by, depth) else arguments
+        if called not in MAKES_NOTHING:
+            self._hand_on(rest, shell, by.inside(path, report=False, perhaps=True), depth)
+        return "started"
+
+    def _interpret(self, path: str, called: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> bool:
+        """Note how an interpreter starts; False where the program at `path` is none."""
+        arguments, names = words[1:], {called, posixpath.basename(path)}
+        runs_node = not names.isdisjoint(_NODE)
+        if runs_node:
             self._node_directories |= dict.fromkeys(node_directories(arguments, shell.directories))
         values = (value for name in shell.exported for value in shell.variables.get(name, ()))
         if how := interpreted(path, called, arguments, shell.directories, values):
             self._interpreted[how] = None
-        if python_version(real) is not None or python_version(called) is not None:
+        is_python = any(python_version(name) is not None for name in names)
+        if is_python:
             self._supervise_in_python(arguments, shell, by, depth)
             self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell))))
             called_by = (place for place in _places(words[0], shell) if self._tree.canonical(place) == path)
             self._prefixes |= {prefix_of(path), prefix_of(next(called_by, path))}
-        return "started"
+        return is_python or runs_node or how is not None
+
+    def _hand_on(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
+        """A program that its arguments name by its path is one that it may start."""
+        at = next((i for i, word in enumerate(words) if "/" in word and self._may_be_program(word, shell)), None)
+        if at is not None:
+            self._run(words[at:], shell.child(), structs.replace(by, always=False, branch=False), depth - 1)
 
     def _note_way(self, what: str, by: _By) -> None:
         if by.name and by.name != what:
             self.ways.setdefault(what, by.name)
 
-    def _launch(self, name: str, inner: Launched, shell: Shell, by: _By, depth: int) -> Outcome:
+    def _launch(self, name: str, path: str, inner: Launched, shell: Shell, by: _By, depth: int) -> Outcome:
+        """What the launcher at `path`, called by a name, starts."""
         self._note_way(name, by)
         child = shell.child()
         if inner.emptied:
@@ -340,6 +358,10 @@ class _Search:
         if inner.directory:
             child.change_directory(inner.directory.replace("$", "$$"), conditional=False)
         child.steered |= inner.by_loader
+        own = (posixpath.join(place, each) for place in child.directories for each in inner.own)
+        child.variables["PATH"] = [":".join((*own, *child.path))]
+        if inner.environment:
+            self._activate(_prefixes(inner.environment, path, child), child, by.inside(name, report=False), depth)
         words = inner.words
         if not inner.certain:
             begin = next((index for index, word in enumerate(words) if self._may_be_program(word, child)), None)
@@ -347,6 +369,16 @@ class _Search:
                 return "started"
             words = (GAP,) if begin is None else words[begin:]
         return self._run(words, child, by.inside(name, inner.certain), depth - 1)
+
+    def _activate(self, prefixes: list[str], shell: Shell, by: _By, depth: int) -> None:
+        """What conda does to run a program in an environment, which lies in one of some places."""
+        shell.variables["PATH"] = [":".join((*(f"{prefix}/bin" for prefix in prefixes), *shell.path))]
+        shell.variables["CONDA_PREFIX"] = prefixes
+        shell.exported.add("CONDA_PREFIX")
+        here = _Here(shell, by, depth - 1, ends=False)
+        for prefix in prefixes:
+            hooks = f"{prefix}/etc/conda/activate.d/*.sh".replace("$", "$$")
+            list(self._source((hooks,), here))
 
     def _may_be_program(self, word: str, shell: Shell) -> bool:
         place = self._look(word, shell)
@@ -463,7 +495,12 @@ class _Search:
         if reason := self._look(interpreter[0], shell).reason:
             closed: Hindrance = "interpreter-not-executable" if reason == "not-executable" else "no-interpreter"
             return self._fail(Unstartable(words[0], closed, script.path, interpreter[0], by.name), by)
-        return self._run((*interpreter, script.path, *words[1:]), shell, by.inside(script.path), depth - 1)
+        outcome = self._run((*interpreter, script.path, *words[1:]), shell, by.inside(script.path), depth - 1)
+        # What a shell's script starts is seen in its text.
+        inner = launched(posixpath.basename(words[0]), words[1:]) if not script.commands else None
+        if inner is None or outcome == "absent":
+            return outcome
+        return self._launch(posixpath.basename(words[0]), script.path, inner, shell, by, depth)
 
     def _file(self, script: Script, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         """A script that a shell reads."""
@@ -757,6 +794,14 @@ def _may_follow(later: ShellCommand, command: ShellCommand, held: Mapping[int, b
     """Whether a later command of the same text may run where an earlier one does."""
     apart = any(-number in command.when for number in later.when)
     return _starts(later) and not apart and _all_hold(later, held) is not False
+
+
+def _prefixes(environment: str, program: str, shell: Shell) -> list[str]:
+    """Where an environment of conda may lie; `program` is conda, or one of its kind."""
+    if "/" in environment:
+        return [posixpath.join(place, environment) for place in shell.directories]
+    roots = [*shell.variables.get("MAMBA_ROOT_PREFIX", ()), posixpath.dirname(posixpath.dirname(program))]
+    return [root if environment == "base" else f"{root}/envs/{environment}" for root in dict.fromkeys(roots)]
 
 
 def _operands(arguments: tuple[str, ...]) -> tuple[str, ...]:
