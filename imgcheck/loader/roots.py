@@ -372,6 +372,7 @@ class _Search:
 
     def _activate(self, prefixes: list[str], shell: Shell, by: _By, depth: int) -> None:
         """What conda does to run a program in an environment, which lies in one of some places."""
+        prefixes = [each for each in prefixes if self._tree.canonical(f"{each}/bin") in self._names] or prefixes
         shell.variables["PATH"] = [":".join((*(f"{prefix}/bin" for prefix in prefixes), *shell.path))]
         shell.variables["CONDA_PREFIX"] = prefixes
         shell.exported.add("CONDA_PREFIX")
@@ -430,7 +431,7 @@ class _Search:
         if kind is None or (path, words[1:]) in self._supervised:
             return
         self._supervised.add((path, words[1:]))
-        told, here = supervised(kind, words[1:]), shell.child()
+        told, here = supervised(kind, path, words[1:]), shell.child()
         here.variables["PATH"] = [":".join((*kind.path, *here.path))]
         # It goes on whatever becomes of one of them.
         perhaps = by.perhaps or kind.on_condition

@@ -56,16 +56,18 @@ def supervisor_of(names: Collection[str]) -> Supervisor | None:
     return next((each for each in supervisors() if not set(names).isdisjoint(each.programs)), None)
 
 
-def supervised(kind: Supervisor, arguments: Sequence[str]) -> Supervised:
-    """What a supervisor of a kind does with `arguments`."""
+def supervised(kind: Supervisor, program: str, arguments: Sequence[str]) -> Supervised:
+    """What a supervisor of a kind, which is the file `program`, does with `arguments`."""
     values = dict(_options(kind, arguments))
     operands = _operands(kind, arguments)
     directory = next((values[name] for name in kind.directories if name in values), "")
     if kind.operand:
         directory = next(iter(operands), "")
     named = next((values[name] for name in kind.options if name in values), "")
+    prefix = posixpath.dirname(posixpath.dirname(program))
+    first_of = [named] if named else [each.replace("{prefix}", prefix) for each in kind.first_of]
     return Supervised(
-        tuple(posixpath.join(directory, each) for each in ((named,) if named else kind.first_of)),
+        tuple(posixpath.join(directory, each) for each in first_of),
         tuple(posixpath.join(directory, each) for each in kind.files),
         tuple(posixpath.join(directory, each) for each in kind.scripts),
         operands if kind.command else (),

@@ -216,9 +216,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Root:
     root.write("/etc/sv/two/run", "#!/bin/sh\nexec /opt/two\n")
     root.link("/etc/service/two", "/etc/sv/two")
     root.write("/usr/bin/supervisord", "#!/usr/bin/python3\n")
+    root.write("/opt/env/bin/supervisord", "#!/usr/bin/python3\n")
+    root.write("/opt/env/etc/supervisord.conf", "[program:three]\ncommand=/opt/three\n")
     for script in (
         "/init", "/sbin/my_init", "/command/with-contenv", "/etc/s6-overlay/two", "/etc/cron.hourly/three",
         "/etc/my_init.d/10_one", "/etc/sv/two/run", "/etc/services.d/one/run", "/usr/bin/supervisord",
+        "/opt/env/bin/supervisord",
     ):  # fmt: skip
         root.at(script).chmod(0o755)
     return root
@@ -243,6 +246,7 @@ def supervised(small: Root) -> ImageProfile:
         ("/usr/sbin/sshd -D", "", "", True),
         ("supervisord -c /mounted.conf", "", "", True),
         ("/opt/one supervisord", "one", "", False),
+        ("/opt/env/bin/supervisord", "three", "", False),
     ],
 )
 def test_who_reads_which_configuration(

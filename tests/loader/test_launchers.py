@@ -1,0 +1,101 @@
+"""Launchers that are scripts, or know projects and environments of their own: what they start."""
+
+import pytest
+from msgspec import structs
+
+from imgcheck.documents.image import ImageConfig, ImageProfile
+from imgcheck.loader.roots import find_roots
+from tests.loader.builder import Root
+
+PROGRAMS = (
+    "/bin/sh", "/opt/conda/bin/python3.11", "/opt/conda/envs/e/bin/python3.10", "/opt/conda/envs/e/bin/tool",
+    "/opt/own/bin/tool", "/opt/mamba/envs/f/bin/tool", "/usr/bin/micromamba", "/usr/bin/uv", "/usr/bin/node",
+    "/usr/bin/env", "/usr/bin/ruby", "/usr/bin/python3.9", "/usr/local/bin/app", "/opt/one", "/opt/two",
+    "/srv/.venv/bin/app", "/usr/bin/other", "/usr/bin/ls",
+)  # fmt: skip
+SCRIPTS = {
+    "/opt/conda/bin/conda": "#!/opt/conda/bin/python\n",
+    "/usr/bin/poetry": "#!/usr/bin/python3\n",
+    "/usr/bin/horovodrun": "#!/usr/bin/python3\n",
+    "/usr/bin/bundle": "#!/usr/bin/ruby\n",
+    "/usr/bin/npx": "#!/usr/bin/env node\n",
+    "/srv/text.py": "#!/usr/bin/env python3\n",
+    "/opt/conda/envs/e/etc/conda/activate.d/libs.sh": 'export LD_LIBRARY_PATH="$CONDA_PREFIX/more"\n',
+}
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
+    root = Root(tmp_path_factory.mktemp("launchers") / "root")
+    for path in PROGRAMS:
+        root.program(path)
+    for path, target in (("/opt/conda/bin/python", "python3.11"), ("/opt/conda/envs/e/bin/python", "python3.10")):
+        root.link(path, target)
+    root.link("/usr/bin/python3", "python3.9")
+    for path, text in SCRIPTS.items():
+        root.write(path, text)
+        root.at(path).chmod(0o755)
+    variables = ("PATH=/opt/conda/bin:/usr/local/bin:/usr/bin:/bin", "MAMBA_ROOT_PREFIX=/opt/mamba")
+    return structs.replace(root.profile(), config=ImageConfig(environment=variables, working_directory="/srv"))
+
+
+def programs(image: ImageProfile, command: str) -> tuple[set[str], set[str]]:
+    """Those that surely run besides the launcher's own interpreter, and those that may."""
+    found = find_roots(image, tuple(command.split()))
+    own = {"/bin/sh", "/usr/bin/env", "/usr/bin/node", "/usr/bin/ruby", "/usr/bin/python3.9", "/usr/bin/uv"}
+    own |= {"/opt/conda/bin/python3.11", "/usr/bin/micromamba", "/usr/bin/other", "/usr/bin/ls"}
+    named = set(found.entries) - own
+    return named - set(found.perhaps), named & set(found.perhaps)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("conda run -n e python text.py", "/opt/conda/envs/e/bin/python3.10"),
+        ("conda run --no-capture-output --name e tool --flag", "/opt/conda/envs/e/bin/tool"),
+        ("conda run -p /opt/own --cwd /opt tool", "/opt/own/bin/tool"),
+        ("conda run -n base /opt/one", "/opt/one"),
+        ("conda run -n e --cwd /opt ./one", "/opt/one"),
+        ("micromamba run -n f tool", "/opt/mamba/envs/f/bin/tool"),
+        ("poetry run app", "/srv/.venv/bin/app"),
+        ("uv run --no-sync app", "/srv/.venv/bin/app"),
+        ("horovodrun -np 4 -H localhost:4 app", "/usr/local/bin/app"),
+        ("bundle exec app", "/usr/local/bin/app"),
+        ("npx app", "/usr/local/bin/app"),
+    ],
+)
+def test_the_command_of_a_launcher_starts(image: ImageProfile, command: str, expected: str) -> None:
+    assert programs(image, command) == ({expected}, set())
+
+
+@pytest.mark.parametrize("command", ["conda install /opt/one", "conda run", "poetry install", "bundle config exec"])
+def test_without_its_word_a_launcher_starts_nothing(image: ImageProfile, command: str) -> None:
+    assert not programs(image, command)[0]
+    assert not find_roots(image, tuple(command.split())).in_part
+
+
+def test_a_command_that_is_in_no_environment_of_the_image_is_unknown(image: ImageProfile) -> None:
+    for command in ("poetry run absent", "uv run absent", "conda run -n absent absent"):
+        assert find_roots(image, tuple(command.split())).in_part, command
+
+
+def test_what_an_environment_sets_where_it_is_activated_holds_for_its_program(image: ImageProfile) -> None:
+    found = find_roots(image, ("conda", "run", "-n", "e", "tool"))
+    library_path, _ = found.environments["/opt/conda/envs/e/bin/tool"]
+    assert library_path == "/opt/conda/envs/e/more"
+
+
+@pytest.mark.parametrize(
+    ("command", "perhaps"),
+    [
+        ("other --exec /opt/one -- /opt/two", "/opt/one /opt/two"),
+        ("python3 text.py /opt/one", "/opt/one"),
+        ("python3 /srv/text.py", ""),
+        ("ls /opt/one", ""),
+        ("other one", ""),
+    ],
+)
+def test_a_program_that_another_one_is_told_by_its_path_may_run(
+    image: ImageProfile, command: str, perhaps: str
+) -> None:
+    assert programs(image, command) == (set(), set(perhaps.split()))
