@@ -61,9 +61,9 @@ def interpreted(
     # LUA_CPATH has patterns: /opt/lua/?.so
     values = (each.partition("?")[0] for value in variables for each in re.split("[:;]", value))
     searched = (posixpath.join(place, each) for each in values if each for place in places)
-    literals = (each for word in arguments for each in _LITERAL.findall(word))
+    inside = (each for word in arguments for each in literals(word))
     options = (each for option in _options(arguments) for each in option.split(":"))
-    named = (posixpath.join(place, each) for each in (*literals, *options) for place in places)
+    named = (posixpath.join(place, each) for each in (*inside, *options) for place in places)
     beside = map(posixpath.dirname, scripts)
     return Interpreted(path, known.modules, *(_paths(each) for each in (beside, searched, (*scripts, *named))))
 
@@ -133,6 +133,11 @@ def _above(path: str) -> set[str]:
 def _special(tree: Tree, directories: Iterable[str]) -> set[str]:
     """Those of `directories` that are not for files of all kinds."""
     return {place for place in map(tree.canonical, directories) if not _SYSTEM.fullmatch(place)}
+
+
+def literals(word: str) -> list[str]:
+    """Absolute paths in a word: in the value of an option, in the strings of code."""
+    return _LITERAL.findall(word)
 
 
 def pointed_to(tree: Tree, words: Sequence[str], directories: Sequence[str]) -> Iterator[str]:

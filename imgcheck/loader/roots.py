@@ -20,7 +20,7 @@ from imgcheck.loader.imports import PythonStart
 from imgcheck.loader.invocation import Invocation, invocation
 from imgcheck.loader.launchers import MAKES_NOTHING, Launched, launched
 from imgcheck.loader.modules import PythonModules, prefix_of
-from imgcheck.loader.native_modules import Interpreted, interpreted, native_modules, pointed_to
+from imgcheck.loader.native_modules import Interpreted, interpreted, literals, native_modules, pointed_to
 from imgcheck.loader.node import ADDON, fits_node, node_directories
 from imgcheck.loader.python import python_path, python_version, pythons
 from imgcheck.loader.script_tests import decided
@@ -314,8 +314,9 @@ class _Search:
         inner = launched(called, arguments)
         if inner is not None:
             return self._launch(called, path, inner, shell, by, depth)
-        rest = _operands(arguments)[1:] if self._interpret(path, called, words, shell, by, depth) else arguments
+        own = _operands(arguments)[:1] if self._interpret(path, called, words, shell, by, depth) else ()
         if called not in MAKES_NOTHING:
+            rest = tuple(word for word in arguments if word not in own or not self._may_be_program(word, shell))
             self._hand_on(rest, shell, by.inside(path, report=False, perhaps=True), depth)
         return "started"
 
@@ -338,9 +339,14 @@ class _Search:
 
     def _hand_on(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
         """A program that its arguments name by its path is one that it may start."""
-        at = next((i for i, word in enumerate(words) if "/" in word and self._may_be_program(word, shell)), None)
-        if at is not None:
-            self._run(words[at:], shell.child(), structs.replace(by, always=False, branch=False), depth - 1)
+        by = structs.replace(by, always=False, branch=False)
+        for at, word in enumerate(words):
+            if "/" in word and self._may_be_program(word, shell):
+                self._run(words[at:], shell.child(), by, depth - 1)
+                return
+            for path in literals(word)[:_MATCHES]:
+                if path != word and self._may_be_program(path, shell):
+                    self._run((path,), shell.child(), by, depth - 1)
 
     def _note_way(self, what: str, by: _By) -> None:
         if by.name and by.name != what:

@@ -40,9 +40,11 @@ _NESTED = 6
 """Substitutions inside substitutions that are read."""
 
 _SILENT = frozenset({
-    ":", "[", "alias", "bg", "bind", "break", "complete", "continue", "dirs", "disown", "echo", "exit", "false", "fg",
-    "getopts", "hash", "help", "history", "jobs", "kill", "let", "logout", "printf", "pwd", "read", "return", "set",
-    "setopt", "shopt", "test", "times", "trap", "true", "type", "ulimit", "umask", "unalias", "wait",
+    ":", "[", "alias", "autoload", "bg", "bind", "bindkey", "break", "caller", "compgen", "complete", "compopt",
+    "continue", "dirs", "disown", "echo", "enable", "exit", "false", "fc", "fg", "getopts", "hash", "help", "history",
+    "jobs", "kill", "let", "logout", "mapfile", "printf", "pwd", "read", "readarray", "return", "set", "setopt",
+    "shopt", "suspend", "test", "times", "trap", "true", "type", "ulimit", "umask", "unalias", "unsetopt", "wait",
+    "zstyle",
 })  # fmt: skip
 """Builtins that start nothing and change nothing that decides what is started; `set` only as `set --`."""
 _SEQUENCE = frozenset({"cd", "export", "pushd", "source", "."})
@@ -371,7 +373,7 @@ class _Reader:
         begun, self._behind = self._at, False
         first = self._word()
         plain = self._text[begun : self._at]
-        if self._at == begun:
+        if self._at == begun or self._is_descriptor(first):
             self._redirection()
         elif plain != first or not self._reserved(plain):
             self._simple(first)
@@ -528,9 +530,13 @@ class _Reader:
             word = self._word()
             if self._at == begun:
                 self._redirection()
-            elif not (word.isdigit() and self._text[self._at : self._at + 1] in ("<", ">")):
+            elif not self._is_descriptor(word):
                 words.append(word)
         return words
+
+    def _is_descriptor(self, word: str) -> bool:
+        """Whether the word that ends here is the number of a descriptor, of which a redirection tells."""
+        return word.isdigit() and self._text[self._at : self._at + 1] in ("<", ">")
 
     def _is_and(self) -> bool:
         return self._text[self._at] == "&" and not self._text.startswith("&>", self._at)
@@ -560,6 +566,7 @@ class _Reader:
             character = text[self._at]
             if character in "<>" and text.startswith("(", self._at + 1) and self._at == begun:
                 self._at = _closed(text, self._at + 1, "(", ")")
+                self._substitution(text[begun + 2 : self._at - 1])
                 parts.append(UNKNOWN)
             elif character == "(" and len(parts) == 1 and _ASSIGNMENT.fullmatch(parts[0]):
                 parts.append(self._array() if parts[0][-2] != "+" else " " + self._array())

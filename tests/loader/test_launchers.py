@@ -68,6 +68,11 @@ def test_the_command_of_a_launcher_starts(image: ImageProfile, command: str, exp
     assert programs(image, command) == ({expected}, set())
 
 
+def test_a_program_in_a_string_of_code_may_run(image: ImageProfile) -> None:
+    for command in (("ruby", "-e", "exec'/opt/one'"), ("python3", "-c", "import os\nos.system('/opt/one -x')")):
+        assert "/opt/one" in find_roots(image, command).perhaps
+
+
 @pytest.mark.parametrize("command", ["conda install /opt/one", "conda run", "poetry install", "bundle config exec"])
 def test_without_its_word_a_launcher_starts_nothing(image: ImageProfile, command: str) -> None:
     assert not programs(image, command)[0]
@@ -91,6 +96,9 @@ def test_what_an_environment_sets_where_it_is_activated_holds_for_its_program(im
         ("other --exec /opt/one -- /opt/two", "/opt/one /opt/two"),
         ("python3 text.py /opt/one", "/opt/one"),
         ("python3 /srv/text.py", ""),
+        ("python3 ./text.py", ""),
+        ("other --exec=/opt/one,/opt/two", "/opt/one /opt/two"),
+        ("other --exec=/opt/ones", ""),
         ("ls /opt/one", ""),
         ("other one", ""),
     ],

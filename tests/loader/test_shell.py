@@ -44,7 +44,10 @@ def words(text: str) -> list[tuple[str, ...]]:
         ("((x = 1)); for ((;;)); do a; done", [("a",)]),
         ("set -e; set -- a b; shift", [("set", "--", "a", "b"), ("shift",)]),
         ("time a; ! b", [("a",), ("b",)]),
-        ("a <(b) c", [("a", UNKNOWN, "c")]),
+        ("a <(b) c", [("b",), ("a", UNKNOWN, "c")]),
+        ("while read x; do a; done < <(b)\nexec > >(c)", [("a",), ("b",), ("c",), ("exec",)]),
+        ("2>/dev/null a\n3<x 4>&1 b 5 >y", [("a",), ("b", "5")]),
+        ("mapfile -t L; readarray -d x M; enable -n echo; a", [("a",)]),
         ("a x/*@(.txt|.sh) +([0-9])y", [("a", "x/**", "*y")]),
     ],
 )
