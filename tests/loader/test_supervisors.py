@@ -17,6 +17,8 @@ from imgcheck.loader.execline import read_execline
 from imgcheck.loader.expansion import Shell
 from imgcheck.loader.roots import find_roots
 from imgcheck.loader.services import read_services
+from imgcheck.loader.supervisors import Supervisor, supervisor_of
+from imgcheck.loader.supervisors import supervisors as supervisors_known
 from imgcheck.profile.build import build_profile
 from imgcheck.progress import SILENT
 from imgcheck.sources.open import open_image
@@ -257,6 +259,15 @@ def test_who_reads_which_configuration(
     found = {posixpath.basename(path) for path in roots.entries if path.startswith("/opt/")}
     assert (found - doubtful, found & doubtful) == (set(certain.split()), set(perhaps.split()))
     assert roots.in_part == in_part
+
+
+@pytest.mark.parametrize("kind", supervisors_known(), ids=lambda kind: kind.id)
+def test_every_supervisor_of_the_table_says_where_and_has_sources(kind: Supervisor) -> None:
+    assert kind.first_of or kind.files or kind.scripts or kind.unread
+    assert all(source.startswith("https://") for source in kind.sources)
+    assert bool(kind.options or kind.operand) >= bool(kind.first_of or kind.valued or kind.directories)
+    for program in kind.programs:
+        assert supervisor_of({program}) is kind
 
 
 def test_a_finding_says_which_configuration_starts_the_program(supervised: ImageProfile) -> None:
