@@ -1,17 +1,15 @@
 """What runs in an image: its command, through PATH, launchers, `#!` lines and shell scripts, down to ELF files."""
 
-import fnmatch
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property, partial
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct, structs
 
 from imgcheck.architectures import machine_of
-from imgcheck.documents.image import IN_ARCHIVE, Hindrance, ImageProfile, Script, ShellCommand, Unstartable
+from imgcheck.documents.image import IN_ARCHIVE, Hindrance, ImageProfile, Script, Services, ShellCommand, Unstartable
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
 from imgcheck.loader.execline import EXECLINE
@@ -22,6 +20,7 @@ from imgcheck.loader.launchers import MAKES_NOTHING, Launched, launched
 from imgcheck.loader.modules import PythonModules, prefix_of
 from imgcheck.loader.native_modules import Interpreted, interpreted, literals, native_modules, pointed_to
 from imgcheck.loader.node import ADDON, fits_node, node_directories
+from imgcheck.loader.places import MATCHES, Places, is_pattern, places
 from imgcheck.loader.python import python_path, python_version, pythons
 from imgcheck.loader.script_tests import decided
 from imgcheck.loader.services import HERE
@@ -51,10 +50,6 @@ _ROUNDS = 2
 _NODE = frozenset({"node", "nodejs"})
 _MOST_CONDITIONS = 12
 """Conditions of which all combinations are looked at."""
-_GLOB = re.compile(r"[*?\[]")
-_MATCHES = 128
-"""Files that one pattern of file names may stand for."""
-
 Outcome = Literal["started", "waits", "unknown", "absent"]
 """Of a command: a program was found; a shell waits for what a user types, or hands over what nobody gave; only running
 tells; it does not start."""
@@ -101,13 +96,6 @@ def find_roots(
         ways=search.ways | modules.imports.perhaps | modules.imports.by,
         unstartable=tuple(search.unstartable),
     )
-
-
-class _Place(Struct, frozen=True):
-    """What a word leads to: a path that starts, or the reason why it does not; no reason and no path: unknown."""
-
-    path: str = ""
-    reason: Literal["", "absent", "not-executable", "no-format"] = ""
 
 
 class _By(Struct, frozen=True):
@@ -184,14 +172,9 @@ class _Search:
         # What the image leaves unset is empty, not unknown: scripts put their own before it.
         variables |= {"LD_LIBRARY_PATH": [given_with(library_path)], "LD_PRELOAD": [preload]}
         self._shell = Shell(variables, [environment.working_directory], exported=exported)
-        self._scripts: dict[str, Script] = {script.path: script for script in image.tree.scripts}
-        self._services = {services.path: services.services for services in image.tree.services}
-        self._includes = {services.path: services.includes for services in image.tree.services}
         self._supervised: set[tuple[str, tuple[str, ...]]] = set()
         """Supervisors that have been looked at, with their words."""
-        self._may_run = {record.path for record in image.files if record.executable}
-        self._may_run |= {script.path for script in image.tree.scripts if script.executable}
-        self._programs = self._tree.linkage.keys() | self._scripts.keys()
+        self._places = Places(image, self._tree)
         self._active: set[tuple[str, tuple[str, ...] | None]] = set()
         """Scripts that are being followed, with their arguments; None where they are sourced."""
         self._steps = _STEPS
@@ -251,19 +234,19 @@ class _Search:
             return self._behind_gap(words, shell, by, depth)
         if words[0].endswith("\r") and by.name:
             return self._fail(Unstartable(words[0].rstrip("\r"), "carriage-return", by.name, by=by.name), by)
-        place = self._look(words[0], shell)
+        place = self._places.look(words[0], shell)
         if place.reason:
             return self._fail(Unstartable(words[0], place.reason, place.path, by=by.name), by)
         if not place.path:
             return "unknown"
-        script = self._scripts.get(place.path)
+        script = self._places.scripts.get(place.path)
         if script is not None:
             return self._script(script, words, shell, by, depth)
         return self._program(place.path, words, shell, by, depth)
 
     def _behind_gap(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         """`$SUDO make`: an unknown word before a program may be a launcher, or nothing."""
-        if words[0] == GAP and len(words) > 1 and self._look(words[1], shell).path:
+        if words[0] == GAP and len(words) > 1 and self._places.look(words[1], shell).path:
             self._run(words[1:], shell, by.inside(by.name, report=False), depth - 1)
         return "unknown"
 
@@ -271,22 +254,6 @@ class _Search:
         if by.report:
             self.unstartable[what] = None
         return "absent"
-
-    def _look(self, word: str, shell: Shell) -> _Place:
-        """The file that `word` names: an executable one first, as the search in PATH goes on past the others."""
-        if GAP in word:
-            return _Place()
-        paths = [self._tree.canonical(path) for path in _places(word, shell)]
-        startable = next((path for path in paths if path in self._may_run and path in self._programs), "")
-        unknown = not paths or shell.vague or any(GAP in path or path in self._image.unreadable for path in paths)
-        if startable or unknown:
-            return _Place(startable)
-        for path in paths:
-            if path in self._programs:
-                return _Place(path, "not-executable")
-            if "/" in word and path in self._image.tree.files:
-                return _Place(path, "no-format")
-        return _Place("", "absent")
 
     # Programs
 
@@ -316,7 +283,7 @@ class _Search:
             return self._launch(called, path, inner, shell, by, depth)
         own = _operands(arguments)[:1] if self._interpret(path, called, words, shell, by, depth) else ()
         if called not in MAKES_NOTHING:
-            rest = tuple(word for word in arguments if word not in own or not self._may_be_program(word, shell))
+            rest = tuple(word for word in arguments if word not in own or not self._places.may_be_program(word, shell))
             self._hand_on(rest, shell, by.inside(path, report=False, perhaps=True), depth)
         return "started"
 
@@ -333,7 +300,7 @@ class _Search:
         if is_python:
             self._supervise_in_python(arguments, shell, by, depth)
             self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell))))
-            called_by = (place for place in _places(words[0], shell) if self._tree.canonical(place) == path)
+            called_by = (place for place in places(words[0], shell) if self._tree.canonical(place) == path)
             self._prefixes |= {prefix_of(path), prefix_of(next(called_by, path))}
         return is_python or runs_node or how is not None
 
@@ -341,11 +308,11 @@ class _Search:
         """A program that its arguments name by its path is one that it may start."""
         by = structs.replace(by, always=False, branch=False)
         for at, word in enumerate(words):
-            if "/" in word and self._may_be_program(word, shell):
+            if "/" in word and self._places.may_be_program(word, shell):
                 self._run(words[at:], shell.child(), by, depth - 1)
                 return
-            for path in literals(word)[:_MATCHES]:
-                if path != word and self._may_be_program(path, shell):
+            for path in literals(word)[:MATCHES]:
+                if path != word and self._places.may_be_program(path, shell):
                     self._run((path,), shell.child(), by, depth - 1)
 
     def _note_way(self, what: str, by: _By) -> None:
@@ -370,7 +337,7 @@ class _Search:
             self._activate(_prefixes(inner.environment, path, child), child, by.inside(name, report=False), depth)
         words = inner.words
         if not inner.certain:
-            begin = next((index for index, word in enumerate(words) if self._may_be_program(word, child)), None)
+            begin = next((index for index, word in enumerate(words) if self._places.may_be_program(word, child)), None)
             if begin is None and inner.optional:
                 return "started"
             words = (GAP,) if begin is None else words[begin:]
@@ -378,7 +345,7 @@ class _Search:
 
     def _activate(self, prefixes: list[str], shell: Shell, by: _By, depth: int) -> None:
         """What conda does to run a program in an environment, which lies in one of some places."""
-        prefixes = [each for each in prefixes if self._tree.canonical(f"{each}/bin") in self._names] or prefixes
+        prefixes = [each for each in prefixes if self._places.is_directory(f"{each}/bin")] or prefixes
         shell.variables["PATH"] = [":".join((*(f"{prefix}/bin" for prefix in prefixes), *shell.path))]
         shell.variables["CONDA_PREFIX"] = prefixes
         shell.exported.add("CONDA_PREFIX")
@@ -386,10 +353,6 @@ class _Search:
         for prefix in prefixes:
             hooks = f"{prefix}/etc/conda/activate.d/*.sh".replace("$", "$$")
             list(self._source((hooks,), here))
-
-    def _may_be_program(self, word: str, shell: Shell) -> bool:
-        place = self._look(word, shell)
-        return not word.startswith("-") and "=" not in word and bool(place.path) and not place.reason
 
     def _shell_program(self, name: str, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         invoked = invocation(name, arguments)
@@ -405,7 +368,7 @@ class _Search:
             child.asks_cpu |= asks_cpu(operands[0])
             self._note_way(name, by)
             return self._text(read_commands(operands[0]), child, by.inside(name), depth)
-        script = self._read_by_shell(operands[0], shell)
+        script = self._places.script(operands[0], shell)
         return self._file(script, operands[1:], child, by, depth) if script else "unknown"
 
     def _start_up(self, invoked: Invocation, shell: Shell, by: _By, depth: int) -> None:
@@ -414,19 +377,15 @@ class _Search:
         here = _Here(shell, by, depth - 1, ends=False)
         for alternatives in invoked.startup:
             words = (word for template in alternatives for word in shell.expand_word(template))
-            first = next((word for word in words if self._read_by_shell(word, shell)), "")
+            first = next((word for word in words if self._places.script(word, shell)), "")
             list(self._source((first.replace("$", "$$"),), here))
         list(self._source((invoked.named,), here))
         shell.touched, shell.asks_cpu = touched, asks_cpu
 
-    def _read_by_shell(self, word: str, shell: Shell) -> Script | None:
-        paths = [self._tree.canonical(path) for path in _places(word, shell, file=True) if GAP not in path]
-        return next((self._scripts[path] for path in paths if path in self._scripts), None)
-
     def _execline(self, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         """A text of execline; its options have no values of their own."""
         operands = _operands(arguments)
-        script = self._read_by_shell(operands[0], shell) if operands else None
+        script = self._places.script(operands[0], shell) if operands else None
         return self._file(script, operands[1:], shell.child(), by, depth) if script else "unknown"
 
     # Supervisors
@@ -442,9 +401,9 @@ class _Search:
         # It goes on whatever becomes of one of them.
         perhaps = by.perhaps or kind.on_condition
         by = structs.replace(by, name=path, report=False, perhaps=perhaps, always=False, branch=False)
-        first = next((found for each in told.first_of if (found := self._matching(each, here, self._services))), [])
-        files = [*first, *(found for each in told.files for found in self._matching(each, here, self._services))]
-        scripts = [found for each in told.scripts for found in self._matching(each, here, self._may_run)]
+        first = next((found for each in told.first_of if (found := self._places.services_like(each, here))), [])
+        files = [*first, *(found for each in told.files for found in self._places.services_like(each, here))]
+        scripts = [found for each in told.scripts for found in self._places.programs_like(each, here)]
         self.in_part |= kind.unread or (told.told and not (files or scripts))
         for script in scripts:
             child = here.child()
@@ -461,18 +420,18 @@ class _Search:
             return
         if "-m" in arguments[: len(arguments) - len(operands)]:
             self._supervise(operands[0].replace(".", "/"), operands, shell, by, depth)
-        elif script := self._read_by_shell(operands[0], shell):
+        elif script := self._places.script(operands[0], shell):
             self._supervise(script.path, operands, shell, by, depth)
 
-    def _configured(self, files: list[str], shell: Shell, by: _By, depth: int) -> None:
+    def _configured(self, files: list[Services], shell: Shell, by: _By, depth: int) -> None:
         """What configurations name, and those that they include."""
         for file in files:  # grows while it is walked
-            shell.variables[HERE] = [posixpath.dirname(file)]
-            patterns = (each for template in self._includes[file] for each in shell.expand_word(template))
-            more = (found for pattern in patterns for found in self._matching(pattern, shell, self._services))
+            shell.variables[HERE] = [posixpath.dirname(file.path)]
+            patterns = (each for template in file.includes for each in shell.expand_word(template))
+            more = (found for pattern in patterns for found in self._places.services_like(pattern, shell))
             files += [found for found in more if found not in files]
-            self._note_way(file, by)
-            for service in self._services[file]:
+            self._note_way(file.path, by)
+            for service in file.services:
                 child = shell.child()
                 child.lend(service.environment)
                 if service.directory:
@@ -480,7 +439,7 @@ class _Search:
                 lines = child.expand(service.words)
                 perhaps = by.perhaps or not service.certain or len(lines) > 1
                 for words in lines:
-                    self._serve(words, child, structs.replace(by, name=file, perhaps=perhaps), depth)
+                    self._serve(words, child, structs.replace(by, name=file.path, perhaps=perhaps), depth)
 
     def _serve(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
         self.in_part |= self._run(words, shell.child(), by, depth - 1) == "unknown"
@@ -499,7 +458,7 @@ class _Search:
         if any(word.endswith("\r") for word in interpreter):
             asked = " ".join(interpreter).removesuffix("\r")
             return self._fail(Unstartable(words[0], "carriage-return", script.path, asked, by.name), by)
-        if reason := self._look(interpreter[0], shell).reason:
+        if reason := self._places.look(interpreter[0], shell).reason:
             closed: Hindrance = "interpreter-not-executable" if reason == "not-executable" else "no-interpreter"
             return self._fail(Unstartable(words[0], closed, script.path, interpreter[0], by.name), by)
         outcome = self._run((*interpreter, script.path, *words[1:]), shell, by.inside(script.path), depth - 1)
@@ -554,7 +513,7 @@ class _Search:
             if holds is False:
                 continue
             if command.decides:
-                held[command.decides] = decided(command.words, here.shell, partial(self._exists, here.shell))
+                held[command.decides] = decided(command.words, here.shell, partial(self._places.exists, here.shell))
                 continue
             ends = here.ends and not any(_may_follow(later, command, held) for later in outside[index + 1 :])
             yield from self._command(command.words, here.at(command, ends, certain=holds is True))
@@ -563,12 +522,6 @@ class _Search:
             if not command.conditional and _starts(command) and (ends or command.words[0] in ("exec", "exit")):
                 last.append({number for number in command.when if held.get(abs(number)) is None})
         self._idle |= here.ends and not _always_one(last)
-
-    def _exists(self, shell: Shell, path: str, executable: bool) -> bool:
-        """Whether a path is a program or script of the image, for whoever tests that."""
-        joined = (posixpath.join(place, path) for place in shell.directories if GAP not in place)
-        paths = {self._tree.canonical(each) for each in joined} & self._programs
-        return not paths.isdisjoint(self._may_run) if executable else bool(paths)
 
     def _command(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         self._steps -= 1
@@ -615,11 +568,11 @@ class _Search:
 
     def _lines(self, words: tuple[str, ...], shell: Shell) -> list[tuple[str, ...]]:
         """A command once its first word is split into fields and matched with file names."""
-        if words and " " in words[0] and (GAP in words[0] or self._look(words[0], shell).reason):
+        if words and " " in words[0] and (GAP in words[0] or self._places.look(words[0], shell).reason):
             words = (*words[0].split(), *words[1:])
-        if not words or GAP in words[0] or not _GLOB.search(words[0]):
+        if not words or GAP in words[0] or not is_pattern(words[0]):
             return [words]
-        return [(path, *words[1:]) for path in self._matching(words[0], shell, self._may_run)]
+        return [(path, *words[1:]) for path in self._places.programs_like(words[0], shell)]
 
     def _function(self, name: str, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         shell = here.shell
@@ -669,42 +622,10 @@ class _Search:
 
     def _sourced(self, word: str, shell: Shell) -> list[Script] | None:
         """The scripts that `. WORD` reads; None where that cannot be told."""
-        if _GLOB.search(word) and GAP not in word:
-            return [self._scripts[path] for path in self._matching(word, shell, self._scripts.keys())]
-        script = self._read_by_shell(word, shell)
+        if is_pattern(word) and GAP not in word:
+            return self._places.scripts_like(word, shell)
+        script = self._places.script(word, shell)
         return None if script is None or (script.path, None) in self._active else [script]
-
-    def _matching(self, word: str, shell: Shell, known: Collection[str]) -> list[str]:
-        """The files among `known` that a pattern of file names stands for."""
-        patterns = [path for path in _places(word, shell, file=True) if GAP not in path]
-        found = dict.fromkeys(each for pattern in patterns for each in self._expanded(pattern))
-        return [path for path in found if path in known]
-
-    def _expanded(self, pattern: str) -> list[str]:
-        """The canonical paths that an absolute pattern of file names stands for."""
-        places = ["/"]
-        for part in pattern.split("/"):
-            if _GLOB.search(part):
-                names = ((place, name) for place in places for name in sorted(self._names.get(place, ())))
-                fit = (posixpath.join(place, name) for place, name in names if _stands_for(part, name))
-                places = [self._tree.canonical(path) for path in islice(fit, _MATCHES)]
-            else:
-                places = [self._tree.canonical(posixpath.join(place, part)) for place in places]
-        return places
-
-    @cached_property
-    def _names(self) -> dict[str, set[str]]:
-        """Names in each directory that lead to programs, scripts and configurations."""
-        found: dict[str, set[str]] = {}
-        for path in (*self._programs, *self._services, *self._tree.links):
-            above = self._tree.canonical(posixpath.dirname(path))
-            name = posixpath.basename(path)
-            while name not in found.setdefault(above, set()):
-                found[above].add(name)
-                above, name = posixpath.split(above)
-                if not name:
-                    break
-        return found
 
     def _eval(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         for line in here.shell.expand(words):
@@ -816,23 +737,7 @@ def _operands(arguments: tuple[str, ...]) -> tuple[str, ...]:
     return arguments[next((i for i, word in enumerate(arguments) if word[:1] != "-"), len(arguments)) :]
 
 
-def _stands_for(pattern: str, name: str) -> bool:
-    """Whether a pattern stands for a name: those that begin with a dot have to be named so."""
-    return fnmatch.fnmatchcase(name, pattern) and (name[0] != "." or pattern[0] == ".")
-
-
 def _starts(command: ShellCommand) -> bool:
     """Whether a command may start a program, or ends the script."""
     name = next((word for word in command.words if not ASSIGNMENT.match(word)), "")
     return bool(name) and not command.decides and name not in _STARTING_NOTHING
-
-
-def _places(word: str, shell: Shell, file: bool = False) -> list[str]:
-    """Paths that `word` may mean; `file`: of a file that a shell reads, which it seeks in its directory, too."""
-    if word.startswith("/"):
-        return [word]
-    here = [place if GAP in place else posixpath.join(place, word) for place in shell.directories]
-    if "/" in word:
-        return here
-    in_path = [posixpath.join(place, word) if GAP not in place else GAP for place in shell.path]
-    return here + in_path if file else in_path

@@ -1,0 +1,136 @@
+"""What the words of commands mean in an image: programs that PATH leads to, scripts, patterns of file names."""
+
+import fnmatch
+import posixpath
+import re
+from functools import cached_property
+from itertools import islice
+from typing import Literal
+
+from msgspec import Struct
+
+from imgcheck.documents.image import ImageProfile, Script, Services
+from imgcheck.loader.expansion import GAP, Shell
+from imgcheck.loader.tree import Tree
+
+_GLOB = re.compile(r"[*?\[]")
+MATCHES = 128
+"""Files that one pattern of file names may stand for."""
+
+
+class Place(Struct, frozen=True):
+    """What a word leads to: a path that starts, or the reason why it does not; no reason and no path: unknown."""
+
+    path: str = ""
+    reason: Literal["", "absent", "not-executable", "no-format"] = ""
+
+
+class Places:
+    """Programs, scripts and configurations of an image, and which of them a word stands for."""
+
+    def __init__(self, image: ImageProfile, tree: Tree) -> None:
+        self._tree = tree
+        self._others, self._unreadable = frozenset(image.tree.files), frozenset(image.unreadable)
+        self.scripts: dict[str, Script] = {script.path: script for script in image.tree.scripts}
+        self.services: dict[str, Services] = {services.path: services for services in image.tree.services}
+        self.programs = tree.linkage.keys() | self.scripts.keys()
+        """ELF files and scripts."""
+        self.may_run = {record.path for record in image.files if record.executable}
+        self.may_run |= {script.path for script in image.tree.scripts if script.executable}
+
+    def look(self, word: str, shell: Shell) -> Place:
+        """The file that `word` names: an executable one first, as the search in PATH goes on past the others."""
+        if GAP in word:
+            return Place()
+        paths = [self._tree.canonical(path) for path in places(word, shell)]
+        startable = next((path for path in paths if path in self.may_run and path in self.programs), "")
+        unknown = not paths or shell.vague or any(GAP in path or path in self._unreadable for path in paths)
+        if startable or unknown:
+            return Place(startable)
+        for path in paths:
+            if path in self.programs:
+                return Place(path, "not-executable")
+            if "/" in word and path in self._others:
+                return Place(path, "no-format")
+        return Place("", "absent")
+
+    def may_be_program(self, word: str, shell: Shell) -> bool:
+        """Whether a word of a command may be the program that this starts."""
+        place = self.look(word, shell)
+        return not word.startswith("-") and "=" not in word and bool(place.path) and not place.reason
+
+    def script(self, word: str, shell: Shell) -> Script | None:
+        """The script that an interpreter reads which gets `word`."""
+        paths = [self._tree.canonical(path) for path in places(word, shell, file=True) if GAP not in path]
+        return next((self.scripts[path] for path in paths if path in self.scripts), None)
+
+    def exists(self, shell: Shell, path: str, executable: bool) -> bool:
+        """Whether a path is a program or script of the image, for whoever tests that."""
+        joined = (posixpath.join(place, path) for place in shell.directories if GAP not in place)
+        paths = {self._tree.canonical(each) for each in joined} & self.programs
+        return not paths.isdisjoint(self.may_run) if executable else bool(paths)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether any of these files lies in the directory or below it."""
+        return self._tree.canonical(path) in self._names
+
+    def programs_like(self, word: str, shell: Shell) -> list[str]:
+        """What may be started of what a pattern of file names stands for."""
+        return [path for path in self._matching(word, shell) if path in self.may_run]
+
+    def scripts_like(self, word: str, shell: Shell) -> list[Script]:
+        """The scripts that a pattern stands for."""
+        return [self.scripts[path] for path in self._matching(word, shell) if path in self.scripts]
+
+    def services_like(self, word: str, shell: Shell) -> list[Services]:
+        """The configurations of supervisors that a pattern stands for."""
+        return [self.services[path] for path in self._matching(word, shell) if path in self.services]
+
+    def _matching(self, word: str, shell: Shell) -> dict[str, None]:
+        patterns = [path for path in places(word, shell, file=True) if GAP not in path]
+        return dict.fromkeys(each for pattern in patterns for each in self._expanded(pattern))
+
+    def _expanded(self, pattern: str) -> list[str]:
+        """The canonical paths that an absolute pattern of file names stands for."""
+        found = ["/"]
+        for part in pattern.split("/"):
+            if is_pattern(part):
+                names = ((place, name) for place in found for name in sorted(self._names.get(place, ())))
+                fit = (posixpath.join(place, name) for place, name in names if _stands_for(part, name))
+                found = [self._tree.canonical(path) for path in islice(fit, MATCHES)]
+            else:
+                found = [self._tree.canonical(posixpath.join(place, part)) for place in found]
+        return found
+
+    @cached_property
+    def _names(self) -> dict[str, set[str]]:
+        """Names in each directory that lead to programs, scripts and configurations."""
+        found: dict[str, set[str]] = {}
+        for path in (*self.programs, *self.services, *self._tree.links):
+            above = self._tree.canonical(posixpath.dirname(path))
+            name = posixpath.basename(path)
+            while name and name not in found.setdefault(above, set()):
+                found[above].add(name)
+                above, name = posixpath.split(above)
+        return found
+
+
+def is_pattern(word: str) -> bool:
+    """Whether it stands for names of files."""
+    return _GLOB.search(word) is not None
+
+
+def places(word: str, shell: Shell, file: bool = False) -> list[str]:
+    """Paths that `word` may mean; `file`: of a file that a shell reads, which it seeks in its directory, too."""
+    if word.startswith("/"):
+        return [word]
+    here = [place if GAP in place else posixpath.join(place, word) for place in shell.directories]
+    if "/" in word:
+        return here
+    in_path = [posixpath.join(place, word) if GAP not in place else GAP for place in shell.path]
+    return here + in_path if file else in_path
+
+
+def _stands_for(pattern: str, name: str) -> bool:
+    """Whether a pattern stands for a name: those that begin with a dot have to be named so."""
+    return fnmatch.fnmatchcase(name, pattern) and (name[0] != "." or pattern[0] == ".")
