@@ -24,7 +24,7 @@ from imgcheck.loader.places import MATCHES, Places, is_pattern, places
 from imgcheck.loader.python import python_path, python_version, pythons
 from imgcheck.loader.script_tests import decided
 from imgcheck.loader.services import HERE
-from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands, with_whole_names
+from imgcheck.loader.shell import CLOSES, OPENS, UNKNOWN, asks_cpu, read_commands, with_whole_names
 from imgcheck.loader.supervisors import supervised, supervisor_of
 from imgcheck.loader.tree import Tree
 
@@ -33,8 +33,8 @@ _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", 
 _TAKE_BACK = frozenset({"bash", "zsh"})
 """Shells that are not as POSIX has them where it comes to assignments before special builtins."""
 _DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
-_STARTING_NOTHING = _DECLARING | {"cd", "popd", "pushd", "set", "shift", "unset"}
-"""Builtins that are followed and start no program."""
+_STARTING_NOTHING = _DECLARING | {OPENS, CLOSES, "cd", "popd", "pushd", "set", "shift", "unset"}
+"""Builtins that are followed and start no program, and where a subshell begins and ends."""
 _SPECIAL = frozenset({".", "eval", "exec", "set", "shift", "unset"})
 """Those builtins that are followed behind which assignments before them stay (POSIX, XCU 2.14), but in bash."""
 _EXPORTING = re.compile(r"-[a-zA-Z]*x[a-zA-Z]*")
@@ -131,6 +131,8 @@ class _Here(Struct, frozen=True):
     conditional: bool = False
     forgiven: bool = False
     """The script goes on where the command fails."""
+    within: bool = False
+    """In a subshell: what ends that does not end the script."""
 
     def at(self, command: ShellCommand, ends: bool, certain: bool) -> "_Here":
         """At one of its commands; `certain`: the tests before it are known to lead there."""
@@ -508,18 +510,30 @@ class _Search:
                 outside.append(command)
         held: dict[int, bool | None] = {}
         last: list[Set[int]] = []
+        around: list[_Here] = []
         for index, command in enumerate(outside):
             holds = _all_hold(command, held)
             if holds is False:
+                continue
+            if command.words == (OPENS,):
+                around.append(here)
+                here = structs.replace(here, shell=here.shell.child(), within=True)
+                continue
+            if command.words == (CLOSES,):
+                touched, here = here.shell.touched, around.pop() if around else here
+                here.shell.touched |= touched
+                continue
+            if here.shell.over:  # the subshell's commands behind its end
                 continue
             if command.decides:
                 held[command.decides] = decided(command.words, here.shell, partial(self._places.exists, here.shell))
                 continue
             ends = here.ends and not any(_may_follow(later, command, held) for later in outside[index + 1 :])
             yield from self._command(command.words, here.at(command, ends, certain=holds is True))
-            if here.shell.over:
+            if here.shell.over and not around:
                 return
-            if not command.conditional and _starts(command) and (ends or command.words[0] in ("exec", "exit")):
+            leaves = command.words[0] in ("exec", "exit") and not here.within
+            if not command.conditional and _starts(command) and (ends or leaves):
                 last.append({number for number in command.when if held.get(abs(number)) is None})
         self._idle |= here.ends and not _always_one(last)
 
@@ -641,7 +655,7 @@ class _Search:
             words = words[2 if words[0] == "-a" else 1 :]
         if words:
             lines = here.shell.expand(words)
-            yield from self._external(words, structs.replace(here, ends=True))
+            yield from self._external(words, structs.replace(here, ends=here.ends or not here.within))
             here.shell.over |= not here.conditional and all(line and GAP not in line[0] for line in lines)
 
     def _exit(self, words: tuple[str, ...], here: _Here) -> None:

@@ -27,6 +27,8 @@ from msgspec import structs
 from imgcheck.documents.image import ShellCommand
 
 UNKNOWN = "${?}"
+OPENS, CLOSES = "(", ")"
+"""In place of a command's name: what stands between them is a subshell's, of which the others see no change."""
 SAME = "="
 """In place of a function's name; none is called so."""
 OPEN = "?"
@@ -49,6 +51,13 @@ _SILENT = frozenset({
 """Builtins that start nothing and change nothing that decides what is started; `set` only as `set --`."""
 _SEQUENCE = frozenset({"cd", "export", "pushd", "source", "."})
 """Commands after which `&&` is a mere "and then"."""
+_CHANGES = frozenset({
+    ".", "cd", "declare", "eval", "exec", "export", "local", "popd", "pushd", "readonly", "set", "shift", "source",
+    "typeset", "unset",
+})  # fmt: skip
+"""Commands that change the shell that they run in, beside assignments and functions."""
+_APART = re.compile(r"(?:[ \t]*\d*(?:>>?|<)&?[ \t]*[^\s|&;<>()]+)*[ \t]*(?:\|(?!\|)|&(?![&>]))")
+"""Behind a command that runs in a subshell, as one of a pipeline or in the background."""
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
 _TESTS = frozenset({"[", "test", "[["})
@@ -142,8 +151,8 @@ class _Frame:
     """A compound command that is open."""
 
     __slots__ = (
-        "closer", "condition", "conditional", "denied", "ended", "exhausted", "function", "inside", "looped",
-        "patterns", "tests", "when",
+        "begun", "closer", "condition", "conditional", "denied", "ended", "exhausted", "function", "inside", "looped",
+        "patterns", "piped", "tests", "when",
     )  # fmt: skip
 
     def __init__(self, closer: str, conditional: bool, function: str, when: tuple[int, ...] = ()) -> None:
@@ -166,6 +175,10 @@ class _Frame:
         """The patterns of a branch come next."""
         self.tests = False
         """What comes is the condition of `if` or a loop."""
+        self.begun = 0
+        """How many commands stand before it."""
+        self.piped = False
+        """It stands behind `|`."""
 
     def note(self, *words: str) -> None:
         """Takes in a part of the condition."""
@@ -195,6 +208,9 @@ class _Reader:
         """What comes in the list is negated (`! [ X ] && Y`)."""
         self._behind = False
         """A compound command has just ended, or arithmetic."""
+        self._piped = False
+        """The command at hand stands behind `|`."""
+        self._functions: set[str] = set()
         self._conditions = 0
         self._here: list[str] = []
         """Delimiters of here-documents that begin on the next line."""
@@ -256,6 +272,8 @@ class _Reader:
             return
         two = text[at : at + 2]
         self._at += 2 if two in ("&&", "||", ";;", ";&", "|&", "&>") else 1
+        if text[at] not in "()":
+            self._piped = text[at] == "|" and two != "||"
         if text[at] == "\n":
             self._skip_documents()
         if two in (";;", ";&"):
@@ -264,7 +282,7 @@ class _Reader:
         elif two in ("&&", "||"):
             self._join(two)
         elif text[at] == "(":
-            self._enter(")", not self._naming)  # what a subshell changes, the rest of the text does not see
+            self._enter(")", conditional=False)
         elif text[at] == ")":
             self._leave(")")
         elif text[at] == "|":
@@ -300,23 +318,40 @@ class _Reader:
         above = self._open[-1]
         if len(self._open) > 200:
             raise _UnreadableError
+        piped = self._piped and not self._naming
         if self._naming:
+            self._functions.add(self._naming)
             self._open.append(_Frame(closer, conditional, self._naming))
         else:
             inherited = above.conditional or self._uncertain
             frame = _Frame(closer, conditional or inherited, above.function, (*above.when, *self._listed))
             frame.looped = above.looped or closer == "done"
             self._open.append(frame)
-        self._naming = ""
+        self._open[-1].begun, self._open[-1].piped = len(self.commands), piped
+        self._naming, self._piped = "", False
         self._end_list()
 
     def _leave(self, closer: str) -> None:
-        if self._open[-1].closer == closer:
+        frame = self._open[-1]
+        if frame.closer == closer:
             self._open.pop()
+            if closer == ")" or frame.piped or _APART.match(self._text, self._at):
+                self._set_apart(frame.begun, frame.function, frame.inside)
         self._end_list()
         self._open[-1].ended = False
         self._note(OPEN)  # a compound command in a condition
         self._behind = True
+
+    def _set_apart(self, begun: int, function: str, when: tuple[int, ...]) -> None:
+        """What has been kept since then runs in a subshell."""
+        if any(self._is_change(command.words) for command in self.commands[begun:] if not command.decides):
+            self.commands.insert(begun, ShellCommand((OPENS,), function=function, when=when))
+            self.commands.append(ShellCommand((CLOSES,), function=function, when=when))
+
+    def _is_change(self, words: tuple[str, ...]) -> bool:
+        """Whether a command changes its shell, or ends it."""
+        name = words[0]
+        return bool(_ASSIGNMENT.match(name)) or name in _CHANGES or name == "exit" or name in self._functions
 
     def _branch(self, words: list[str]) -> None:
         """What comes is the branch of `if` or `case` with this condition; of the last one with none."""
@@ -495,7 +530,10 @@ class _Reader:
         if name == "shift" and self._open[-1].looped:
             words = [name, UNKNOWN]
         if words[:2] == ["set", "--"] or name not in _SILENT or (name == "exit" and self._is_told()):
-            self._keep(tuple(words), uncertain, forgiven=self._open[-1].tests or self._has_alternative())
+            begun, frame = len(self.commands), self._open[-1]
+            self._keep(tuple(words), uncertain, forgiven=frame.tests or self._has_alternative())
+            if self._piped or _APART.match(self._text, self._at):
+                self._set_apart(begun, frame.function, (*frame.when, *self._listed))
         self._note(OPEN)
         self._negated = False
         if self._text.startswith("&&", self._at) and name and (name not in _SEQUENCE or self._joint == "||"):
@@ -698,8 +736,10 @@ class _Reader:
         commands = [command for command in inner.commands if not command.decides]
         told = _path_given(commands, text)
         if told is None:
+            begun, frame = len(self.commands), self._open[-1]
             for command in commands:
                 self._keep(command.words, conditional=True)
+            self._set_apart(begun, frame.function, (*frame.when, *self._listed))
         return UNKNOWN if told is None else told
 
 

@@ -390,7 +390,6 @@ def test_an_option_first_is_taken_for_the_servers_own(image: ImageProfile) -> No
         ("export LD_LIBRARY_PATH=$(setup)\nserver\n", None),
         ("if probe; then export LD_LIBRARY_PATH=/x; fi\nserver\n", None),
         ("LD_LIBRARY_PATH=/x server\nLD_LIBRARY_PATH=/y server\n", None),
-        ("( export LD_LIBRARY_PATH=/x; /opt/job )\nserver\n", None),
         (". /opt/setvars.sh\nserver\n", None),
         ("eval $(setup)\nserver\n", None),
         ("/sbin/ldconfig && exec server\n", None),

@@ -100,6 +100,32 @@ def test_a_script_changes_what_the_image_has_set(root: Root, text: str, expected
     assert runs(root, f"#!/bin/sh\n{text}\n", f"LD_LIBRARY_PATH={GOOD}") == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"(export LD_LIBRARY_PATH={GOOD}; /app/server) && exec /app/server", False),
+        (f"(export LD_LIBRARY_PATH={GOOD}; exec /app/server)", True),
+        (f"(export LD_LIBRARY_PATH={WRONG}; /app/plain); export LD_LIBRARY_PATH={GOOD}\n(/app/server)", True),
+        (f"V=$(export LD_LIBRARY_PATH={GOOD}; /app/server)\nexec /app/server", False),
+        (f"export LD_LIBRARY_PATH={GOOD} | true\nexec /app/server", False),
+        (f"export LD_LIBRARY_PATH={GOOD} &\nwait\nexec /app/server", False),
+        (f"setup() ( export LD_LIBRARY_PATH={GOOD} )\nsetup\nexec /app/server", False),
+        (f"setup() {{ export LD_LIBRARY_PATH={GOOD}; }}\n(setup)\nexec /app/server", False),
+        (f"setup() {{ export LD_LIBRARY_PATH={GOOD}; }}\nsetup | /app/plain\nexec /app/server", False),
+        (f"setup() {{ export LD_LIBRARY_PATH={GOOD}; }}\nsetup\nexec /app/server", True),
+        (f"/app/plain | {{ export LD_LIBRARY_PATH={GOOD}; /app/server; }}", True),
+        (f"/app/plain | while :; do export LD_LIBRARY_PATH={GOOD}; break; done\nexec /app/server", False),
+        (f"{{ export LD_LIBRARY_PATH={GOOD}; }} 3>&1 2>&3 &\nwait; exec /app/server", False),
+        (f"{{ export LD_LIBRARY_PATH={GOOD}; }} 3>&1 2>&3\nexec /app/server", True),
+        (f"(cd /; exit 3)\nexport LD_LIBRARY_PATH={GOOD}\n/app/server", True),
+        (f"(exec /app/plain); (exit 0; exec /absent); export LD_LIBRARY_PATH={GOOD}; exec /app/server", True),
+        (f"export LD_LIBRARY_PATH={GOOD}\n(unset LD_LIBRARY_PATH)\nexec /app/server", True),
+    ],
+)
+def test_what_a_subshell_changes_ends_with_it(root: Root, text: str, expected: bool) -> None:
+    assert runs(root, f"#!/bin/sh\n{text}\n") == expected
+
+
 def test_what_a_script_puts_first_is_what_the_program_gets(root: Root) -> None:
     root.library(f"{WRONG}2/libfoo.so")
     text = f"#!/bin/sh\nexport LD_LIBRARY_PATH={WRONG}2:{GOOD}\nexec /app/server\n"

@@ -72,7 +72,7 @@ def test_words_and_separators(text: str, expected: list[tuple[str, ...]]) -> Non
         ("while :\ndo a; done; b", ""),
         ("case $x in a) b;; c|d) e ;; *) f; esac; g", "bef"),
         ("case $x in (a) b;; esac\nc", "b"),
-        ("{ a; b; }; (c; d)", "cd"),
+        ("{ a; b; }; (c; d)", ""),
         ("if x; then { a; }; (b); fi", "ab"),
         ("[ -f x ] && a; b", "a"),
     ],
