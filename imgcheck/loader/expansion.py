@@ -17,7 +17,7 @@ from imgcheck.loader.shell import UNKNOWN
 
 GAP = "\0"
 """In place of text that only running tells; no path has it."""
-_ALTERNATIVES = 8
+_ALTERNATIVES = 16
 _LONGEST = 4096
 """Characters of an expanded word: no path is longer (PATH_MAX)."""
 _LONGEST_CUT = 256
@@ -52,6 +52,8 @@ class Shell(Struct):
     """A script was read that looks at what the CPU has."""
     vague: bool = False
     """Something was read that cannot be followed: PATH and functions may have changed."""
+    local: dict[str, tuple[list[str] | None, bool]] | None = None
+    """What the variables were before that are a function's own, where one runs."""
     touched: bool = False
     """A program has run, and may have made files."""
     over: bool = False
@@ -65,6 +67,7 @@ class Shell(Struct):
         other.arguments = list(self.arguments)
         other.functions, other.defined_in = dict(self.functions), dict(self.defined_in)
         other.exported = set(self.exported)
+        other.local = None if self.local is None else dict(self.local)
         return other
 
     @property
@@ -102,6 +105,13 @@ class Shell(Struct):
             if exports:
                 self.exported.add(told[1] if told else value)
 
+    def make_local(self, word: str) -> None:
+        """`local NAME`, or a declaration in a function: what the variable was comes back with its end."""
+        if self.local is not None:
+            match = ASSIGNMENT.match(word)
+            name = match[1] if match else word
+            self.local.setdefault(name, (self.variables.get(name), name in self.exported))
+
     def lend(self, assignments: tuple[str, ...]) -> dict[str, tuple[list[str] | None, bool]]:
         """`NAME=TEMPLATE` before a command, which gets it; what the names were before."""
         lent: dict[str, tuple[list[str] | None, bool]] = {}
@@ -130,8 +140,8 @@ class Shell(Struct):
     @property
     def path(self) -> list[str]:
         """Directories of PATH, those of all its values."""
-        places = (place for value in self.variables.get("PATH", ()) for place in value.split(":"))
-        return list(dict.fromkeys(place for place in places if place))
+        places = (place or "." for value in self.variables.get("PATH", ()) if value for place in value.split(":"))
+        return list(dict.fromkeys(places))
 
     def assign(self, word: str, conditional: bool) -> bool:
         """Take `NAME=TEMPLATE`; False where `word` is none."""
@@ -253,7 +263,8 @@ class _Expansion:
         if match[2] == ":+":
             sure = match[1] in LOADER_VARIABLES and values and "" not in values
             return text if sure else [*text, ""] if values else [""]
-        return [value for value in values or () if value and value != GAP] or text
+        told = [value for value in values or () if value and value != GAP]
+        return told if values and len(told) == len(values) else _distinct([*told, *text])
 
     def _values(self, name: str) -> list[str]:
         absent = self._absent if name.isdigit() or name == "@" else GAP
@@ -281,4 +292,6 @@ def _joined(left: list[str], right: list[str]) -> list[str]:
 
 
 def _distinct(values: list[str]) -> list[str]:
-    return list(dict.fromkeys(values))[:_ALTERNATIVES]
+    """The different ones; of too many some, and that there are others."""
+    found = list(dict.fromkeys(values))
+    return found if len(found) <= _ALTERNATIVES else [*found[: _ALTERNATIVES - 1], GAP]

@@ -67,11 +67,14 @@ _INIT = Launcher(valued=("-e", "-p"), flags=("-g", "-s", "-v", "-vv", "-vvv", "-
 # From the manual page of each; of tini, dumb-init, with-contenv (s6-overlay) and setuser (baseimage) from their README.
 LAUNCHERS: dict[str, Launcher] = {
     "aprun": _VAGUE,
+    "authbind": _VAGUE,
     "bundle": _EXEC,
     "catatonit": Launcher(),
     "catchsegv": Launcher(),
     "chamber": _EXEC,
+    "choom": _VAGUE,
     "chpst": _VAGUE,
+    "chronic": _VAGUE,
     "chroot": _VAGUE,
     "chrt": Launcher(1, ("-D", "-P", "-T"), ("-b", "-f", "-i", "-o", "-r")),
     "compute-sanitizer": _OPTIONAL,
@@ -92,6 +95,7 @@ LAUNCHERS: dict[str, Launcher] = {
     ),
     "envdir": Launcher(1),
     "envuidgid": Launcher(1),
+    "fakeroot": _OPTIONAL,
     "fghack": Launcher(),
     "find": _OPTIONAL,
     "flock": _VAGUE,
@@ -101,11 +105,15 @@ LAUNCHERS: dict[str, Launcher] = {
     "horovodrun": _VAGUE,
     "hpcrun": _OPTIONAL,
     "ibrun": _VAGUE,
+    "ifne": _VAGUE,
     "ionice": Launcher(valued=("-c", "-n", "-p", "-P", "-u")),
     "jsrun": _VAGUE,
+    "lckdo": _VAGUE,
     "likwid-mpirun": _OPTIONAL,
     "likwid-perfctr": _OPTIONAL,
     "likwid-pin": _OPTIONAL,
+    "linux32": _VAGUE,
+    "linux64": _VAGUE,
     "ltrace": _VAGUE,
     "mamba": _CONDA,
     "memray": _OPTIONAL,
@@ -157,7 +165,8 @@ LAUNCHERS: dict[str, Launcher] = {
     "setuser": Launcher(1),
     "softlimit": _VAGUE,
     "srun": _VAGUE,
-    "start-stop-daemon": _OPTIONAL,
+    "ssh-agent": _OPTIONAL,
+    "start-stop-daemon": Launcher(known=False, optional=True, verbs=("--start", "-S")),
     "stdbuf": Launcher(valued=("-i", "-o", "-e")),
     "strace": _VAGUE,
     "su-exec": Launcher(1),
@@ -189,7 +198,8 @@ MAKES_NOTHING = frozenset({
     "true", "tty", "uname", "uniq", "useradd", "usermod", "wc", "whoami",
 })  # fmt: skip
 """Programs of entrypoints behind which no other program is there that was not before (the manual page of each)."""
-_AS_USER = ("su", "runuser")
+AS_USER = ("su", "runuser", "sudo")
+"""Programs that run another one for another user."""
 _LOADER = re.compile(r"ld-linux.*\.so\.\d|ld-musl-.*\.so\.1|ld64\.so\.\d|ld-\d.*\.so")
 _LOADER_OPTIONS = (
     "--library-path", "--preload", "--argv0", "--inhibit-rpath", "--audit", "--glibc-hwcaps-prepend",
@@ -206,7 +216,7 @@ def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
     if (parts := becomes(name, arguments)) and parts[1]:
         return _of_execline(name, *parts)
     launcher = LAUNCHERS.get(name)
-    if name in _AS_USER and (shell := _shell_of(arguments)):
+    if name in AS_USER and (shell := _shell_of(arguments)):
         return Launched(shell)
     if launcher is None:
         return None

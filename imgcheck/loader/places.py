@@ -127,8 +127,15 @@ def places(word: str, shell: Shell, file: bool = False) -> list[str]:
     here = [place if GAP in place else posixpath.join(place, word) for place in shell.directories]
     if "/" in word:
         return here
-    in_path = [posixpath.join(place, word) if GAP not in place else GAP for place in shell.path]
-    return here + in_path if file else in_path
+    found = here if file else []
+    for place in shell.path:
+        if GAP in place:
+            found.append(GAP)
+        elif place.startswith("/"):
+            found.append(posixpath.join(place, word))
+        else:
+            found += [GAP if GAP in at else posixpath.join(at, place, word) for at in shell.directories]
+    return found
 
 
 def _stands_for(pattern: str, name: str) -> bool:

@@ -16,7 +16,7 @@ from imgcheck.loader.execline import EXECLINE
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
 from imgcheck.loader.imports import PythonStart
 from imgcheck.loader.invocation import Invocation, invocation
-from imgcheck.loader.launchers import MAKES_NOTHING, Launched, launched
+from imgcheck.loader.launchers import AS_USER, MAKES_NOTHING, Launched, launched
 from imgcheck.loader.modules import PythonModules, prefix_of
 from imgcheck.loader.native_modules import Interpreted, interpreted, literals, native_modules, pointed_to
 from imgcheck.loader.node import ADDON, fits_node, node_directories
@@ -33,6 +33,7 @@ _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", 
 _TAKE_BACK = frozenset({"bash", "zsh"})
 """Shells that are not as POSIX has them where it comes to assignments before special builtins."""
 _DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
+_LOCAL = frozenset({"declare", "local", "typeset"})
 _STARTING_NOTHING = _DECLARING | {OPENS, CLOSES, "cd", "popd", "pushd", "set", "shift", "unset"}
 """Builtins that are followed and start no program, and where a subshell begins and ends."""
 _SPECIAL = frozenset({".", "eval", "exec", "set", "shift", "unset"})
@@ -41,6 +42,8 @@ _EXPORTING = re.compile(r"-[a-zA-Z]*x[a-zA-Z]*")
 """`declare -x`."""
 _PATH_OF_NONE = "/bin:/usr/bin"
 """Where execvp(3) seeks without PATH."""
+_PATH_OF_SHELLS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where shells seek without it (Debian's dash and bash)."""
 _DEPTH = 40
 """Programs and functions that start each other, before nothing more is followed."""
 _STEPS = 5000
@@ -341,9 +344,11 @@ class _Search:
         if not inner.certain:
             begin = next((index for index, word in enumerate(words) if self._places.may_be_program(word, child)), None)
             if begin is None and inner.optional:
+                self._hand_on(words, child, by.inside(name, report=False, perhaps=True), depth)
                 return "started"
             words = (GAP,) if begin is None else words[begin:]
-        return self._run(words, child, by.inside(name, inner.certain), depth - 1)
+        # For another user PATH may be another one (login.defs, sudoers).
+        return self._run(words, child, by.inside(name, inner.certain and name not in AS_USER), depth - 1)
 
     def _activate(self, prefixes: list[str], shell: Shell, by: _By, depth: int) -> None:
         """What conda does to run a program in an environment, which lies in one of some places."""
@@ -359,7 +364,9 @@ class _Search:
     def _shell_program(self, name: str, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         invoked = invocation(name, arguments)
         operands, child = invoked.operands, shell.child()
-        child.functions, child.keeps = {}, name not in _TAKE_BACK
+        child.functions, child.keeps, child.local = {}, name not in _TAKE_BACK, None
+        if "PATH" not in child.exported:
+            child.variables["PATH"] = [_PATH_OF_SHELLS]
         if not operands:
             return "waits"
         if GAP in operands[0]:
@@ -501,13 +508,17 @@ class _Search:
     def _commands(self, commands: Iterable[ShellCommand], here: _Here) -> Iterator[_Result]:
         """Each command that starts something."""
         outside: list[ShellCommand] = []
+        before = ""
         for command in with_whole_names(commands):
-            if command.function:
-                body = here.shell.functions.setdefault(command.function, [])
-                body.append(structs.replace(command, function=""))
-                here.shell.defined_in[command.function] = here.shell.source
+            name = command.function
+            if name:
+                if name != before and not (command.conditional or command.when):
+                    here.shell.functions[name] = []  # a later definition
+                here.shell.functions.setdefault(name, []).append(structs.replace(command, function=""))
+                here.shell.defined_in[name] = here.shell.source
             else:
                 outside.append(command)
+            before = name
         held: dict[int, bool | None] = {}
         last: list[Set[int]] = []
         around: list[_Here] = []
@@ -548,6 +559,8 @@ class _Search:
         if not name or name[0] in _DECLARING:
             exports = name[:1] == ("export",) or any(_EXPORTING.fullmatch(word) for word in rest)
             for word in (*before, *rest):
+                if name and name[0] in _LOCAL:
+                    shell.make_local(word)
                 shell.declare(word, exports, here.conditional)
         elif name[0] in shell.functions or name[0] in _BUILTINS:
             lent = shell.lend(before)
@@ -570,6 +583,7 @@ class _Search:
         shell.lend(assignments)
         handed = templates[0] == "${@}"
         lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
+        literal_name = "$" not in templates[0]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
         always = here.ends and not here.conditional and not here.forgiven and len(lines) == 1
         # What users name is in the image; what a script names, an earlier command of it may have made.
@@ -578,7 +592,11 @@ class _Search:
         branch = here.ends and several and not here.forgiven and not shell.asks_cpu
         by = here.by.inside(here.by.name, sure, here.forgiven or (several and not handed), always, branch)
         for words in lines:
-            yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)
+            if words and words[0] in here.shell.functions and not literal_name:
+                at = structs.replace(here.deeper(), conditional=here.conditional or len(lines) > 1)
+                yield from self._function(words[0], tuple(word.replace("$", "$$") for word in words[1:]), at)
+            else:
+                yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)
 
     def _lines(self, words: tuple[str, ...], shell: Shell) -> list[tuple[str, ...]]:
         """A command once its first word is split into fields and matched with file names."""
@@ -586,14 +604,16 @@ class _Search:
             words = (*words[0].split(), *words[1:])
         if not words or GAP in words[0] or not is_pattern(words[0]):
             return [words]
-        return [(path, *words[1:]) for path in self._places.programs_like(words[0], shell)]
+        # What a pattern stands for may have been made by an earlier run.
+        return [(path, *words[1:]) for path in self._places.programs_like(words[0], shell) or [GAP]]
 
     def _function(self, name: str, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         shell = here.shell
-        before = shell.arguments, shell.source
-        shell.arguments, shell.source = shell.expand(words), shell.defined_in.get(name, "")
+        before = shell.arguments, shell.source, shell.local
+        shell.arguments, shell.source, shell.local = shell.expand(words), shell.defined_in.get(name, ""), {}
         yield from self._commands(tuple(shell.functions[name]), here)
-        shell.arguments, shell.source = before
+        shell.take_back(shell.local)
+        shell.arguments, shell.source, shell.local = before
 
     # Builtins: the words behind the name
 

@@ -29,6 +29,8 @@ from imgcheck.documents.image import ShellCommand
 UNKNOWN = "${?}"
 OPENS, CLOSES = "(", ")"
 """In place of a command's name: what stands between them is a subshell's, of which the others see no change."""
+_NOTHING = ("_=",)
+"""For a function in which nothing is that matters."""
 SAME = "="
 """In place of a function's name; none is called so."""
 OPEN = "?"
@@ -58,6 +60,10 @@ _CHANGES = frozenset({
 """Commands that change the shell that they run in, beside assignments and functions."""
 _APART = re.compile(r"(?:[ \t]*\d*(?:>>?|<)&?[ \t]*[^\s|&;<>()]+)*[ \t]*(?:\|(?!\|)|&(?![&>]))")
 """Behind a command that runs in a subshell, as one of a pipeline or in the background."""
+_FILLING = {"getopts": "", "let": "", "mapfile": "dnOsuCc", "printf": "", "read": "adinNptu", "readarray": "dnOsuCc"}
+"""Builtins that fill variables, with the letters of options that have a value of their own."""
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))", re.ASCII)
+"""In arithmetic."""
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
 _TESTS = frozenset({"[", "test", "[["})
@@ -73,12 +79,16 @@ _PARAMETER = re.compile(r"([A-Za-z_]\w*|\d+|[@*])(?:\[[^\]]*\])?(.*)", re.ASCII 
 _TRIMMING = re.compile(r"[#%][^$`'\"\\{}:]+")
 _SUBSTRING = re.compile(r":(\d{1,3}):(\d{1,3})")
 _NAME = re.compile(r"[A-Za-z_]\w*|[\d@*]", re.ASCII)
+_KEY = re.compile(r"\[[^\]]*\]=")
+"""Before a member of an array."""
 _BRACES = re.compile(r"\{[^{}$]*\}")
 """What may be a brace expansion of bash: `{a,b}`, `{1..3}`."""
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
 _ALTERNATIVE = re.compile(r"[ \t]*\|\|[ \t\n]*(\{[^}]*\}?|[^\n;)]*)")
 """What runs where a command fails."""
 _ENDLESS = re.compile(r"[ \t]+(?:true|:)[ \t]*[;\n]")
+_HOME = re.compile(r"(?<=[=:])~(?=[/:]|$)")
+"""In an assignment."""
 _OPEN = re.compile(r"[$*?\[]")
 """What may make no word of one."""
 _SAYS = re.compile(r"(?:true|:|echo|printf)(?![\w.-])[^&|]*")
@@ -213,7 +223,7 @@ class _Reader:
         self._functions: set[str] = set()
         self._conditions = 0
         self._here: list[str] = []
-        """Delimiters of here-documents that begin on the next line."""
+        """Delimiters of here-documents that begin on the next line, as they are written."""
         self.commands: list[ShellCommand] = []
 
     def add(
@@ -267,6 +277,8 @@ class _Reader:
         text, at = self._text, self._at
         if text.startswith("((", at):  # arithmetic
             self._at = _closed(text, at + 1, "(", ")")
+            for match in _ASSIGNED.finditer(text, at, self._at):
+                self._keep((f"{match[1]}={UNKNOWN}",), self._uncertain)
             self._note(OPEN)
             self._behind = True
             return
@@ -335,6 +347,9 @@ class _Reader:
         frame = self._open[-1]
         if frame.closer == closer:
             self._open.pop()
+            own = (command.function for command in self.commands[frame.begun :])
+            if frame.function != self._open[-1].function and frame.function not in own:
+                self.commands.append(ShellCommand(_NOTHING, function=frame.function))
             if closer == ")" or frame.piped or _APART.match(self._text, self._at):
                 self._set_apart(frame.begun, frame.function, frame.inside)
         self._end_list()
@@ -395,11 +410,14 @@ class _Reader:
                 self._at += 1  # no shell's text
 
     def _skip_documents(self) -> None:
-        for delimiter in self._here:
+        for written in self._here:
+            delimiter = re.sub(r"[\"'\\]", "", written)
             end = re.compile(rf"^\t*{re.escape(delimiter)}$", re.MULTILINE).search(self._text, self._at)
             if not end:
                 raise _UnreadableError
-            self._at = end.end()
+            document, self._at = self._text[self._at : end.start()], end.end()
+            if delimiter == written:
+                self._substitutions(document)
         self._here = []
 
     # Simple commands
@@ -529,17 +547,44 @@ class _Reader:
             return
         if name == "shift" and self._open[-1].looped:
             words = [name, UNKNOWN]
-        if words[:2] == ["set", "--"] or name not in _SILENT or (name == "exit" and self._is_told()):
-            begun, frame = len(self.commands), self._open[-1]
+        if name == "set":
+            words = _set_arguments(words)
+        begun, frame = len(self.commands), self._open[-1]
+        for variable in _filled(name, words):
+            self._keep((f"{variable}={UNKNOWN}",), uncertain)
+        if name == "trap":
+            self._trap(words)
+        elif name == "alias":
+            self._alias(words)
+        elif words[:2] == ["set", "--"] or name not in _SILENT or (name == "exit" and self._is_told()):
             self._keep(tuple(words), uncertain, forgiven=frame.tests or self._has_alternative())
-            if self._piped or _APART.match(self._text, self._at):
-                self._set_apart(begun, frame.function, (*frame.when, *self._listed))
+        if self._piped or _APART.match(self._text, self._at):
+            self._set_apart(begun, frame.function, (*frame.when, *self._listed))
         self._note(OPEN)
         self._negated = False
         if self._text.startswith("&&", self._at) and name and (name not in _SEQUENCE or self._joint == "||"):
             self._uncertain = True
-        elif not uncertain and len(self._open) == 1 and not self._listed and self._is_end() and _ends(name, words):
-            self._at = len(self._text)
+        elif not (uncertain or self._piped or self._listed or len(self._open) > 1) and self._is_end():
+            self._at = len(self._text) if _ends(name, words) else self._at
+
+    def _trap(self, words: list[str]) -> None:
+        """`trap TEXT SIGNAL`: the text runs if that comes, or at the end."""
+        operands = words[words.index("trap") + 1 :]
+        operands = operands[operands[:1] == ["--"] :]
+        if len(operands) > 1 and operands[0] not in ("", "-") and UNKNOWN not in operands[0]:
+            inner = self._inside(operands[0].replace("$$", "$"))
+            inner.read()
+            self._keep_inside(command for command in inner.commands if not command.decides)
+
+    def _alias(self, words: list[str]) -> None:
+        """`alias NAME=TEXT`: some shells take it for a function."""
+        for word in words[words.index("alias") + 1 :]:
+            name, equals, text = word.partition("=")
+            if equals and UNKNOWN not in text:
+                inner = self._inside(text.replace("$$", "$") + ' "$@"')
+                inner.read()
+                for command in inner.commands:
+                    self.commands.append(structs.replace(command, conditional=True, function=name, when=()))
 
     def _is_told(self) -> bool:
         """Whether it may be told of the command at hand that it runs, though not here."""
@@ -574,7 +619,8 @@ class _Reader:
 
     def _is_descriptor(self, word: str) -> bool:
         """Whether the word that ends here is the number of a descriptor, of which a redirection tells."""
-        return word.isdigit() and self._text[self._at : self._at + 1] in ("<", ">")
+        is_one = word.isdigit() or (word[:1] == "{" and bool(_NAME.fullmatch(word[1:-1])))
+        return is_one and self._text[self._at : self._at + 1] in ("<", ">")
 
     def _is_and(self) -> bool:
         return self._text[self._at] == "&" and not self._text.startswith("&>", self._at)
@@ -588,17 +634,20 @@ class _Reader:
         begun = self._skip_blanks()
         self._word()
         if match[0] in ("<<", "<<-"):
-            self._here.append(re.sub(r"[\"'\\]", "", self._text[begun : self._at]))
+            self._here.append(self._text[begun : self._at])
 
     # Words
 
     def _word(self) -> str:
         """The template of the word that begins here; empty, without a step, where none does."""
-        text, parts = self._text, []
+        text = self._text
+        parts: list[str] = []
         begun = self._at
         while self._at < len(text):
             if match := _PLAIN.match(text, self._at):
-                parts.append(_expanded(match[0], first=self._at == begun))
+                plain = _expanded(match[0], first=self._at == begun)
+                assigning = _ASSIGNMENT.match(parts[0] if parts else plain)
+                parts.append(_HOME.sub("${HOME}", plain) if assigning else plain)
                 self._at = match.end()
                 continue
             character = text[self._at]
@@ -662,7 +711,8 @@ class _Reader:
         while self._skip_blanks() < len(self._text):
             if self._text[self._at] == ")":
                 self._at += 1
-                return " ".join(words)
+                keyed = any(_KEY.match(word) for word in words)
+                return UNKNOWN if keyed and len(words) > 1 else " ".join(_KEY.sub("", word) for word in words)
             begun = self._at
             words.append(self._word())
             self._at += self._at == begun
@@ -676,6 +726,7 @@ class _Reader:
             return self._expansion(text[at + 2 : self._at - 1])
         if text.startswith("$((", at):
             self._at = _closed(text, at + 1, "(", ")")
+            self._substitutions(text[at + 3 : self._at - 2])
             return UNKNOWN
         if follower == "(":
             self._at = _closed(text, at + 1, "(", ")")
@@ -707,7 +758,9 @@ class _Reader:
             return f"${{{name}/{part[1]}/{part[2]}}}"
         operator = operation.lstrip(":")[:1]
         if operator in ("-", "=", "+") and operator:
-            text = self._inside(operation.lstrip(":")[1:])._text_template()
+            other = self._inside(operation.lstrip(":")[1:])
+            text = other._text_template()
+            self._keep_inside(other.commands)
             return f"${{{name}:{'-' if operator == '=' else operator}{text}}}"
         return UNKNOWN
 
@@ -736,11 +789,55 @@ class _Reader:
         commands = [command for command in inner.commands if not command.decides]
         told = _path_given(commands, text)
         if told is None:
-            begun, frame = len(self.commands), self._open[-1]
-            for command in commands:
-                self._keep(command.words, conditional=True)
-            self._set_apart(begun, frame.function, (*frame.when, *self._listed))
+            self._keep_inside(commands)
         return UNKNOWN if told is None else told
+
+    def _keep_inside(self, commands: Iterable[ShellCommand]) -> None:
+        """Commands of a text inside this one may run as well, in a subshell."""
+        begun, frame = len(self.commands), self._open[-1]
+        for command in commands:
+            self._keep(command.words, conditional=True)
+        self._set_apart(begun, frame.function, (*frame.when, *self._listed))
+
+    def _substitutions(self, text: str) -> None:
+        """Those in a text that is no word: arithmetic, and here-documents."""
+        at = text.find("$(")
+        while at >= 0:
+            end = _closed(text, at + 1, "(", ")")
+            self._substitution(text[at + 2 : end - 1].removeprefix("(").removesuffix(")"))
+            at = text.find("$(", end)
+
+
+def _set_arguments(words: list[str]) -> list[str]:
+    """`set -e -- WORDS` and `set WORDS` as `set -- WORDS`; without words, as it stands."""
+    at = 1
+    while at < len(words) and words[at][:1] in ("-", "+") and words[at] != "--":
+        at += 2 if words[at] in ("-o", "+o") else 1
+    if at == len(words):
+        return words
+    return ["set", "--", *words[at + (words[at] == "--") :]]
+
+
+def _filled(name: str, words: list[str]) -> list[str]:
+    """Variables that a builtin gives values which only running tells."""
+    if name not in _FILLING:
+        return []
+    operands: list[str] = []
+    index = words.index(name) + 1
+    while index < len(words):
+        if name == "printf" and words[index] == "-v":
+            return words[index + 1 : index + 2]
+        if words[index].startswith("-") and not operands:
+            index += 2 if words[index][-1:] in _FILLING[name] else 1
+            continue
+        operands.append(words[index])
+        index += 1
+    if name == "getopts":
+        return ["OPTARG", "OPTIND", *operands[1:2]]
+    if name == "let":
+        return [match[1] for word in operands for match in _ASSIGNED.finditer(word)]
+    default = {"read": ["REPLY"], "printf": []}.get(name, ["MAPFILE"])
+    return [word for word in operands if _NAME.fullmatch(word)] if name != "printf" and operands else default
 
 
 def _path_given(commands: list[ShellCommand], text: str) -> str | None:
