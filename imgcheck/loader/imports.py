@@ -81,7 +81,7 @@ def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> 
 
 def _only_tells(words: tuple[str, ...]) -> bool:
     """Whether a program is only asked to tell how it is used, or its version."""
-    return not {"--help", "-h", "--version", "-V"}.isdisjoint(words)
+    return not {"--help", "-h", "--version", "-V", "-VV", "-?"}.isdisjoint(words)
 
 
 class _Search:
@@ -136,6 +136,8 @@ class _Search:
     def start(self, start: PythonStart) -> None:
         """Follow what a Python imports that starts so."""
         kind, words = invoked(start.arguments)
+        if not (kind or words) and _only_tells(start.arguments):
+            return
         if kind:
             self._code_or_module(kind, words, start)
         else:
@@ -246,8 +248,12 @@ class _Search:
     def _codes(self, name: str, places: tuple[str, ...]) -> list[PythonCode]:
         """The texts of a module: of a package as one that has its name for a path."""
         top = name.partition(".")[0]
-        if own := self._local(top, places):
+        if own := self._local(name, places):
             return own
+        if own := self._local(top, places):
+            paths = {code.path for code in own}
+            modules = (each for each in self._modules.get(name, ()) if each.package in paths)
+            return [*own, *(PythonCode(top, each.imports) for each in modules)]
         found = [structs.replace(each, path=top) for each in self._packages.get(top, ())]
         found += [PythonCode(top, each.imports) for each in self._modules.get(name, ())]
         # What is nowhere there may be where something else leads, as an editable installation does.
@@ -255,15 +261,16 @@ class _Search:
 
     def _brought(self, name: str, places: tuple[str, ...]) -> set[str]:
         """Compiled modules that come along with a module of a package, which the package itself does not import."""
-        if self._local(name.partition(".")[0], places):
-            return set()
-        return {f"{each.package}/{part}" for each in self._modules.get(name, ()) for part in each.compiled}
+        own = {code.path for code in self._local(name.partition(".")[0], places)}
+        modules = (each for each in self._modules.get(name, ()) if not own or each.package in own)
+        return {f"{each.package}/{part}" for each in modules for part in each.compiled}
 
     def _local(self, name: str, places: tuple[str, ...]) -> list[PythonCode]:
         """The texts of a module of the image's own in `places`."""
         found: list[PythonCode] = []
-        if name.isidentifier():
-            for inside in (self._tree.canonical(posixpath.join(place, name)) for place in places if GAP not in place):
+        if all(part.isidentifier() for part in name.split(".")):
+            file = name.replace(".", "/")
+            for inside in (self._tree.canonical(posixpath.join(place, file)) for place in places if GAP not in place):
                 paths = (path for path in (inside, f"{inside}.py") if path not in self._programs)
                 found += [self._own[path] for path in paths if path in self._own]
                 found += self._below.get(inside, [])

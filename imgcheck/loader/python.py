@@ -3,11 +3,14 @@
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from imgcheck.loader.expansion import Shell
 
 _PYTHON = re.compile(r"(?:python|pypy)(\d+(?:\.\d+)?)?[a-z]*(?:\.exe)?")
 _CODE_OR_MODULE = re.compile(r"-[a-zA-Z]*?([cm])(.*)", re.DOTALL)
+_ISOLATED = "EI"
+"""Options with which it takes no notice of PYTHON... variables."""
 _VALUED = ("-W", "-X", "-Q", "--check-hash-based-pycs")
 _VERSION_IN_PATH = r"/(?:python|pypy)(\d+\.\d+)/"
 _VERSION_IN_NAME = r"\.cpython-(\d)(\d+)"
@@ -38,8 +41,11 @@ def invoked(arguments: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     return "", arguments[index:]
 
 
-def python_path(shell: Shell) -> Iterator[str]:
-    """The directories of PYTHONPATH, as it may be."""
+def python_path(shell: Shell, arguments: tuple[str, ...]) -> Iterator[str]:
+    """The directories of PYTHONPATH, as it may be, for a Python with `arguments`: some make it take no notice."""
+    options = takewhile(lambda word: word[:1] == "-" and word[:2] != "--" and len(word) > 1, arguments)
+    if any(set(_ISOLATED) & set(re.split("[cm]", word)[0]) for word in options):
+        return
     for value in shell.variables.get("PYTHONPATH", ()):
         yield from (posixpath.join(shell.directories[0], place) for place in value.split(":") if place)
 

@@ -304,7 +304,7 @@ class _Search:
         is_python = any(python_version(name) is not None for name in names)
         if is_python:
             self._supervise_in_python(arguments, shell, by, depth)
-            self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell))))
+            self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell, arguments))))
             called_by = (place for place in places(words[0], shell) if self._tree.canonical(place) == path)
             self._prefixes |= {prefix_of(path), prefix_of(next(called_by, path))}
         return is_python or runs_node or how is not None

@@ -30,7 +30,10 @@ _INSIDE = b" \t\r\n#)]}"
 """What a line of a module begins with that is no statement of its own."""
 _LATER = re.compile(rb"(?:async[ \t]+)?def\b")
 _AS_PROGRAM = re.compile(rb"if[ \t]+__name__\b")
-_CONDITION = re.compile(rb"(?:if|elif|else|try|except|finally|for|while)\b")
+_CONDITION = re.compile(rb"(?:if|elif|else|try|except|finally|for|while|case)\b|with[ \t]+(?:\w+\.)?suppress\(")
+_BLANKS = re.compile(rb"[ \t]+")
+_NO_STATEMENT = (b"", b"\n", b"\r", b"#", b")", b"]", b"}")
+"""What a line begins with that is none."""
 _ELSEWHERE = re.compile(
     rb"(?:el)?if[ \t(]+(?:(?:\w+\.)?TYPE_CHECKING\b|(?:sys\.platform|os\.name|platform\.system\(\))[ \t]*"
     rb"(?:==[ \t]*|\.startswith\()[\"'](?:win|nt|cygwin|darwin|Windows|Darwin|java))"
@@ -148,6 +151,7 @@ def _lines(text: bytes, own: bool) -> Iterator[tuple[bytes, Sure]]:
     """
     text = _without_strings(text.replace(b"\\\n", b" "))
     statement, looked_at, left_out = -1, 0, False
+    around = _Around(text, 0)
     sure: Sure = "certain"
     at = text.find(b"import")
     while at >= 0:
@@ -158,6 +162,7 @@ def _lines(text: bytes, own: bool) -> Iterator[tuple[bytes, Sure]]:
             left_out = bool(_ELSEWHERE.match(text, above)) or (as_program and not own)
             sure = _certainty(text, above, own, as_program)
             statement = looked_at = above
+            around = _Around(text, above)
         if not own and text.startswith(b"class", above) and _METHOD.search(text, looked_at, begin):
             sure = "later"
         looked_at = begin
@@ -165,7 +170,8 @@ def _lines(text: bytes, own: bool) -> Iterator[tuple[bytes, Sure]]:
         if opened >= 0 and (listed := _LIST.match(text, opened, opened + _LONGEST)):
             end = max(end, listed.end())
         if not left_out:
-            yield text[begin:end], sure
+            guarded = own and sure == "certain" and begin > above and around.is_condition(begin)
+            yield text[begin:end], "conditional" if guarded else sure
         at = text.find(b"import", end)
 
 
@@ -194,6 +200,44 @@ def _certainty(text: bytes, statement: int, own: bool, as_program: bool) -> Sure
     if not own and _LATER.match(text, statement):
         return "later"
     return "conditional" if _CONDITION.match(text, statement) and not as_program else "certain"
+
+
+class _Around:
+    """What stands around the lines of one statement of a module: conditions, and `try`, inside a function."""
+
+    def __init__(self, text: bytes, statement: int) -> None:
+        self._text, self._at = text, _next_line(text, statement)
+        self._open: list[tuple[int, bool]] = []
+        """How far the lines around the last one are indented, and whether they or one around them is a condition."""
+
+    def is_condition(self, begin: int) -> bool:
+        """Whether there is one around the line at `begin`, which stands behind those that were asked for before."""
+        while self._at < begin:
+            self._take(self._at)
+            self._at = _next_line(self._text, self._at)
+        self._leave(_indent(self._text, begin))
+        return bool(self._open) and self._open[-1][1]
+
+    def _take(self, begin: int) -> None:
+        indent = _indent(self._text, begin)
+        if self._text[begin + indent : begin + indent + 1] not in _NO_STATEMENT:
+            self._leave(indent)
+            inside = bool(self._open) and self._open[-1][1]
+            self._open.append((indent, inside or bool(_CONDITION.match(self._text, begin + indent))))
+
+    def _leave(self, indent: int) -> None:
+        while self._open and self._open[-1][0] >= indent:
+            self._open.pop()
+
+
+def _next_line(text: bytes, begin: int) -> int:
+    end = text.find(b"\n", begin)
+    return len(text) if end < 0 else end + 1
+
+
+def _indent(text: bytes, begin: int) -> int:
+    match = _BLANKS.match(text, begin)
+    return match.end() - begin if match else 0
 
 
 def _statement(text: bytes, begin: int, known: int, looked_at: int) -> int:

@@ -21,6 +21,8 @@ _TESTS = re.compile(
     r"/(?:tests?|examples?|benchmarks?|docs?)(?:/|$)|/(?:test_[^/]*|[^/]*_(?:tests?|benchmark)|conftest)\.py$"
 ).search
 
+_DEEPEST = 4
+"""Directories of a namespace, as an import statement names it."""
 _MOST_VISITS = 1_000_000
 """Modules that are visited to tell others apart, ninety times what a large image takes; the rest counts as perhaps
 imported."""
@@ -42,6 +44,7 @@ class PythonTexts:
         code = list(code)
         for path in code:
             self._compiled[self._root(path)].append(path)
+        self._own_packages: set[str] = set()
         self._there = {part.partition(".")[0] for path in (*texts, *code) for part in path.split("/")}
         """What may be names of modules: those of files and directories with something of interest, up to a point."""
         self._words = [*words, *(f"{name}.{_MAIN}" for name in top_levels(texts, self._places))]
@@ -66,10 +69,13 @@ class PythonTexts:
 
     @cached_property
     def _packages(self) -> dict[str, "_Package"]:
-        """Those that lie in directories of packages."""
+        """Those that lie in directories of packages, and the packages of the image's own."""
         found = {}
         for whole, members in self._members.items():
             place = max((place for place in self._places if whole.startswith(place)), key=len, default="")
+            if not place and whole not in self._texts:
+                place = posixpath.dirname(whole).rstrip("/") + "/"
+                self._own_packages.add(whole)
             if place:
                 found[whole] = _Package(whole, place, members, self._compiled.get(whole, ()))
         return found
@@ -87,11 +93,13 @@ class PythonTexts:
         by_top: dict[str, list[str]] = defaultdict(list)
         for name in asking:
             by_top[name.partition(".")[0]].append(name)
-        return {
-            package: {*package.known(name for name in by_top[package.top] if asking[name] != {package.path})}
-            - package.with_it
-            for package in self._packages.values()
-        }
+        found = {}
+        for package in self._packages.values():
+            named = set(package.known(name for name in by_top[package.top] if asking[name] != {package.path}))
+            # Of those of its own the image may run any (`python -m app.work`).
+            every = package.names if package.path in self._own_packages else frozenset()
+            found[package] = (named | every) - package.with_it
+        return found
 
     @cached_property
     def _brought(self) -> dict["_Package", dict[str, frozenset[str]]]:
@@ -112,12 +120,22 @@ class PythonTexts:
     def _apart(self) -> set[str]:
         """The names of those that bring something which their package does not."""
         every = [(package, *each) for package, brought in self._brought.items() for each in brought.items()]
-        apart = {name for package, name, new in every if new & package.later}
+        apart = {name for package, name, new in every if new & package.later} | self._own_modules
         for package, name, new in every:
             wanted = {each for each in package.outside(new) if each.partition(".")[0] in self._there}
             if any(each.partition(".")[0] not in package.tops_with_it or each in apart for each in wanted):
                 apart.add(name)
         return apart
+
+    @cached_property
+    def _own_modules(self) -> set[str]:
+        """What the image's own texts may be called that lie in no package, but in directories (PEP 420)."""
+        found: set[str] = set()
+        for path in self._members.keys() & self._texts.keys():
+            if not any(path.startswith(place) for place in self._places):
+                parts = path.removesuffix(".py").split("/")[1:][-_DEEPEST:]
+                found |= {".".join(parts[at:]) for at in range(len(parts) - 1)}
+        return {name for name in found if all(part.isidentifier() for part in name.split("."))}
 
     def code(self) -> tuple[PythonCode, ...]:
         """The texts by file, those of a package as one; of the names those that something in the image may have."""
@@ -167,6 +185,11 @@ class _Package:
         self._texts = {_dotted(each, place): statements for each, statements in texts.items()}
         self._packages = {_dotted(each, place) for each in texts if each.endswith(f"/{_INIT}.py")}
         self._compiled = {_dotted(each, place) for each in compiled}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Those of all its modules."""
+        return frozenset(self._texts) | self._compiled
 
     def known(self, names: Iterable[str]) -> Iterator[str]:
         """The modules of the package that `names` lead to, of each the innermost."""
