@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from imgcheck.documents.image import ShellCommand
 from imgcheck.loader.environment import GIVEN, LOADER_VARIABLES
-from imgcheck.loader.shell import UNKNOWN
+from imgcheck.loader.shell import RESOLVED, UNKNOWN
 
 GAP = "\0"
 """In place of text that only running tells; no path has it."""
@@ -35,7 +35,9 @@ class Shell(Struct):
     directories: list[str]
     """Working directory; with a GAP where it is not known."""
     script: str = "sh"
-    """What `$0` is."""
+    """What `$0` is,"""
+    resolved: str = ""
+    """and where it lies, links resolved."""
     source: str = ""
     """The file that is read by `.`, or in which the function that runs was defined; empty for the script itself."""
     arguments: list[tuple[str, ...]] = field(default_factory=lambda: [()])
@@ -217,6 +219,8 @@ class Shell(Struct):
             return [str(len(arguments))]
         if name == "0":
             return [self.script]
+        if name == RESOLVED:
+            return [self.source or self.resolved or self.script]
         if name == "BASH_SOURCE":
             return [self.source or self.script]
         if name.isdigit():

@@ -22,6 +22,8 @@ class Place(Struct, frozen=True):
     """What a word leads to: a path that starts, or the reason why it does not; no reason and no path: unknown."""
 
     path: str = ""
+    called: str = ""
+    """The same as it was found, links not resolved."""
     reason: Literal["", "absent", "not-executable", "no-format"] = ""
 
 
@@ -42,17 +44,18 @@ class Places:
         """The file that `word` names: an executable one first, as the search in PATH goes on past the others."""
         if GAP in word:
             return Place()
-        paths = [self._tree.canonical(path) for path in places(word, shell)]
-        startable = next((path for path in paths if path in self.may_run and path in self.programs), "")
-        unknown = not paths or shell.vague or any(GAP in path or path in self._unreadable for path in paths)
-        if startable or unknown:
-            return Place(startable)
-        for path in paths:
+        found = {each: self._tree.canonical(each) for each in places(word, shell)}
+        for called, path in found.items():
+            if path in self.may_run and path in self.programs:
+                return Place(path, called)
+        if not found or shell.vague or any(GAP in path or path in self._unreadable for path in found.values()):
+            return Place()
+        for called, path in found.items():
             if path in self.programs:
-                return Place(path, "not-executable")
+                return Place(path, called, "not-executable")
             if "/" in word and path in self._others:
-                return Place(path, "no-format")
-        return Place("", "absent")
+                return Place(path, called, "no-format")
+        return Place(reason="absent")
 
     def may_be_program(self, word: str, shell: Shell) -> bool:
         """Whether a word of a command may be the program that this starts."""

@@ -244,9 +244,11 @@ class _Search:
             return self._fail(Unstartable(words[0], place.reason, place.path, by=by.name), by)
         if not place.path:
             return "unknown"
+        # What could not be read may have changed PATH.
+        self.in_part |= shell.vague and "/" not in words[0]
         script = self._places.scripts.get(place.path)
         if script is not None:
-            return self._script(script, words, shell, by, depth)
+            return self._script(script, place.called, words, shell, by, depth)
         return self._program(place.path, words, shell, by, depth)
 
     def _behind_gap(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
@@ -378,7 +380,7 @@ class _Search:
             self._note_way(name, by)
             return self._text(read_commands(operands[0]), child, by.inside(name), depth)
         script = self._places.script(operands[0], shell)
-        return self._file(script, operands[1:], child, by, depth) if script else "unknown"
+        return self._file(script, operands, child, by, depth) if script else "unknown"
 
     def _start_up(self, invoked: Invocation, shell: Shell, by: _By, depth: int) -> None:
         """What a shell reads before its command: variables and functions stay, of what it starts nothing depends."""
@@ -395,7 +397,7 @@ class _Search:
         """A text of execline; its options have no values of their own."""
         operands = _operands(arguments)
         script = self._places.script(operands[0], shell) if operands else None
-        return self._file(script, operands[1:], shell.child(), by, depth) if script else "unknown"
+        return self._file(script, operands, shell.child(), by, depth) if script else "unknown"
 
     # Supervisors
 
@@ -413,12 +415,14 @@ class _Search:
         first = next((found for each in told.first_of if (found := self._places.services_like(each, here))), [])
         files = [*first, *(found for each in told.files for found in self._places.services_like(each, here))]
         scripts = [found for each in told.scripts for found in self._places.programs_like(each, here)]
-        self.in_part |= kind.unread or (told.told and not (files or scripts))
+        # What an earlier command of a script has made is not seen.
+        self.in_part |= kind.unread or (shell.touched and not kind.on_condition)
         for script in scripts:
             child = here.child()
             child.change_directory(posixpath.dirname(script).replace("$", "$$"), conditional=False)
             self._serve((script,), child, by, depth)
-        self._configured(files, here, by, depth)
+        started = self._configured(files, here, by, depth) or bool(scripts)
+        self.in_part |= told.told and not started
         if told.words and (files or scripts):
             self._serve(told.words, here, by, depth)
 
@@ -432,13 +436,12 @@ class _Search:
         elif script := self._places.script(operands[0], shell):
             self._supervise(script.path, operands, shell, by, depth)
 
-    def _configured(self, files: list[Services], shell: Shell, by: _By, depth: int) -> None:
-        """What configurations name, and those that they include."""
-        for file in files:  # grows while it is walked
+    def _configured(self, files: list[Services], shell: Shell, by: _By, depth: int) -> bool:
+        """What configurations name, and those that they include; whether that is anything."""
+        included = (found for file in files for found in self._included(file, shell))
+        every = list({file.path: file for file in (*files, *included)}.values())
+        for file in every:
             shell.variables[HERE] = [posixpath.dirname(file.path)]
-            patterns = (each for template in file.includes for each in shell.expand_word(template))
-            more = (found for pattern in patterns for found in self._places.services_like(pattern, shell))
-            files += [found for found in more if found not in files]
             self._note_way(file.path, by)
             for service in file.services:
                 child = shell.child()
@@ -449,14 +452,23 @@ class _Search:
                 perhaps = by.perhaps or not service.certain or len(lines) > 1
                 for words in lines:
                     self._serve(words, child, structs.replace(by, name=file.path, perhaps=perhaps), depth)
+        return any(file.services for file in every)
+
+    def _included(self, file: Services, shell: Shell) -> list[Services]:
+        """The configurations that one includes, which include no others (supervisor/options.py, read_include_config)."""
+        shell.variables[HERE] = [posixpath.dirname(file.path)]
+        patterns = [each for template in file.includes for each in shell.expand_word(template)]
+        return [found for pattern in patterns for found in self._places.services_like(pattern, shell)]
 
     def _serve(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
         self.in_part |= self._run(words, shell.child(), by, depth - 1) == "unknown"
 
     # Scripts
 
-    def _script(self, script: Script, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
-        """What the kernel makes of an executable text."""
+    def _script(
+        self, script: Script, called: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int
+    ) -> Outcome:
+        """What the kernel makes of an executable text, which was found at `called`."""
         self._note_way(script.path, by)
         self._supervise(script.path, words, shell, by, depth)
         interpreter = script.interpreter
@@ -470,19 +482,24 @@ class _Search:
         if reason := self._places.look(interpreter[0], shell).reason:
             closed: Hindrance = "interpreter-not-executable" if reason == "not-executable" else "no-interpreter"
             return self._fail(Unstartable(words[0], closed, script.path, interpreter[0], by.name), by)
-        outcome = self._run((*interpreter, script.path, *words[1:]), shell, by.inside(script.path), depth - 1)
+        # Shells tell a script how it was called; Python and others look where it lies.
+        path = called if script.commands else script.path
+        outcome = self._run((*interpreter, path, *words[1:]), shell, by.inside(script.path), depth - 1)
         # What a shell's script starts is seen in its text.
         inner = launched(posixpath.basename(words[0]), words[1:]) if not script.commands else None
         if inner is None or outcome == "absent":
             return outcome
         return self._launch(posixpath.basename(words[0]), script.path, inner, shell, by, depth)
 
-    def _file(self, script: Script, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
-        """A script that a shell reads."""
+    def _file(self, script: Script, operands: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+        """A script that a shell reads: how it is called, and its arguments."""
+        arguments = operands[1:]
         if (script.path, arguments) in self._active or self._rounds(script) == _ROUNDS:
             return "started"  # itself again, as for another user
         self._active.add((script.path, arguments))
-        shell.script, shell.arguments = script.path, [arguments]
+        # One that is sought in PATH is known by the path at which it was found.
+        shell.script = operands[0] if "/" in operands[0] else script.path
+        shell.resolved, shell.arguments = script.path, [arguments]
         shell.asks_cpu |= script.asks_cpu
         outcome = self._text(script.commands, shell, by.inside(script.path), depth)
         self._active.discard((script.path, arguments))

@@ -26,7 +26,7 @@ _LONGEST = 4096
 _SUPERVISOR_SECTION = re.compile(r"(?:program|fcgi-program|eventlistener):\s*(.+)")
 _EXPANSION = re.compile(r"%%|%\((\w+)\)(\d{0,2}[sd])")
 _SETTING = re.compile(r"""([A-Za-z_]\w*)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^,\s]*))""")
-_NO = frozenset({"0", "f", "false", "n", "no", "off"})
+_YES = frozenset({"1", "on", "t", "true", "y", "yes"})
 _UNIT_PREFIXES = "@-:+!|"
 """Before the path of a program (systemd.service(5), "Command lines")."""
 _UNIT_VARIABLE = re.compile(r"\$\$|\$\{(\w+)\}|\$(\w+)|%%|%\w")
@@ -87,7 +87,7 @@ def _supervisord(text: str) -> _Read:
                 tuple(_expanded(word, known) for word in words),
                 _expanded(values.get("directory", whole.get("directory", "")), known),
                 tuple(f"{name}={_expanded(value, known)}" for name, value in settings),
-                certain=values.get("autostart", "true").lower() not in _NO,
+                certain=values.get("autostart", "true").lower() in _YES,
             )
         )
     return found, includes

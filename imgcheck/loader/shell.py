@@ -10,6 +10,7 @@ expansions, here-documents, lists, compound commands, functions, arrays. Words c
     ${NAME/0/1}      its characters from a place on, so many
     ${#}             how many positional parameters there are
     $(dirname TEXT)  the directory of a path
+    ${0/}            the script, or the text that it reads, with links resolved
     ${uname -m}      the machine, as `uname -m` and `arch` print it
     ${?}             what only running tells
 
@@ -31,6 +32,8 @@ OPENS, CLOSES = "(", ")"
 """In place of a command's name: what stands between them is a subshell's, of which the others see no change."""
 _NOTHING = ("_=",)
 """For a function in which nothing is that matters."""
+RESOLVED = "0/"
+"""What templates call the script's own path with its links resolved; no variable is called so."""
 SAME = "="
 """In place of a function's name; none is called so."""
 OPEN = "?"
@@ -96,6 +99,7 @@ _GIVES_UP = re.compile(r"(?<![\w.-])(?:exit|return|kill|\w*(?:die|fail|abort|err
 _CPU = re.compile(r"/proc/cpuinfo|\blscpu\b|\buname -[mp]\b|\$\(arch\)|\bcpuid\b")
 """How scripts find out what the CPU has."""
 _MACHINE = ("uname -m", "uname --machine", "arch")
+_RESOLVING = ("readlink", "realpath")
 _SAME_PATH = {("readlink",), ("realpath",), ("which",), ("command", "-v"), ("type", "-p"), ("type", "-P")}
 
 
@@ -851,6 +855,8 @@ def _path_given(commands: list[ShellCommand], text: str) -> str | None:
         return last if len(words[0]) > 1 else None
     if len(words) == 1 and name == "dirname" and len(words[0]) > 1:
         return f"$(dirname {last})"
+    if len(words) == 1 and name in _RESOLVING and last in ("${0}", "${BASH_SOURCE}"):
+        return f"${{{RESOLVED}}}"
     usual = words[0][:1] in _SAME_PATH or words[0][:2] in _SAME_PATH
     return last if len(words) == 1 and usual and len(words[0]) > 1 else None
 

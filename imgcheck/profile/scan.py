@@ -41,7 +41,7 @@ _PYTHON_LIMIT = 1 << 20
 _TEXTS_LIMIT = 1 << 28
 """Bytes of texts, or of scripts, that an image may hold: some ten times what the largest have. What lies beyond could
 only be left out, and the answer would rest on what came first."""
-_SHELL_SUFFIXES = (".sh", "profile", "bashrc", ".bash_login")
+_SHELL_SUFFIXES = (".sh", ".bash", ".env", "profile", "bashrc", ".bash_login", "/activate", "/etc/environment")
 """Of what shells read without a `#!` line, some of it before any command (loader.invocation)."""
 _SMALLEST = 64
 """Bytes of the header of a 64-bit ELF file: glibc's loader says of what is smaller that it is too short, and of other
@@ -260,7 +260,7 @@ def _payload(entry: Entry, content: Content, wanted: "_Wanted", analysis: Analys
     if is_module(entry.path):
         data = head + content.read(_PYTHON_LIMIT - len(head))
         return _python(entry, data, _script(entry, data) if data[:2] == b"#!" else None)
-    if head and _may_be_script(entry.path, head):
+    if head and _may_be_script(entry, head):
         data = head + content.read(wanted.scripts.take(min(entry.size, _SCRIPT_LIMIT)) - len(head))
         script = _script(entry, data)
         if is_application(data):
@@ -313,9 +313,12 @@ def _python(entry: Entry, data: bytes, script: Script | None) -> PythonText:
     return PythonText(read_python(entry.path, data), script)
 
 
-def _may_be_script(path: str, head: bytes) -> bool:
+def _may_be_script(entry: Entry, head: bytes) -> bool:
     """Whether something may execute, or a shell may read, the text that begins with `head`."""
-    return (head[:2] == b"#!" or path.endswith(_SHELL_SUFFIXES)) and not path.startswith(_OF_PACKAGING)
+    # A shell takes any text for one of its own that it is told to execute; most begin with a comment.
+    executable = head[:1] == b"#" and entry.mode & 0o111 != 0
+    named = head[:2] == b"#!" or executable or entry.path.endswith(_SHELL_SUFFIXES)
+    return named and not entry.path.startswith(_OF_PACKAGING)
 
 
 class _Allowance:
