@@ -455,7 +455,7 @@ class _Search:
         return any(file.services for file in every)
 
     def _included(self, file: Services, shell: Shell) -> list[Services]:
-        """The configurations that one includes, which include no others (supervisor/options.py, read_include_config)."""
+        """The configurations that one includes: these include no others (supervisor's read_include_config)."""
         shell.variables[HERE] = [posixpath.dirname(file.path)]
         patterns = [each for template in file.includes for each in shell.expand_word(template)]
         return [found for pattern in patterns for found in self._places.services_like(pattern, shell)]
