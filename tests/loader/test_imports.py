@@ -57,6 +57,21 @@ TEXTS = {
 import single
 """,
     "/usr/lib/python3.11/json/__init__.py": "import beta\n",
+    "/own/kit/__init__.py": "",
+    "/own/kit/cpu.py": "import os\n",
+    "/own/kit/gpu.py": "import beta\n",
+    "/own/kit/sub/__init__.py": "",
+    "/own/kit/sub/deep.py": "from .. import gpu\nimport single\n",
+    "/own/parts/a.py": "import alpha\n",
+    "/own/parts/b.py": "import beta\n",
+    "/own/cpu.py": "import kit.cpu\n",
+    "/own/gpu.py": "from kit import gpu\n",
+    "/own/deep.py": "import kit.sub.deep as deep\n",
+    "/own/whole.py": "import kit\n",
+    "/own/part.py": "from parts import a\n",
+    "/own/suppress.py": "import contextlib\nwith contextlib.suppress(ImportError):\n    import beta\n",
+    "/own/nested.py": "def main():\n    try:\n        import beta\n    except ImportError:\n        import single\n"
+    "    for x in (\n1, 2):\n        pass\n    import alpha\n\n\nmain()\n",
 }
 NEAR = "/app/near.cpython-311-x86_64-linux-gnu.so"
 RECORDED = ("alpha", "delta")
@@ -132,6 +147,16 @@ def imported(image: ImageProfile, *command: str) -> set[str]:
         (("alpha", "--version"), {"alpha"}),
         (("/opt/long/bin/both", "--version"), {"single"}),
         (("serve", "/mounted/app.py"), set()),
+        (("python3", "/own/cpu.py"), set()),
+        (("python3", "/own/gpu.py"), {"beta"}),
+        (("python3", "/own/deep.py"), {"beta", "single"}),
+        (("python3", "/own/whole.py"), set()),
+        (("sh", "-c", "cd /own && exec python3 -m kit.gpu"), {"beta"}),
+        (("sh", "-c", "cd /own && exec python3 -m kit.cpu"), set()),
+        (("python3", "/own/part.py"), {"alpha"}),
+        (("python3", "/own/suppress.py"), set()),
+        (("python3", "/own/nested.py"), {"alpha"}),
+        (("python3", "--version"), set()),
     ],
 )
 def test_a_script_imports_what_its_texts_name(image: ImageProfile, command: tuple[str, ...], names: set[str]) -> None:
@@ -168,6 +193,9 @@ def test_where_that_cannot_be_told_it_may_import_every_package(image: ImageProfi
         (("serve", "/mounted/app.py"), ALL),
         (("serve", "--help"), {"beta", "delta"}),
         (("python3", "-m", "gamma", "--version"), {"beta", "delta"}),
+        (("python3", "-VV"), set()),
+        (("python3", "/own/whole.py"), {"beta", "single"}),
+        (("python3", "/own/suppress.py"), {"beta"}),
     ],
 )
 def test_what_is_perhaps_imported_is_a_risk(image: ImageProfile, command: tuple[str, ...], perhaps: set[str]) -> None:

@@ -29,7 +29,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
     root.program("/app/server", [f"{GOOD}/libfoo.so"])
     root.program("/app/plain")
     root.at("/bin").mkdir()
-    for file in ("/bin/sh", "/bin/bash", "/lib/x86_64-linux-gnu/libtinfo.so.6"):
+    for file in (
+        "/bin/sh", "/bin/bash", "/lib/x86_64-linux-gnu/libtinfo.so.6", "/usr/bin/dirname", "/usr/bin/readlink",
+    ):  # fmt: skip
+        root.at(file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(Path(file).resolve(), root.at(file))
     return root
 
@@ -124,6 +127,51 @@ def test_a_script_changes_what_the_image_has_set(root: Root, text: str, expected
 )
 def test_what_a_subshell_changes_ends_with_it(root: Root, text: str, expected: bool) -> None:
     assert runs(root, f"#!/bin/sh\n{text}\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('[ -n "$DEBUG" ] && T=/app/plain; exec ${T:-/app/server}', False),
+        ("name=server; log() { local name=$1; }; log plain; exec /app/$name", False),
+        ("name=plain; log() { local name=server other; name=$name; }; log; exec /app/$name", True),
+        ("name=plain; log() { name=server; }; log; exec /app/$name", False),
+        ('start() { /app/server; }; set -- start; "$@"', False),
+        ("start_server() { /app/server; }; for n in server; do start_$n; done", False),
+        ("plain() { /app/server; }; PATH=/app; $(echo plain) || plain", False),
+        ("quiet() { echo; }; quiet; exec /app/plain", True),
+        ('set -e -- /app/server; "$@"', False),
+        ("set /app/plain x; exec $1", True),
+        ("PATH=bin:$PATH; cd /app/..; PATH=app:$PATH; exec plain", True),
+        ("cd /app; PATH=:$PATH; exec server", False),
+        ("env -i sh -c /app/plain", True),
+        ("exec {fd}>&2; exec /app/plain", True),
+        ("P=~/../app/plain; HOME=/app; P=~/plain; exec $P", True),
+    ],
+)
+def test_variables_functions_and_arguments_are_those_of_bash(root: Root, text: str, expected: bool) -> None:
+    assert runs(root, f"#!/bin/bash\n{text}\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('exec "/app/${0##*/}"', True),
+        ('exec "$(dirname "$0")/other"', False),
+        ('exec "$(dirname "$(readlink -f "$0")")/plain"', True),
+        ('case "$0" in *plain) exec /app/plain ;; *) exec /app/server ;; esac', True),
+    ],
+)
+def test_a_script_is_told_the_name_by_which_it_was_called(root: Root, text: str, expected: bool) -> None:
+    root.write("/app/wrapper", f"#!/bin/bash\n{text}\n")
+    root.at("/app/wrapper").chmod(0o755)
+    root.at("/links").mkdir(exist_ok=True)
+    root.at("/links/plain").unlink(missing_ok=True)
+    root.link("/links/plain", "../app/wrapper")
+    command = [need("chroot"), root.path, "/links/plain"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    found = find_roots(root.profile(), ("/links/plain",))
+    assert (done.returncode == 0) == ("/app/plain" in found.entries) == expected, done.stderr
 
 
 def test_what_a_script_puts_first_is_what_the_program_gets(root: Root) -> None:
