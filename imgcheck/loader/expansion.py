@@ -150,7 +150,9 @@ class Shell(Struct):
         match = ASSIGNMENT.match(word)
         if not match:
             return False
-        name, values = match[1], self.expand_word(word[match.end() :])
+        name, template = match[1], word[match.end() :]
+        every = self.arguments if _uses_arguments(template) else self.arguments[:1]
+        values = _distinct([value for arguments in every for value in self.expand_word(template, arguments)])
         before = self.variables.get(name, [GAP])
         if match[2]:
             values = _joined([("" if value == GAP else value) for value in before], values)
@@ -186,8 +188,7 @@ class Shell(Struct):
     def expand(self, templates: tuple[str, ...]) -> list[tuple[str, ...]]:
         """What the words of a command may become."""
         found: list[tuple[str, ...]] = []
-        uses_arguments = any("${@" in word or re.search(r"\$\{\d", word) for word in templates)
-        for arguments in self.arguments if uses_arguments else self.arguments[:1]:
+        for arguments in self.arguments if any(map(_uses_arguments, templates)) else self.arguments[:1]:
             lines: list[tuple[str, ...]] = [()]
             for template in templates:
                 if template == _ALL:
@@ -229,6 +230,10 @@ class Shell(Struct):
         if name == "PWD":
             return self.directories
         return self.variables.get(name)
+
+
+def _uses_arguments(template: str) -> bool:
+    return "${@" in template or re.search(r"\$\{\d", template) is not None
 
 
 class _Expansion:

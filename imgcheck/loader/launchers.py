@@ -200,6 +200,8 @@ MAKES_NOTHING = frozenset({
 """Programs of entrypoints behind which no other program is there that was not before (the manual page of each)."""
 AS_USER = ("su", "runuser", "sudo")
 """Programs that run another one for another user."""
+_LINE = re.compile("-[flmpP]*c")
+"""Options of su, the last of which has a line of a shell behind it."""
 _LOADER = re.compile(r"ld-linux.*\.so\.\d|ld-musl-.*\.so\.1|ld64\.so\.\d|ld-\d.*\.so")
 _LOADER_OPTIONS = (
     "--library-path", "--preload", "--argv0", "--inhibit-rpath", "--audit", "--glibc-hwcaps-prepend",
@@ -254,7 +256,7 @@ def _shell_of(arguments: tuple[str, ...]) -> tuple[str, ...]:
         name, equals, given = option.partition("=")
         if name in ("-s", "--shell"):
             shell = given if equals else value
-        elif name in ("-c", "--command"):
+        elif name in ("--command", "--session-command") or _LINE.fullmatch(name):
             line = given if equals else value
     return (shell, "-c", line) if line else ()
 

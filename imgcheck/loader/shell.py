@@ -30,6 +30,8 @@ from imgcheck.documents.image import ShellCommand
 UNKNOWN = "${?}"
 OPENS, CLOSES = "(", ")"
 """In place of a command's name: what stands between them is a subshell's, of which the others see no change."""
+_SHIFT_SOME = ("shift", UNKNOWN)
+"""`shift` in a loop, of which nobody knows how often it runs."""
 _NOTHING = ("_=",)
 """For a function in which nothing is that matters."""
 RESOLVED = "0/"
@@ -354,6 +356,9 @@ class _Reader:
             own = (command.function for command in self.commands[frame.begun :])
             if frame.function != self._open[-1].function and frame.function not in own:
                 self.commands.append(ShellCommand(_NOTHING, function=frame.function))
+            if closer == "done" and any(command.words == _SHIFT_SOME for command in self.commands[frame.begun :]):
+                # Each round begins with what the ones before have left.
+                self.commands.insert(frame.begun, ShellCommand(_SHIFT_SOME, True, frame.function, when=frame.inside))
             if closer == ")" or frame.piped or _APART.match(self._text, self._at):
                 self._set_apart(frame.begun, frame.function, frame.inside)
         self._end_list()
@@ -550,7 +555,7 @@ class _Reader:
             self._tested(["[", *words[words.index(name) + 1 :]])
             return
         if name == "shift" and self._open[-1].looped:
-            words = [name, UNKNOWN]
+            words = [*_SHIFT_SOME]
         if name == "set":
             words = _set_arguments(words)
         begun, frame = len(self.commands), self._open[-1]

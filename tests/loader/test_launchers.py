@@ -4,6 +4,7 @@ import pytest
 from msgspec import structs
 
 from imgcheck.documents.image import ImageConfig, ImageProfile
+from imgcheck.loader.launchers import launched
 from imgcheck.loader.roots import find_roots
 from tests.loader.builder import Root
 
@@ -66,6 +67,12 @@ def programs(image: ImageProfile, command: str) -> tuple[set[str], set[str]]:
 )
 def test_the_command_of_a_launcher_starts(image: ImageProfile, command: str, expected: str) -> None:
     assert programs(image, command) == ({expected}, set())
+
+
+@pytest.mark.parametrize("option", ["-c", "-lc", "--command", "--session-command"])
+def test_su_gives_its_line_to_a_shell(option: str) -> None:
+    found = launched("su", ("root", option, "t1 x"))
+    assert found is not None and found.words == ("/bin/sh", "-c", "t1 x")
 
 
 def test_a_program_in_a_string_of_code_may_run(image: ImageProfile) -> None:

@@ -145,6 +145,11 @@ def test_what_a_subshell_changes_ends_with_it(root: Root, text: str, expected: b
         ("PATH=bin:$PATH; cd /app/..; PATH=app:$PATH; exec plain", True),
         ("cd /app; PATH=:$PATH; exec server", False),
         ("env -i sh -c /app/plain", True),
+        (
+            "set -- x --t=server; while [ $# -gt 0 ]; do case $1 in --t=*) T=${1#*=};; esac; shift; done\n"
+            "exec /app/${T:-plain}",
+            False,
+        ),
         ("exec {fd}>&2; exec /app/plain", True),
         ("P=~/../app/plain; HOME=/app; P=~/plain; exec $P", True),
     ],
