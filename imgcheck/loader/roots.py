@@ -525,17 +525,18 @@ class _Search:
     def _commands(self, commands: Iterable[ShellCommand], here: _Here) -> Iterator[_Result]:
         """Each command that starts something."""
         outside: list[ShellCommand] = []
-        before = ""
+        defined: set[str] = set()  # since the last command outside of any function
         for command in with_whole_names(commands):
             name = command.function
             if name:
-                if name != before and not (command.conditional or command.when):
+                if name not in defined and not (command.conditional or command.when):
                     here.shell.functions[name] = []  # a later definition
+                defined.add(name)
                 here.shell.functions.setdefault(name, []).append(structs.replace(command, function=""))
                 here.shell.defined_in[name] = here.shell.source
             else:
                 outside.append(command)
-            before = name
+                defined.clear()
         held: dict[int, bool | None] = {}
         last: list[Set[int]] = []
         around: list[_Here] = []
