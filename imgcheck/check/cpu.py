@@ -161,7 +161,7 @@ def _only_trapping(host: CpuHost) -> Callable[[_Need], _Need]:
 
 def _undecided(context: Context, host: CpuHost, code: list, unread: str, answers: Answers) -> None:
     """CPU002."""
-    needs = list(_needs(host, code, "unknown", False))
+    needs = [need for need in map(_only_trapping(host), _needs(host, code, "unknown", False)) if need.uses]
     findings = list(_grouped(context, host, "CPU002", "risk", needs))
     if host.features is not None:
         # Extensions that no table of ours knows: whether the CPU has them cannot be told.

@@ -11,6 +11,7 @@ from imgcheck.binaries.isa.engine import analyse_isa
 from imgcheck.documents.facts import Isa, IsaUse
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.cpus import baseline, level_features
+from imgcheck.knowledge.cpus import features as features_of
 from tests.tools import need
 
 _CONROE = {"sse3", "ssse3", "lahf_lm"}
@@ -42,7 +43,9 @@ def predicted(found: Isa, features: set[str]) -> str:
     """`dies` (or refuses to start), `runs` or `unknown` on a CPU with `features`."""
     if found.refusal and not _demanded(found.refusal.level) <= features:
         return "dies"
-    lacking = {use.answer for use in found.uses if use.feature not in features and applies(use, features)}
+    table = features_of(Knowledge(), "x86_64")
+    missing = (use for use in found.uses if use.feature not in features and applies(use, features))
+    lacking = {use.answer for use in missing if use.feature not in table or table[use.feature].without == "trap"}
     return "dies" if "required" in lacking else "unknown" if "unknown" in lacking else "runs"
 
 

@@ -25,13 +25,14 @@ _MAPS = {iced.OpCodeTableKind.T0F: 1, iced.OpCodeTableKind.T0F38: 2, iced.OpCode
 _VECTOR = {iced.EncodingKind.VEX: 0, iced.EncodingKind.EVEX: 1, iced.EncodingKind.XOP: 2}
 _HARMLESS = (
     iced.Mnemonic.TZCNT,
-    iced.Mnemonic.LZCNT,
     iced.Mnemonic.PREFETCHNTA,
     iced.Mnemonic.PREFETCHT0,
     iced.Mnemonic.PREFETCHT1,
     iced.Mnemonic.PREFETCHT2,
 )
-"""They run as BSF, as BSR and as no-operations where the CPU lacks them: another result, never a trap."""
+"""They run as BSF and as no-operations where the CPU lacks them. BSF gives the same but for 0, of which compilers take
+care: they write TZCNT for any CPU.
+"""
 _BROADCASTS = (iced.Mnemonic.VBROADCASTSS, iced.Mnemonic.VBROADCASTSD)
 QUERIES = ("cpuid", "xgetbv")
 _QUERIES = {iced.Mnemonic.CPUID: "cpuid", iced.Mnemonic.XGETBV: "xgetbv"}
