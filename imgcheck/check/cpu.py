@@ -3,7 +3,7 @@
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, structs
 
@@ -141,7 +141,7 @@ def _needs(
 
 def _illegal(context: Context, host: CpuHost, code: list, unread: str, answers: Answers) -> set[str]:
     """CPU001; returns the files whose code traps."""
-    trapping = [need for need in map(_only_trapping(host), _needs(host, code, "required", False)) if need.uses]
+    trapping = list(_that_do(host, "trap", _needs(host, code, "required", False)))
     findings = list(_grouped(context, host, "CPU001", "fail", trapping))
     fine = f"{host.name} has every extension that the code requires" if host.features is not None else _BASELINE
     unknown = unread or _open(context, host, _needs(host, code, "required", None))
@@ -149,39 +149,28 @@ def _illegal(context: Context, host: CpuHost, code: list, unread: str, answers: 
     return {need.record.path for need in trapping}
 
 
-def _only_trapping(host: CpuHost) -> Callable[[_Need], _Need]:
+def _that_do(host: CpuHost, what: str, needs: Iterable[_Need]) -> Iterator[_Need]:
+    """Those uses of `needs` whose instructions do `what` on a CPU that lacks them (rules/cpus/features.toml)."""
     table = cpus.features(host.knowledge, host.machine)
-
-    def kept(need: _Need) -> _Need:
-        trapping = tuple(use for use in need.uses if table[use.feature].without == "trap")
-        return structs.replace(need, uses=trapping)
-
-    return kept
+    for need in needs:
+        if uses := tuple(use for use in need.uses if table[use.feature].without == what):
+            yield structs.replace(need, uses=uses)
 
 
 def _undecided(context: Context, host: CpuHost, code: list, unread: str, answers: Answers) -> None:
     """CPU002."""
-    needs = [need for need in map(_only_trapping(host), _needs(host, code, "unknown", False)) if need.uses]
+    needs = _that_do(host, "trap", _needs(host, code, "unknown", False))
     findings = list(_grouped(context, host, "CPU002", "risk", needs))
     if host.features is not None:
         # Extensions that no table of ours knows: whether the CPU has them cannot be told.
         findings += _grouped(context, host, "CPU002", "risk", list(_needs(host, code, "required", None)))
-    findings += _wrong_results(context, host, code)
+    silent = _that_do(host, "other-result", _needs(host, code, "required", False))
+    findings += _grouped(context, host, "CPU002", "risk", silent, variant="other-result")
     merged = list({finding.subject: finding for finding in reversed(findings)}.values())[::-1]
     beyond = "that this CPU lacks" if host.features is not None else "beyond the baseline"
     fine = f"no undecided use of an extension {beyond}"
     unknown = unread or _open(context, host, _needs(host, code, "unknown", None))
     answers.conclude("CPU002", merged, fine, unknown)
-
-
-def _wrong_results(context: Context, host: CpuHost, code: list) -> Iterator[Finding]:
-    table = cpus.features(host.knowledge, host.machine)
-    needs = []
-    for need in _needs(host, code, "required", False):
-        silent = tuple(use for use in need.uses if table[use.feature].without == "other-result")
-        if silent:
-            needs.append(structs.replace(need, uses=silent))
-    yield from _grouped(context, host, "CPU002", "risk", needs, variant="other-result")
 
 
 def _grouped(
