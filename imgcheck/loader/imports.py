@@ -248,12 +248,11 @@ class _Search:
     def _codes(self, name: str, places: tuple[str, ...]) -> list[PythonCode]:
         """The texts of a module: of a package as one that has its name for a path."""
         top = name.partition(".")[0]
-        if own := self._local(name, places):
-            return own
-        if own := self._local(top, places):
-            paths = {code.path for code in own}
-            modules = (each for each in self._modules.get(name, ()) if each.package in paths)
-            return [*own, *(PythonCode(top, each.imports) for each in modules)]
+        for known in dict.fromkeys((name, top)):
+            if own := self._local(known, places):
+                paths = {code.path for code in own}
+                modules = (each for each in self._modules.get(name, ()) if each.package in paths)
+                return [*own, *(PythonCode(top, each.imports) for each in modules)]
         found = [structs.replace(each, path=top) for each in self._packages.get(top, ())]
         found += [PythonCode(top, each.imports) for each in self._modules.get(name, ())]
         # What is nowhere there may be where something else leads, as an editable installation does.

@@ -44,7 +44,6 @@ class PythonTexts:
         code = list(code)
         for path in code:
             self._compiled[self._root(path)].append(path)
-        self._own_packages: set[str] = set()
         self._there = {part.partition(".")[0] for path in (*texts, *code) for part in path.split("/")}
         """What may be names of modules: those of files and directories with something of interest, up to a point."""
         self._words = [*words, *(f"{name}.{_MAIN}" for name in top_levels(texts, self._places))]
@@ -73,11 +72,11 @@ class PythonTexts:
         found = {}
         for whole, members in self._members.items():
             place = max((place for place in self._places if whole.startswith(place)), key=len, default="")
-            if not place and whole not in self._texts:
+            own = not place and whole not in self._texts
+            if own:
                 place = posixpath.dirname(whole).rstrip("/") + "/"
-                self._own_packages.add(whole)
             if place:
-                found[whole] = _Package(whole, place, members, self._compiled.get(whole, ()))
+                found[whole] = _Package(whole, place, members, self._compiled.get(whole, ()), own)
         return found
 
     @cached_property
@@ -97,7 +96,7 @@ class PythonTexts:
         for package in self._packages.values():
             named = set(package.known(name for name in by_top[package.top] if asking[name] != {package.path}))
             # Of those of its own the image may run any (`python -m app.work`).
-            every = package.names if package.path in self._own_packages else frozenset()
+            every = package.names if package.own else frozenset()
             found[package] = (named | every) - package.with_it
         return found
 
@@ -178,8 +177,12 @@ class PythonTexts:
 class _Package:
     """One package, or a module that lies by itself in a directory of packages."""
 
-    def __init__(self, path: str, place: str, texts: Mapping[str, Statements], compiled: Iterable[str]) -> None:
+    def __init__(
+        self, path: str, place: str, texts: Mapping[str, Statements], compiled: Iterable[str], own: bool
+    ) -> None:
         self.path = path
+        self.own = own
+        """It lies in no directory of packages: the image's own."""
         self.name = _dotted(path, place)
         self.top = self.name.partition(".")[0]
         self._texts = {_dotted(each, place): statements for each, statements in texts.items()}
