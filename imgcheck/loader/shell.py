@@ -581,18 +581,14 @@ class _Reader:
         operands = words[words.index("trap") + 1 :]
         operands = operands[operands[:1] == ["--"] :]
         if len(operands) > 1 and operands[0] not in ("", "-") and UNKNOWN not in operands[0]:
-            inner = self._inside(operands[0].replace("$$", "$"))
-            inner.read()
-            self._keep_inside(command for command in inner.commands if not command.decides)
+            self._keep_inside(self._commands_of(operands[0].replace("$$", "$")))
 
     def _alias(self, words: list[str]) -> None:
         """`alias NAME=TEXT`: some shells take it for a function."""
         for word in words[words.index("alias") + 1 :]:
             name, equals, text = word.partition("=")
             if equals and UNKNOWN not in text:
-                inner = self._inside(text.replace("$$", "$") + ' "$@"')
-                inner.read()
-                for command in inner.commands:
+                for command in self._commands_of(text.replace("$$", "$") + ' "$@"'):
                     self.commands.append(structs.replace(command, conditional=True, function=name, when=()))
 
     def _is_told(self) -> bool:
@@ -793,13 +789,17 @@ class _Reader:
         """What `$(TEXT)` gives, as far as it is a path; the commands in it run as well."""
         if text.strip() in _MACHINE:
             return "${uname -m}"
-        inner = self._inside(text)
-        inner.read()
-        commands = [command for command in inner.commands if not command.decides]
+        commands = self._commands_of(text)
         told = _path_given(commands, text)
         if told is None:
             self._keep_inside(commands)
         return UNKNOWN if told is None else told
+
+    def _commands_of(self, text: str) -> list[ShellCommand]:
+        """Those in a text inside this one, without the conditions that they depend on."""
+        inner = self._inside(text)
+        inner.read()
+        return [command for command in inner.commands if not command.decides]
 
     def _keep_inside(self, commands: Iterable[ShellCommand]) -> None:
         """Commands of a text inside this one may run as well, in a subshell."""
