@@ -303,6 +303,11 @@ def _words(text: tuple[str, ...]) -> list[str]:
         return []
 
 
+def operands(arguments: tuple[str, ...], valued: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The first word that is no option, and what follows it; `valued` are options with a value of their own."""
+    return _parted(Launcher(valued=valued), arguments)[0].words
+
+
 def _parted(launcher: Launcher, arguments: tuple[str, ...]) -> tuple[Launched, list[tuple[str, str]]]:
     """What is behind options and operands, and the options with their values."""
     options: list[tuple[str, str]] = []

@@ -16,12 +16,12 @@ from imgcheck.loader.execline import EXECLINE
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
 from imgcheck.loader.imports import PythonStart
 from imgcheck.loader.invocation import Invocation, invocation
-from imgcheck.loader.launchers import AS_USER, MAKES_NOTHING, Launched, launched
+from imgcheck.loader.launchers import AS_USER, MAKES_NOTHING, Launched, launched, operands
 from imgcheck.loader.modules import PythonModules, prefix_of
 from imgcheck.loader.native_modules import Interpreted, interpreted, literals, native_modules, pointed_to
 from imgcheck.loader.node import ADDON, fits_node, node_directories
 from imgcheck.loader.places import MATCHES, Places, is_pattern, places
-from imgcheck.loader.python import python_path, python_version, pythons
+from imgcheck.loader.python import invoked, python_path, python_version, pythons
 from imgcheck.loader.script_tests import decided
 from imgcheck.loader.services import HERE
 from imgcheck.loader.shell import CLOSES, OPENS, UNKNOWN, asks_cpu, read_commands, with_whole_names
@@ -288,14 +288,14 @@ class _Search:
         inner = launched(called, arguments)
         if inner is not None:
             return self._launch(called, path, inner, shell, by, depth)
-        own = _operands(arguments)[:1] if self._interpret(path, called, words, shell, by, depth) else ()
+        own = self._interpret(path, called, words, shell, by, depth)
         if called not in MAKES_NOTHING:
-            rest = tuple(word for word in arguments if word not in own or not self._places.may_be_program(word, shell))
+            rest = tuple(word for word in arguments if word != own or not self._places.may_be_program(word, shell))
             self._hand_on(rest, shell, by.inside(path, report=False, perhaps=True), depth)
         return "started"
 
-    def _interpret(self, path: str, called: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> bool:
-        """Note how an interpreter starts; False where the program at `path` is none."""
+    def _interpret(self, path: str, called: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> str:
+        """Note how an interpreter starts; its script, "" where the program at `path` is none or has none."""
         arguments, names = words[1:], {called, posixpath.basename(path)}
         runs_node = not names.isdisjoint(_NODE)
         if runs_node:
@@ -305,11 +305,13 @@ class _Search:
             self._interpreted[how] = None
         is_python = any(python_version(name) is not None for name in names)
         if is_python:
-            self._supervise_in_python(arguments, shell, by, depth)
+            kind, given = invoked(arguments)
+            self._supervise_in_python(kind, given, shell, by, depth)
             self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell, arguments))))
             called_by = (place for place in places(words[0], shell) if self._tree.canonical(place) == path)
             self._prefixes |= {prefix_of(path), prefix_of(next(called_by, path))}
-        return is_python or runs_node or how is not None
+            return "" if kind else next(iter(given), "")
+        return next(iter(operands(arguments)), "") if runs_node or how else ""
 
     def _hand_on(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
         """A program that its arguments name by its path is one that it may start."""
@@ -395,9 +397,9 @@ class _Search:
 
     def _execline(self, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
         """A text of execline; its options have no values of their own."""
-        operands = _operands(arguments)
-        script = self._places.script(operands[0], shell) if operands else None
-        return self._file(script, operands, shell.child(), by, depth) if script else "unknown"
+        behind = operands(arguments)
+        script = self._places.script(behind[0], shell) if behind else None
+        return self._file(script, behind, shell.child(), by, depth) if script else "unknown"
 
     # Supervisors
 
@@ -426,15 +428,12 @@ class _Search:
         if told.words and (files or scripts):
             self._serve(told.words, here, by, depth)
 
-    def _supervise_in_python(self, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
-        """The same of a script or module that Python is given."""
-        operands = _operands(arguments)
-        if not operands:
-            return
-        if "-m" in arguments[: len(arguments) - len(operands)]:
-            self._supervise(operands[0].replace(".", "/"), operands, shell, by, depth)
-        elif script := self._places.script(operands[0], shell):
-            self._supervise(script.path, operands, shell, by, depth)
+    def _supervise_in_python(self, kind: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
+        """The same of a script or module that Python is given, as `invoked` has them."""
+        if words and kind == "m":
+            self._supervise(words[0].replace(".", "/"), words, shell, by, depth)
+        elif words and not kind and (script := self._places.script(words[0], shell)):
+            self._supervise(script.path, words, shell, by, depth)
 
     def _configured(self, files: list[Services], shell: Shell, by: _By, depth: int) -> bool:
         """What configurations name, and those that they include; whether that is anything."""
@@ -782,11 +781,6 @@ def _prefixes(environment: str, program: str, shell: Shell) -> list[str]:
         return [posixpath.join(place, environment) for place in shell.directories]
     roots = [*shell.variables.get("MAMBA_ROOT_PREFIX", ()), posixpath.dirname(posixpath.dirname(program))]
     return [root if environment == "base" else f"{root}/envs/{environment}" for root in dict.fromkeys(roots)]
-
-
-def _operands(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """The first word that is no option, and what follows it."""
-    return arguments[next((i for i, word in enumerate(arguments) if word[:1] != "-"), len(arguments)) :]
 
 
 def _starts(command: ShellCommand) -> bool:

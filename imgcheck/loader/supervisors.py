@@ -8,6 +8,7 @@ import msgspec
 
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
+from imgcheck.loader.launchers import operands
 
 
 class Supervisor(Data, frozen=True):
@@ -56,13 +57,13 @@ def supervisor_of(names: Collection[str]) -> Supervisor | None:
     return next((each for each in supervisors() if not set(names).isdisjoint(each.programs)), None)
 
 
-def supervised(kind: Supervisor, program: str, arguments: Sequence[str]) -> Supervised:
+def supervised(kind: Supervisor, program: str, arguments: tuple[str, ...]) -> Supervised:
     """What a supervisor of a kind, which is the file `program`, does with `arguments`."""
     values = dict(_options(kind, arguments))
-    operands = _operands(kind, arguments)
+    behind = operands(arguments, kind.valued)
     directory = next((values[name] for name in kind.directories if name in values), "")
     if kind.operand:
-        directory = next(iter(operands), "")
+        directory = next(iter(behind), "")
     named = next((values[name] for name in kind.options if name in values), "")
     prefix = posixpath.dirname(posixpath.dirname(program))
     first_of = [named] if named else [each.replace("{prefix}", prefix) for each in kind.first_of]
@@ -70,7 +71,7 @@ def supervised(kind: Supervisor, program: str, arguments: Sequence[str]) -> Supe
         tuple(posixpath.join(directory, each) for each in first_of),
         tuple(posixpath.join(directory, each) for each in kind.files),
         tuple(posixpath.join(directory, each) for each in kind.scripts),
-        operands if kind.command else (),
+        behind if kind.command else (),
         bool(kind.options or kind.operand),
     )
 
@@ -87,13 +88,3 @@ def _options(kind: Supervisor, arguments: Sequence[str]) -> Iterator[tuple[str, 
             place = next((at for at, letter in enumerate(letters, 2) if letter in told or letter in kind.valued), 0)
             if place and f"-{word[place - 1]}" in told:
                 yield f"-{word[place - 1]}", word[place:] or following
-
-
-def _operands(kind: Supervisor, arguments: Sequence[str]) -> tuple[str, ...]:
-    """The first word that is no option, and what follows it."""
-    index = 0
-    while index < len(arguments) and arguments[index].startswith("-"):
-        if arguments[index] == "--":
-            return tuple(arguments[index + 1 :])
-        index += 2 if arguments[index] in kind.valued else 1
-    return tuple(arguments[index:])
