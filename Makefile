@@ -44,11 +44,14 @@ peers: $(VENV)/.test-installed
 demo: $(VENV)/.installed
 	@$(BIN)/python demo/run.py
 
+# What the tests of a file share is made once, so a file stays with one process; some of them take a GB.
+PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile
+
 test: peers
-	IMGCHECK_REQUIRE_TOOLS=1 $(BIN)/python -m pytest -q
+	IMGCHECK_REQUIRE_TOOLS=1 $(PYTEST)
 
 test-unit: $(VENV)/.test-installed
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(PYTEST) -m "not slow"
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check

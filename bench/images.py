@@ -3,13 +3,12 @@
 import io
 import random
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.end_to_end.real_image import debian_root, tensorflow_layout
-from tests.tools import cache_directory, need, pypi_wheel, run
+from tests.tools import cache_directory, kept, need, pypi_wheel, run
 
 _SITE = "usr/local/lib/python3.11/dist-packages"
 _PYTHON = ("--python-version", "3.11", "--implementation", "cp", "--abi", "cp311")
@@ -68,16 +67,13 @@ def layers(count: int) -> str:
 
 
 def _layout(name: str, tars: Callable[[Path], Iterable[Path]]) -> str:
-    directory = cache_directory("bench") / name
-    if not directory.exists():
-        with tempfile.TemporaryDirectory(dir=cache_directory("bench")) as work:
-            layout = Path(work, "layout")
-            run(need("umoci"), "init", "--layout", layout)
-            run(need("umoci"), "new", "--image", f"{layout}:latest")
-            for tar in tars(Path(work)):
-                run(need("umoci"), "raw", "add-layer", "--image", f"{layout}:latest", tar)
-            layout.rename(directory)
-    return f"oci:{directory}:latest"
+    def make(layout: Path) -> None:
+        run(need("umoci"), "init", "--layout", layout)
+        run(need("umoci"), "new", "--image", f"{layout}:latest")
+        for tar in tars(layout.parent):
+            run(need("umoci"), "raw", "add-layer", "--image", f"{layout}:latest", tar)
+
+    return f"oci:{kept(cache_directory('bench') / name, make)}:latest"
 
 
 def _wheel(work: Path, requirement: str) -> Path:

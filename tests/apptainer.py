@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.debian import fetch_packages
-from tests.tools import cache_directory, need, run
+from tests.tools import alone, cache_directory, need, run
 
 _PACKAGES = ("apptainer", "libc6", "libseccomp2", "libsqlite3-0", "squashfuse", "libsquashfuse0", "libfuse3-4",
              "zlib1g", "liblzma5", "liblzo2-2", "liblz4-1", "libzstd1")  # fmt: skip
@@ -31,13 +31,14 @@ def install_apptainer() -> Path:
         return system
     prefix = cache_directory() / "apptainer"
     program, complete = prefix / "usr/bin/apptainer", prefix / ".complete"
-    if not complete.exists():
-        # It names its files by absolute paths, so it is made where it stays.
-        with tempfile.TemporaryDirectory() as work:
-            for package in fetch_packages(Path(work), _PACKAGES, ["sid"]):
-                run("dpkg-deb", "--extract", package, prefix)
-        _relocate(prefix)
-        complete.touch()
+    with alone(prefix):
+        if not complete.exists():
+            # It names its files by absolute paths, so it is made where it stays.
+            with tempfile.TemporaryDirectory() as work:
+                for package in fetch_packages(Path(work), _PACKAGES, ["sid"]):
+                    run("dpkg-deb", "--extract", package, prefix)
+            _relocate(prefix)
+            complete.touch()
     return program
 
 

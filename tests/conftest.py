@@ -34,12 +34,14 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _store_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Fixtures that outlive a test share one store: never the user's."""
+def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing of the user's: fixtures that outlive a test share one store, and no width is set."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("store")))
         # pip's would lie there too, and every installation would fetch everything again.
         patch.setenv("PIP_CACHE_DIR", str(cache_directory("pip")))
+        # pytest-xdist sets it, and a user's shell may: text is as wide as where nobody says.
+        patch.delenv("COLUMNS", raising=False)
         yield
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.tools import download, missing, need, run
+from tests.tools import download, kept, missing, need, run
 
 _MIRROR = re.compile(r"/debian(/\d{8}T\d{6}Z)?/?$")
 """Addresses of a mirror, or of the archive's state at a moment."""
@@ -60,9 +60,10 @@ def fetch_packages(work: Path, names: Sequence[str], suites: Sequence[str], sect
 
 def unpacked(directory: Path, name: str, suites: Sequence[str], section: str = "main") -> Path:
     """The files of a package, as fetch_packages finds it, in `directory`, where they stay for the next time."""
-    if not directory.exists():
-        with tempfile.TemporaryDirectory(dir=directory.parent) as work:
-            (archive,) = fetch_packages(Path(work, "apt"), [name], suites, section)
-            run("dpkg-deb", "--extract", archive, Path(work, "files"))
-            Path(work, "files").rename(directory)
-    return directory
+
+    def make(made: Path) -> None:
+        with tempfile.TemporaryDirectory() as work:
+            (archive,) = fetch_packages(Path(work), [name], suites, section)
+            run("dpkg-deb", "--extract", archive, made)
+
+    return kept(directory, make)

@@ -1,12 +1,11 @@
 """NVIDIA's own compilers and cuobjdump from PyPI, for tests that need real GPU code; no GPU is needed to run them."""
 
 import hashlib
-import os
 import shutil
 from functools import cache
 from pathlib import Path
 
-from tests.tools import cache_directory, need, pypi_directory, run
+from tests.tools import cache_directory, kept, need, pypi_directory, run
 
 _PTXAS = {
     "11.8": "nvidia-cuda-nvcc-cu11==11.8.89",
@@ -51,52 +50,40 @@ def ptxas(release: str) -> Path:
 
 def cubin(target: str, release: str, isa: str) -> Path:
     """A real cubin for `target` ("37", "90a"), made by the ptxas of `release` from PTX of version `isa`."""
-    directory = cache_directory("gpu-code", f"ptxas-{release}")
-    path = directory / f"scale_{target}_{isa}.cubin"
-    if not path.exists():
-        source, work = path.with_suffix(".ptx"), directory / f".{os.getpid()}.cubin"
+
+    def make(made: Path) -> None:
+        source = made.with_suffix(".ptx")
         source.write_text(PTX.format(isa=isa, target=target))
-        run(ptxas(release), f"-arch=sm_{target}", source, "-o", work)
-        work.replace(path)
-    return path
+        run(ptxas(release), f"-arch=sm_{target}", source, "-o", made)
+
+    return kept(cache_directory("gpu-code", f"ptxas-{release}") / f"scale_{target}_{isa}.cubin", make)
 
 
 @cache
 def toolkit(release: str = _RELEASE) -> Path:
     """A directory with nvcc, fatbinary and all that they need, put together from wheels and kept."""
-    directory = cache_directory("cuda") / release
-    if not directory.exists():
-        work = directory.with_name(f".{os.getpid()}.{release}")
+
+    def make(work: Path) -> None:
         for name in ("nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-runtime"):
             shutil.copytree(pypi_directory(f"{name}=={release}") / "nvidia" / "cu13", work, dirs_exist_ok=True)
         for program in (*(work / "bin").iterdir(), *(work / "nvvm" / "bin").iterdir()):
             program.chmod(0o755)
-        work.rename(directory)
-    return directory
+
+    return kept(cache_directory("cuda") / release, make)
 
 
 def nvcc(*flags: str, out: str, source: str = CUDA_SOURCE, release: str = _RELEASE) -> Path:
     """What nvcc makes of `source` with `flags`, kept by the hash of both."""
     need("gcc")
     key = hashlib.sha256("\0".join((release, out, *flags, source)).encode()).hexdigest()[:24]
-    directory = cache_directory("gpu-code", key)
-    path = directory / out
-    if not path.exists():
-        (directory / "source.cu").write_text(source)
-        root = toolkit(release)
+
+    def make(made: Path) -> None:
+        text, root = made.with_name("source.cu"), toolkit(release)
+        text.write_text(source)
         paths = ("-I", root / "include", "-L", root / "lib")
-        run(
-            root / "bin" / "nvcc",
-            "-cudart",
-            "static",
-            *paths,
-            *flags,
-            directory / "source.cu",
-            "-o",
-            directory / f"new-{out}",
-        )
-        (directory / f"new-{out}").replace(path)
-    return path
+        run(root / "bin" / "nvcc", "-cudart", "static", *paths, *flags, text, "-o", made)
+
+    return kept(cache_directory("gpu-code", key) / out, make)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Published wheels with GPU code that tests and measurements read: CUDA 9.0 to 13, and pip's options for each."""
 
-import shutil
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,13 +40,8 @@ LARGE_WHEELS: dict[str, tuple[str, ...]] = {"torch==2.5.1": _CP311, "nvidia-cubl
 @contextmanager
 def member(wheel: Path, name: str) -> Iterator[Path]:
     """One file of a wheel, unpacked for as long as it is looked at: all of them would take 10 GB."""
-    directory = cache_directory("wheel-members", wheel.stem)
-    with zipfile.ZipFile(wheel) as archive:
-        path = Path(archive.extract(name, directory))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(directory)
+    with tempfile.TemporaryDirectory(dir=cache_directory("tmp")) as directory, zipfile.ZipFile(wheel) as archive:
+        yield Path(archive.extract(name, directory))
 
 
 def libraries(wheel: Path) -> list[str]:

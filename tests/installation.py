@@ -27,7 +27,8 @@ def version_in(tree: Path) -> Path:
 
 
 def _install(name: str, **more: str) -> Path:
-    tree = cache_directory(name)
+    # Tests run in several processes, and each has its own: it is made anew from what the checkout holds now.
+    tree = cache_directory(f"{name}-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}")
     run("rm", "-rf", tree)
     install = CHECKOUT / "integrations" / "install" / "install.sh"
     settings = {"PYTHON": need("python3"), "PIP": f"{sys.executable} -m pip"}

@@ -1,5 +1,6 @@
 """Real peer tools for tests: where they are, and compilers whose output is kept between runs."""
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -7,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -146,6 +149,28 @@ def cache_directory(*parts: str) -> Path:
     return directory
 
 
+@contextmanager
+def alone(place: Path) -> Iterator[None]:
+    """What is kept at `place` is for this process alone meanwhile: the tests run in several."""
+    with (place.parent / f".{place.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def kept(place: Path, make: Callable[[Path], object]) -> Path:
+    """The file or directory `place`, which make(PATH) makes at a path beside it where it is not there yet.
+
+    An interrupted run leaves no half one.
+    """
+    with alone(place):
+        if not place.exists():
+            with tempfile.TemporaryDirectory(dir=place.parent) as work:
+                made = Path(work, place.name)
+                make(made)
+                made.rename(place)
+    return place
+
+
 def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
     """Run a command with its output captured as text; a failure raises with what it printed."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace", **options)
@@ -189,27 +214,17 @@ def _version(compiler: str) -> str:
 
 def pypi_directory(requirement: str) -> Path:
     """The files of a pinned wheel ("name==1.2") from PyPI, unpacked once and kept."""
-    directory = cache_directory("pypi") / requirement
-    if not directory.exists():
-        with tempfile.TemporaryDirectory(dir=cache_directory("pypi")) as work:
-            pip("install", "--no-cache-dir", "--no-deps", "--no-compile", "--target", f"{work}/files", requirement)
-            Path(work, "files").rename(directory)
-    return directory
+    options = ("--no-cache-dir", "--no-deps", "--no-compile")
+    place = cache_directory("pypi") / requirement
+    return kept(place, lambda made: pip("install", *options, "--target", made, requirement))
 
 
 def pypi_wheel(requirement: str, *options: str) -> Path:
     """The wheel file of a pinned requirement; `options` are pip's, for wheels of other Pythons and platforms."""
-    directory = cache_directory("wheels")
-    name, _, version = requirement.partition("==")
-    # The index may offer a build of its own, "1.2+cpu", which is newer than "1.2".
-    pattern = f"{name.replace('-', '_')}-{version}[-+]*.whl"
-    if not list(directory.glob(pattern)):
-        with tempfile.TemporaryDirectory(dir=directory) as work:
-            fetched = ("--no-cache-dir", "--no-deps", "--only-binary", ":all:", "--dest", work)
-            pip("download", *fetched, *options, requirement)
-            (wheel,) = Path(work).glob(pattern)
-            wheel.rename(directory / wheel.name)
-    (wheel,) = directory.glob(pattern)
+    fetched = ("--no-cache-dir", "--no-deps", "--only-binary", ":all:")
+    place = cache_directory("wheels") / requirement
+    kept(place, lambda made: pip("download", *fetched, *options, "--dest", made, requirement))
+    (wheel,) = place.iterdir()
     return wheel
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from imgcheck.knowledge.store import Knowledge
 from imgcheck.knowledge.variants import is_variant
 from tests.isa.programs import PROGRAMS
-from tests.tools import cache_directory, compile_c, run
+from tests.tools import cache_directory, compile_c, kept, run
 
 MARCHES = ("x86-64", "nehalem", "sandybridge", "haswell", "skylake-avx512")
 STYLES = {
@@ -107,16 +107,16 @@ def _debian(package: str, words: list[str]) -> Case:
 
 def _unpacked(package: str) -> Path:
     """The files of a Debian package and of what it depends on and this system lacks, in a directory of their own."""
-    root = cache_directory("oracle", "debian") / package
-    if not root.exists():
-        with tempfile.TemporaryDirectory(dir=root.parent) as work:
-            Path(work, "archives/partial").mkdir(parents=True)
-            fetch = ("--no-install-recommends", "--download-only", "--reinstall", "-y", "-q")
-            run("apt-get", *fetch, "-o", f"Dir::Cache::archives={work}/archives", "install", package)
-            for archive in Path(work, "archives").glob("*.deb"):
-                run("dpkg", "-x", archive, f"{work}/root")
-            Path(work, "root").rename(root)
-    return root
+
+    def make(root: Path) -> None:
+        archives = root.parent / "archives"
+        (archives / "partial").mkdir(parents=True)
+        fetch = ("--no-install-recommends", "--download-only", "--reinstall", "-y", "-q")
+        run("apt-get", *fetch, "-o", f"Dir::Cache::archives={archives}", "install", package)
+        for archive in archives.glob("*.deb"):
+            run("dpkg", "-x", archive, root)
+
+    return kept(cache_directory("oracle", "debian") / package, make)
 
 
 def _library_directories(root: Path) -> list[Path]:

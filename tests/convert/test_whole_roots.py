@@ -5,9 +5,7 @@ import shlex
 import shutil
 import stat
 import subprocess
-import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,21 +14,11 @@ from imgcheck.convert.run import ConvertOptions, convert
 from imgcheck.sources.open import open_image
 from tests.convert.members import Reg, Sym, build
 from tests.convert.started import as_ordinary_user
-from tests.debian import debootstrap, fetch_packages
+from tests.debian import debootstrap, unpacked
 from tests.end_to_end.real_image import SITE, WHEEL_OPTIONS, tensorflow_layout
 from tests.images import Directory, File, ImageBuilder, Member, Symlink
 from tests.peers import Peer, as_unprivileged
-from tests.tools import cache_directory, compile_c, need, pypi_directory, pypi_wheel, run
-
-
-def _kept(name: str, make: Callable[[Path], None]) -> bytes:
-    """A tar archive that is made once."""
-    path = cache_directory("convert") / name
-    if not path.exists():
-        with tempfile.TemporaryDirectory(dir=path.parent) as work:
-            make(Path(work))
-            Path(work, "made.tar").rename(path)
-    return path.read_bytes()
+from tests.tools import cache_directory, compile_c, kept, need, pypi_directory, pypi_wheel, run
 
 
 def _tar(root: Path, into: Path) -> None:
@@ -38,16 +26,18 @@ def _tar(root: Path, into: Path) -> None:
 
 
 def _debian(suite: str) -> bytes:
-    def make(work: Path) -> None:
-        debootstrap(suite, work / "root")
-        shutil.rmtree(work / "root/var/cache/apt/archives", ignore_errors=True)
-        _tar(work / "root", work / "made.tar")
+    def make(archive: Path) -> None:
+        root = archive.parent / "root"
+        debootstrap(suite, root)
+        shutil.rmtree(root / "var/cache/apt/archives", ignore_errors=True)
+        _tar(root, archive)
 
-    return _kept(f"{suite}.tar", make)
+    return kept(cache_directory("convert") / f"{suite}.tar", make).read_bytes()
 
 
 def _numpy() -> bytes:
-    return _kept("numpy.tar", lambda work: _tar(pypi_directory("numpy==2.2.6"), work / "made.tar"))
+    place = cache_directory("convert") / "numpy.tar"
+    return kept(place, lambda archive: _tar(pypi_directory("numpy==2.2.6"), archive)).read_bytes()
 
 
 ROOTS = {"bookworm": lambda: _debian("bookworm"), "trixie": lambda: _debian("trixie"), "wheel": _numpy}
@@ -123,14 +113,10 @@ def test_the_same_image_gives_the_same_bytes(target, tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def busybox() -> bytes:
     """Debian's static busybox."""
-
-    def make(work: Path) -> None:
-        (package,) = fetch_packages(work / "apt", ["busybox-static"], ["bookworm"])
-        run("dpkg-deb", "--extract", package, work / "files")
-        shutil.copy(work / "files/usr/bin/busybox" if (work / "files/usr/bin/busybox").exists()
-                    else work / "files/bin/busybox", work / "made.tar")  # fmt: skip
-
-    return _kept("busybox", make)
+    (program,) = unpacked(cache_directory("packages") / "busybox", "busybox-static", ["bookworm"]).glob(
+        "**/bin/busybox"
+    )
+    return program.read_bytes()
 
 
 _SAY = r"""

@@ -5,13 +5,12 @@ Built by the tools people build with (debootstrap, pip, umoci) and kept in the t
 
 import shutil
 import tarfile
-import tempfile
 import zipfile
 from pathlib import Path
 
 from tests.debian import debootstrap
 from tests.images import Symlink, layer_tar
-from tests.tools import cache_directory, compile_c, need, pypi_wheel, run
+from tests.tools import cache_directory, compile_c, kept, need, pypi_wheel, run
 
 SITE = "usr/local/lib/python3.6/dist-packages"
 WHEEL_OPTIONS = ("--python-version", "3.6", "--implementation", "cp", "--abi", "cp36m", "--platform",
@@ -26,15 +25,13 @@ def tensorflow_layout(version: str, with_cuda_libraries: bool = False) -> str:
 
     It lacks the CUDA libraries that the wheel links against; `with_cuda_libraries` adds stand-ins for them.
     """
-    directory = cache_directory("real") / f"tensorflow-gpu-{version}"
-    if not directory.exists():
-        with tempfile.TemporaryDirectory(dir=cache_directory("real")) as work:
-            _build(Path(work), Path(work) / "layout", version)
-            Path(work, "layout").rename(directory)
+    place = cache_directory("real") / f"tensorflow-gpu-{version}"
+    directory = kept(place, lambda layout: _build(layout, version))
     return f"oci:{directory}:{_STAND_INS if with_cuda_libraries else 'latest'}"
 
 
-def _build(work: Path, layout: Path, version: str) -> None:
+def _build(layout: Path, version: str) -> None:
+    work = layout.parent
     image = f"{layout}:latest"
     umoci = need("umoci")
     run(umoci, "init", "--layout", layout)
@@ -60,18 +57,15 @@ def _add(image: str, layer: Path, created_by: str) -> None:
 
 def debian_root() -> Path:
     """A minimal Debian 12 as a tar; debootstrap needs root for it."""
-    target = cache_directory("real") / "debian-12.tar"
-    if not target.exists():
-        work = Path(tempfile.mkdtemp(dir=cache_directory("real")))
-        try:
-            debootstrap("bookworm", work / "root", "--include=libgomp1")
-            shutil.rmtree(work / "root/var/cache/apt")
-            run("tar", "--create", "--numeric-owner", "--sort=name", "--one-file-system", "--exclude=./dev/*",
-                "--file", work / "root.tar", "--directory", work / "root", ".")  # fmt: skip
-            (work / "root.tar").rename(target)
-        finally:
-            shutil.rmtree(work)
-    return target
+
+    def make(archive: Path) -> None:
+        root = archive.parent / "root"
+        debootstrap("bookworm", root, "--include=libgomp1")
+        shutil.rmtree(root / "var/cache/apt")
+        run("tar", "--create", "--numeric-owner", "--sort=name", "--one-file-system", "--exclude=./dev/*",
+            "--file", archive, "--directory", root, ".")  # fmt: skip
+
+    return kept(cache_directory("real") / "debian-12.tar", make)
 
 
 def _wheel_tar(work: Path, version: str) -> Path:

@@ -12,7 +12,7 @@ from imgcheck.knowledge import Knowledge
 from imgcheck.loader.hwcaps import hwcaps_of
 from tests.debian import debootstrap
 from tests.loader.builder import Root
-from tests.tools import cache_directory, pip
+from tests.tools import alone, cache_directory, pip
 
 SUITES = {
     "bullseye": ["python3-numpy"],
@@ -42,11 +42,12 @@ class Tree:
 def _kept(name: str, make: Callable[[Path], None]) -> Path:
     """The root `name`, made once; an interrupted attempt is begun anew."""
     place = cache_directory("roots") / name
-    if not (place / "complete").is_file():
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        make(place / "root")
-        (place / "complete").touch()
+    with alone(place):
+        if not (place / "complete").is_file():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+            make(place / "root")
+            (place / "complete").touch()
     return place / "root"
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import tarfile
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -14,7 +13,7 @@ from imgcheck.documents.report import Report, Requirement
 from imgcheck.knowledge import Knowledge
 from imgcheck.report.formats import FORMATS, Rendering
 from imgcheck.report.history import Origins
-from tests.tools import cache_directory, download, pip, pypi_directory, run
+from tests.tools import cache_directory, download, kept, pip, pypi_directory, run
 
 pytestmark = pytest.mark.slow
 
@@ -22,20 +21,20 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def multitool() -> Path:
     """Files of Microsoft's SARIF multitool, from npm: the schema and the validator."""
-    directory = cache_directory("npm") / "sarif-multitool-5.7.0"
-    if not directory.exists():
-        with tempfile.TemporaryDirectory(dir=cache_directory("npm")) as work:
-            name = "@microsoft/sarif-multitool-linux@5.7.0"
-            # Node.js trusts authorities of its own, the system's where it is told to; its cache would lie in $HOME.
-            settings = {"NODE_OPTIONS": "--use-system-ca", "npm_config_cache": f"{work}/cache"}
-            download(*_npm(), "pack", "--loglevel=error", "--pack-destination", work, name, env=os.environ | settings)
-            (archive,) = Path(work).glob("*.tgz")
-            # By tar: Debian's Python 3.11.2 has no filters for what tarfile unpacks, and later ones insist on one.
-            wanted = ("package/sarif-2.1.0.json", "package/Sarif.Multitool")
-            run("tar", "--extract", "--no-same-owner", "--file", archive, "--directory", work, *wanted)
-            (Path(work) / "package" / "Sarif.Multitool").chmod(0o755)
-            (Path(work) / "package").rename(directory)
-    return directory
+
+    def make(directory: Path) -> None:
+        work, name = directory.parent, "@microsoft/sarif-multitool-linux@5.7.0"
+        # Node.js trusts authorities of its own, the system's where it is told to; its cache would lie in $HOME.
+        settings = {"NODE_OPTIONS": "--use-system-ca", "npm_config_cache": f"{work}/cache"}
+        download(*_npm(), "pack", "--loglevel=error", "--pack-destination", work, name, env=os.environ | settings)
+        (archive,) = work.glob("*.tgz")
+        # By tar: Debian's Python 3.11.2 has no filters for what tarfile unpacks, and later ones insist on one.
+        wanted = ("package/sarif-2.1.0.json", "package/Sarif.Multitool")
+        run("tar", "--extract", "--no-same-owner", "--file", archive, "--directory", work, *wanted)
+        (work / "package" / "Sarif.Multitool").chmod(0o755)
+        (work / "package").rename(directory)
+
+    return kept(cache_directory("npm") / "sarif-multitool-5.7.0", make)
 
 
 def _npm() -> tuple[Path, Path]:
@@ -103,14 +102,13 @@ def _junit_schema():
     import sys
 
     # pytest tests its own JUnit files against it, and carries it in its source distribution.
-    directory = cache_directory("sdist")
-    schema = directory / "junit-10.xsd"
-    if not schema.exists():
-        with tempfile.TemporaryDirectory(dir=directory) as work:
-            pip("download", "--no-deps", "--no-binary", "pytest", "--dest", work, "pytest==8.3.4")
-            with tarfile.open(Path(work, "pytest-8.3.4.tar.gz")) as source:
-                member = source.extractfile("pytest-8.3.4/testing/example_scripts/junit-10.xsd")
-                schema.write_bytes(member.read())
+    def make(schema: Path) -> None:
+        pip("download", "--no-deps", "--no-binary", "pytest", "--dest", schema.parent, "pytest==8.3.4")
+        with tarfile.open(schema.with_name("pytest-8.3.4.tar.gz")) as source:
+            member = source.extractfile("pytest-8.3.4/testing/example_scripts/junit-10.xsd")
+            schema.write_bytes(member.read())
+
+    schema = kept(cache_directory("sdist") / "junit-10.xsd", make)
     for requirement in ("elementpath==4.4.0", "xmlschema==3.3.1"):
         sys.path.insert(0, str(pypi_directory(requirement)))
     return importlib.import_module("xmlschema").XMLSchema(str(schema))

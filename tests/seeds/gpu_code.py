@@ -4,7 +4,7 @@ import hashlib
 import struct
 from pathlib import Path
 
-from tests.tools import cache_directory, pypi_directory, run
+from tests.tools import cache_directory, kept, pypi_directory, run
 
 _SOURCE = Path(__file__).parent / "sources" / "saxpy.ptx"
 _PTXAS = "nvidia-cuda-nvcc-cu11==11.8.89"
@@ -37,10 +37,8 @@ def _source(target: str, cuda: str) -> str:
 
 def _cubin(target: str, cuda: str) -> bytes:
     source = _kept(_source(target, cuda).encode(), f"saxpy_{target}.ptx")
-    cubin = source.with_suffix(".cubin")
-    if not cubin.exists():
-        ptxas = pypi_directory(_PTXAS) / "nvidia" / "cuda_nvcc" / "bin" / "ptxas"
-        run(ptxas, f"-arch=sm_{target}", source, "-o", cubin)
+    ptxas = pypi_directory(_PTXAS) / "nvidia" / "cuda_nvcc" / "bin" / "ptxas"
+    cubin = kept(source.with_suffix(".cubin"), lambda made: run(ptxas, f"-arch=sm_{target}", source, "-o", made))
     data = bytearray(cubin.read_bytes())
     # ptxas writes the release that it belongs to; the image is meant to come from an older one.
     struct.pack_into("<I", data, _E_VERSION, int(cuda.replace(".", "")))
@@ -48,10 +46,8 @@ def _cubin(target: str, cuda: str) -> bytes:
 
 
 def _kept(data: bytes, name: str) -> Path:
-    path = cache_directory("gpu-code", hashlib.sha256(data).hexdigest()[:24]) / name
-    if not path.exists():
-        path.write_bytes(data)
-    return path
+    place = cache_directory("gpu-code", hashlib.sha256(data).hexdigest()[:24]) / name
+    return kept(place, lambda made: made.write_bytes(data))
 
 
 def embedded(fatbin_file: Path) -> str:
