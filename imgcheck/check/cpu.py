@@ -20,6 +20,8 @@ from imgcheck.knowledge.variants import beside, is_variant, variants_among, with
 
 _LOADED = ("executable", "shared")
 _BASELINE = "nothing beyond the baseline is required"
+_UNDECIDED = "and it could not be decided whether the CPU is asked before they run"
+_SILENT = "and a CPU without them executes them as others"
 
 
 class _Need(Struct, frozen=True):
@@ -212,6 +214,7 @@ def _finding(
         own=cpus.display(host.knowledge, host.machine, {use.feature for use in first.uses}),
         path=first.record.path,
         reason=first.uses[0].reason,
+        doubt=_SILENT if variant == "other-result" else _UNDECIDED,
         host_cpu=host.name,
         example=example(host, wanted),
         build=build(host),

@@ -145,7 +145,7 @@ def _is_within(what: Unstartable) -> bool:
 
 def _variant(what: Unstartable) -> str:
     """The predicted error, by who starts it: the container's runtime, or a program of the image."""
-    from imgcheck.loader.launchers import LAUNCHERS  # which a preflight without this finding does not need
+    from imgcheck.loader.launchers import launchers  # which a preflight without this finding does not need
 
     if _is_within(what):
         return "carriage-return-by"
@@ -154,7 +154,7 @@ def _variant(what: Unstartable) -> str:
         if not rest:
             return what.reason
         return "carriage-return-env" if posixpath.basename(program) == "env" else "carriage-return-option"
-    if what.reason == "absent" and what.by in LAUNCHERS:
+    if what.reason == "absent" and what.by in launchers():
         return "absent-launcher"
     if what.by and what.reason != "no-format":
         return f"{what.reason}-by"

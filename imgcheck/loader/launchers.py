@@ -1,31 +1,40 @@
-"""Programs that run the command in their arguments (env, tini, gosu, nice): where in these the command begins."""
+"""Programs that run the command in their arguments (rules/analysis/launchers.toml): where in these it begins."""
 
 import re
-from itertools import pairwise
+from functools import cache
 
+import msgspec
 from msgspec import Struct, structs
 
+from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.types import Data
 from imgcheck.loader.environment import LOADER_VARIABLES
 from imgcheck.loader.execline import becomes
 
 
-class Launcher(Struct, frozen=True):
-    """How a launcher's command line is built."""
+class Launcher(Data, frozen=True):
+    """How a command line is built; what each field means stands at the head of the table."""
 
+    id: str = ""
+    programs: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     operands: int = 0
-    """Words before the command that are no options: a user, a duration."""
     valued: tuple[str, ...] = ()
-    """Options whose value is a word of its own."""
     flags: tuple[str, ...] = ()
-    """Options without a value."""
-    known: bool = True
-    """False where there are too many options to list: the command is the first word that is a program."""
+    search: bool = False
     optional: bool = False
-    """It does so only where one of its words is a program."""
     verbs: tuple[str, ...] = ()
-    """It does so only behind one of these words, where there are some."""
     own: tuple[str, ...] = ()
-    """Directories that it puts before PATH, from the working directory."""
+    environments: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    shells: tuple[str, ...] = ()
+    user: bool = False
+
+
+class _Table(Data, frozen=True):
+    launcher: tuple[Launcher, ...]
+    makes_nothing: frozenset[str]
 
 
 class Launched(Struct, frozen=True):
@@ -51,163 +60,34 @@ class Launched(Struct, frozen=True):
     """As Launcher.own."""
     environment: str = ""
     """Conda's environment in which it does so, by its name or its directory."""
+    for_user: bool = False
+    """It does so for another user, for whom PATH may be another one (login.defs, sudoers)."""
 
 
-_VAGUE = Launcher(known=False)
-_OPTIONAL = Launcher(known=False, optional=True)
-_RUN = Launcher(known=False, verbs=("run",))
-_RUN_IN_PROJECT = Launcher(known=False, verbs=("run",), own=(".venv/bin",))
-_EXEC = Launcher(known=False, verbs=("exec",))
-_CONDA = Launcher(
-    valued=("-e", "--env", "-n", "--name", "-p", "--prefix", "-r", "--root-prefix", "--cwd"),
-    flags=("-a", "--no-capture-output", "--live-stream", "--dev", "-v", "--debug-wrapper-scripts", "-d", "--detach"),
-    verbs=("run",),
-)
-_INIT = Launcher(valued=("-e", "-p"), flags=("-g", "-s", "-v", "-vv", "-vvv", "-w"))
-# From the manual page of each; of tini, dumb-init, with-contenv (s6-overlay) and setuser (baseimage) from their README.
-LAUNCHERS: dict[str, Launcher] = {
-    "aprun": _VAGUE,
-    "authbind": _VAGUE,
-    "bundle": _EXEC,
-    "catatonit": Launcher(),
-    "catchsegv": Launcher(),
-    "chamber": _EXEC,
-    "choom": _VAGUE,
-    "chpst": _VAGUE,
-    "chronic": _VAGUE,
-    "chroot": _VAGUE,
-    "chrt": Launcher(1, ("-D", "-P", "-T"), ("-b", "-f", "-i", "-o", "-r")),
-    "compute-sanitizer": _OPTIONAL,
-    "conda": _CONDA,
-    "cuda-gdb": _OPTIONAL,
-    "cuda-memcheck": _OPTIONAL,
-    "dbus-run-session": _OPTIONAL,
-    "ddtrace-run": _OPTIONAL,
-    "direnv": _EXEC,
-    "docker-init": _INIT,
-    "dockerize": _OPTIONAL,
-    "doppler": _RUN,
-    "dotenv": _RUN,
-    "dumb-init": Launcher(valued=("-r", "--rewrite"), flags=("-c", "-v", "--single-child", "--verbose")),
-    "env": Launcher(
-        valued=("-u", "--unset", "-C", "--chdir", "-a", "--argv0"),
-        flags=("-", "-i", "--ignore-environment", "-v", "--debug"),
-    ),
-    "envdir": Launcher(1),
-    "envuidgid": Launcher(1),
-    "fakeroot": _OPTIONAL,
-    "fghack": Launcher(),
-    "find": _OPTIONAL,
-    "flock": _VAGUE,
-    "gdb": _OPTIONAL,
-    "gosu": Launcher(1),
-    "hatch": _RUN,
-    "horovodrun": _VAGUE,
-    "hpcrun": _OPTIONAL,
-    "ibrun": _VAGUE,
-    "ifne": _VAGUE,
-    "ionice": Launcher(valued=("-c", "-n", "-p", "-P", "-u")),
-    "jsrun": _VAGUE,
-    "lckdo": _VAGUE,
-    "likwid-mpirun": _OPTIONAL,
-    "likwid-perfctr": _OPTIONAL,
-    "likwid-pin": _OPTIONAL,
-    "linux32": _VAGUE,
-    "linux64": _VAGUE,
-    "ltrace": _VAGUE,
-    "mamba": _CONDA,
-    "memray": _OPTIONAL,
-    "micromamba": _CONDA,
-    "mpiexec": _VAGUE,
-    "mpiexec.hydra": _VAGUE,
-    "mpirun": _VAGUE,
-    "ncu": _VAGUE,
-    "newrelic-admin": Launcher(known=False, verbs=("run-program",)),
-    "nice": Launcher(valued=("-n", "--adjustment")),
-    "nohup": Launcher(),
-    "npm": Launcher(known=False, verbs=("exec", "x")),
-    "npx": _OPTIONAL,
-    "nsys": _VAGUE,
-    "numactl": _VAGUE,
-    "nvprof": _OPTIONAL,
-    "opentelemetry-instrument": _OPTIONAL,
-    "orterun": _VAGUE,
-    "parallel": _OPTIONAL,
-    "pdm": _RUN_IN_PROJECT,
-    "perf": _OPTIONAL,
-    "pgrphack": Launcher(),
-    "pipenv": _RUN_IN_PROJECT,
-    "pixi": _RUN,
-    "pnpm": Launcher(known=False, verbs=("exec", "dlx")),
-    "poetry": _RUN_IN_PROJECT,
-    "prlimit": _OPTIONAL,
-    "prterun": _VAGUE,
-    "prun": _VAGUE,
-    "py-spy": _OPTIONAL,
-    "rocgdb": _OPTIONAL,
-    "rocprof": _OPTIONAL,
-    "runuser": _OPTIONAL,
-    "rye": _RUN_IN_PROJECT,
-    "s6-applyuidgid": _VAGUE,
-    "s6-envdir": _VAGUE,
-    "s6-envuidgid": Launcher(1),
-    "s6-notifyoncheck": _VAGUE,
-    "s6-setlock": _VAGUE,
-    "s6-setsid": _VAGUE,
-    "s6-setuidgid": Launcher(1),
-    "s6-softlimit": _VAGUE,
-    "scl": _OPTIONAL,
-    "setarch": _VAGUE,
-    "setlock": Launcher(1, flags=("-n", "-N", "-x", "-X")),
-    "setpriv": _VAGUE,
-    "setsid": Launcher(flags=("-c", "-f", "-w", "--ctty", "--fork", "--wait")),
-    "setuidgid": Launcher(1),
-    "setuser": Launcher(1),
-    "softlimit": _VAGUE,
-    "srun": _VAGUE,
-    "ssh-agent": _OPTIONAL,
-    "start-stop-daemon": Launcher(known=False, optional=True, verbs=("--start", "-S")),
-    "stdbuf": Launcher(valued=("-i", "-o", "-e")),
-    "strace": _VAGUE,
-    "su-exec": Launcher(1),
-    "sudo": Launcher(
-        valued=("-u", "-g", "-C", "-D", "-h", "-p", "-R", "-r", "-T", "-t", "-U"),
-        flags=("-E", "-H", "-n", "-S", "-i", "-nE"),
-    ),
-    "taskset": Launcher(1, flags=("-a", "-c")),
-    "tau_exec": _OPTIONAL,
-    "time": Launcher(valued=("-f", "-o"), flags=("-a", "-p", "-v")),
-    "timeout": Launcher(1, ("-k", "-s", "--kill-after", "--signal"), ("--foreground", "--preserve-status", "-v")),
-    "tini": _INIT,
-    "tini-static": _INIT,
-    "unshare": _VAGUE,
-    "uv": _RUN_IN_PROJECT,
-    "valgrind": _VAGUE,
-    "vtune": _OPTIONAL,
-    "watch": _OPTIONAL,
-    "with-contenv": Launcher(),
-    "xargs": _OPTIONAL,
-    "xvfb-run": Launcher(valued=("-e", "-f", "-n", "-p", "-s", "-w"), flags=("-a", "-l")),
-    "yarn": Launcher(known=False, verbs=("exec", "dlx")),
-}
-MAKES_NOTHING = frozenset({
-    "[", "addgroup", "adduser", "basename", "cat", "chgrp", "chown", "cut", "date", "df", "dirname", "du",
-    "echo", "egrep", "expr", "false", "fgrep", "free", "getent", "grep", "groupadd", "groupmod", "head",
-    "hostname", "id", "ldconfig", "locale", "ls", "mkdir", "nproc", "nvidia-smi", "printenv", "ps", "readlink",
-    "realpath", "rm", "rmdir", "seq", "sleep", "sort", "stat", "stty", "tail", "test", "touch", "tr",
-    "true", "tty", "uname", "uniq", "useradd", "usermod", "wc", "whoami",
-})  # fmt: skip
-"""Programs of entrypoints behind which no other program is there that was not before (the manual page of each)."""
-AS_USER = ("su", "runuser", "sudo")
-"""Programs that run another one for another user."""
-_LINE = re.compile("-[flmpP]*c")
-"""Options of su, the last of which has a line of a shell behind it."""
 _LOADER = re.compile(r"ld-linux.*\.so\.\d|ld-musl-.*\.so\.1|ld64\.so\.\d|ld-\d.*\.so")
 _LOADER_OPTIONS = (
     "--library-path", "--preload", "--argv0", "--inhibit-rpath", "--audit", "--glibc-hwcaps-prepend",
     "--glibc-hwcaps-mask",
 )  # fmt: skip
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
+_LETTERS = re.compile("-[A-Za-z]+")
+"""Options of one letter, of which the last may have a value."""
+
+
+@cache
+def _table() -> _Table:
+    return msgspec.convert(Knowledge().table("analysis/launchers.toml"), _Table)
+
+
+@cache
+def launchers() -> dict[str, Launcher]:
+    """All that are known, by the names of their programs."""
+    return {name: launcher for launcher in _table().launcher for name in launcher.programs}
+
+
+def makes_nothing(name: str) -> bool:
+    """Whether no other program is there behind the program called `name` that was not before."""
+    return name in _table().makes_nothing
 
 
 def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
@@ -217,9 +97,7 @@ def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
         return structs.replace(_parted(Launcher(valued=_LOADER_OPTIONS), arguments)[0], by_loader=True)
     if (parts := becomes(name, arguments)) and parts[1]:
         return _of_execline(name, *parts)
-    launcher = LAUNCHERS.get(name)
-    if name in AS_USER and (shell := _shell_of(arguments)):
-        return Launched(shell)
+    launcher = launchers().get(name)
     if launcher is None:
         return None
     if launcher.verbs:
@@ -227,13 +105,23 @@ def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
         arguments = arguments[verb + 1 :]
         if not arguments:
             return None
-    if launcher is _CONDA:
-        return _in_environment(arguments)
-    if not launcher.known:
+    return structs.replace(_arranged(name, launcher, arguments), for_user=launcher.user)
+
+
+def _arranged(name: str, launcher: Launcher, arguments: tuple[str, ...]) -> Launched:
+    if line := _line_of(launcher, arguments):
+        return Launched(line)
+    if launcher.search:
         return Launched(arguments, certain=False, optional=launcher.optional, own=launcher.own)
     if name in ("env", "sudo"):
         return _with_environment(name, launcher, arguments)
-    return _parted(launcher, arguments)[0]
+    inner, options = _parted(launcher, arguments)
+    told = dict(options)
+    directory, environment = (
+        next((told[each] for each in named if each in told), "")
+        for named in (launcher.directories, launcher.environments)
+    )
+    return structs.replace(inner, directory=directory, environment=environment)
 
 
 def _of_execline(name: str, operands: tuple[str, ...], words: tuple[str, ...]) -> Launched:
@@ -249,15 +137,11 @@ def _of_execline(name: str, operands: tuple[str, ...], words: tuple[str, ...]) -
     )
 
 
-def _shell_of(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """The shell that su or runuser starts, and the line that it gets; empty without `-c`."""
-    shell, line = "/bin/sh", ""
-    for option, value in pairwise((*arguments, "")):
-        name, equals, given = option.partition("=")
-        if name in ("-s", "--shell"):
-            shell = given if equals else value
-        elif name in ("--command", "--session-command") or _LINE.fullmatch(name):
-            line = given if equals else value
+def _line_of(launcher: Launcher, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """The shell that a launcher starts, and the line that it gets; empty where it gets none."""
+    _, options = _parted(launcher, arguments)
+    line = next((value for option, value in options if option in launcher.lines), "")
+    shell = next((value for option, value in options if option in launcher.shells), "/bin/sh")
     return (shell, "-c", line) if line else ()
 
 
@@ -265,20 +149,13 @@ def _with_environment(name: str, launcher: Launcher, arguments: tuple[str, ...])
     inner, options = _parted(launcher, _split(arguments))
     words = inner.words
     count = next((index for index, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
-    directory = next((value for option, value in options if option in ("-C", "-D", "--chdir")), "")
+    directory = next((value for option, value in options if option in launcher.directories), "")
     if name == "sudo":
         # ld.so takes them from programs with the rights of others (ld.so(8), "secure-execution mode").
         return Launched(words[count:], words[:count], LOADER_VARIABLES, False, directory, certain=inner.certain)
     removed = tuple(value for option, value in options if option in ("-u", "--unset"))
     emptied = any(option in ("-", "-i", "--ignore-environment") for option, _ in options)
     return Launched(words[count:], words[:count], removed, emptied, directory, certain=inner.certain)
-
-
-def _in_environment(arguments: tuple[str, ...]) -> Launched:
-    inner, options = _parted(_CONDA, arguments)
-    told = dict(options)
-    named = (told[name] for name in ("-n", "--name", "-p", "--prefix") if name in told)
-    return structs.replace(inner, directory=told.get("--cwd", ""), environment=next(named, ""))
 
 
 def _split(arguments: tuple[str, ...]) -> tuple[str, ...]:
@@ -311,6 +188,7 @@ def operands(arguments: tuple[str, ...], valued: tuple[str, ...] = ()) -> tuple[
 def _parted(launcher: Launcher, arguments: tuple[str, ...]) -> tuple[Launched, list[tuple[str, str]]]:
     """What is behind options and operands, and the options with their values."""
     options: list[tuple[str, str]] = []
+    valued = {*launcher.valued, *launcher.lines, *launcher.shells}
     index, operands, certain = 0, launcher.operands, True
     while index < len(arguments):
         word = arguments[index]
@@ -319,10 +197,12 @@ def _parted(launcher: Launcher, arguments: tuple[str, ...]) -> tuple[Launched, l
             return Launched(arguments[index + operands :]), options
         if word.startswith("-"):
             name, equals, value = word.partition("=")
-            if name in launcher.valued and not equals:
+            if name not in valued and _LETTERS.fullmatch(name) and f"-{name[-1]}" in valued:
+                name = f"-{name[-1]}"
+            if name in valued and not equals:
                 value = arguments[index] if index < len(arguments) else ""
                 index += 1
-            certain &= name in launcher.valued + launcher.flags or bool(equals)
+            certain &= name in valued or name in launcher.flags or bool(equals)
             options.append((name, value))
         elif operands:
             operands -= 1

@@ -16,7 +16,7 @@ from imgcheck.loader.execline import EXECLINE
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
 from imgcheck.loader.imports import PythonStart
 from imgcheck.loader.invocation import Invocation, invocation
-from imgcheck.loader.launchers import AS_USER, MAKES_NOTHING, Launched, launched, operands
+from imgcheck.loader.launchers import Launched, launched, makes_nothing, operands
 from imgcheck.loader.modules import PythonModules, prefix_of
 from imgcheck.loader.native_modules import Interpreted, interpreted, literals, native_modules, pointed_to
 from imgcheck.loader.node import ADDON, fits_node, node_directories
@@ -289,7 +289,7 @@ class _Search:
         if inner is not None:
             return self._launch(called, path, inner, shell, by, depth)
         own = self._interpret(path, called, words, shell, by, depth)
-        if called not in MAKES_NOTHING:
+        if not makes_nothing(called):
             rest = tuple(word for word in arguments if word != own or not self._places.may_be_program(word, shell))
             self._hand_on(rest, shell, by.inside(path, report=False, perhaps=True), depth)
         return "started"
@@ -351,8 +351,7 @@ class _Search:
                 self._hand_on(words, child, by.inside(name, report=False, perhaps=True), depth)
                 return "started"
             words = (GAP,) if begin is None else words[begin:]
-        # For another user PATH may be another one (login.defs, sudoers).
-        return self._run(words, child, by.inside(name, inner.certain and name not in AS_USER), depth - 1)
+        return self._run(words, child, by.inside(name, inner.certain and not inner.for_user), depth - 1)
 
     def _activate(self, prefixes: list[str], shell: Shell, by: _By, depth: int) -> None:
         """What conda does to run a program in an environment, which lies in one of some places."""
@@ -590,7 +589,7 @@ class _Search:
         else:
             yield from self._external((*name, *rest), here, before)
             called = posixpath.basename(name[0])
-            shell.touched |= called not in MAKES_NOTHING
+            shell.touched |= not makes_nothing(called)
             shell.steered |= called == "ldconfig"
 
     def _external(

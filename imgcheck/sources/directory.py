@@ -39,7 +39,7 @@ def open_directory(reference: Reference, options: SourceOptions, progress: Progr
     """The image of a `dir:` reference: a root, or a udocker container directory with its ROOT."""
     root = Path(reference.path)
     if not root.is_dir():
-        raise SourceError(f"{root}: no such directory")
+        raise SourceError(f"{root}: {'is no directory' if root.exists() else 'no such directory'}")
     if not os.access(root, os.R_OK | os.X_OK):
         raise SourceError(f"{root}: permission denied")
     if _is_udocker_container(root):

@@ -94,8 +94,9 @@ class LayoutBlobs:
 @contextmanager
 def open_layout(reference: Reference, options: SourceOptions, progress: Progress) -> Iterator[Image]:
     """The image of an `oci:` reference."""
-    if not Path(reference.path).is_dir():
-        raise SourceError(f"{reference.path}: no such directory", hint="give oci:DIR or oci:DIR:TAG")
+    if not (place := Path(reference.path)).is_dir():
+        what = "is no directory" if place.exists() else "no such directory"
+        raise SourceError(f"{place}: {what}", hint="give oci:DIR or oci:DIR:TAG")
     yield layout_image(reference, DirectoryFiles(reference.path), options)
 
 

@@ -1,5 +1,8 @@
 """Launchers that are scripts, or know projects and environments of their own: what they start."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 from msgspec import structs
 
@@ -73,6 +76,25 @@ def test_the_command_of_a_launcher_starts(image: ImageProfile, command: str, exp
 def test_su_gives_its_line_to_a_shell(option: str) -> None:
     found = launched("su", ("root", option, "t1 x"))
     assert found is not None and found.words == ("/bin/sh", "-c", "t1 x")
+
+
+_LINES = ["flock {lock} -c", "flock -w 9 {lock} --command", "script -qec", "script {lock} -c", "sg root -c",
+          "su root -s /bin/dash -c"]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", _LINES)
+def test_what_has_a_line_for_a_shell_runs_it(command: str, tmp_path: Path) -> None:
+    words = command.format(lock=tmp_path / "lock").split()
+    line = f"touch {tmp_path}/done"
+    found = launched(words[0], (*words[1:], line))
+    assert found is not None and found.words[1:] == ("-c", line)
+    subprocess.run([*words, line], stdin=subprocess.DEVNULL, capture_output=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "done").exists()
+
+
+def test_an_option_of_the_command_is_no_line_of_its_launcher() -> None:
+    found = launched("flock", ("/tmp/lock", "server", "-c", "server.conf"))
+    assert found is not None and found.words[1:] == ("server", "-c", "server.conf")
 
 
 def test_a_program_in_a_string_of_code_may_run(image: ImageProfile) -> None:
