@@ -13,9 +13,6 @@ from imgcheck.documents.image import Service, Services
 from imgcheck.loader.execline import read_execline
 from imgcheck.loader.shell import UNKNOWN
 
-ENDS = (".conf", ".ini", ".service", "/Procfile", "/crontab", "/up")
-"""Of the paths of these files, but for those in"""
-FOLDERS = ("cron.d/", "crontabs/", "supervisord.d/")
 HERE = "here/"
 """What templates call the directory of the file; no variable is called so."""
 _HERE = f"${{{HERE}}}"
@@ -34,18 +31,12 @@ _PROCESS = re.compile(r"([\w-]+):\s*(.+)")
 _TIMES = re.compile(r"(?:@\w+|(?:\S+[ \t]+){4}\S+)[ \t]+(.+)")
 _VARIABLE = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(.*)")
 _SECTION = re.compile(r"^\[(?:program|fcgi-program|eventlistener|include|supervisord)\b", re.MULTILINE)
-_PLACES = re.compile(
-    r"""(?P<system_crontab>(?:^|/)(?:etc/crontab|cron\.d/[^/]+)$) | (?P<crontab>/crontabs/[^/]+$)
-    | (?P<execline>/s6-rc\.d/[^/]+/up$) | (?P<procfile>(?:^|/)Procfile$) | (?P<unit>/systemd/system/[^/]+\.service$)
-    | (?P<supervisord>\.(?:conf|ini)$|/supervisord\.d/[^/]+$)""",
-    re.VERBOSE,
-)
 _Read = tuple[list[Service], list[str]]
 """Services, and patterns of what is included."""
 
 
 def may_hold_services(path: str) -> bool:
-    """Whether the file at `path`, of which the last two names count, may be one of these."""
+    """Whether the file at `path` may be one of these."""
     return _PLACES.search(path) is not None
 
 
@@ -55,11 +46,12 @@ def read_services(path: str, data: bytes) -> Services | None:
     The path stays empty: only the finished tree tells it.
     """
     found = _PLACES.search(path)
-    if found is None or found.lastgroup is None:
+    if found is None or found.lastindex is None:
         return None
+    read = _READERS[found.lastindex - 1][1]
     try:
         text = data.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
-        services, includes = _READERS[found.lastgroup](text)
+        services, includes = read(text)
     except (ValueError, configparser.Error):
         return None
     return Services("", _kept(services), tuple(includes)) if services or includes else None
@@ -211,11 +203,20 @@ def _kept(services: Iterable[Service]) -> tuple[Service, ...]:
     return tuple(fit)[:_MOST]
 
 
-_READERS: dict[str, Callable[[str], _Read]] = {
-    "crontab": _crontab,
-    "execline": _execline,
-    "procfile": _procfile,
-    "supervisord": _supervisord,
-    "system_crontab": _system_crontab,
-    "unit": _unit,
-}
+_READERS: tuple[tuple[tuple[str, ...], Callable[[str], _Read]], ...] = (
+    (("etc/crontab", "cron.d/*"), _system_crontab),
+    (("crontabs/*", "spool/cron/*"), _crontab),
+    (("s6-rc.d/*/up",), _execline),
+    (("Procfile",), _procfile),
+    (("systemd/system/*.service",), _unit),
+    (("*.conf", "*.ini", "supervisord.d/*"), _supervisord),
+)
+"""By the last names of a path, as globs whose `*` is within one name; the first that fits counts."""
+PATHS = tuple(glob for globs, _ in _READERS for glob in globs)
+
+
+def _places(globs: Iterable[str]) -> str:
+    return "|".join(re.escape(glob).replace(r"\*", "[^/]*") for glob in globs)
+
+
+_PLACES = re.compile("(?:^|/)(?:" + "|".join(f"({_places(globs)})" for globs, _ in _READERS) + ")$")

@@ -77,6 +77,8 @@ _UNTOLD = frozenset(f"-{letter}" for letter in "abcdghkLpStuwGNO")
 _PLAIN = re.compile(r"""[^ \t\n;&|<>()'"\\$`]+""")
 _QUOTED = re.compile(r"""[^"\\$`]+""")
 _BACKQUOTED = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
+_SUBSTITUTION = re.compile(r"\\.|\$\(|`", re.DOTALL)
+"""In a text that is no word; a backslash takes its meaning from what follows."""
 _BLANKS = re.compile(r"[ \t]+")
 _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|>&|>>|>\||[<>](?!\()")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
@@ -810,11 +812,15 @@ class _Reader:
 
     def _substitutions(self, text: str) -> None:
         """Those in a text that is no word: arithmetic, and here-documents."""
-        at = text.find("$(")
-        while at >= 0:
-            end = _closed(text, at + 1, "(", ")")
-            self._substitution(text[at + 2 : end - 1].removeprefix("(").removesuffix(")"))
-            at = text.find("$(", end)
+        inner, at = self._inside(text), 0
+        while match := _SUBSTITUTION.search(text, at):
+            inner._at = match.start()
+            if match[0] == "`":
+                inner._backquoted()
+            elif match[0] == "$(":
+                inner._dollar()
+            at = max(inner._at, match.end())
+        self._keep_inside(inner.commands)
 
 
 def _set_arguments(words: list[str]) -> list[str]:

@@ -45,11 +45,24 @@ class Supervised(msgspec.Struct, frozen=True):
     """Its words say where: to find nothing there is not to know."""
 
 
+class _Table(Data, frozen=True):
+    supervisor: tuple[Supervisor, ...]
+    usual: tuple[str, ...]
+
+
 @cache
+def _table() -> _Table:
+    return msgspec.convert(Knowledge().table("analysis/supervisors.toml"), _Table)
+
+
 def supervisors() -> tuple[Supervisor, ...]:
     """All that are known."""
-    table = Knowledge().table("analysis/supervisors.toml")["supervisor"]
-    return msgspec.convert(table, tuple[Supervisor, ...])
+    return _table().supervisor
+
+
+def service_places() -> tuple[str, ...]:
+    """How the paths of services begin, where these lie as is usual."""
+    return _table().usual
 
 
 def supervisor_of(names: Collection[str]) -> Supervisor | None:

@@ -18,7 +18,7 @@ from imgcheck.layers.entry import Entry, PlainFiles, Select
 from imgcheck.layers.model import Content, Layer
 from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import MergedTree
-from imgcheck.loader.services import ENDS, FOLDERS, may_hold_services, read_services
+from imgcheck.loader.services import PATHS, may_hold_services, read_services
 from imgcheck.loader.statements import Statements
 from imgcheck.profile.analysis import Analysis
 from imgcheck.profile.frozen_programs import Frozen, read_frozen
@@ -346,10 +346,11 @@ class _Wanted:
         self.texts, self.scripts = _Allowance("texts of the system"), _Allowance("scripts")
         tails = {"/".join(pattern.split("/")[-2:]) for pattern in patterns}
         self._regex = re.compile("|".join(f"(?:{fnmatch.translate(tail)})" for tail in sorted(tails)))
-        ends = {re.split(r"[*?\]]", tail)[-1] for tail in tails} | {*_SHELL_SUFFIXES, *ENDS, ".so", PTX_SUFFIX}
+        looked_at = {*tails, *PATHS}
+        ends = {re.split(r"[*?\]]", tail)[-1] for tail in looked_at} | {*_SHELL_SUFFIXES, ".so", PTX_SUFFIX}
         self._suffixes = tuple(sorted(end for end in ends if end))
-        infixes = sorted(re.escape(re.split(r"[*?\[]", tail)[0]) for tail in tails if tail[-1] in "*?]")
-        self._infix = re.compile("|".join([*infixes, *map(re.escape, FOLDERS), r"\.so\.\d"])).search
+        infixes = sorted(re.escape(re.split(r"[*?\[]", tail)[0]) for tail in looked_at if tail[-1] in "*?]")
+        self._infix = re.compile("|".join([*infixes, r"\.so\.\d"])).search
 
     def perhaps(self, path: str) -> bool:
         """A quick look that lets through all that `matches` and `may_hold_services` would, and names of scripts,

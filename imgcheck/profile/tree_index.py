@@ -17,6 +17,7 @@ from imgcheck.loader.closure import top_levels
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
 from imgcheck.loader.shell import without_conditions
 from imgcheck.loader.statements import Statements
+from imgcheck.loader.supervisors import service_places
 from imgcheck.profile.python_packages import PythonTexts
 from imgcheck.profile.requirements import plugins, requires
 from imgcheck.profile.scan import Code, PythonText, Unloadable
@@ -35,8 +36,6 @@ _OF_SYSTEM = ("bin/", "sbin/", "lib/", "etc/", "usr/bin/", "usr/sbin/", "usr/lib
 """Directories whose scripts are packages' of a distribution. There are hundreds, whose conditions would take a tenth of
 a profile, and hardly one is what an image starts.
 """
-_SUPERVISED = ("etc/cont-init.d/", "etc/my_init.d/", "etc/rc.local", "etc/s6", "etc/service", "etc/sv/")
-"""But for those of supervisors' services."""
 _WORDS = 16
 """Words of the command that are looked up."""
 
@@ -112,7 +111,8 @@ def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
         if isinstance(script, Script):
             if _may_start(path, script):
                 found.reached.append(path)
-                of_system = path.startswith(_OF_SYSTEM) and not path.startswith(_SUPERVISED)
+                # Services are what an image starts, wherever they lie.
+                of_system = path.startswith(_OF_SYSTEM) and not absolute(path).startswith(service_places())
                 kept = without_conditions(script.commands) if of_system else script.commands
                 found.scripts.append(msgspec.structs.replace(script, path=absolute(path), commands=kept))
         elif isinstance(node.payload, Services):

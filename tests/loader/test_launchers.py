@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from imgcheck.documents.image import ImageConfig, ImageProfile
-from imgcheck.loader.launchers import launched
+from imgcheck.loader.launchers import Launcher, launched, launchers
 from imgcheck.loader.roots import find_roots
 from tests.loader.builder import Root
 
@@ -76,6 +76,16 @@ def test_the_command_of_a_launcher_starts(image: ImageProfile, command: str, exp
 def test_su_gives_its_line_to_a_shell(option: str) -> None:
     found = launched("su", ("root", option, "t1 x"))
     assert found is not None and found.words == ("/bin/sh", "-c", "t1 x")
+
+
+@pytest.mark.parametrize(
+    "launcher", {each.id: each for each in launchers().values()}.values(), ids=lambda each: each.id
+)
+def test_every_launcher_of_the_table_is_read_as_it_says_and_has_sources(launcher: Launcher) -> None:
+    assert launcher.sources and all(source.startswith("https://") for source in launcher.sources)
+    assert launcher.search or not (launcher.optional or launcher.own)
+    assert launcher.lines or not launcher.shells
+    assert all(launchers()[program] is launcher for program in launcher.programs)
 
 
 _LINES = ["flock {lock} -c", "flock -w 9 {lock} --command", "script -qec", "script {lock} -c", "sg root -c",
