@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 
 from imgcheck.documents.image import ShellCommand
-from imgcheck.loader.shell import COMMANDS_LIMIT, UNKNOWN
+from imgcheck.loader.shell import COMMANDS_LIMIT
+from imgcheck.loader.shell_words import UNKNOWN
 
 EXECLINE = "execlineb"
 """The program that reads such texts."""
@@ -99,7 +100,7 @@ def _name(word: str) -> str:
 
 
 def _template(word: str) -> str:
-    """A word with its variables as shell.py has them; most are imported under the names of the environment."""
+    """A word with its variables as shell_words.py has them; most are imported under the names of the environment."""
     plain = _ESCAPED.sub(lambda match: match[1] or "", word)
 
     def named(match: re.Match[str]) -> str:

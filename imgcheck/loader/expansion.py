@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from imgcheck.documents.image import ShellCommand
 from imgcheck.loader.environment import GIVEN, LOADER_VARIABLES
-from imgcheck.loader.shell import RESOLVED, UNKNOWN
+from imgcheck.loader.shell_words import RESOLVED, UNKNOWN
 
 GAP = "\0"
 """In place of text that only running tells; no path has it."""

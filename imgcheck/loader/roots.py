@@ -24,7 +24,8 @@ from imgcheck.loader.places import MATCHES, Places, is_pattern, places
 from imgcheck.loader.python import invoked, python_path, python_version, pythons
 from imgcheck.loader.script_tests import decided
 from imgcheck.loader.services import HERE
-from imgcheck.loader.shell import CLOSES, OPENS, UNKNOWN, asks_cpu, read_commands, with_whole_names
+from imgcheck.loader.shell import CLOSES, OPENS, asks_cpu, read_commands, with_whole_names
+from imgcheck.loader.shell_words import UNKNOWN
 from imgcheck.loader.supervisors import supervised, supervisor_of
 from imgcheck.loader.tree import Tree
 

@@ -1,6 +1,6 @@
 """Configurations that name programs (supervisord's, units of systemd, crontabs, Procfiles, s6-rc) -> what they start.
 
-Words come as templates, as shell.py has them. Who reads which of these files stands in supervisors.py.
+Words come as templates, as shell_words.py has them. Who reads which of these files stands in supervisors.py.
 """
 
 import configparser
@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from imgcheck.documents.image import Service, Services
 from imgcheck.loader.execline import read_execline
-from imgcheck.loader.shell import UNKNOWN
+from imgcheck.loader.shell_words import UNKNOWN
 
 HERE = "here/"
 """What templates call the directory of the file; no variable is called so."""

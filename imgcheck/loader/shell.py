@@ -1,20 +1,7 @@
-r"""Shell text -> the simple commands in it. Nothing is run: who follows them expands words as far as they can be told.
+"""Shell text -> the simple commands in it. Nothing is run: who follows them expands words as far as they can be told.
 
-Of the grammar of POSIX (XCU 2.10) and of what bash adds, this reads what decides which commands there are: quotes,
-expansions, here-documents, lists, compound commands, functions, arrays. Words come as templates:
-
-    $$               a dollar sign
-    ${NAME}          a variable or positional parameter (`@` for all of them, `0` for the script)
-    ${NAME:-TEXT}    with a default, a template itself; `${NAME:+TEXT}` where it is set
-    ${NAME#PATTERN}  without what a pattern is of its beginning, `##`, `%` and `%%` as shells have them
-    ${NAME/0/1}      its characters from a place on, so many
-    ${#}             how many positional parameters there are
-    $(dirname TEXT)  the directory of a path
-    ${0/}            the script, or the text that it reads, with links resolved
-    ${uname -m}      the machine, as `uname -m` and `arch` print it
-    ${?}             what only running tells
-
-Other command substitutions that give a path back (`$(readlink -f X)`, `$(command -v X)`) stand as that path.
+Of the grammar of POSIX (XCU 2.10) and of what bash adds, this reads what decides which commands there are: lists,
+compound commands, functions, here-documents. Words come as templates (loader/shell_words.py).
 
 The tests on which branches depend stand among the commands, each with a number by which these name it; who follows them
 finds out which hold (loader/script_tests.py).
@@ -26,16 +13,14 @@ from collections.abc import Iterable, Iterator
 from msgspec import structs
 
 from imgcheck.documents.image import ShellCommand
+from imgcheck.loader.shell_words import ASSIGNMENT, NAME, UNKNOWN, UnreadableError, WordReader, closed
 
-UNKNOWN = "${?}"
 OPENS, CLOSES = "(", ")"
 """In place of a command's name: what stands between them is a subshell's, of which the others see no change."""
 _SHIFT_SOME = ("shift", UNKNOWN)
 """`shift` in a loop, of which nobody knows how often it runs."""
 _NOTHING = ("_=",)
 """For a function in which nothing is that matters."""
-RESOLVED = "0/"
-"""What templates call the script's own path with its links resolved; no variable is called so."""
 SAME = "="
 """In place of a function's name; none is called so."""
 OPEN = "?"
@@ -45,8 +30,6 @@ COMMANDS_LIMIT = 512
 """Commands and conditions that are kept of one text; what is left out counts as one that cannot be told."""
 _WORDS_LIMIT = 32
 _WORD_LENGTH = 512
-_NESTED = 6
-"""Substitutions inside substitutions that are read."""
 
 _SILENT = frozenset({
     ":", "[", "alias", "autoload", "bg", "bind", "bindkey", "break", "caller", "compgen", "complete", "compopt",
@@ -74,37 +57,17 @@ _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
 _TESTS = frozenset({"[", "test", "[["})
 _UNTOLD = frozenset(f"-{letter}" for letter in "abcdghkLpStuwGNO")
 """Tests of what is not known of files and descriptors."""
-_PLAIN = re.compile(r"""[^ \t\n;&|<>()'"\\$`]+""")
-_QUOTED = re.compile(r"""[^"\\$`]+""")
-_BACKQUOTED = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
-_SUBSTITUTION = re.compile(r"\\.|\$\(|`", re.DOTALL)
-"""In a text that is no word; a backslash takes its meaning from what follows."""
-_BLANKS = re.compile(r"[ \t]+")
 _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|>&|>>|>\||[<>](?!\()")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
-_PARAMETER = re.compile(r"([A-Za-z_]\w*|\d+|[@*])(?:\[[^\]]*\])?(.*)", re.ASCII | re.DOTALL)
-_TRIMMING = re.compile(r"[#%][^$`'\"\\{}:]+")
-_SUBSTRING = re.compile(r":(\d{1,3}):(\d{1,3})")
-_NAME = re.compile(r"[A-Za-z_]\w*|[\d@*]", re.ASCII)
-_KEY = re.compile(r"\[[^\]]*\]=")
-"""Before a member of an array."""
-_BRACES = re.compile(r"\{[^{}$]*\}")
-"""What may be a brace expansion of bash: `{a,b}`, `{1..3}`."""
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
 _ALTERNATIVE = re.compile(r"[ \t]*\|\|[ \t\n]*(\{[^}]*\}?|[^\n;)]*)")
 """What runs where a command fails."""
 _ENDLESS = re.compile(r"[ \t]+(?:true|:)[ \t]*[;\n]")
-_HOME = re.compile(r"(?<=[=:])~(?=[/:]|$)")
-"""In an assignment."""
 _OPEN = re.compile(r"[$*?\[]")
 """What may make no word of one."""
 _SAYS = re.compile(r"(?:true|:|echo|printf)(?![\w.-])[^&|]*")
 _GIVES_UP = re.compile(r"(?<![\w.-])(?:exit|return|kill|\w*(?:die|fail|abort|error|fatal|panic|usage))(?![\w.-])", re.I)
 _CPU = re.compile(r"/proc/cpuinfo|\blscpu\b|\buname -[mp]\b|\$\(arch\)|\bcpuid\b")
 """How scripts find out what the CPU has."""
-_MACHINE = ("uname -m", "uname --machine", "arch")
-_RESOLVING = ("readlink", "realpath")
-_SAME_PATH = {("readlink",), ("realpath",), ("which",), ("command", "-v"), ("type", "-p"), ("type", "-P")}
 
 
 def read_commands(text: str) -> tuple[ShellCommand, ...]:
@@ -115,7 +78,7 @@ def read_commands(text: str) -> tuple[ShellCommand, ...]:
     reader = _Reader(text.replace("\\\n", ""))
     try:
         reader.read()
-    except (_UnreadableError, RecursionError):
+    except (UnreadableError, RecursionError):
         reader.add((UNKNOWN,), conditional=True)
     return tuple(_with_short_names(_without_idle(reader.commands)))
 
@@ -161,10 +124,6 @@ def asks_cpu(text: str) -> bool:
     return bool(_CPU.search(text))
 
 
-class _UnreadableError(Exception):
-    """The text ends where more must follow, or nests too deeply."""
-
-
 class _Frame:
     """A compound command that is open."""
 
@@ -206,13 +165,11 @@ class _Frame:
         self.condition += words
 
 
-class _Reader:
+class _Reader(WordReader):
     """Reads one text from the beginning to its end."""
 
     def __init__(self, text: str, nested: int = 0) -> None:
-        self._text = text
-        self._at = 0
-        self._nested = nested
+        super().__init__(text, nested)
         self._open = [_Frame("", False, "")]
         self._naming = ""
         """The function whose body comes next."""
@@ -232,7 +189,6 @@ class _Reader:
         self._conditions = 0
         self._here: list[str] = []
         """Delimiters of here-documents that begin on the next line, as they are written."""
-        self.commands: list[ShellCommand] = []
 
     def add(
         self, words: tuple[str, ...], conditional: bool, forgiven: bool = False, when: tuple[int, ...] = ()
@@ -270,21 +226,12 @@ class _Reader:
             else:
                 self._command()
 
-    def _skip_blanks(self) -> int:
-        """Go on to the next word or operator."""
-        if match := _BLANKS.match(self._text, self._at):
-            self._at = match.end()
-        if self._text.startswith("#", self._at):
-            end = self._text.find("\n", self._at)
-            self._at = len(self._text) if end < 0 else end
-        return self._at
-
     # Lists and compound commands
 
     def _operator(self) -> None:
         text, at = self._text, self._at
         if text.startswith("((", at):  # arithmetic
-            self._at = _closed(text, at + 1, "(", ")")
+            self._at = closed(text, at + 1, "(", ")")
             for match in _ASSIGNED.finditer(text, at, self._at):
                 self._keep((f"{match[1]}={UNKNOWN}",), self._uncertain)
             self._note(OPEN)
@@ -337,7 +284,7 @@ class _Reader:
     def _enter(self, closer: str, conditional: bool) -> None:
         above = self._open[-1]
         if len(self._open) > 200:
-            raise _UnreadableError
+            raise UnreadableError
         piped = self._piped and not self._naming
         if self._naming:
             self._functions.add(self._naming)
@@ -377,7 +324,7 @@ class _Reader:
     def _is_change(self, words: tuple[str, ...]) -> bool:
         """Whether a command changes its shell, or ends it."""
         name = words[0]
-        return bool(_ASSIGNMENT.match(name)) or name in _CHANGES or name == "exit" or name in self._functions
+        return bool(ASSIGNMENT.match(name)) or name in _CHANGES or name == "exit" or name in self._functions
 
     def _branch(self, words: list[str]) -> None:
         """What comes is the branch of `if` or `case` with this condition; of the last one with none."""
@@ -425,7 +372,7 @@ class _Reader:
             delimiter = re.sub(r"[\"'\\]", "", written)
             end = re.compile(rf"^\t*{re.escape(delimiter)}$", re.MULTILINE).search(self._text, self._at)
             if not end:
-                raise _UnreadableError
+                raise UnreadableError
             document, self._at = self._text[self._at : end.start()], end.end()
             if delimiter == written:
                 self._substitutions(document)
@@ -522,12 +469,12 @@ class _Reader:
         self._skip_blanks()
         surely = False
         if self._text.startswith("((", self._at):
-            self._at = _closed(self._text, self._at + 1, "(", ")")
+            self._at = closed(self._text, self._at + 1, "(", ")")
         else:
             name = self._word()
             values = self._words() if self._expect("in") else ["${@}"]
             surely = any(not _OPEN.search(value) for value in values)
-            if _NAME.fullmatch(name):
+            if NAME.fullmatch(name):
                 for index, value in enumerate(values):
                     self._keep((f"{name}={value}",), conditional=index > 0)
         self._enter("done", not surely)
@@ -549,7 +496,7 @@ class _Reader:
 
     def _simple(self, first: str) -> None:
         words = [first, *self._words()]
-        name = next((word for word in words if not _ASSIGNMENT.match(word)), "")
+        name = next((word for word in words if not ASSIGNMENT.match(word)), "")
         uncertain = self._uncertain
         if name in _TESTS:
             if words[-1] != "]":
@@ -626,7 +573,7 @@ class _Reader:
 
     def _is_descriptor(self, word: str) -> bool:
         """Whether the word that ends here is the number of a descriptor, of which a redirection tells."""
-        is_one = word.isdigit() or (word[:1] == "{" and bool(_NAME.fullmatch(word[1:-1])))
+        is_one = word.isdigit() or (word[:1] == "{" and bool(NAME.fullmatch(word[1:-1])))
         return is_one and self._text[self._at : self._at + 1] in ("<", ">")
 
     def _is_and(self) -> bool:
@@ -643,184 +590,12 @@ class _Reader:
         if match[0] in ("<<", "<<-"):
             self._here.append(self._text[begun : self._at])
 
-    # Words
-
-    def _word(self) -> str:
-        """The template of the word that begins here; empty, without a step, where none does."""
-        text = self._text
-        parts: list[str] = []
-        begun = self._at
-        while self._at < len(text):
-            if match := _PLAIN.match(text, self._at):
-                plain = _expanded(match[0], first=self._at == begun)
-                assigning = _ASSIGNMENT.match(parts[0] if parts else plain)
-                parts.append(_HOME.sub("${HOME}", plain) if assigning else plain)
-                self._at = match.end()
-                continue
-            character = text[self._at]
-            if character in "<>" and text.startswith("(", self._at + 1) and self._at == begun:
-                self._at = _closed(text, self._at + 1, "(", ")")
-                self._substitution(text[begun + 2 : self._at - 1])
-                parts.append(UNKNOWN)
-            elif character == "(" and len(parts) == 1 and _ASSIGNMENT.fullmatch(parts[0]):
-                parts.append(self._array() if parts[0][-2] != "+" else " " + self._array())
-            elif character == "(" and parts and parts[-1][-1:] in ("@", "!", "?", "*", "+"):
-                self._at = _closed(text, self._at, "(", ")")  # a pattern of bash, which `*` includes
-                parts[-1] = parts[-1][:-1] + "*"
-            elif character in "'\"\\$`":
-                parts.append(self._part(character))
-            else:
-                break
-        return "".join(parts)
-
-    def _part(self, character: str) -> str:
-        text = self._text
-        if character == "'":
-            begun = self._at + 1
-            self._at = _found(text, "'", begun) + 1
-            return _literal(text[begun : self._at - 1])
-        if character == '"':
-            return self._double()
-        if character == "\\":
-            self._at += 2
-            return _literal(text[self._at - 1 : self._at])
-        return self._dollar() if character == "$" else self._backquoted()
-
-    def _double(self) -> str:
-        text, parts = self._text, []
-        self._at += 1
-        while self._at < len(text):
-            if match := _QUOTED.match(text, self._at):
-                parts.append(match[0])
-                self._at = match.end()
-            elif text[self._at] == '"':
-                self._at += 1
-                return "".join(parts)
-            elif text[self._at] == "\\":
-                escaped = text[self._at + 1 : self._at + 2]
-                parts.append(_literal(escaped if escaped in '"\\$`' else "\\" + escaped))
-                self._at += 2
-            else:
-                parts.append(self._dollar() if text[self._at] == "$" else self._backquoted())
-        raise _UnreadableError
-
-    def _backquoted(self) -> str:
-        match = _BACKQUOTED.match(self._text, self._at)
-        if not match:
-            raise _UnreadableError
-        self._at = match.end()
-        return self._substitution(re.sub(r"\\([`\\$])", r"\1", match[1]))
-
-    def _array(self) -> str:
-        """`NAME=(WORDS)`: the words, with blanks between."""
-        self._at += 1
-        words: list[str] = []
-        while self._skip_blanks() < len(self._text):
-            if self._text[self._at] == ")":
-                self._at += 1
-                keyed = any(_KEY.match(word) for word in words)
-                return UNKNOWN if keyed and len(words) > 1 else " ".join(_KEY.sub("", word) for word in words)
-            begun = self._at
-            words.append(self._word())
-            self._at += self._at == begun
-        raise _UnreadableError
-
-    def _dollar(self) -> str:
-        text, at = self._text, self._at
-        follower = text[at + 1 : at + 2]
-        if follower == "{":
-            self._at = _closed(text, at + 1, "{", "}")
-            return self._expansion(text[at + 2 : self._at - 1])
-        if text.startswith("$((", at):
-            self._at = _closed(text, at + 1, "(", ")")
-            self._substitutions(text[at + 3 : self._at - 2])
-            return UNKNOWN
-        if follower == "(":
-            self._at = _closed(text, at + 1, "(", ")")
-            return self._substitution(text[at + 2 : self._at - 1])
-        if follower in ("'", '"') and follower:
-            self._at += 1
-            return self._part(follower)
-        if follower == "#":
-            self._at += 2
-            return "${#}"
-        if match := _NAME.match(text, at + 1):
-            self._at = match.end()
-            return f"${{{'@' if match[0] == '*' else match[0]}}}"
-        self._at += 2 if follower in ("?", "$", "!", "-") and follower else 1
-        return UNKNOWN if self._at == at + 2 else "$$"
-
-    def _expansion(self, inner: str) -> str:
-        match = _PARAMETER.fullmatch(inner)
-        if not match:
-            return UNKNOWN
-        name, operation = "@" if match[1] == "*" else match[1], match[2]
-        if not operation or operation.lstrip(":").startswith("?"):
-            return f"${{{name}}}"
-        if operation in ("%/*", "%%/*"):
-            return f"$(dirname ${{{name}}})"
-        if _TRIMMING.fullmatch(operation):
-            return f"${{{name}{operation}}}"
-        if part := _SUBSTRING.fullmatch(operation):
-            return f"${{{name}/{part[1]}/{part[2]}}}"
-        operator = operation.lstrip(":")[:1]
-        if operator in ("-", "=", "+") and operator:
-            other = self._inside(operation.lstrip(":")[1:])
-            text = other._text_template()
-            self._keep_inside(other.commands)
-            return f"${{{name}:{'-' if operator == '=' else operator}{text}}}"
-        return UNKNOWN
-
-    def _inside(self, text: str) -> "_Reader":
-        if self._nested == _NESTED:
-            raise _UnreadableError
-        return _Reader(text, self._nested + 1)
-
-    def _text_template(self) -> str:
-        """The template of this whole text, as one word."""
-        parts: list[str] = []
-        while self._at < len(self._text):
-            begun = self._at
-            parts.append(self._word())
-            if self._at == begun:
-                parts.append(self._text[begun])
-                self._at += 1
-        return "".join(parts)
-
-    def _substitution(self, text: str) -> str:
-        """What `$(TEXT)` gives, as far as it is a path; the commands in it run as well."""
-        if text.strip() in _MACHINE:
-            return "${uname -m}"
-        commands = self._commands_of(text)
-        told = _path_given(commands, text)
-        if told is None:
-            self._keep_inside(commands)
-        return UNKNOWN if told is None else told
-
-    def _commands_of(self, text: str) -> list[ShellCommand]:
-        """Those in a text inside this one, without the conditions that they depend on."""
-        inner = self._inside(text)
-        inner.read()
-        return [command for command in inner.commands if not command.decides]
-
     def _keep_inside(self, commands: Iterable[ShellCommand]) -> None:
         """Commands of a text inside this one may run as well, in a subshell."""
         begun, frame = len(self.commands), self._open[-1]
         for command in commands:
             self._keep(command.words, conditional=True)
         self._set_apart(begun, frame.function, (*frame.when, *self._listed))
-
-    def _substitutions(self, text: str) -> None:
-        """Those in a text that is no word: arithmetic, and here-documents."""
-        inner, at = self._inside(text), 0
-        while match := _SUBSTITUTION.search(text, at):
-            inner._at = match.start()
-            if match[0] == "`":
-                inner._backquoted()
-            elif match[0] == "$(":
-                inner._dollar()
-            at = max(inner._at, match.end())
-        self._keep_inside(inner.commands)
 
 
 def _set_arguments(words: list[str]) -> list[str]:
@@ -852,43 +627,7 @@ def _filled(name: str, words: list[str]) -> list[str]:
     if name == "let":
         return [match[1] for word in operands for match in _ASSIGNED.finditer(word)]
     default = {"read": ["REPLY"], "printf": []}.get(name, ["MAPFILE"])
-    return [word for word in operands if _NAME.fullmatch(word)] if name != "printf" and operands else default
-
-
-def _path_given(commands: list[ShellCommand], text: str) -> str | None:
-    """The path that a substitution prints, where it is one of the usual ways to find a path."""
-    words = [command.words for command in commands if not command.function]
-    if not words:
-        plain = text.split()
-        return "." if plain == ["pwd"] else None
-    name, last = words[0][0], words[0][-1]
-    if len(words) == 1 and name == "cd" and "pwd" in text:
-        return last if len(words[0]) > 1 else None
-    if len(words) == 1 and name == "dirname" and len(words[0]) > 1:
-        return f"$(dirname {last})"
-    if len(words) == 1 and name in _RESOLVING and last in ("${0}", "${BASH_SOURCE}"):
-        return f"${{{RESOLVED}}}"
-    usual = words[0][:1] in _SAME_PATH or words[0][:2] in _SAME_PATH
-    return last if len(words) == 1 and usual and len(words[0]) > 1 else None
-
-
-def _literal(text: str) -> str:
-    return text.replace("$", "$$")
-
-
-def _found(text: str, character: str, begun: int) -> int:
-    at = text.find(character, begun)
-    if at < 0:
-        raise _UnreadableError
-    return at
-
-
-def _expanded(plain: str, first: bool) -> str:
-    """Unquoted text with `~` as the home directory where a word begins with it; what braces make of it is not told."""
-    if first and plain[0] == "~":
-        user, slash, rest = plain[1:].partition("/")
-        plain = ("${HOME}" if not user else UNKNOWN) + slash + rest
-    return _BRACES.sub(lambda found: UNKNOWN if "," in found[0] or ".." in found[0] else found[0], plain)
+    return [word for word in operands if NAME.fullmatch(word)] if name != "printf" and operands else default
 
 
 def _ends(name: str, words: list[str]) -> bool:
@@ -897,24 +636,3 @@ def _ends(name: str, words: list[str]) -> bool:
         behind = words[words.index(name) + 1 :]
         return bool(behind) and not behind[0].startswith(("-", "$"))
     return name == "exit"
-
-
-def _closed(text: str, at: int, opener: str, closer: str) -> int:
-    """The place behind the bracket that closes the one at `at`; brackets in quotes do not count."""
-    depth = 0
-    for match in _brackets(text, at):
-        character = match[0]
-        if character == opener:
-            depth += 1
-        elif character == closer:
-            depth -= 1
-            if not depth:
-                return match.end()
-    raise _UnreadableError
-
-
-_BRACKET = re.compile(r"""\\.|'[^']*'|"(?:[^"\\]|\\.)*"|(?<=[ \t\n;])\#[^\n]*|[(){}]""", re.DOTALL)
-
-
-def _brackets(text: str, at: int) -> Iterator[re.Match[str]]:
-    return _BRACKET.finditer(text, at)

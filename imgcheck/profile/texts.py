@@ -6,7 +6,8 @@ from imgcheck.documents.image import Script, ShellCommand
 from imgcheck.loader.closure import in_python_packages
 from imgcheck.loader.execline import EXECLINE, read_execline
 from imgcheck.loader.python import python_version
-from imgcheck.loader.shell import UNKNOWN, asks_cpu, read_commands
+from imgcheck.loader.shell import asks_cpu, read_commands
+from imgcheck.loader.shell_words import UNKNOWN
 from imgcheck.loader.statements import Statements, of_application, of_package
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})

@@ -12,7 +12,8 @@ from msgspec import structs
 from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, ShellCommand, TreeIndex
 from imgcheck.loader.roots import find_roots
-from imgcheck.loader.shell import COMMANDS_LIMIT, SAME, UNKNOWN, read_commands, with_whole_names, without_conditions
+from imgcheck.loader.shell import COMMANDS_LIMIT, SAME, read_commands, with_whole_names, without_conditions
+from imgcheck.loader.shell_words import UNKNOWN
 from imgcheck.profile.texts import read_script
 from tests.tools import need
 

@@ -20,7 +20,7 @@ from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform, Script, ShellCommand
 from imgcheck.errors import DigestError
 from imgcheck.layers.stream import TarLayer
-from imgcheck.loader.shell import UNKNOWN
+from imgcheck.loader.shell_words import UNKNOWN
 from imgcheck.profile.build import build_profile
 from imgcheck.profile.worker import Engines, Memory, Worker
 from imgcheck.progress import SILENT
