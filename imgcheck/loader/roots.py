@@ -4,33 +4,29 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from typing import Literal
 
 from msgspec import Struct, structs
 
 from imgcheck.architectures import machine_of
-from imgcheck.documents.image import IN_ARCHIVE, Hindrance, ImageProfile, Script, Services, ShellCommand, Unstartable
+from imgcheck.documents.image import Hindrance, ImageProfile, Script, Services, ShellCommand, Unstartable
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
 from imgcheck.loader.execline import EXECLINE
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
-from imgcheck.loader.imports import PythonStart
 from imgcheck.loader.invocation import Invocation, invocation
 from imgcheck.loader.launchers import Launched, launched, makes_nothing, operands
-from imgcheck.loader.modules import PythonModules, prefix_of
-from imgcheck.loader.native_modules import Interpreted, interpreted, literals, native_modules, pointed_to
-from imgcheck.loader.node import ADDON, fits_node, node_directories
+from imgcheck.loader.native_modules import literals
 from imgcheck.loader.places import MATCHES, Places, is_pattern, places
-from imgcheck.loader.python import invoked, python_path, python_version, pythons
+from imgcheck.loader.python import invoked, python_version
 from imgcheck.loader.script_tests import decided
 from imgcheck.loader.services import HERE
 from imgcheck.loader.shell import CLOSES, OPENS, asks_cpu, read_commands, with_whole_names
 from imgcheck.loader.shell_words import UNKNOWN
+from imgcheck.loader.started import SHELLS, By, Outcome, Started
 from imgcheck.loader.supervisors import supervised, supervisor_of
 from imgcheck.loader.tree import Tree
 
 _MACHINES = ("x86_64", "aarch64", "ppc64le")
-_SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"})
 _TAKE_BACK = frozenset({"bash", "zsh"})
 """Shells that are not as POSIX has them where it comes to assignments before special builtins."""
 _DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
@@ -51,12 +47,8 @@ _STEPS = 5000
 """Commands that are followed in all."""
 _ROUNDS = 2
 """How often a script that starts itself with other arguments is followed."""
-_NODE = frozenset({"node", "nodejs"})
 _MOST_CONDITIONS = 12
 """Conditions of which all combinations are looked at."""
-Outcome = Literal["started", "waits", "unknown", "absent"]
-"""Of a command: a program was found; a shell waits for what a user types, or hands over what nobody gave; only running
-tells; it does not start."""
 
 
 def find_roots(
@@ -77,58 +69,14 @@ def find_roots(
         if command and bare:
             search.start(command, report=not command[0].startswith("-"))
     outcomes += [search.start((entry,)) for entry in entries]
-    search.settle()
-    environments, modules = search.environments, search.modules()
-    certain = not search.certain.isdisjoint(pythons(search.found))
-    imports = {path: named and certain for path, named in modules.importable()}
-    imports |= dict.fromkeys((*search.addons(), *search.zipped()), False)
-    perhaps = [path for path in search.found if path not in search.certain]
-    return Roots(
-        command=words,
-        entries=tuple(search.found),
-        imports=tuple(imports),
-        everything=any(outcome == "waits" for outcome in outcomes),
-        # A command that is not in the image comes from outside: like an unknown one, it may use anything.
-        in_part=search.in_part or any(outcome in ("unknown", "absent") for outcome in outcomes),
-        steered=tuple(path for path, told in environments.items() if told is None),
-        environments={path: told for path, told in environments.items() if told is not None},
-        perhaps=(*perhaps, *(path for path, named in imports.items() if not named)),
-        always=tuple(path for path in search.found if path in search.always),
-        misfits=modules.misfits(),
-        named=tuple(search.named(modules)),
-        modules=tuple(modules.imports.by) if certain else (),
-        ways=search.ways | modules.imports.perhaps | modules.imports.by,
-        unstartable=tuple(search.unstartable),
-    )
-
-
-class _By(Struct, frozen=True):
-    """Who starts a command."""
-
-    name: str = ""
-    """The script or launcher; empty for the container's runtime."""
-    report: bool = True
-    """Whether it is certain that the command is started as it stands, so that a failure is worth telling."""
-    perhaps: bool = False
-    """A script starts it on a condition, perhaps for other CPUs, or goes on where it fails."""
-    always: bool = True
-    """Every run comes to the command, and ends with it."""
-    branch: bool = False
-    """A run ends with it that goes one way of several."""
-
-    def inside(
-        self, name: str, report: bool = True, perhaps: bool = False, always: bool = True, branch: bool = False
-    ) -> "_By":
-        """The script or launcher `name`, started by this one."""
-        ways = self.report and report, self.perhaps or perhaps, self.always and always, self.branch or branch
-        return _By(name, *ways)
+    return search.started.roots(words, outcomes)
 
 
 class _Here(Struct, frozen=True):
     """Where in a script a command stands."""
 
     shell: Shell
-    by: _By
+    by: By
     depth: int
     ends: bool = True
     """The script ends with it."""
@@ -166,7 +114,6 @@ class _Search:
 
     def __init__(self, image: ImageProfile) -> None:
         self._tree = Tree(image)
-        self._image = image
         environment = environment_of(image)
         variables = {name: [value] for name, value in image.config.variables.items()}
         variables["PATH"] = [":".join(environment.path)]
@@ -184,53 +131,13 @@ class _Search:
         self._active: set[tuple[str, tuple[str, ...] | None]] = set()
         """Scripts that are being followed, with their arguments; None where they are sourced."""
         self._steps = _STEPS
-        self._node_directories: dict[str, None] = {}
-        self._prefixes: set[str] = set()
-        """Of the Pythons that start, and of the virtual environments from which they do."""
-        self._started: list[PythonStart] = []
-        """How Pythons start."""
-        self.found: dict[str, set[tuple[str, ...] | None]] = {}
-        """ELF files that start, and the loader variables with which they do (Shell.loader_variables)."""
-        self.certain: set[str] = set()
-        """Those of them that something starts whatever the CPU has, and without which it does not go on."""
-        self.always: set[str] = set()
-        """Those that every run comes to, and ends with."""
-        self._branches: set[str] = set()
-        """Those with which a run ends that goes one way of several."""
-        self._code = {record.path for record in image.files} - self._tree.linkage.keys()
-        """Files of GPU code."""
-        self._words: set[str] = set()
-        """Paths that the words of commands name."""
-        self._libraries: set[str] = set()
-        """Libraries that they point to."""
-        self._interpreted: dict[Interpreted, None] = {}
-        self._idle = False
-        """A run may end with no program."""
-        self.unstartable: dict[Unstartable, None] = {}
-        self.ways: dict[str, str] = {}
-        """Programs, scripts and launchers (by the words that call them) to what was first seen to start them."""
-        self.in_part = False
-
-    @property
-    def environments(self) -> dict[str, tuple[str, ...] | None]:
-        """Files that start with other loader variables than the image's alone, and these; None where nothing tells."""
-        own = self._shell.loader_variables
-        changed = {path: told for path, told in self.found.items() if own not in told}
-        return {path: next(iter(told)) if len(told) == 1 else None for path, told in changed.items()}
-
-    def settle(self) -> None:
-        """The one program with which every way ends is started whichever a run goes."""
-        if self._idle:
-            return
-        ends = {path for path in self._branches | self.always if posixpath.basename(path) not in _SHELLS}
-        if len(ends) == 1:
-            self.certain |= ends
+        self.started = Started(image, self._tree, self._shell.loader_variables)
 
     def start(self, words: tuple[str, ...], report: bool = True) -> Outcome:
         """What becomes of `words` as the container's runtime starts them."""
-        return self._run(words, self._shell.child(), _By(report=report), _DEPTH)
+        return self._run(words, self._shell.child(), By(report=report), _DEPTH)
 
-    def _run(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+    def _run(self, words: tuple[str, ...], shell: Shell, by: By, depth: int) -> Outcome:
         self._steps -= 1
         if not words:
             return "waits"
@@ -246,43 +153,34 @@ class _Search:
         if not place.path:
             return "unknown"
         # What could not be read may have changed PATH.
-        self.in_part |= shell.vague and "/" not in words[0]
+        self.started.in_part |= shell.vague and "/" not in words[0]
         script = self._places.scripts.get(place.path)
         if script is not None:
             return self._script(script, place.called, words, shell, by, depth)
         return self._program(place.path, words, shell, by, depth)
 
-    def _behind_gap(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+    def _behind_gap(self, words: tuple[str, ...], shell: Shell, by: By, depth: int) -> Outcome:
         """`$SUDO make`: an unknown word before a program may be a launcher, or nothing."""
         if words[0] == GAP and len(words) > 1 and self._places.look(words[1], shell).path:
             self._run(words[1:], shell, by.inside(by.name, report=False), depth - 1)
         return "unknown"
 
-    def _fail(self, what: Unstartable, by: _By) -> Outcome:
+    def _fail(self, what: Unstartable, by: By) -> Outcome:
         if by.report:
-            self.unstartable[what] = None
+            self.started.unstartable[what] = None
         return "absent"
 
     # Programs
 
-    def _program(self, path: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
-        self.found.setdefault(path, set()).add(shell.loader_variables)
-        self._note_way(path, by)
-        if not by.perhaps:
-            self.certain.add(path)
-        if by.always:
-            self.always.add(path)
-        if by.branch:
-            self._branches.add(path)
+    def _program(self, path: str, words: tuple[str, ...], shell: Shell, by: By, depth: int) -> Outcome:
+        self.started.program(path, shell, by)
         called, real, arguments = posixpath.basename(words[0]), posixpath.basename(path), words[1:]
-        named = (posixpath.join(place, word) for word in arguments for place in shell.directories if self._code)
-        self._words.update(map(self._tree.canonical, (each for each in named if GAP not in each)))
-        self._libraries.update(pointed_to(self._tree, arguments, shell.directories))
+        self.started.words(arguments, shell.directories)
         if called == "busybox" and arguments:
             words = arguments
             called, arguments = words[0], words[1:]
         self._supervise(path, words, shell, by, depth)
-        if called in _SHELLS or real in _SHELLS:
+        if called in SHELLS or real in SHELLS:
             return self._shell_program(called, arguments, shell, by, depth)
         if EXECLINE in (called, real):
             return self._execline(arguments, shell, by, depth)
@@ -295,26 +193,18 @@ class _Search:
             self._hand_on(rest, shell, by.inside(path, report=False, perhaps=True), depth)
         return "started"
 
-    def _interpret(self, path: str, called: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> str:
+    def _interpret(self, path: str, called: str, words: tuple[str, ...], shell: Shell, by: By, depth: int) -> str:
         """Note how an interpreter starts; its script, "" where the program at `path` is none or has none."""
-        arguments, names = words[1:], {called, posixpath.basename(path)}
-        runs_node = not names.isdisjoint(_NODE)
-        if runs_node:
-            self._node_directories |= dict.fromkeys(node_directories(arguments, shell.directories))
-        values = (value for name in shell.exported for value in shell.variables.get(name, ()))
-        if how := interpreted(path, called, arguments, shell.directories, values):
-            self._interpreted[how] = None
-        is_python = any(python_version(name) is not None for name in names)
-        if is_python:
+        arguments = words[1:]
+        if any(python_version(name) is not None for name in (called, posixpath.basename(path))):
             kind, given = invoked(arguments)
             self._supervise_in_python(kind, given, shell, by, depth)
-            self._started.append(PythonStart(arguments, tuple(shell.directories), tuple(python_path(shell, arguments))))
             called_by = (place for place in places(words[0], shell) if self._tree.canonical(place) == path)
-            self._prefixes |= {prefix_of(path), prefix_of(next(called_by, path))}
+            self.started.python(path, next(called_by, path), arguments, shell)
             return "" if kind else next(iter(given), "")
-        return next(iter(operands(arguments)), "") if runs_node or how else ""
+        return next(iter(operands(arguments)), "") if self.started.interpreter(path, called, arguments, shell) else ""
 
-    def _hand_on(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
+    def _hand_on(self, words: tuple[str, ...], shell: Shell, by: By, depth: int) -> None:
         """A program that its arguments name by its path is one that it may start."""
         by = structs.replace(by, always=False, branch=False)
         for at, word in enumerate(words):
@@ -325,13 +215,9 @@ class _Search:
                 if path != word and self._places.may_be_program(path, shell):
                     self._run((path,), shell.child(), by, depth - 1)
 
-    def _note_way(self, what: str, by: _By) -> None:
-        if by.name and by.name != what:
-            self.ways.setdefault(what, by.name)
-
-    def _launch(self, name: str, path: str, inner: Launched, shell: Shell, by: _By, depth: int) -> Outcome:
+    def _launch(self, name: str, path: str, inner: Launched, shell: Shell, by: By, depth: int) -> Outcome:
         """What the launcher at `path`, called by a name, starts."""
-        self._note_way(name, by)
+        self.started.way(name, by)
         child = shell.child()
         if inner.emptied:
             child.variables, child.exported, child.steered = {"PATH": [_PATH_OF_NONE]}, set(), False
@@ -354,7 +240,7 @@ class _Search:
             words = (GAP,) if begin is None else words[begin:]
         return self._run(words, child, by.inside(name, inner.certain and not inner.for_user), depth - 1)
 
-    def _activate(self, prefixes: list[str], shell: Shell, by: _By, depth: int) -> None:
+    def _activate(self, prefixes: list[str], shell: Shell, by: By, depth: int) -> None:
         """What conda does to run a program in an environment, which lies in one of some places."""
         prefixes = [each for each in prefixes if self._places.is_directory(f"{each}/bin")] or prefixes
         shell.variables["PATH"] = [":".join((*(f"{prefix}/bin" for prefix in prefixes), *shell.path))]
@@ -365,7 +251,7 @@ class _Search:
             hooks = f"{prefix}/etc/conda/activate.d/*.sh".replace("$", "$$")
             list(self._source((hooks,), here))
 
-    def _shell_program(self, name: str, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+    def _shell_program(self, name: str, arguments: tuple[str, ...], shell: Shell, by: By, depth: int) -> Outcome:
         invoked = invocation(name, arguments)
         operands, child = invoked.operands, shell.child()
         child.functions, child.keeps, child.local = {}, name not in _TAKE_BACK, None
@@ -379,12 +265,12 @@ class _Search:
         if invoked.line:
             child.script, child.arguments = (*operands[1:2], name)[0], [operands[2:]]
             child.asks_cpu |= asks_cpu(operands[0])
-            self._note_way(name, by)
+            self.started.way(name, by)
             return self._text(read_commands(operands[0]), child, by.inside(name), depth)
         script = self._places.script(operands[0], shell)
         return self._file(script, operands, child, by, depth) if script else "unknown"
 
-    def _start_up(self, invoked: Invocation, shell: Shell, by: _By, depth: int) -> None:
+    def _start_up(self, invoked: Invocation, shell: Shell, by: By, depth: int) -> None:
         """What a shell reads before its command: variables and functions stay, of what it starts nothing depends."""
         touched, asks_cpu = shell.touched, shell.asks_cpu
         here = _Here(shell, by, depth - 1, ends=False)
@@ -395,7 +281,7 @@ class _Search:
         list(self._source((invoked.named,), here))
         shell.touched, shell.asks_cpu = touched, asks_cpu
 
-    def _execline(self, arguments: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+    def _execline(self, arguments: tuple[str, ...], shell: Shell, by: By, depth: int) -> Outcome:
         """A text of execline; its options have no values of their own."""
         behind = operands(arguments)
         script = self._places.script(behind[0], shell) if behind else None
@@ -403,7 +289,7 @@ class _Search:
 
     # Supervisors
 
-    def _supervise(self, path: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
+    def _supervise(self, path: str, words: tuple[str, ...], shell: Shell, by: By, depth: int) -> None:
         """What the program or script at `path` starts besides, where it is a supervisor."""
         kind = supervisor_of({posixpath.basename(words[0]), posixpath.basename(path), path})
         if kind is None or (path, words[1:]) in self._supervised:
@@ -418,30 +304,30 @@ class _Search:
         files = [*first, *(found for each in told.files for found in self._places.services_like(each, here))]
         scripts = [found for each in told.scripts for found in self._places.programs_like(each, here)]
         # What an earlier command of a script has made is not seen.
-        self.in_part |= kind.unread or (shell.touched and not kind.on_condition)
+        self.started.in_part |= kind.unread or (shell.touched and not kind.on_condition)
         for script in scripts:
             child = here.child()
             child.change_directory(posixpath.dirname(script).replace("$", "$$"), conditional=False)
             self._serve((script,), child, by, depth)
         started = self._configured(files, here, by, depth) or bool(scripts)
-        self.in_part |= told.told and not started
+        self.started.in_part |= told.told and not started
         if told.words and (files or scripts):
             self._serve(told.words, here, by, depth)
 
-    def _supervise_in_python(self, kind: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
+    def _supervise_in_python(self, kind: str, words: tuple[str, ...], shell: Shell, by: By, depth: int) -> None:
         """The same of a script or module that Python is given, as `invoked` has them."""
         if words and kind == "m":
             self._supervise(words[0].replace(".", "/"), words, shell, by, depth)
         elif words and not kind and (script := self._places.script(words[0], shell)):
             self._supervise(script.path, words, shell, by, depth)
 
-    def _configured(self, files: list[Services], shell: Shell, by: _By, depth: int) -> bool:
+    def _configured(self, files: list[Services], shell: Shell, by: By, depth: int) -> bool:
         """What configurations name, and those that they include; whether that is anything."""
         included = (found for file in files for found in self._included(file, shell))
         every = list({file.path: file for file in (*files, *included)}.values())
         for file in every:
             shell.variables[HERE] = [posixpath.dirname(file.path)]
-            self._note_way(file.path, by)
+            self.started.way(file.path, by)
             for service in file.services:
                 child = shell.child()
                 child.lend(service.environment)
@@ -459,16 +345,14 @@ class _Search:
         patterns = [each for template in file.includes for each in shell.expand_word(template)]
         return [found for pattern in patterns for found in self._places.services_like(pattern, shell)]
 
-    def _serve(self, words: tuple[str, ...], shell: Shell, by: _By, depth: int) -> None:
-        self.in_part |= self._run(words, shell.child(), by, depth - 1) == "unknown"
+    def _serve(self, words: tuple[str, ...], shell: Shell, by: By, depth: int) -> None:
+        self.started.in_part |= self._run(words, shell.child(), by, depth - 1) == "unknown"
 
     # Scripts
 
-    def _script(
-        self, script: Script, called: str, words: tuple[str, ...], shell: Shell, by: _By, depth: int
-    ) -> Outcome:
+    def _script(self, script: Script, called: str, words: tuple[str, ...], shell: Shell, by: By, depth: int) -> Outcome:
         """What the kernel makes of an executable text, which was found at `called`."""
-        self._note_way(script.path, by)
+        self.started.way(script.path, by)
         self._supervise(script.path, words, shell, by, depth)
         interpreter = script.interpreter
         if not interpreter:
@@ -490,7 +374,7 @@ class _Search:
             return outcome
         return self._launch(posixpath.basename(words[0]), script.path, inner, shell, by, depth)
 
-    def _file(self, script: Script, operands: tuple[str, ...], shell: Shell, by: _By, depth: int) -> Outcome:
+    def _file(self, script: Script, operands: tuple[str, ...], shell: Shell, by: By, depth: int) -> Outcome:
         """A script that a shell reads: how it is called, and its arguments."""
         arguments = operands[1:]
         if (script.path, arguments) in self._active or self._rounds(script) == _ROUNDS:
@@ -507,7 +391,7 @@ class _Search:
     def _rounds(self, script: Script) -> int:
         return sum(path == script.path for path, _ in self._active)
 
-    def _text(self, commands: Sequence[ShellCommand], shell: Shell, by: _By, depth: int) -> Outcome:
+    def _text(self, commands: Sequence[ShellCommand], shell: Shell, by: By, depth: int) -> Outcome:
         results = list(self._commands(commands, _Here(shell, by, depth)))
         finals = [result for result in results if result.final] or results
         started = [result for result in finals if result.outcome == "started"]
@@ -518,7 +402,7 @@ class _Search:
             return "absent" if outcomes == {"absent"} else "unknown" if "unknown" in outcomes else "waits"
         # Handed arguments that start leave no doubt about the shell that would have waited without them.
         doubtful = ("unknown",) if any(result.handed for result in started) else ("unknown", "waits")
-        self.in_part |= any(result.outcome in doubtful for result in results)
+        self.started.in_part |= any(result.outcome in doubtful for result in results)
         return "started"
 
     def _commands(self, commands: Iterable[ShellCommand], here: _Here) -> Iterator[_Result]:
@@ -563,7 +447,7 @@ class _Search:
             leaves = command.words[0] in ("exec", "exit") and not here.within
             if not command.conditional and _starts(command) and (ends or leaves):
                 last.append({number for number in command.when if held.get(abs(number)) is None})
-        self._idle |= here.ends and not _always_one(last)
+        self.started.idle |= here.ends and not _always_one(last)
 
     def _command(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         self._steps -= 1
@@ -704,33 +588,6 @@ class _Search:
             words = words[1:]
         if words and not words[0].startswith("-"):
             yield from self._command(words, here)
-
-    # Python and Node.js
-
-    def modules(self) -> PythonModules:
-        """What there is for the Pythons that run."""
-        return PythonModules(self._image, self._tree, self.found, self._prefixes, self._started)
-
-    def named(self, modules: PythonModules) -> dict[str, None]:
-        """Files with code that the texts name which run, or words of the commands, and modules of interpreters."""
-        mentions = self._image.tree.mentions
-        paths = dict.fromkeys(path for text in sorted(modules.imports.texts) for path in mentions.get(text, ()))
-        paths |= dict.fromkeys(sorted(self._words & self._code | self._libraries))
-        return paths | dict.fromkeys(native_modules(self._tree, self._interpreted))
-
-    def zipped(self) -> Iterator[str]:
-        """Libraries of zipped applications that Python starts: they unpack themselves, and import what is in them."""
-        scripts = {self._tree.canonical(path) for start in self._started for path in start.scripts}
-        archives = tuple(f"{script}{IN_ARCHIVE}" for script in scripts)
-        return (path for path in self._tree.linkage if path.startswith(archives))
-
-    def addons(self) -> Iterator[str]:
-        """Addons for the Node.js that runs: which of them a script asks for is not followed."""
-        nodes = [self._tree.linkage[path] for path in self.found if posixpath.basename(path) in _NODE]
-        places = tuple(f"{self._tree.canonical(path).rstrip('/')}/" for path in self._node_directories)
-        for path, linkage in self._tree.linkage.items():
-            if path.endswith(ADDON) and path.startswith(places) and any(fits_node(linkage, node) for node in nodes):
-                yield path
 
 
 _BUILTINS = {

@@ -15,7 +15,8 @@ OF_OTHER_IMAGES = {
     f"imgcheck.{name}" for name in ("loader.model", "loader.tree", "check.gpu_targets", "check.mpi_rules")
 }
 OF_SCRIPTS = {
-    f"imgcheck.loader.{name}" for name in ("roots", "shell", "shell_words", "expansion", "launchers", "python")
+    f"imgcheck.loader.{name}"
+    for name in ("roots", "shell", "shell_words", "started", "expansion", "launchers", "python")
 }
 HEAVY = {"numpy", "capstone", "requests", "rich", "iced_x86", "zstandard", "isal", "elftools"}
 KEPT_NEEDS_NOT = HEAVY | {"argparse", "typing", "msgspec", "tomllib", "dataclasses", "inspect", "pathlib", "json", "re"}
