@@ -58,7 +58,10 @@ def _opener(found: Reference) -> Opener:
         case "docker-daemon":
             from imgcheck.sources.daemon import open_daemon as opener
         case "profile":
-            raise SourceError(f"{found.text}: a JSON document, not an image")
+            raise SourceError(
+                f"{found.text}: a JSON document, and no whole image profile",
+                "imgcheck profile writes these; one that was cut off has to be written again",
+            )
         case "sif":
             from imgcheck.sources.sif import open_sif as opener
         case "containers-storage":
