@@ -602,7 +602,7 @@ def _set_arguments(words: list[str]) -> list[str]:
     """`set -e -- WORDS` and `set WORDS` as `set -- WORDS`; without words, as it stands."""
     at = 1
     while at < len(words) and words[at][:1] in ("-", "+") and words[at] != "--":
-        at += 2 if words[at] in ("-o", "+o") else 1
+        at += 1 + words[at].count("o")  # `-euo pipefail`: each has a name behind it
     if at == len(words):
         return words
     return ["set", "--", *words[at + (words[at] == "--") :]]

@@ -57,6 +57,7 @@ def words(text: str) -> list[tuple[str, ...]]:
         ),
         ("cat <<E\n`a b` \\`c\\` \\$(d) $(e `f`)\nE", [("cat",), ("a", "b"), ("f",), ("e", UNKNOWN)]),
         ("set -eu -o pipefail -- a b; set -e; set c", [("set", "--", "a", "b"), ("set", "--", "c")]),
+        ("set -euo pipefail; set -eo pipefail d", [("set", "--", "d")]),
         ("exec {fd}>x; a {fd}<&-", [("exec",), ("a",)]),
         ("PATH=~/a:~:$PATH:~/b", [("PATH=${HOME}/a:${HOME}:${PATH}:${HOME}/b",)]),
         (
