@@ -48,6 +48,8 @@ class Shell(Struct):
     """Variables that programs get."""
     keeps: bool = True
     """Assignments before a special builtin stay behind it."""
+    errexit: bool = False
+    """It ends where a command fails (`set -e`)."""
     steered: bool = False
     """LD_LIBRARY_PATH or LD_PRELOAD may have any value."""
     asks_cpu: bool = False

@@ -20,6 +20,8 @@ class Invocation(Struct, frozen=True):
     """The line or the script, and what follows it; empty for a shell that somebody types to."""
     startup: tuple[tuple[str, ...], ...] = ()
     """Templates of the files that are read first, in order; of each group the first one that is there."""
+    errexit: bool = False
+    """It ends where a command fails (`-e`)."""
     named: str = ""
     """Template of one more, which a variable names; empty where none does."""
 
@@ -30,7 +32,7 @@ def invocation(name: str, arguments: tuple[str, ...]) -> Invocation:
     login = "l" in letters or "--login" in words
     interactive = "i" in letters
     startup = _startup(name, login, interactive, words)
-    return Invocation("c" in letters, operands, startup, _named(name, login, interactive))
+    return Invocation("c" in letters, operands, startup, "e" in letters, _named(name, login, interactive))
 
 
 def _named(name: str, login: bool, interactive: bool) -> str:

@@ -20,7 +20,7 @@ from imgcheck.loader.places import MATCHES, Places, is_pattern, places
 from imgcheck.loader.python import invoked, python_version
 from imgcheck.loader.script_tests import decided
 from imgcheck.loader.services import HERE
-from imgcheck.loader.shell import CLOSES, OPENS, asks_cpu, read_commands, with_whole_names
+from imgcheck.loader.shell import CLOSES, JOINED, NEEDED, OPENS, asks_cpu, read_commands, with_whole_names
 from imgcheck.loader.shell_words import UNKNOWN
 from imgcheck.loader.started import SHELLS, By, Outcome, Started
 from imgcheck.loader.supervisors import supervised, supervisor_of
@@ -31,7 +31,7 @@ _TAKE_BACK = frozenset({"bash", "zsh"})
 """Shells that are not as POSIX has them where it comes to assignments before special builtins."""
 _DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
 _LOCAL = frozenset({"declare", "local", "typeset"})
-_STARTING_NOTHING = _DECLARING | {OPENS, CLOSES, "cd", "popd", "pushd", "set", "shift", "unset"}
+_STARTING_NOTHING = _DECLARING | {OPENS, CLOSES, NEEDED, JOINED, "cd", "popd", "pushd", "set", "shift", "unset"}
 """Builtins that are followed and start no program, and where a subshell begins and ends."""
 _SPECIAL = frozenset({".", "eval", "exec", "set", "shift", "unset"})
 """Those builtins that are followed behind which assignments before them stay (POSIX, XCU 2.14), but in bash."""
@@ -83,14 +83,25 @@ class _Here(Struct, frozen=True):
     conditional: bool = False
     forgiven: bool = False
     """The script goes on where the command fails."""
+    main: bool = True
+    """No other program of its own is started behind it."""
+    needed: bool = False
+    """The script ends where the command fails, even where it is not set to (`|| exit 1`)."""
     within: bool = False
     """In a subshell: what ends that does not end the script."""
 
-    def at(self, command: ShellCommand, ends: bool, certain: bool) -> "_Here":
+    @property
+    def essential(self) -> bool:
+        """Whether nothing good comes of a run in which the command fails."""
+        return self.main or self.needed or (self.shell.errexit and not self.forgiven)
+
+    def at(self, command: ShellCommand, ends: bool, main: bool, certain: bool, needed: bool) -> "_Here":
         """At one of its commands; `certain`: the tests before it are known to lead there."""
         return structs.replace(
             self,
             ends=self.ends and ends,
+            main=self.main and main,
+            needed=self.needed or needed,
             conditional=self.conditional or command.conditional or not certain,
             forgiven=self.forgiven or command.forgiven,
         )
@@ -246,7 +257,7 @@ class _Search:
         shell.variables["PATH"] = [":".join((*(f"{prefix}/bin" for prefix in prefixes), *shell.path))]
         shell.variables["CONDA_PREFIX"] = prefixes
         shell.exported.add("CONDA_PREFIX")
-        here = _Here(shell, by, depth - 1, ends=False)
+        here = _Here(shell, by, depth - 1, ends=False, main=False)
         for prefix in prefixes:
             hooks = f"{prefix}/etc/conda/activate.d/*.sh".replace("$", "$$")
             list(self._source((hooks,), here))
@@ -255,6 +266,7 @@ class _Search:
         invoked = invocation(name, arguments)
         operands, child = invoked.operands, shell.child()
         child.functions, child.keeps, child.local = {}, name not in _TAKE_BACK, None
+        child.errexit = invoked.errexit
         if "PATH" not in child.exported:
             child.variables["PATH"] = [_PATH_OF_SHELLS]
         if not operands:
@@ -273,7 +285,7 @@ class _Search:
     def _start_up(self, invoked: Invocation, shell: Shell, by: By, depth: int) -> None:
         """What a shell reads before its command: variables and functions stay, of what it starts nothing depends."""
         touched, asks_cpu = shell.touched, shell.asks_cpu
-        here = _Here(shell, by, depth - 1, ends=False)
+        here = _Here(shell, by, depth - 1, ends=False, main=False)
         for alternatives in invoked.startup:
             words = (word for template in alternatives for word in shell.expand_word(template))
             first = next((word for word in words if self._places.script(word, shell)), "")
@@ -423,9 +435,13 @@ class _Search:
         held: dict[int, bool | None] = {}
         last: list[Set[int]] = []
         around: list[_Here] = []
+        needed = False
         for index, command in enumerate(outside):
             holds = _all_hold(command, held)
             if holds is False:
+                continue
+            if command.words in ((NEEDED,), (JOINED,)):
+                needed |= command.words == (NEEDED,)
                 continue
             if command.words == (OPENS,):
                 around.append(here)
@@ -440,8 +456,11 @@ class _Search:
             if command.decides:
                 held[command.decides] = decided(command.words, here.shell, partial(self._places.exists, here.shell))
                 continue
-            ends = here.ends and not any(_may_follow(later, command, held) for later in outside[index + 1 :])
-            yield from self._command(command.words, here.at(command, ends, certain=holds is True))
+            after = outside[index + 1 :]
+            ends = here.ends and not any(_may_follow(later, command, held) for later in after)
+            main = here.main and not _goes_on(command, _behind_list(outside, index), held)
+            yield from self._command(command.words, here.at(command, ends, main, holds is True, needed))
+            needed = False
             if here.shell.over and not around:
                 return
             leaves = command.words[0] in ("exec", "exit") and not here.within
@@ -491,7 +510,7 @@ class _Search:
         sure = always and (handed or (literal and not shell.touched))
         several = here.conditional or len(lines) > 1
         branch = here.ends and several and not here.forgiven and not shell.asks_cpu
-        by = here.by.inside(here.by.name, sure, here.forgiven or (several and not handed), always, branch)
+        by = here.by.inside(here.by.name, sure, not here.essential or (several and not handed), always, branch)
         for words in lines:
             if words and words[0] in here.shell.functions and not literal_name:
                 at = structs.replace(here.deeper(), conditional=here.conditional or len(lines) > 1)
@@ -527,7 +546,10 @@ class _Search:
             here.shell.unset(word, here.conditional)
 
     def _set(self, words: tuple[str, ...], here: _Here) -> None:
-        here.shell.set_arguments(words[1:], here.conditional)
+        if words[:1] == ("--",):
+            here.shell.set_arguments(words[1:], here.conditional)
+        else:
+            here.shell.errexit = words[:1] == ("-e",)
 
     def _shift(self, words: tuple[str, ...], here: _Here) -> None:
         if words[:1] == (UNKNOWN,):  # in a loop
@@ -630,6 +652,26 @@ def _may_follow(later: ShellCommand, command: ShellCommand, held: Mapping[int, b
     """Whether a later command of the same text may run where an earlier one does."""
     apart = any(-number in command.when for number in later.when)
     return _starts(later) and not apart and _all_hold(later, held) is not False
+
+
+def _behind_list(commands: Sequence[ShellCommand], index: int) -> Sequence[ShellCommand]:
+    """The commands behind the one at `index` and behind those that are not run where it fails."""
+    while index and commands[index - 1].words == (JOINED,):
+        index += 2 if any(each.words == (JOINED,) for each in commands[index + 1 : index + 2]) else 1
+    return commands[index + 1 :]
+
+
+def _goes_on(command: ShellCommand, after: Iterable[ShellCommand], held: Mapping[int, bool | None]) -> bool:
+    """Whether one of the commands `after` another in the same text starts a program of its own behind it."""
+    for later in after:
+        if not _may_follow(later, command, held):
+            continue
+        name = next(word for word in later.words if not ASSIGNMENT.match(word))
+        if name != "exit" and not makes_nothing(posixpath.basename(name)):
+            return True
+        if name == "exit" and not later.conditional and set(later.when) <= set(command.when):
+            return False
+    return False
 
 
 def _prefixes(environment: str, program: str, shell: Shell) -> list[str]:

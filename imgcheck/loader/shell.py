@@ -17,6 +17,10 @@ from imgcheck.loader.shell_words import ASSIGNMENT, NAME, UNKNOWN, UnreadableErr
 
 OPENS, CLOSES = "(", ")"
 """In place of a command's name: what stands between them is a subshell's, of which the others see no change."""
+NEEDED, JOINED = "!", "&&"
+"""In place of a command's name: the text ends where the next command fails (`|| exit 1`); where that fails, the one
+behind it is not run (`a && b`).
+"""
 _SHIFT_SOME = ("shift", UNKNOWN)
 """`shift` in a loop, of which nobody knows how often it runs."""
 _NOTHING = ("_=",)
@@ -61,6 +65,10 @@ _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|>&|>>|>\||[<>](?!\()")
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
 _ALTERNATIVE = re.compile(r"[ \t]*\|\|[ \t\n]*(\{[^}]*\}?|[^\n;)]*)")
 """What runs where a command fails."""
+_MERE_WORDS = re.compile(
+    r"[ \t]*&&[ \t\n]*(?:echo|printf|true|:|\[|test|export|return|[A-Za-z_]\w*=)(?![\w.-])[^\n;&|]*(?:[\n;]|$)"
+)
+"""What runs where a command succeeds, and is no program."""
 _ENDLESS = re.compile(r"[ \t]+(?:true|:)[ \t]*[;\n]")
 _OPEN = re.compile(r"[$*?\[]")
 """What may make no word of one."""
@@ -114,9 +122,16 @@ def _with_short_names(commands: Iterable[ShellCommand]) -> Iterator[ShellCommand
 def without_conditions(commands: tuple[ShellCommand, ...]) -> tuple[ShellCommand, ...]:
     """The commands without what they depend on: each counts as one that runs only where something went one way."""
     whole = with_whole_names(commands)
-    kept = (each for each in whole if not each.decides and not (each.when and each.words[0] == "exit"))
+    kept = (each for each in whole if not each.decides and not _is_of_condition(each))
     vague = (structs.replace(each, conditional=each.conditional or bool(each.when), when=()) for each in kept)
     return tuple(_with_short_names(vague))
+
+
+def _is_of_condition(command: ShellCommand) -> bool:
+    """Whether it only tells under which condition the text ends."""
+    return command.words in ((NEEDED,), (JOINED,), ("set", "-e"), ("set", "+e")) or bool(
+        command.when and command.words[0] == "exit"
+    )
 
 
 def asks_cpu(text: str) -> bool:
@@ -185,6 +200,8 @@ class _Reader(WordReader):
         """A compound command has just ended, or arithmetic."""
         self._piped = False
         """The command at hand stands behind `|`."""
+        self._pipefail = False
+        """A pipeline fails where any part of it does."""
         self._functions: set[str] = set()
         self._conditions = 0
         self._here: list[str] = []
@@ -506,6 +523,9 @@ class _Reader(WordReader):
         if name == "shift" and self._open[-1].looped:
             words = [*_SHIFT_SOME]
         if name == "set":
+            self._pipefail |= "pipefail" in words
+            if option := _errexit(words):
+                self._keep(("set", option), uncertain)
             words = _set_arguments(words)
         begun, frame = len(self.commands), self._open[-1]
         for variable in _filled(name, words):
@@ -515,7 +535,12 @@ class _Reader(WordReader):
         elif name == "alias":
             self._alias(words)
         elif words[:2] == ["set", "--"] or name not in _SILENT or (name == "exit" and self._is_told()):
-            self._keep(tuple(words), uncertain, forgiven=frame.tests or self._has_alternative())
+            forgiven = frame.tests or self._negated or self._is_forgiven()
+            joint = self._text[self._at : self._at + 2] if name not in _CHANGES else ""
+            if not forgiven and joint in ("&&", "||"):
+                self._keep((JOINED if joint == "&&" else NEEDED,), uncertain)
+                forgiven = joint == "&&"
+            self._keep(tuple(words), uncertain, forgiven)
         if self._piped or _APART.match(self._text, self._at):
             self._set_apart(begun, frame.function, (*frame.when, *self._listed))
         self._note(OPEN)
@@ -544,8 +569,14 @@ class _Reader(WordReader):
         """Whether it may be told of the command at hand that it runs, though not here."""
         return bool(self._open[-1].when or self._listed or self._open[-1].function)
 
+    def _is_forgiven(self) -> bool:
+        """Whether the text goes on where the command at hand fails, even under `set -e`."""
+        if apart := _APART.match(self._text, self._at):
+            return apart[0][-1] == "&" or not self._pipefail
+        return bool(_MERE_WORDS.match(self._text, self._at)) or self._has_alternative()
+
     def _has_alternative(self) -> bool:
-        """Whether the text goes on where the command at hand fails."""
+        """Whether something else runs where the command at hand fails."""
         match = _ALTERNATIVE.match(self._text, self._at)
         return match is not None and bool(_SAYS.fullmatch(match[1].strip()) or not _GIVES_UP.search(match[1]))
 
@@ -596,6 +627,16 @@ class _Reader(WordReader):
         for command in commands:
             self._keep(command.words, conditional=True)
         self._set_apart(begun, frame.function, (*frame.when, *self._listed))
+
+
+def _errexit(words: list[str]) -> str:
+    """`-e` where `set` turns on that the shell ends where a command fails, `+e` where it turns that off."""
+    for word, following in zip(words[1:], (*words[2:], ""), strict=True):
+        if word[:1] not in ("-", "+") or word.startswith("--"):
+            break
+        if "e" in word or ("o" in word and following == "errexit"):
+            return f"{word[0]}e"
+    return ""
 
 
 def _set_arguments(words: list[str]) -> list[str]:

@@ -12,14 +12,24 @@ from msgspec import structs
 from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, ShellCommand, TreeIndex
 from imgcheck.loader.roots import find_roots
-from imgcheck.loader.shell import COMMANDS_LIMIT, SAME, read_commands, with_whole_names, without_conditions
+from imgcheck.loader.shell import (
+    COMMANDS_LIMIT,
+    JOINED,
+    NEEDED,
+    SAME,
+    read_commands,
+    with_whole_names,
+    without_conditions,
+)
 from imgcheck.loader.shell_words import UNKNOWN
 from imgcheck.profile.texts import read_script
 from tests.tools import need
 
+_SET_E_A_B = [("set", "-e"), ("set", "--", "a", "b")]
+
 
 def words(text: str) -> list[tuple[str, ...]]:
-    return [command.words for command in read_commands(text) if not command.decides]
+    return [each.words for each in read_commands(text) if not each.decides and each.words not in ((NEEDED,), (JOINED,))]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +53,7 @@ def words(text: str) -> list[tuple[str, ...]]:
         ("cat <<'E' <<-F\nx\nE\ny\n\tF\na", [("cat",), ("a",)]),
         ("[[ a < b && -n $c ]] && d", [("d",)]),
         ("((x = 1)); for ((;;)); do a; done", [(f"x={UNKNOWN}",), ("a",)]),
-        ("set -e; set -- a b; shift", [("set", "--", "a", "b"), ("shift",)]),
+        ("set -e; set -- a b; shift", [("set", "-e"), ("set", "--", "a", "b"), ("shift",)]),
         ("time a; ! b", [("a",), ("b",)]),
         ("a <(b) c", [("b",), ("a", UNKNOWN, "c")]),
         ("while read x; do a; done < <(b)\nexec > >(c)", [(f"x={UNKNOWN}",), ("a",), ("b",), ("c",), ("exec",)]),
@@ -56,8 +66,9 @@ def words(text: str) -> list[tuple[str, ...]]:
             [("b",), ("c",), ("a", "${X:-${?}}", UNKNOWN), ("cat",), ("d",), ("cat",)],
         ),
         ("cat <<E\n`a b` \\`c\\` \\$(d) $(e `f`)\nE", [("cat",), ("a", "b"), ("f",), ("e", UNKNOWN)]),
-        ("set -eu -o pipefail -- a b; set -e; set c", [("set", "--", "a", "b"), ("set", "--", "c")]),
-        ("set -euo pipefail; set -eo pipefail d", [("set", "--", "d")]),
+        ("set -eu -o pipefail -- a b; set -e; set c", [*_SET_E_A_B, ("set", "-e"), ("set", "--", "c")]),
+        ("set -euo pipefail; set +eo pipefail d", [("set", "-e"), ("set", "+e"), ("set", "--", "d")]),
+        ("set -uo errexit; set -ux; set +o errexit", [("set", "-e"), ("set", "+e")]),
         ("exec {fd}>x; a {fd}<&-", [("exec",), ("a",)]),
         ("PATH=~/a:~:$PATH:~/b", [("PATH=${HOME}/a:${HOME}:${PATH}:${HOME}/b",)]),
         (
@@ -114,7 +125,11 @@ def test_what_depends_on_something_else(text: str, conditional: str) -> None:
         ("a || die no; b", ""),
         ("a || echo no && exit 1; b", ""),
         ("a || { echo no; exit 1; }; b", ""),
-        ("a && b; c", ""),
+        ("a && b && c; d", "ab"),
+        ("a && echo done\nb", "a"),
+        ("a && [ -d /x ] && echo there\nb", "a"),
+        ("a | b; c & d; ! e; f", "ace"),
+        ("set -o pipefail; a | b; c & d", "c"),
     ],
 )
 def test_commands_without_which_the_text_goes_on(text: str, forgiven: str) -> None:
@@ -215,11 +230,47 @@ def test_what_a_real_shell_runs_is_among_what_is_found(text: str, shell: str, tm
     assert run <= _followed(text)
 
 
+_DYING = [
+    ("one; two", True), ("set -e; one; two", False), ("set -euo pipefail; one; two", False),
+    ("set -o errexit; one; two", False), ("set -e; set +e; one; two", True), ("set -e; (one); two", False),
+    ("set -e; one | three; two", True), ("set -e; set -o pipefail; one | three; two", False),
+    ("set -o pipefail; one | three; two", True), ("set -e; ! one; two", True),
+    ("set -e; one && echo yes\ntwo", True), ("set -e; one && three; two", True), ("one && two", False),
+    ("set -e; one || three; two", True), ("one || exit 1; two", False), ("one || { echo no; exit 3; }; two", False),
+    ("one & two", True), ("set -e; one & two", True), ("set -e; f() { one; }; f; two", False),
+    ("f() { one; }; f; two", True), ("set -e; f() { one; three; }; f || echo no; two", True),
+    ("set -e; if one; then three; fi; two", True), ("set -e; while one; do three; done; two", True),
+    ("eval 'set -e; one'; two", False), ("exec one; two", False),
+]  # fmt: skip
+
+
+# Debian 12's dash has no pipefail.
+@pytest.mark.parametrize(
+    ("text", "goes_on", "shell"),
+    [(*case, shell) for case in _DYING for shell in ("bash", "dash") if shell == "bash" or "pipefail" not in case[0]],
+)
+def test_whether_a_shell_goes_on_where_a_program_dies(text: str, goes_on: bool, shell: str, tmp_path: Path) -> None:
+    for name in _PROGRAMS:
+        (tmp_path / name).write_text(_STUB if name != "one" else "#!/bin/sh\nkill -ILL $$\n")
+        (tmp_path / name).chmod(0o755)
+    log, script = tmp_path / "log", tmp_path / "script"
+    log.touch()
+    script.write_text(text + "\n")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "STUB_LOG": str(log)}
+    subprocess.run([need(shell), script], env=environment, cwd=tmp_path, check=False, timeout=20, capture_output=True)
+    assert ("two" in log.read_text().split()) == goes_on
+    assert ("/bin/one" in find_roots(_image(text)).perhaps) == goes_on
+
+
 def _followed(text: str) -> set[str]:
+    return {path.rpartition("/")[2] for path in find_roots(_image(text)).entries}
+
+
+def _image(text: str) -> ImageProfile:
     names = [f"/bin/{name}" for name in (*_PROGRAMS, "sh", "env", "nice", "cat")]
     script = read_script(f"#!/bin/sh\n{text}\n".encode())
     assert script is not None
-    image = ImageProfile(
+    return ImageProfile(
         "1.0",
         "test",
         Platform(),
@@ -229,7 +280,6 @@ def _followed(text: str) -> set[str]:
         dict.fromkeys(names, CodeFacts(1, Linkage(64, "x86_64", "executable"))),
         TreeIndex(scripts=(structs.replace(script, path="/script"),)),
     )
-    return {path.rpartition("/")[2] for path in find_roots(image).entries}
 
 
 @pytest.mark.parametrize(
