@@ -26,6 +26,8 @@ ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=", re.ASCII)
 _TOKEN = re.compile(r"\$\$|\$\{([^}:]*)(:[-+]|\})|\$\(dirname |[})]|[^$})]+|\$")
 _CUT = re.compile(r"(\w+)(?:(##?|%%?)(.+)|/(\d+)/(\d+))", re.DOTALL)
 _ALL = "${@}"
+_OPEN = re.compile(rf"{re.escape(GAP)}|[*?]")
+"""In a path that nobody can tell, or that stands for some files."""
 
 
 class Shell(Struct):
@@ -46,6 +48,8 @@ class Shell(Struct):
     """By the name of a function the `source` at its definition."""
     exported: set[str] = set()
     """Variables that programs get."""
+    plain: bool = False
+    """It knows `[` and `.` alone, and no `[[`, `==` or `source` (dash)."""
     keeps: bool = True
     """Assignments before a special builtin stay behind it."""
     errexit: bool = False
@@ -81,7 +85,7 @@ class Shell(Struct):
             self.variables.get(name, [""]) if name in self.exported else [untouched]
             for name, untouched in zip(LOADER_VARIABLES, (GIVEN, ""), strict=True)
         ]
-        if self.steered or any(len(values) != 1 or GAP in values[0] for values in found):
+        if self.steered or any(len(values) != 1 or _OPEN.search(values[0]) for values in found):
             return None
         (library_path,), (preload,) = found
         # ld.so takes an empty one for none, and an empty part of one for the directory where it starts.

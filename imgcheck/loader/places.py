@@ -13,7 +13,7 @@ from imgcheck.documents.image import ImageProfile, Script, Services
 from imgcheck.loader.expansion import GAP, Shell
 from imgcheck.loader.tree import Tree
 
-_GLOB = re.compile(r"[*?\[]")
+_GLOB = re.compile(r"[*?]|\[.+\]")
 MATCHES = 128
 """Files that one pattern of file names may stand for."""
 
@@ -61,6 +61,18 @@ class Places:
         """Whether a word of a command may be the program that this starts."""
         place = self.look(word, shell)
         return not word.startswith("-") and "=" not in word and bool(place.path) and not place.reason
+
+    def is_only(self, name: str) -> bool:
+        """Whether whatever PATH is, at most one program of the image is found by a name."""
+        return len(self._by_name.get(name, ())) <= 1
+
+    @cached_property
+    def _by_name(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for path in (*self.may_run, *self._tree.links):
+            if (real := self._tree.canonical(path)) in self.may_run:
+                found.setdefault(posixpath.basename(path), set()).add(real)
+        return found
 
     def script(self, word: str, shell: Shell) -> Script | None:
         """The script that an interpreter reads which gets `word`."""

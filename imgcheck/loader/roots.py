@@ -164,7 +164,9 @@ class _Search:
         if not place.path:
             return "unknown"
         # What could not be read may have changed PATH.
-        self.started.in_part |= shell.vague and "/" not in words[0]
+        if shell.vague and "/" not in words[0] and not self._places.is_only(words[0]):
+            self.started.in_part = True
+            by = by.inside(by.name, perhaps=True)
         script = self._places.scripts.get(place.path)
         if script is not None:
             return self._script(script, place.called, words, shell, by, depth)
@@ -192,7 +194,7 @@ class _Search:
             called, arguments = words[0], words[1:]
         self._supervise(path, words, shell, by, depth)
         if called in SHELLS or real in SHELLS:
-            return self._shell_program(called, arguments, shell, by, depth)
+            return self._shell_program(called, real, arguments, shell, by, depth)
         if EXECLINE in (called, real):
             return self._execline(arguments, shell, by, depth)
         inner = launched(called, arguments)
@@ -249,6 +251,7 @@ class _Search:
                 self._hand_on(words, child, by.inside(name, report=False, perhaps=True), depth)
                 return "started"
             words = (GAP,) if begin is None else words[begin:]
+        child.vague |= inner.for_user
         return self._run(words, child, by.inside(name, inner.certain and not inner.for_user), depth - 1)
 
     def _activate(self, prefixes: list[str], shell: Shell, by: By, depth: int) -> None:
@@ -262,11 +265,14 @@ class _Search:
             hooks = f"{prefix}/etc/conda/activate.d/*.sh".replace("$", "$$")
             list(self._source((hooks,), here))
 
-    def _shell_program(self, name: str, arguments: tuple[str, ...], shell: Shell, by: By, depth: int) -> Outcome:
+    def _shell_program(
+        self, name: str, real: str, arguments: tuple[str, ...], shell: Shell, by: By, depth: int
+    ) -> Outcome:
+        """What the shell called `name`, which is the file `real`, does."""
         invoked = invocation(name, arguments)
         operands, child = invoked.operands, shell.child()
         child.functions, child.keeps, child.local = {}, name not in _TAKE_BACK, None
-        child.errexit = invoked.errexit
+        child.errexit, child.plain = invoked.errexit, real == "dash"
         if "PATH" not in child.exported:
             child.variables["PATH"] = [_PATH_OF_SHELLS]
         if not operands:
@@ -482,7 +488,7 @@ class _Search:
                 if name and name[0] in _LOCAL:
                     shell.make_local(word)
                 shell.declare(word, exports, here.conditional)
-        elif name[0] in shell.functions or name[0] in _BUILTINS:
+        elif name[0] in shell.functions or (name[0] in _BUILTINS and not (shell.plain and name[0] == "source")):
             lent = shell.lend(before)
             if name[0] in shell.functions:
                 yield from self._function(name[0], rest, here.deeper())
@@ -505,10 +511,12 @@ class _Search:
         lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
         literal_name = "$" not in templates[0]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
-        always = here.ends and not here.conditional and not here.forgiven and len(lines) == 1
+        # What could not be read may have given the name another value.
+        several = here.conditional or len(lines) > 1 or (shell.vague and not literal_name and not handed)
+        always = here.ends and not several and not here.forgiven
+        fatal = here.essential and not several and not here.forgiven
         # What users name is in the image; what a script names, an earlier command of it may have made.
-        sure = always and (handed or (literal and not shell.touched))
-        several = here.conditional or len(lines) > 1
+        sure = fatal and (handed or (literal and not shell.touched))
         branch = here.ends and several and not here.forgiven and not shell.asks_cpu
         by = here.by.inside(here.by.name, sure, not here.essential or (several and not handed), always, branch)
         for words in lines:

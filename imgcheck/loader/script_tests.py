@@ -65,7 +65,9 @@ def _condition(items: tuple[str, ...], shell: Shell, exists: Exists) -> bool | N
         one: bool | None = None
         if item in _CLOSERS:
             end = _end(items, at, _CLOSERS[item])
-            one = _expression(items[at:end], item == "[[", shell, exists)
+            # "[[: not found" and "unexpected operator" are false like any other failure.
+            fails = shell.plain and (item == "[[" or "==" in items[at:end])
+            one = False if fails else _expression(items[at:end], item == "[[", shell, exists)
             at = end + 1
         elif item != OPEN:
             return None  # a pipeline

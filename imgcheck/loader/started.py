@@ -82,6 +82,8 @@ class Started:
     def program(self, path: str, shell: Shell, by: By) -> None:
         """The ELF file at `path` starts."""
         self._found.setdefault(path, set()).add(shell.loader_variables)
+        # What it loads then, nobody can tell.
+        self.in_part |= shell.loader_variables is None
         self.way(path, by)
         if not by.perhaps:
             self._certain.add(path)

@@ -287,7 +287,8 @@ RUNS = [
 
 
 def follows(image: ImageProfile, text: str, *arguments: str, environment: tuple[str, ...] = ("APP=/opt/job",)) -> Roots:
-    scripts = (script("/run", f"#!/bin/sh\n{text}"), script("/lib.sh", "TOOL=server\n", executable=False))
+    begins = "" if text.startswith("#!") else "#!/bin/sh\n"
+    scripts = (script("/run", begins + text), script("/lib.sh", "TOOL=server\n", executable=False))
     scripts += (script("/parts.d/10-tool.sh", "/opt/job --check\n", executable=False),)
     config = ImageConfig(entrypoint=("/run",), command=arguments, environment=environment)
     tree = msgspec.structs.replace(image.tree, scripts=scripts)
@@ -346,7 +347,8 @@ def test_arguments_that_start_leave_no_doubt(image: ImageProfile) -> None:
 
 
 def test_parts_that_are_sourced_by_a_pattern_of_names_are_followed(image: ImageProfile) -> None:
-    text = """here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
+    text = """#!/bin/bash
+    here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
     declare -a PARTS=( "${here}/parts.d"/*@(.txt|.sh) )
     for file in "${PARTS[@]}"; do
       case "$file" in *.txt) cat "$file";; *.sh) source "$file";; esac

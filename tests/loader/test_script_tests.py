@@ -40,14 +40,17 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
     root.at("/sh").rename(root.at("/usr/bin/dash"))
     root.link("/bin", "usr/bin")
     root.link("/bin/sh", "dash")
+    root.program("/usr/bin/bash")
     for name in (*PROGRAMS, LAST):
         root.program(f"/usr/bin/{name}", code=_SHOWS)
     return profile_of(root.path)
 
 
-def found(image: ImageProfile, text: str, arguments: tuple[str, ...]) -> tuple[set[str], set[str]]:
+def found(
+    image: ImageProfile, text: str, arguments: tuple[str, ...], shell: str = "dash"
+) -> tuple[set[str], set[str]]:
     """The programs that are said to start, and those of them that certainly do."""
-    script = read_script(f"#!/bin/sh\n{text}".encode())
+    script = read_script(f"#!/bin/{shell}\n{text}".encode())
     assert script is not None
     scripts = (structs.replace(script, path="/run"),)
     config = ImageConfig(entrypoint=("/run",), command=arguments, environment=("PATH=/usr/bin", "MODE=a"))
@@ -172,9 +175,19 @@ def test_the_branch_is_taken_that_the_shell_takes(
 )  # fmt: skip
 def test_what_bash_has_besides(image: ImageProfile, test: str, arguments: str) -> None:
     text = f"if {test}; then p; else q; fi\n"
-    started, certain = found(image, text, tuple(arguments.split()))
+    started, certain = found(image, text, tuple(arguments.split()), "bash")
     assert certain <= ran(image, "bash", text, tuple(arguments.split()), "") <= started
     assert (started == certain) == ("=~" not in test and "((" not in test)
+
+
+@pytest.mark.parametrize(
+    "test", ["[[ a = a ]]", "! [[ $# = 9 ]]", '[ "$MODE" == a ]', "[ a = a ] && [[ -n x ]]", "[[ -n x || -z x ]]"]
+)
+def test_what_dash_lacks_fails_there(image: ImageProfile, test: str) -> None:
+    text = f"if {test}; then p; else q; fi\n"
+    started, certain = found(image, text, ("a",))
+    assert started == certain == ran(image, "dash", text, ("a",), "")
+    assert found(image, text, ("a",), "bash")[1] == ran(image, "bash", text, ("a",), "")
 
 
 @pytest.mark.parametrize("nested", [1, 40, 300])
