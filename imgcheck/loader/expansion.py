@@ -64,6 +64,10 @@ class Shell(Struct):
     """What the variables were before that are a function's own, where one runs."""
     touched: bool = False
     """A program has run, and may have made files."""
+    bare: bool = False
+    """What nothing sets is empty: nobody gives the container a variable of his own."""
+    left: bool = False
+    """It may have ended, or become a program."""
     over: bool = False
     """It has ended, or become a program."""
 
@@ -282,7 +286,7 @@ class _Expansion:
         return told if values and len(told) == len(values) else _distinct([*told, *text])
 
     def _values(self, name: str) -> list[str]:
-        absent = self._absent if name.isdigit() or name == "@" else GAP
+        absent = self._absent if name.isdigit() or name == "@" else "" if self._shell.bare else GAP
         return self._shell.values(name, self._arguments) or [absent]
 
 

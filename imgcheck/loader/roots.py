@@ -272,7 +272,7 @@ class _Search:
         invoked = invocation(name, arguments)
         operands, child = invoked.operands, shell.child()
         child.functions, child.keeps, child.local = {}, name not in _TAKE_BACK, None
-        child.errexit, child.plain = invoked.errexit, real == "dash"
+        child.errexit, child.plain, child.left = invoked.errexit, real == "dash", False
         if "PATH" not in child.exported:
             child.variables["PATH"] = [_PATH_OF_SHELLS]
         if not operands:
@@ -439,6 +439,7 @@ class _Search:
                 outside.append(command)
                 defined.clear()
         held: dict[int, bool | None] = {}
+        usual: dict[int, bool | None] = {}  # where users set nothing
         last: list[Set[int]] = []
         around: list[_Here] = []
         needed = False
@@ -460,7 +461,10 @@ class _Search:
             if here.shell.over:  # the subshell's commands behind its end
                 continue
             if command.decides:
-                held[command.decides] = decided(command.words, here.shell, partial(self._places.exists, here.shell))
+                bare = here.shell.child()
+                bare.bare = True
+                for answers, shell in ((held, here.shell), (usual, bare)):
+                    answers[command.decides] = decided(command.words, shell, partial(self._places.exists, shell))
                 continue
             after = outside[index + 1 :]
             ends = here.ends and not any(_may_follow(later, command, held) for later in after)
@@ -470,6 +474,8 @@ class _Search:
             if here.shell.over and not around:
                 return
             leaves = command.words[0] in ("exec", "exit") and not here.within
+            if leaves and _succeeds(command) and _all_hold(command, usual) is not False:
+                here.shell.left |= command.conditional or holds is None or here.conditional
             if not command.conditional and _starts(command) and (ends or leaves):
                 last.append({number for number in command.when if held.get(abs(number)) is None})
         self.started.idle |= here.ends and not _always_one(last)
@@ -512,7 +518,9 @@ class _Search:
         literal_name = "$" not in templates[0]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
         # What could not be read may have given the name another value.
-        several = here.conditional or len(lines) > 1 or (shell.vague and not literal_name and not handed)
+        untold = shell.vague and not literal_name and not handed
+        several = here.conditional or len(lines) > 1 or shell.left or untold
+        self.started.idle |= untold
         always = here.ends and not several and not here.forgiven
         fatal = here.essential and not several and not here.forgiven
         # What users name is in the image; what a script names, an earlier command of it may have made.
@@ -688,6 +696,11 @@ def _prefixes(environment: str, program: str, shell: Shell) -> list[str]:
         return [posixpath.join(place, environment) for place in shell.directories]
     roots = [*shell.variables.get("MAMBA_ROOT_PREFIX", ()), posixpath.dirname(posixpath.dirname(program))]
     return [root if environment == "base" else f"{root}/envs/{environment}" for root in dict.fromkeys(roots)]
+
+
+def _succeeds(command: ShellCommand) -> bool:
+    """Whether the text may well end with it where all goes well: `exit 1` behind a message is no way to go."""
+    return command.words[0] == "exec" or not re.fullmatch("[1-9][0-9]*", "".join(command.words[1:]))
 
 
 def _starts(command: ShellCommand) -> bool:

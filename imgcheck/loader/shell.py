@@ -9,6 +9,7 @@ finds out which hold (loader/script_tests.py).
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from msgspec import structs
 
@@ -631,7 +632,7 @@ class _Reader(WordReader):
 
 def _errexit(words: list[str]) -> str:
     """`-e` where `set` turns on that the shell ends where a command fails, `+e` where it turns that off."""
-    for word, following in zip(words[1:], (*words[2:], ""), strict=True):
+    for word, following in pairwise((*words[1:], "")):
         if word[:1] not in ("-", "+") or word.startswith("--"):
             break
         if "e" in word or ("o" in word and following == "errexit"):
@@ -644,7 +645,7 @@ def _set_arguments(words: list[str]) -> list[str]:
     at = 1
     while at < len(words) and words[at][:1] in ("-", "+") and words[at] != "--":
         at += 1 + words[at].count("o")  # `-euo pipefail`: each has a name behind it
-    if at == len(words):
+    if at >= len(words):
         return words
     return ["set", "--", *words[at + (words[at] == "--") :]]
 

@@ -46,9 +46,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
     return profile_of(root.path)
 
 
-def found(
-    image: ImageProfile, text: str, arguments: tuple[str, ...], shell: str = "dash"
-) -> tuple[set[str], set[str]]:
+def found(image: ImageProfile, text: str, arguments: tuple[str, ...], shell: str = "dash") -> tuple[set[str], set[str]]:
     """The programs that are said to start, and those of them that certainly do."""
     script = read_script(f"#!/bin/{shell}\n{text}".encode())
     assert script is not None

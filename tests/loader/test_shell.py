@@ -69,6 +69,7 @@ def words(text: str) -> list[tuple[str, ...]]:
         ("set -eu -o pipefail -- a b; set -e; set c", [*_SET_E_A_B, ("set", "-e"), ("set", "--", "c")]),
         ("set -euo pipefail; set +eo pipefail d", [("set", "-e"), ("set", "+e"), ("set", "--", "d")]),
         ("set -uo errexit; set -ux; set +o errexit", [("set", "-e"), ("set", "+e")]),
+        ("set -o; set +o; set; case `(set -o) 2>/dev/null` in *posix*) a;; esac", [("a",)]),
         ("exec {fd}>x; a {fd}<&-", [("exec",), ("a",)]),
         ("PATH=~/a:~:$PATH:~/b", [("PATH=${HOME}/a:${HOME}:${PATH}:${HOME}/b",)]),
         (
@@ -168,6 +169,8 @@ _PIECES = st.sampled_from([
     "a", "$X", '"$@"', "'", '"', "`", "$(", ")", "(", "{", "}", "${", "<<E", "\n", ";", "&&", "||", "|", "if ", "then ",
     "fi", "case x in ", "a)", ";;", "esac", "for x in ", "do ", "done", "f()", "[[ ", "]]", "((", "))", "\\", "#", " ",
     "X=", "X+=(", ">", "<", "&", "E", "while ", "@(", "*", "$", "!",
+    "set ", "trap ", "alias ", "read ", "printf ", "getopts ", "let ", "mapfile ", "exec ", "shift ", "cd ", "export ",
+    "-o ", "+o ", "-e ", "-v ", "-- ", "- ", "=",
 ])  # fmt: skip
 
 
