@@ -30,7 +30,8 @@ class PythonModules:
         """A module without which its package, or the interpreter, goes on working."""
         name = posixpath.basename(problem.root).partition(".")[0]
         if "/lib-dynload/" in problem.root:
-            return name in self._rules.python.optional_modules
+            imported = name.lstrip("_") in self._context.roots.modules
+            return name in self._rules.python.optional_modules and not imported
         return self.aside(problem) or self._another_variant_loads(problem)
 
     def _another_variant_loads(self, problem: Problem) -> bool:

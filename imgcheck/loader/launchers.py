@@ -30,6 +30,7 @@ class Launcher(Data, frozen=True):
     lines: tuple[str, ...] = ()
     shells: tuple[str, ...] = ()
     user: bool = False
+    strict: bool = False
 
 
 class _Table(Data, frozen=True):
@@ -93,8 +94,11 @@ def makes_nothing(name: str) -> bool:
 def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
     """What the program called `name` starts with `arguments`; None where it is no launcher."""
     if _LOADER.fullmatch(name):
-        # Which directories and which C library it takes is its own: those of the program's interpreter say nothing.
-        return structs.replace(_parted(Launcher(valued=_LOADER_OPTIONS), arguments)[0], by_loader=True)
+        inner, options = _parted(Launcher(valued=_LOADER_OPTIONS), arguments)
+        told = dict(options)
+        variables = (("LD_LIBRARY_PATH", "--library-path"), ("LD_PRELOAD", "--preload"))
+        assignments = tuple(f"{name}={told[option]}" for name, option in variables if option in told)
+        return structs.replace(inner, assignments=assignments, by_loader=True)
     if (parts := becomes(name, arguments)) and parts[1]:
         return _of_execline(name, *parts)
     launcher = launchers().get(name)

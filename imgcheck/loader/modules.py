@@ -20,15 +20,25 @@ class PythonModules:
     """What is there for the Pythons that run."""
 
     def __init__(
-        self, image: ImageProfile, tree: Tree, found: Iterable[str], prefixes: Set[str], starts: Sequence[PythonStart]
+        self,
+        image: ImageProfile,
+        tree: Tree,
+        found: Iterable[str],
+        prefixes: Set[str],
+        bases: Set[str],
+        starts: Sequence[PythonStart],
     ) -> None:
-        """`found` are programs that run, `prefixes` those of Pythons among them and of their virtual environments."""
+        """`found` are programs that run, `prefixes` those of Pythons among them and of their virtual environments.
+
+        `bases` are those of Pythons that start in a virtual environment alone: by default that has none of their
+        packages (pyvenv.cfg, include-system-site-packages).
+        """
         self._image, self._tree = image, tree
         self._running = [(version, family_of(tree.linkage[path])) for path, version in pythons(found).items()]
         # A virtual environment has a link to the Python that it was made with.
         links = (path for path in pythons(tree.links) if tree.canonical(path) in tree.linkage)
         self._prefixes = {prefix_of(path) for path in (*pythons(tree.linkage), *links)}
-        self._others = self._prefixes - prefixes
+        self._others, self._bases = self._prefixes - prefixes, bases
         self._packages = [f"{path}/" for path in image.tree.python_paths]
         directories = dict.fromkeys(place for start in starts for place in start.module_directories)
         self._own = [f"{tree.canonical(path).rstrip('/')}/" for path in directories]
@@ -54,9 +64,16 @@ class PythonModules:
         """Those that fit a Python which runs and may be imported, and whether what they belong to certainly is."""
         for path, standard, places in self._libraries:
             tops = _tops(path, places)
-            named = standard or self._named is None or not self._named.isdisjoint(tops)
-            if self._fits(path) and (named or self._perhaps is None or not self._perhaps.isdisjoint(tops)):
-                yield path, named and not self._comes_later(path)
+            if standard:
+                tops = _wrappers(path)
+            named = self._named is None or not self._named.isdisjoint(tops)
+            perhaps = standard or self._perhaps is None or not self._perhaps.isdisjoint(tops)
+            if self._fits(path) and (named or perhaps):
+                yield path, named and not self._comes_later(path) and (standard or not self._is_of_base(path))
+
+    def _is_of_base(self, path: str) -> bool:
+        """Whether it is a module of a Python whose packages virtual environments have only where they are told to."""
+        return _owner(path, self._prefixes) in self._bases
 
     def _comes_later(self, path: str) -> bool:
         """Whether it is an extension module that does not come along with what is imported of its package."""
@@ -89,6 +106,12 @@ class PythonModules:
 def _without_suffix(path: str) -> str:
     directory, _, name = path.rpartition("/")
     return f"{directory}/{name.partition('.')[0]}"
+
+
+def _wrappers(path: str) -> set[str]:
+    """The names by which the standard library's module at `path` is imported: that of `_lzma` is `lzma`."""
+    name = posixpath.basename(path).partition(".")[0]
+    return {name, name.lstrip("_")}
 
 
 def _tops(path: str, places: list[str]) -> set[str]:

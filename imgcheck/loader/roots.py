@@ -14,7 +14,7 @@ from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_
 from imgcheck.loader.execline import EXECLINE
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
 from imgcheck.loader.invocation import Invocation, invocation
-from imgcheck.loader.launchers import Launched, launched, makes_nothing, operands
+from imgcheck.loader.launchers import Launched, launched, launchers, makes_nothing, operands
 from imgcheck.loader.native_modules import literals
 from imgcheck.loader.places import MATCHES, Places, is_pattern, places
 from imgcheck.loader.python import invoked, python_version
@@ -239,7 +239,8 @@ class _Search:
         child.lend(tuple(word.replace("$", "$$") for word in inner.assignments))
         if inner.directory:
             child.change_directory(inner.directory.replace("$", "$$"), conditional=False)
-        child.steered |= inner.by_loader
+        # Which directories and which C library another loader takes than the program's is its own.
+        child.steered |= inner.by_loader and not self._loads(path, inner.words, child)
         own = (posixpath.join(place, each) for place in child.directories for each in inner.own)
         child.variables["PATH"] = [":".join((*own, *child.path))]
         if inner.environment:
@@ -253,6 +254,11 @@ class _Search:
             words = (GAP,) if begin is None else words[begin:]
         child.vague |= inner.for_user
         return self._run(words, child, by.inside(name, inner.certain and not inner.for_user), depth - 1)
+
+    def _loads(self, loader: str, words: tuple[str, ...], shell: Shell) -> bool:
+        """Whether a dynamic loader is the one that the program asks for."""
+        program = self._tree.linkage.get(self._places.look(words[0], shell).path) if words else None
+        return program is not None and self._tree.canonical(program.interpreter) == loader
 
     def _activate(self, prefixes: list[str], shell: Shell, by: By, depth: int) -> None:
         """What conda does to run a program in an environment, which lies in one of some places."""
@@ -374,7 +380,8 @@ class _Search:
         self._supervise(script.path, words, shell, by, depth)
         interpreter = script.interpreter
         if not interpreter:
-            if not by.name:
+            launcher = launchers().get(by.name)
+            if not by.name or (launcher and launcher.strict):
                 return self._fail(Unstartable(words[0], "no-format", script.path), by)
             interpreter = ("/bin/sh",)  # execvp and shells take it for a shell's
         if any(word.endswith("\r") for word in interpreter):
@@ -467,8 +474,9 @@ class _Search:
                     answers[command.decides] = decided(command.words, shell, partial(self._places.exists, shell))
                 continue
             after = outside[index + 1 :]
-            ends = here.ends and not any(_may_follow(later, command, held) for later in after)
-            main = here.main and not _goes_on(command, _behind_list(outside, index), held)
+            ends = here.ends and not any(_following(command, after, held))
+            others = _following(command, _behind_list(outside, index), held)
+            main = here.main and all(makes_nothing(posixpath.basename(name)) for name in others)
             yield from self._command(command.words, here.at(command, ends, main, holds is True, needed))
             needed = False
             if here.shell.over and not around:
@@ -586,11 +594,17 @@ class _Search:
                     shell.steered |= GAP not in each
                 for script in scripts or ():
                     self._active.add((script.path, None))
+                    before = shell.arguments
+                    # dash leaves its own arguments to the file.
+                    if words[1:] and not shell.plain:
+                        shell.arguments = shell.expand(words[1:])
                     shell.asks_cpu |= script.asks_cpu
                     above, shell.source = shell.source, script.path
                     # The script that reads it goes on behind it.
                     yield from self._commands(script.commands, structs.replace(here, ends=False))
                     shell.source = above
+                    if words[1:] and not shell.plain:
+                        shell.arguments = before
                     self._active.discard((script.path, None))
 
     def _sourced(self, word: str, shell: Shell) -> list[Script] | None:
@@ -664,12 +678,6 @@ def _always_one(whens: Sequence[Set[int]]) -> bool:
     return all(map(_always_one, ways))
 
 
-def _may_follow(later: ShellCommand, command: ShellCommand, held: Mapping[int, bool | None]) -> bool:
-    """Whether a later command of the same text may run where an earlier one does."""
-    apart = any(-number in command.when for number in later.when)
-    return _starts(later) and not apart and _all_hold(later, held) is not False
-
-
 def _behind_list(commands: Sequence[ShellCommand], index: int) -> Sequence[ShellCommand]:
     """The commands behind the one at `index` and behind those that are not run where it fails."""
     while index and commands[index - 1].words == (JOINED,):
@@ -677,17 +685,17 @@ def _behind_list(commands: Sequence[ShellCommand], index: int) -> Sequence[Shell
     return commands[index + 1 :]
 
 
-def _goes_on(command: ShellCommand, after: Iterable[ShellCommand], held: Mapping[int, bool | None]) -> bool:
-    """Whether one of the commands `after` another in the same text starts a program of its own behind it."""
+def _following(command: ShellCommand, after: Iterable[ShellCommand], held: Mapping[int, bool | None]) -> Iterator[str]:
+    """What one of the commands `after` another in the same text may start in the same run, by their names."""
     for later in after:
-        if not _may_follow(later, command, held):
+        apart = any(-number in command.when for number in later.when)
+        if not _starts(later) or apart or _all_hold(later, held) is False:
             continue
         name = next(word for word in later.words if not ASSIGNMENT.match(word))
-        if name != "exit" and not makes_nothing(posixpath.basename(name)):
-            return True
-        if name == "exit" and not later.conditional and set(later.when) <= set(command.when):
-            return False
-    return False
+        if name != "exit":
+            yield name
+        elif not later.conditional and set(later.when) <= set(command.when):
+            return
 
 
 def _prefixes(environment: str, program: str, shell: Shell) -> list[str]:

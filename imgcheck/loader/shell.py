@@ -60,6 +60,7 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=)
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
 _TESTS = frozenset({"[", "test", "[["})
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "/bin/sh", "/bin/bash"})
 _UNTOLD = frozenset(f"-{letter}" for letter in "abcdghkLpStuwGNO")
 """Tests of what is not known of files and descriptors."""
 _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|>&|>>|>\||[<>](?!\()")
@@ -203,6 +204,8 @@ class _Reader(WordReader):
         """The command at hand stands behind `|`."""
         self._pipefail = False
         """A pipeline fails where any part of it does."""
+        self._fed = False
+        """Standard input of the command at hand is redirected."""
         self._functions: set[str] = set()
         self._conditions = 0
         self._here: list[str] = []
@@ -305,6 +308,8 @@ class _Reader(WordReader):
             raise UnreadableError
         piped = self._piped and not self._naming
         if self._naming:
+            if len(self._open) == 1 and not self._uncertain:
+                self._forget(self._naming)
             self._functions.add(self._naming)
             self._open.append(_Frame(closer, conditional, self._naming))
         else:
@@ -315,6 +320,12 @@ class _Reader(WordReader):
         self._open[-1].begun, self._open[-1].piped = len(self.commands), piped
         self._naming, self._piped = "", False
         self._end_list()
+
+    def _forget(self, function: str) -> None:
+        """What a later definition takes the place of, unless something may have called it in between."""
+        outside = max((at for at, command in enumerate(self.commands) if not command.function), default=-1)
+        later = self.commands[outside + 1 :]
+        self.commands[outside + 1 :] = [command for command in later if command.function != function]
 
     def _leave(self, closer: str) -> None:
         frame = self._open[-1]
@@ -513,6 +524,7 @@ class _Reader(WordReader):
         return words
 
     def _simple(self, first: str) -> None:
+        self._fed = False
         words = [first, *self._words()]
         name = next((word for word in words if not ASSIGNMENT.match(word)), "")
         uncertain = self._uncertain
@@ -521,6 +533,8 @@ class _Reader(WordReader):
                 words.append("]")
             self._tested(["[", *words[words.index(name) + 1 :]])
             return
+        if (self._fed or self._piped) and name in _SHELLS and all(word[0] == "-" for word in words[1:] if word):
+            words.append(UNKNOWN)  # the commands come from there
         if name == "shift" and self._open[-1].looped:
             words = [*_SHIFT_SOME]
         if name == "set":
@@ -617,6 +631,7 @@ class _Reader(WordReader):
             self._at += 1  # no shell's text
             return
         self._at = match.end()
+        self._fed |= match[0][0] == "<"
         begun = self._skip_blanks()
         self._word()
         if match[0] in ("<<", "<<-"):

@@ -71,6 +71,8 @@ class Started:
         self._node_directories: dict[str, None] = {}
         self._prefixes: set[str] = set()
         """Of the Pythons that start, and of the virtual environments from which they do."""
+        self._bases: dict[str, bool] = {}
+        """Prefixes of Pythons, and whether they start in virtual environments alone."""
         self._pythons: list[PythonStart] = []
         """How Pythons start."""
         self.unstartable: dict[Unstartable, None] = {}
@@ -107,7 +109,13 @@ class Started:
         """The Python at `path` starts, by the link or path `called`."""
         search = tuple(python_path(shell, arguments))
         self._pythons.append(PythonStart(arguments, tuple(shell.directories), search))
-        self._prefixes |= {prefix_of(path), prefix_of(called)}
+        base, prefix = prefix_of(path), prefix_of(called)
+        self._prefixes |= {base, prefix}
+        self._bases[base] = self._bases.get(base, True) and prefix != base and self._has_packages(prefix)
+
+    def _has_packages(self, prefix: str) -> bool:
+        """Whether a prefix has packages, as a virtual environment has."""
+        return any(path.startswith(f"{prefix}/lib") for path in self._image.tree.python_paths)
 
     def interpreter(self, path: str, called: str, arguments: tuple[str, ...], shell: Shell) -> bool:
         """The program at `path` starts; whether it is an interpreter other than Python."""
@@ -160,7 +168,8 @@ class Started:
 
     def _modules(self) -> PythonModules:
         """What there is for the Pythons that run."""
-        return PythonModules(self._image, self._tree, self._found, self._prefixes, self._pythons)
+        bases = {prefix for prefix, alone in self._bases.items() if alone}
+        return PythonModules(self._image, self._tree, self._found, self._prefixes, bases, self._pythons)
 
     def _named(self, modules: PythonModules) -> dict[str, None]:
         """Files with code that the texts name which run, or words of the commands, and modules of interpreters."""

@@ -46,6 +46,8 @@ class PythonTexts:
             self._compiled[self._root(path)].append(path)
         self._there = {part.partition(".")[0] for path in (*texts, *code) for part in path.split("/")}
         """What may be names of modules: those of files and directories with something of interest, up to a point."""
+        standard = (posixpath.basename(path).partition(".")[0] for path in code if "/lib-dynload/" in path)
+        self._there |= {name.lstrip("_") for name in standard}  # `import ssl` is what leads to _ssl
         self._words = [*words, *(f"{name}.{_MAIN}" for name in top_levels(texts, self._places))]
 
     def _root(self, path: str) -> str:

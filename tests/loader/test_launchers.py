@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import ImageConfig, ImageProfile
 from imgcheck.loader.launchers import Launcher, launched, launchers
 from imgcheck.loader.roots import find_roots
@@ -100,6 +101,31 @@ def test_what_has_a_line_for_a_shell_runs_it(command: str, tmp_path: Path) -> No
     assert found is not None and found.words[1:] == ("-c", line)
     subprocess.run([*words, line], stdin=subprocess.DEVNULL, capture_output=True, cwd=tmp_path, check=True)
     assert (tmp_path / "done").exists()
+
+
+def test_a_dynamic_loader_takes_directories_in_place_of_the_variable(image: ImageProfile) -> None:
+    linkages = (image.facts(record).linkage for record in image.files)
+    (loader,) = {linkage.interpreter for linkage in linkages if linkage and linkage.interpreter}
+    for name, told in ((loader, ("/opt/lib", "")), ("/lib/ld-musl-x86_64.so.1", None)):
+        files = structs.replace(image.files[0], path=name, object="loader")
+        known = structs.replace(
+            image,
+            files=(*image.files, files),
+            objects=image.objects | {"loader": CodeFacts(1, Linkage(64, "x86_64", "shared"))},
+        )
+        found = find_roots(known, (name, "--library-path", "/opt/lib", "/opt/one"))
+        assert found.environments.get("/opt/one") == told
+        assert ("/opt/one" in found.steered) == (told is None)
+
+
+def test_gosu_starts_no_text_without_an_interpreter(image: ImageProfile) -> None:
+    text = structs.replace(image.tree.scripts[0], path="/opt/text", interpreter=())
+    known = structs.replace(image, tree=structs.replace(image.tree, scripts=(*image.tree.scripts, text)))
+    own = {each: structs.replace(image.files[0], path=f"/usr/bin/{each}") for each in ("gosu", "su-exec")}
+    known = structs.replace(known, files=(*known.files, *own.values()))
+    reasons = {each: find_roots(known, (each, "app", "/opt/text")).unstartable for each in own}
+    assert [each.reason for each in reasons["gosu"]] == ["no-format"]
+    assert not reasons["su-exec"]
 
 
 def test_an_option_of_the_command_is_no_line_of_its_launcher() -> None:

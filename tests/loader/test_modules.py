@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from imgcheck.check.context import Answers
+from imgcheck.loader.roots import find_roots
 from tests.check.contexts import findings, judged_libraries, outcome
 from tests.loader.builder import Root
 
@@ -102,3 +103,40 @@ def test_the_text_is_that_of_a_real_python(tmp_path: Path) -> None:
         [sys.executable, str(root.at("/app/run.py"))], capture_output=True, text=True, env=environment
     )
     assert done.stderr.strip().splitlines()[-1] == finding.predicted_error
+
+
+_STANDARD = "/usr/lib/python3.12/lib-dynload"
+
+
+@pytest.mark.parametrize(
+    ("text", "severities"),
+    [
+        ("import json\n", {"_lzma": "risk", "_ssl": "risk", "_sqlite3": "info"}),
+        ("import lzma, ssl, sqlite3\n", {"_lzma": "fail", "_ssl": "fail", "_sqlite3": "fail"}),
+        ("import beta\n", {"_lzma": "fail", "_ssl": "risk", "_sqlite3": "info"}),
+    ],
+)
+def test_a_module_of_the_standard_library_counts_where_it_is_imported(
+    root: Root, text: str, severities: dict[str, str]
+) -> None:
+    root.write("/app/run.py", text)
+    root.write(f"{NEW}/beta/__init__.py", "import lzma\n")
+    for name in severities:
+        root.library(f"/tmp/libof{name}.so")
+        root.write("/module.h", f"void PyInit_{name}(void){{}}\n")
+        flags = ["-x", "c", "-include", str(root.at("/module.h")), "-x", "none"]
+        root.library(f"{_STANDARD}/{name}.cpython-312-x86_64-linux-gnu.so", [f"/tmp/libof{name}.so"], flags)
+        root.at(f"/tmp/libof{name}.so").unlink()
+    found = {each.subject: each.severity for each in findings(judged(root), "LIB001")}
+    assert found == {f"libof{name}.so": severity for name, severity in severities.items()}
+
+
+@pytest.mark.parametrize("python", [f"{VENV}/bin/python", "/usr/bin/python3.12"])
+def test_a_virtual_environment_has_no_packages_of_its_python_by_default(root: Root, python: str) -> None:
+    root.write("/app/run.py", "import beta\n")
+    module(root, f"{NEW}/gamma/core.cpython-312-x86_64-linux-gnu.so")
+    path = "/usr/lib/python3.12/site-packages/beta/core.cpython-312-x86_64-linux-gnu.so"
+    module(root, path)
+    roots = find_roots(root.profile(), (python, "/app/run.py"))
+    assert path in roots.imports
+    assert (path in roots.perhaps) == (python != "/usr/bin/python3.12")

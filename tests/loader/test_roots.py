@@ -255,6 +255,7 @@ def test_scripts_that_run_each_other_end(image: ImageProfile) -> None:
 SHELL = {"/bin/dash"}
 
 RUNS = [
+    ("a function defined anew", "f() { /opt/job; }\nf() { server; }\nf\n", {"/usr/bin/server"}),
     ("plain commands before the last", "set -e\necho hi\nserver --port 1\n", {"/usr/bin/server"}),
     ("exec of an absolute path", 'exec /opt/job "$@"\n', {"/opt/job"}),
     ("a directory changed before", "cd /opt/app && ./run\n", {"/opt/app/run"}),
@@ -361,6 +362,44 @@ def test_parts_that_are_sourced_by_a_pattern_of_names_are_followed(image: ImageP
     assert follows(image, text).everything
 
 
+def test_a_file_that_is_sourced_gets_the_words_behind_its_name(image: ImageProfile) -> None:
+    parts = (
+        script("/own.sh", "TOOL=$1\n", executable=False),
+        script("/sh", "#!/bin/bash\n. /own.sh server x\nexec $TOOL $1\n"),
+    )
+    tree = msgspec.structs.replace(image.tree, scripts=parts)
+    config = ImageConfig(entrypoint=("/sh", "/opt/job"))
+    found = find_roots(msgspec.structs.replace(image, tree=tree, config=config))
+    assert "/usr/bin/server" in found.entries
+
+
+@pytest.mark.parametrize("text", ["echo server | sh", "sh -s < /commands", "bash <<< server", "sh <<E\nserver\nE"])
+def test_a_shell_that_reads_its_commands_waits_for_nobody(image: ImageProfile, text: str) -> None:
+    found = follows(image, text + "\n")
+    assert (found.everything, found.in_part) == (False, True)
+
+
+def test_what_a_file_that_is_not_known_may_have_set_is_a_risk(image: ImageProfile) -> None:
+    text = "TOOL=server\n[ -r /etc/default/tool ] && . /etc/default/tool\nexec $TOOL\n"
+    assert "/usr/bin/server" in follows(image, text).perhaps
+    assert "/usr/bin/server" not in follows(image, text.replace("exec $TOOL", "exec server")).perhaps
+
+
+def test_what_runs_where_users_set_nothing_is_certain(image: ImageProfile) -> None:
+    for begins in (
+        '[ "$DEBUG" ] && exec /opt/job',
+        'if [ "$MODE" = job ]; then exec /opt/job; fi',
+        "[ -x /x ] || exit 1",
+    ):
+        assert "/usr/bin/server" not in follows(image, f"{begins}\nexec server\n").perhaps, begins
+    for begins in (
+        '[ "$DEBUG" ] || exec /opt/job',
+        "grep -q x /y || exec /opt/job",
+        "if grep -q x /y; then /opt/job; exit; fi",
+    ):
+        assert "/usr/bin/server" in follows(image, f"{begins}\nexec server\n").perhaps, begins
+
+
 def test_a_script_that_starts_itself_as_another_user_is_followed_to_the_end(image: ImageProfile) -> None:
     text = """if [ "${1#-}" != "$1" ]; then set -- server "$@"; fi
     if [ "$1" = server ] && [ "$(id -u)" = 0 ]; then exec tini -- "$0" "$@"; fi
@@ -462,7 +501,7 @@ def test_a_search_that_starts_nothing_leaves_nothing_open(image: ImageProfile) -
         ("case $(uname -m) in x86_64) exec server;; *) exec /opt/job;; esac\n", set()),
         ("case $(uname -r) in 6.*) exec server;; *) exec /opt/job;; esac\n", {"/opt/job", "/usr/bin/server"}),
         ("T=/opt/job\nif lscpu | grep -q avx2; then T=server; fi\nexec $T\n", {"/opt/job", "/usr/bin/server"}),
-        ("grep avx2 /proc/cpuinfo && exec /opt/job\nexec server\n", {"/opt/job"}),
+        ("grep avx2 /proc/cpuinfo && exec /opt/job\nexec server\n", {"/opt/job", "/usr/bin/server"}),
         ("grep avx2 /proc/cpuinfo && server\nexec server\n", set()),
         ('if [ -n "$DEBUG" ]; then exec /opt/job; fi\nexec server\n', {"/opt/job"}),
         ('[ "$MODE" = job ] && exec /opt/job\nexec server\n', {"/opt/job"}),
