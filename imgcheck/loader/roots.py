@@ -326,13 +326,17 @@ class _Search:
         by = structs.replace(by, name=path, report=False, perhaps=perhaps, always=False, branch=False)
         first = next((found for each in told.first_of if (found := self._places.services_like(each, here))), [])
         files = [*first, *(found for each in told.files for found in self._places.services_like(each, here))]
-        scripts = [found for each in told.scripts for found in self._places.programs_like(each, here)]
+        hooks, scripts = (
+            [found for each in patterns for found in self._places.programs_like(each, here)]
+            for patterns in (told.hooks, told.scripts)
+        )
         # What an earlier command of a script has made is not seen.
         self.started.in_part |= kind.unread or (shell.touched and not kind.on_condition)
-        for script in scripts:
+        for script in (*hooks, *scripts):
             child = here.child()
             child.change_directory(posixpath.dirname(script).replace("$", "$$"), conditional=False)
-            self._serve((script,), child, by, depth)
+            doubtful = script in hooks or not re.fullmatch(kind.names, posixpath.basename(script))
+            self._serve((script,), child, by.inside(path, perhaps=doubtful), depth)
         started = self._configured(files, here, by, depth) or bool(scripts)
         self.started.in_part |= told.told and not started
         if told.words and (files or scripts):

@@ -24,6 +24,8 @@ class Supervisor(Data, frozen=True):
     valued: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     scripts: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
+    names: str = ".*"
     path: tuple[str, ...] = ()
     command: bool = False
     on_condition: bool = False
@@ -39,6 +41,8 @@ class Supervised(msgspec.Struct, frozen=True):
     """Patterns of those that are all read."""
     scripts: tuple[str, ...]
     """Patterns of programs."""
+    hooks: tuple[str, ...]
+    """The same of those without which it goes on."""
     words: tuple[str, ...]
     """A command that it starts as well."""
     told: bool
@@ -84,6 +88,7 @@ def supervised(kind: Supervisor, program: str, arguments: tuple[str, ...]) -> Su
         tuple(posixpath.join(directory, each) for each in first_of),
         tuple(posixpath.join(directory, each) for each in kind.files),
         tuple(posixpath.join(directory, each) for each in kind.scripts),
+        tuple(posixpath.join(directory, each) for each in kind.hooks),
         behind if kind.command else (),
         bool(kind.options or kind.operand),
     )

@@ -317,3 +317,21 @@ def test_words_of_execline_come_through_its_quotes(words: list[str]) -> None:
     quoted = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words]
     (command,) = read_execline("/opt/a " + " ".join(quoted))
     assert [Shell({}, ["/"]).expand_word(word) for word in command.words[1:]] == [[word] for word in words]
+
+
+def test_what_a_supervisor_goes_on_without_is_a_risk(tmp_path: Path) -> None:
+    root = Root(tmp_path / "root")
+    for path in ("/init", "/bin/sh", "/bin/run-parts", "/opt/one", "/opt/two"):
+        root.program(path)
+    texts = {"/etc/cont-init.d/10-one": "/opt/one", "/etc/services.d/two/run": "exec /opt/two"}
+    texts |= {"/hooks/10-two": "/opt/two", "/hooks/20.one": "/opt/one"}
+    for path, text in texts.items():
+        root.write(path, f"#!/bin/sh\n{text}\n")
+        root.at(path).chmod(0o755)
+    listed = subprocess.run(["run-parts", "--test", root.at("/hooks")], capture_output=True, text=True, check=True)
+    assert [Path(line).name for line in listed.stdout.split()] == ["10-two"]
+    image = root.profile()
+    for command in (("/init",), ("run-parts", "/hooks")):
+        found = find_roots(image, command)
+        assert {"/opt/one", "/opt/two"} <= set(found.entries)
+        assert set(found.perhaps) & {"/opt/one", "/opt/two"} == {"/opt/one"}
