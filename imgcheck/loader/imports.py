@@ -37,9 +37,13 @@ class PythonStart(Struct, frozen=True):
 
     @property
     def module_directories(self) -> tuple[str, ...]:
-        """Where it looks for modules first: beside its script, and in PYTHONPATH."""
-        scripts = self.scripts
-        return (*(map(posixpath.dirname, scripts) if scripts else self.directories), *self.searched)
+        """Where it looks for modules first: beside its script, and in PYTHONPATH.
+
+        Programs of packages that run an application (gunicorn, celery, flask) look where they start.
+        """
+        beside = tuple(map(posixpath.dirname, self.scripts))
+        of_packages = any(posixpath.basename(place) in _PROGRAMS for place in beside)
+        return (*beside, *(self.directories if of_packages or not beside else ()), *self.searched)
 
     @property
     def scripts(self) -> tuple[str, ...]:

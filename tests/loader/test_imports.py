@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from imgcheck.documents.image import ImageProfile
+from imgcheck.documents.image import ImageConfig, ImageProfile
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
 from tests.loader.builder import Root
@@ -95,6 +96,21 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
     for program in ("/usr/bin/serve", "/usr/bin/alpha", "/opt/long/bin/both"):
         root.at(program).chmod(0o755)
     return root.profile()
+
+
+@pytest.mark.parametrize(
+    ("command", "reached"),
+    [
+        (("serve", "fast:app"), {NEAR}),
+        (("python3", "/usr/bin/serve", "other:app"), set()),
+        (("python3", "/srv/first.py"), set()),
+    ],
+)
+def test_programs_of_packages_run_applications_from_where_they_start(
+    image: ImageProfile, command: tuple[str, ...], reached: set[str]
+) -> None:
+    found = find_roots(structs.replace(image, config=ImageConfig(working_directory="/app")), command)
+    assert {path for path in found.imports if path.startswith("/app/") and path not in found.perhaps} == reached
 
 
 @pytest.mark.parametrize(
