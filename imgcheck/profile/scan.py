@@ -43,6 +43,8 @@ _TEXTS_LIMIT = 1 << 28
 only be left out, and the answer would rest on what came first."""
 _SHELL_SUFFIXES = (".sh", ".bash", ".env", "profile", "bashrc", ".bash_login", "/activate", "/etc/environment")
 """Of what shells read without a `#!` line, some of it before any command (loader.invocation)."""
+_SETTINGS = ("etc/default/", "etc/sysconfig/", "etc/conf.d/")
+"""Where files are that scripts read for their variables, whatever these are called."""
 _SMALLEST = 64
 """Bytes of the header of a 64-bit ELF file: glibc's loader says of what is smaller that it is too short, and of other
 files that are no ELF that their header is invalid (elf/dl-load.c, open_verify)."""
@@ -317,7 +319,7 @@ def _may_be_script(entry: Entry, head: bytes) -> bool:
     """Whether something may execute, or a shell may read, the text that begins with `head`."""
     # A shell takes any text for one of its own that it is told to execute; most begin with a comment.
     executable = head[:1] == b"#" and entry.mode & 0o111 != 0
-    named = head[:2] == b"#!" or executable or entry.path.endswith(_SHELL_SUFFIXES)
+    named = head[:2] == b"#!" or executable or entry.path.endswith(_SHELL_SUFFIXES) or entry.path.startswith(_SETTINGS)
     return named and not entry.path.startswith(_OF_PACKAGING)
 
 
@@ -356,7 +358,8 @@ class _Wanted:
         """A quick look that lets through all that `matches` and `may_hold_services` would, and names of scripts,
         libraries and PTX.
         """
-        return path.endswith(self._suffixes) or bool(self._infix(path)) or is_module(path)
+        named = path.endswith(self._suffixes) or path.startswith(_SETTINGS)
+        return named or bool(self._infix(path)) or is_module(path)
 
     def matches(self, path: str) -> bool:
         return bool(self._regex.match("/".join(("/" + path).split("/")[-2:])))

@@ -151,7 +151,8 @@ def test_scripts_and_what_they_run() -> None:
     profile = profile_of(
         [file("w", wrapper, mode=0o755), file("e", '#!/usr/bin/env bash\nexec "$@"\n', mode=0o755),
          file("py", "#!/usr/bin/env -S python3 -u\nexec rm\n", mode=0o755), file("read-by-sh", "#!/bin/sh\nx\n"),
-         file("plain.sh", "server\n"), file("plain.txt", "server\n"), symlink("run", "w")]
+         file("plain.sh", "server\n"), file("plain.txt", "server\n"), symlink("run", "w"),
+         file("etc/default/tool", "TOOL=server\n"), file("etc/motd", "TOOL=server\n")]
     )  # fmt: skip
     found = {script.path: script for script in profile.tree.scripts}
     assert found == {
@@ -159,6 +160,7 @@ def test_scripts_and_what_they_run() -> None:
             "/w",
             ("/bin/sh",),
             (
+                ShellCommand(("set", "-e")),
                 ShellCommand(("if", "[", "-x", "/a", "]"), decides=1),
                 ShellCommand(("exec", "/opt/tool", "--flag"), when=(1,)),
                 ShellCommand(("exec", "gosu", "app", "server")),
@@ -168,6 +170,7 @@ def test_scripts_and_what_they_run() -> None:
         "/py": Script("/py", ("/usr/bin/env", "-S python3 -u")),
         "/read-by-sh": Script("/read-by-sh", ("/bin/sh",), (ShellCommand(("x",)),), executable=False),
         "/plain.sh": Script("/plain.sh", (), (ShellCommand(("server",)),), executable=False),
+        "/etc/default/tool": Script("/etc/default/tool", (), (ShellCommand(("TOOL=server",)),), executable=False),
     }
     assert profile.tree.symlinks == {"/run": "w"}
 
