@@ -155,7 +155,7 @@ class _Libraries:
                 return "risk"
             if self._modules.optional(problem):
                 return "info"
-            if self._modules.one_of_many(problem):
+            if self._modules.one_of_many(problem) or problem.root in self._guarded:
                 return "risk"
             # What wheels put into the prefix of an environment their packages may load from there by its path.
             return "risk" if is_beside(problem) and not problem.root.startswith(_SYSTEM) else "fail"
@@ -184,6 +184,10 @@ class _Libraries:
     def _homes(self) -> tuple[str, ...]:
         """Where the libraries of programs lie that PyInstaller made."""
         return tuple(f"{home.rstrip('/')}/" for home in self._context.image.tree.frozen.values())
+
+    @cached_property
+    def _guarded(self) -> frozenset[str]:
+        return frozenset(self._context.roots.guarded)
 
     @cached_property
     def _named(self) -> frozenset[str]:
@@ -268,6 +272,8 @@ class _Libraries:
         )
 
     def _version_severity(self, problem: Problem) -> Severity:
+        if problem.root in self._guarded:
+            return "risk"
         if problem.context in ("entry", "module", "frozen"):
             return "fail"
         # Node.js's packages bring addons for several releases of the C library, of which they pick one.

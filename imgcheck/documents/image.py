@@ -166,6 +166,8 @@ class PythonCode(Document, frozen=True):
     later: tuple[str, ...] = ()
     """Compiled modules of a package that are not imported with it: only others of its texts name them, or none does.
     `sub/_core` for /usr/lib/python3/dist-packages/PACKAGE/sub/_core.so."""
+    guarded: tuple[str, ...] = ()
+    """Compiled modules that are imported with it, and without which it goes on (`try`), written in the same way."""
 
 
 class PythonModule(Document, frozen=True):

@@ -56,6 +56,8 @@ class Roots(Struct, frozen=True):
     misfits: tuple[str, ...] = ()
     """Extension modules for other Pythons than those that run, of packages that a text which runs names and that have
     none for these."""
+    guarded: tuple[str, ...] = ()
+    """Extension modules without which the packages go on that import them: an ImportError is caught."""
     named: tuple[str, ...] = ()
     """Files that texts of Python which run name in their strings, or the command in its words: they may be opened."""
     modules: tuple[str, ...] = ()

@@ -71,6 +71,8 @@ class Imports(Struct, frozen=True):
     later: frozenset[str] = frozenset()
     """Compiled modules, by their paths without suffix, that do not come along with the packages imported: they are only
     perhaps imported."""
+    guarded: frozenset[str] = frozenset()
+    """The same of those without which their packages go on."""
 
 
 def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> Imports:
@@ -80,7 +82,9 @@ def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> 
         search.start(start)
     search.follow_doubtful()
     later = search.later - search.compiled
-    return Imports(search.by, search.perhaps, search.told, search.anything, frozenset(search.texts), frozenset(later))
+    guarded = frozenset(f"{code.path}/{name}" for code in image.tree.python_code for name in code.guarded)
+    texts = frozenset(search.texts)
+    return Imports(search.by, search.perhaps, search.told, search.anything, texts, frozenset(later), guarded)
 
 
 def _only_tells(words: tuple[str, ...]) -> bool:

@@ -71,6 +71,10 @@ class PythonModules:
             if self._fits(path) and (named or perhaps):
                 yield path, named and not self._comes_later(path) and (standard or not self._is_of_base(path))
 
+    def guarded(self) -> tuple[str, ...]:
+        """Extension modules without which the packages go on that import them."""
+        return tuple(path for path, *_ in self._libraries if _without_suffix(path) in self.imports.guarded)
+
     def _is_of_base(self, path: str) -> bool:
         """Whether it is a module of a Python whose packages virtual environments have only where they are told to."""
         return _owner(path, self._prefixes) in self._bases

@@ -147,6 +147,7 @@ class Started:
             perhaps=(*perhaps, *(path for path, named in imports.items() if not named)),
             always=tuple(path for path in found if path in self._always),
             misfits=modules.misfits(),
+            guarded=modules.guarded(),
             named=tuple(self._named(modules)),
             modules=tuple(modules.imports.by) if certain else (),
             ways=self._ways | modules.imports.perhaps | modules.imports.by,

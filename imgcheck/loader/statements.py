@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Sure = Literal["certain", "conditional", "later"]
+Sure = Literal["certain", "guarded", "conditional", "later"]
 
 _STATEMENT = re.compile(
     rb"(?:^|[;:])[ \t]*(?:from(?=[ \t.])[ \t]*([.\w]+)[ \t]*\bimport\b[ \t]*(\((?:[^()#]|#[^\n]*+)*+\)?|[^\n;#]*)"
@@ -31,6 +31,11 @@ _INSIDE = b" \t\r\n#)]}"
 _LATER = re.compile(rb"(?:async[ \t]+)?def\b")
 _AS_PROGRAM = re.compile(rb"if[ \t]+__name__\b")
 _CONDITION = re.compile(rb"(?:if|elif|else|try|except|finally|for|while|case)\b|with[ \t]+(?:\w+\.)?suppress\(")
+_TRY = re.compile(rb"try[ \t]*:")
+_HANDLER = re.compile(rb"^except(?:[ \t]*:|\b[^\n]*\b(?:ImportError|(?:Base)?Exception)\b)", re.MULTILINE)
+"""What a module that misses a library comes to."""
+_NEXT_STATEMENT = re.compile(rb"^(?!except\b|else\b|finally\b)[^\s#)\]}]", re.MULTILINE)
+_GIVES_UP = re.compile(rb"\braise\b|\bexit\(")
 _BLANKS = re.compile(rb"[ \t]+")
 _NO_STATEMENT = (b"", b"\n", b"\r", b"#", b")", b"]", b"}")
 """What a line begins with that is none."""
@@ -71,6 +76,8 @@ class Statements(Struct, frozen=True, array_like=True, omit_defaults=True):
     """It asks for what packages offer as plug-ins."""
     mentions: tuple[str, ...] = ()
     """Libraries and files of GPU code that words in quotes name, and whole paths."""
+    guarded: tuple[str, ...] = ()
+    """Those of `conditional` that it goes on without (`try`, with no `raise` where that fails)."""
 
     @property
     def named(self) -> Iterator[str]:
@@ -118,15 +125,17 @@ def _sorted_out(
     mentions: tuple[str, ...] = (),
 ) -> Statements:
     certain = _decoded(found["certain"])
-    conditional = _decoded(found["conditional"]) - certain
+    guarded = _decoded(found["guarded"]) - certain - _decoded(found["conditional"])
+    conditional = _decoded(found["conditional"]) - certain | guarded
     others = _decoded((*found["later"], *later)) - certain - conditional
     return Statements(
-        tuple(sorted(certain)), tuple(sorted(conditional)), tuple(sorted(others)), anything, plugins, mentions
-    )
+        tuple(sorted(certain)), tuple(sorted(conditional)), tuple(sorted(others)), anything, plugins, mentions,
+        tuple(sorted(guarded)),
+    )  # fmt: skip
 
 
 def _by_certainty(text: bytes, own: bool) -> dict[Sure, list[bytes]]:
-    lines: dict[Sure, list[bytes]] = {"certain": [], "conditional": [], "later": []}
+    lines: dict[Sure, list[bytes]] = {"certain": [], "guarded": [], "conditional": [], "later": []}
     for line, sure in _lines(text, own):
         lines[sure].append(line)
     return {sure: list(_names(b"\n".join(each))) for sure, each in lines.items()}
@@ -199,7 +208,18 @@ def _certainty(text: bytes, statement: int, own: bool, as_program: bool) -> Sure
     """How surely what stands in the module's statement at `statement` runs."""
     if not own and _LATER.match(text, statement):
         return "later"
-    return "conditional" if _CONDITION.match(text, statement) and not as_program else "certain"
+    if not _CONDITION.match(text, statement) or as_program:
+        return "certain"
+    return "guarded" if _is_passed_over(text, statement) else "conditional"
+
+
+def _is_passed_over(text: bytes, statement: int) -> bool:
+    """Whether the module's statement is a `try` behind which it goes on where an import fails."""
+    if not _TRY.match(text, statement):
+        return False
+    ends = _NEXT_STATEMENT.search(text, _next_line(text, statement))
+    handlers = _HANDLER.search(text, statement, ends.start() if ends else len(text))
+    return handlers is not None and not _GIVES_UP.search(text, handlers.start(), ends.start() if ends else len(text))
 
 
 class _Around:

@@ -157,6 +157,7 @@ class PythonTexts:
             any(each.plugins for each in texts),
             tuple(sorted({name for each in texts for name in each.mentions})),
             package.places(package.later) if package else (),
+            package.places(package.guarded) if package else (),
         )
 
     def modules(self) -> tuple[PythonModule, ...]:
@@ -214,17 +215,28 @@ class _Package:
         """The modules that are imported along with it."""
         return self.imported(self.name)
 
-    def imported(self, name: str) -> frozenset[str]:
-        """The modules of it that importing `name` brings, on a condition or not."""
+    def imported(self, name: str, guarded: bool = True) -> frozenset[str]:
+        """The modules of it that importing `name` brings, on a condition or not; `guarded`: also where it goes on
+        without one.
+        """
         pending, found = self._loaded(name), set[str]()
         while pending:
             module = pending.pop()
             if module not in found:
                 found.add(module)
-                text = self._texts.get(module)
-                for each in (*text.certain, *text.conditional) if text else ():
-                    pending += self._loaded(self._absolute(module, each))
+                text = self._texts.get(module) or Statements()
+                without = frozenset() if guarded else frozenset(text.guarded)
+                for each in (*text.certain, *text.conditional):
+                    if each not in without:
+                        pending += self._loaded(self._absolute(module, each))
         return frozenset(found)
+
+    @cached_property
+    def guarded(self) -> frozenset[str]:
+        """Compiled modules that are imported with it, and without which it goes on."""
+        if not any(text.guarded for text in self._texts.values()):
+            return frozenset()
+        return (self.with_it - self.imported(self.name, guarded=False)) & self._compiled
 
     def _absolute(self, module: str, name: str) -> str:
         """`name` as a text of `module` has it, without the dots that it begins with; "" where these lead out."""

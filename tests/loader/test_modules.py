@@ -140,3 +140,29 @@ def test_a_virtual_environment_has_no_packages_of_its_python_by_default(root: Ro
     roots = find_roots(root.profile(), (python, "/app/run.py"))
     assert path in roots.imports
     assert (path in roots.perhaps) == (python != "/usr/bin/python3.12")
+
+
+@pytest.mark.parametrize(
+    ("text", "severity"),
+    [
+        ("try:\n    from . import core\nexcept ImportError:\n    core = None\n", "risk"),
+        ("try:\n    from .more import core\nexcept:  # none\n    pass\nelse:\n    x = 1\n", "risk"),
+        (
+            "try:\n    import alpha.core\nexcept (OSError, ImportError) as e:\n    raise ImportError('no') from e\n",
+            "fail",
+        ),
+        ("try:\n    from . import core\nexcept AttributeError:\n    core = None\n", "fail"),
+        ("try:\n    from . import core\nfinally:\n    x = 1\n", "fail"),
+        ("try:\n    from . import core\nexcept ImportError:\n    pass\nfrom . import more\n", "fail"),
+    ],
+)
+def test_a_module_without_which_its_package_goes_on_is_a_risk(root: Root, text: str, severity: str) -> None:
+    root.library("/tmp/libx.so.1")
+    root.write(f"{NEW}/alpha/__init__.py", text)
+    root.write(f"{NEW}/alpha/more.py", "from . import core\n")
+    root.write("/module.h", "void PyInit_core(void){}\n")
+    flags = ["-x", "c", "-include", str(root.at("/module.h")), "-x", "none"]
+    root.library(f"{NEW}/alpha/core.cpython-312-x86_64-linux-gnu.so", ["/tmp/libx.so.1"], flags)
+    root.at("/tmp/libx.so.1").unlink()
+    (finding,) = findings(judged(root), "LIB001")
+    assert finding.severity == severity
