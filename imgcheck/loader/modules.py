@@ -1,6 +1,7 @@
 """Which extension modules the Pythons of an image can import, and of which packages it has them for others alone."""
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from imgcheck.documents.image import ImageProfile
@@ -9,6 +10,9 @@ from imgcheck.loader.glibc import family_of
 from imgcheck.loader.imports import Imports, PythonStart, imported
 from imgcheck.loader.python import importable, python_fits, pythons
 from imgcheck.loader.tree import Tree
+
+_SUFFIXES = (r"cpython-[\w-]+\.so", r"abi3\.so", "so")
+"""Of extension modules, in the order in which Python takes them (importlib.machinery.EXTENSION_SUFFIXES)."""
 
 
 def prefix_of(python: str) -> str:
@@ -62,7 +66,10 @@ class PythonModules:
 
     def importable(self) -> Iterator[tuple[str, bool]]:
         """Those that fit a Python which runs and may be imported, and whether what they belong to certainly is."""
+        hidden = self._hidden()
         for path, standard, places in self._libraries:
+            if path in hidden:
+                continue
             tops = _tops(path, places)
             if standard:
                 tops = _wrappers(path)
@@ -78,6 +85,17 @@ class PythonModules:
     def _is_of_base(self, path: str) -> bool:
         """Whether it is a module of a Python whose packages virtual environments have only where they are told to."""
         return _owner(path, self._prefixes) in self._bases
+
+    def _hidden(self) -> set[str]:
+        """Extension modules of a name that another one in the same directory has, whose suffix comes first."""
+        if len({version for version, _ in self._running}) > 1:
+            return set()
+        first: dict[str, int] = {}
+        fitting = [path for path, *_ in self._libraries if self._fits(path)]
+        for path in fitting:
+            name = _without_suffix(path)
+            first[name] = min(first.get(name, len(_SUFFIXES)), _place(path))
+        return {path for path in fitting if first[_without_suffix(path)] < _place(path) < len(_SUFFIXES)}
 
     def _comes_later(self, path: str) -> bool:
         """Whether it is an extension module that does not come along with what is imported of its package."""
@@ -105,6 +123,12 @@ class PythonModules:
         places = [p for p in (*self._packages, *self._own) if not any(path.startswith(p) for path in misfits)]
         codes = (code.path for code in self._image.tree.python_code if self._fits(code.path))
         return any(top_level(path, place) == package for path in codes for place in places if path.startswith(place))
+
+
+def _place(path: str) -> int:
+    """At which place the suffix of a module comes for Python, behind all where it is none of its own."""
+    suffix = posixpath.basename(path).partition(".")[2]
+    return next((at for at, known in enumerate(_SUFFIXES) if re.fullmatch(known, suffix)), len(_SUFFIXES))
 
 
 def _without_suffix(path: str) -> str:

@@ -166,3 +166,22 @@ def test_a_module_without_which_its_package_goes_on_is_a_risk(root: Root, text: 
     root.at("/tmp/libx.so.1").unlink()
     (finding,) = findings(judged(root), "LIB001")
     assert finding.severity == severity
+
+
+def test_of_modules_of_one_name_python_takes_the_first_by_its_suffix(root: Root) -> None:
+    from importlib.machinery import EXTENSION_SUFFIXES
+
+    assert [suffix.replace(f"cpython-3{sys.version_info.minor}", "cpython-312") for suffix in EXTENSION_SUFFIXES] == [
+        ".cpython-312-x86_64-linux-gnu.so",
+        ".abi3.so",
+        ".so",
+    ]
+    root.write(f"{NEW}/alpha/__init__.py", "from . import core\n")
+    names = ["cpython-312-x86_64-linux-gnu.so", "abi3.so", "so"]
+    for at in (2, 1, 0):
+        module(root, f"{NEW}/alpha/core.{names[at]}")
+        module(root, f"{NEW}/alpha/core.avx2.{names[at]}")
+        found = find_roots(root.profile(), (f"{VENV}/bin/python", "/app/run.py")).imports
+        own = {path.removeprefix(f"{NEW}/alpha/") for path in found if path.startswith(NEW)}
+        assert {name for name in own if "avx2" not in name} == {f"core.{names[at]}"}
+        assert f"core.avx2.{names[at]}" in own  # which the package opens itself
