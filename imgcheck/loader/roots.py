@@ -2,14 +2,14 @@
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, structs
 
 from imgcheck.architectures import machine_of
 from imgcheck.documents.image import Hindrance, ImageProfile, Script, Services, ShellCommand, Unstartable
 from imgcheck.loader.closure import Roots
+from imgcheck.loader.course import DECLARING, Course, leaves
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
 from imgcheck.loader.execline import EXECLINE
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
@@ -18,7 +18,6 @@ from imgcheck.loader.launchers import Launched, launched, launchers, makes_nothi
 from imgcheck.loader.native_modules import literals
 from imgcheck.loader.places import MATCHES, Places, is_pattern, places
 from imgcheck.loader.python import invoked, python_version
-from imgcheck.loader.script_tests import decided
 from imgcheck.loader.services import HERE
 from imgcheck.loader.shell import CLOSES, JOINED, NEEDED, OPENS, asks_cpu, read_commands, with_whole_names
 from imgcheck.loader.shell_words import UNKNOWN
@@ -29,10 +28,7 @@ from imgcheck.loader.tree import Tree
 _MACHINES = ("x86_64", "aarch64", "ppc64le")
 _TAKE_BACK = frozenset({"bash", "zsh"})
 """Shells that are not as POSIX has them where it comes to assignments before special builtins."""
-_DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
 _LOCAL = frozenset({"declare", "local", "typeset"})
-_STARTING_NOTHING = _DECLARING | {OPENS, CLOSES, NEEDED, JOINED, "cd", "popd", "pushd", "set", "shift", "unset"}
-"""Builtins that are followed and start no program, and where a subshell begins and ends."""
 _SPECIAL = frozenset({".", "eval", "exec", "set", "shift", "unset"})
 """Those builtins that are followed behind which assignments before them stay (POSIX, XCU 2.14), but in bash."""
 _EXPORTING = re.compile(r"-[a-zA-Z]*x[a-zA-Z]*")
@@ -47,8 +43,6 @@ _STEPS = 5000
 """Commands that are followed in all."""
 _ROUNDS = 2
 """How often a script that starts itself with other arguments is followed."""
-_MOST_CONDITIONS = 12
-"""Conditions of which all combinations are looked at."""
 
 
 def find_roots(
@@ -436,61 +430,52 @@ class _Search:
 
     def _commands(self, commands: Iterable[ShellCommand], here: _Here) -> Iterator[_Result]:
         """Each command that starts something."""
+        outside = self._outside(commands, here.shell)
+        course = Course(outside)
+        around: list[_Here] = []
+        needed = False
+        for index, command in enumerate(outside):
+            runs = course.runs(command)
+            if runs is False:
+                continue
+            if command.words in ((NEEDED,), (JOINED,)):
+                needed |= command.words == (NEEDED,)
+            elif command.words == (OPENS,):
+                around.append(here)
+                here = structs.replace(here, shell=here.shell.child(), within=True)
+            elif command.words == (CLOSES,):
+                touched, here = here.shell.touched, around.pop() if around else here
+                here.shell.touched |= touched
+            elif command.decides and not here.shell.over:
+                course.decide(command, here.shell, self._places.exists)
+            elif not here.shell.over:  # what stands in a subshell behind its end is left out
+                ends, main = here.ends and course.is_last(index), here.main and course.is_main(index)
+                yield from self._command(command.words, here.at(command, ends, main, runs is True, needed))
+                needed = False
+                if here.shell.over and not around:
+                    return
+                left = leaves(command) and not here.within
+                here.shell.left |= left and course.may_end(command, here.conditional)
+                if ends or left:
+                    course.end(command)
+        self.started.idle |= here.ends and not course.always_ends()
+
+    def _outside(self, commands: Iterable[ShellCommand], shell: Shell) -> list[ShellCommand]:
+        """The commands outside of any function; the functions are defined."""
         outside: list[ShellCommand] = []
         defined: set[str] = set()  # since the last command outside of any function
         for command in with_whole_names(commands):
             name = command.function
-            if name:
-                if name not in defined and not (command.conditional or command.when):
-                    here.shell.functions[name] = []  # a later definition
-                defined.add(name)
-                here.shell.functions.setdefault(name, []).append(structs.replace(command, function=""))
-                here.shell.defined_in[name] = here.shell.source
-            else:
+            if not name:
                 outside.append(command)
                 defined.clear()
-        held: dict[int, bool | None] = {}
-        usual: dict[int, bool | None] = {}  # where users set nothing
-        last: list[Set[int]] = []
-        around: list[_Here] = []
-        needed = False
-        for index, command in enumerate(outside):
-            holds = _all_hold(command, held)
-            if holds is False:
                 continue
-            if command.words in ((NEEDED,), (JOINED,)):
-                needed |= command.words == (NEEDED,)
-                continue
-            if command.words == (OPENS,):
-                around.append(here)
-                here = structs.replace(here, shell=here.shell.child(), within=True)
-                continue
-            if command.words == (CLOSES,):
-                touched, here = here.shell.touched, around.pop() if around else here
-                here.shell.touched |= touched
-                continue
-            if here.shell.over:  # the subshell's commands behind its end
-                continue
-            if command.decides:
-                bare = here.shell.child()
-                bare.bare = True
-                for answers, shell in ((held, here.shell), (usual, bare)):
-                    answers[command.decides] = decided(command.words, shell, partial(self._places.exists, shell))
-                continue
-            after = outside[index + 1 :]
-            ends = here.ends and not any(_following(command, after, held))
-            others = _following(command, _behind_list(outside, index), held)
-            main = here.main and all(makes_nothing(posixpath.basename(name)) for name in others)
-            yield from self._command(command.words, here.at(command, ends, main, holds is True, needed))
-            needed = False
-            if here.shell.over and not around:
-                return
-            leaves = command.words[0] in ("exec", "exit") and not here.within
-            if leaves and _succeeds(command) and _all_hold(command, usual) is not False:
-                here.shell.left |= command.conditional or holds is None or here.conditional
-            if not command.conditional and _starts(command) and (ends or leaves):
-                last.append({number for number in command.when if held.get(abs(number)) is None})
-        self.started.idle |= here.ends and not _always_one(last)
+            if name not in defined and not (command.conditional or command.when):
+                shell.functions[name] = []  # a later definition
+            defined.add(name)
+            shell.functions.setdefault(name, []).append(structs.replace(command, function=""))
+            shell.defined_in[name] = shell.source
+        return outside
 
     def _command(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         self._steps -= 1
@@ -500,7 +485,7 @@ class _Search:
         assigned = next((index for index, word in enumerate(words) if not ASSIGNMENT.match(word)), len(words))
         before, name, rest = words[:assigned], words[assigned : assigned + 1], words[assigned + 1 :]
         shell = here.shell
-        if not name or name[0] in _DECLARING:
+        if not name or name[0] in DECLARING:
             exports = name[:1] == ("export",) or any(_EXPORTING.fullmatch(word) for word in rest)
             for word in (*before, *rest):
                 if name and name[0] in _LOCAL:
@@ -663,59 +648,9 @@ _BUILTINS = {
 }
 
 
-def _all_hold(command: ShellCommand, held: Mapping[int, bool | None]) -> bool | None:
-    """Whether all conditions hold that have to before a command; None where that cannot be told."""
-    told = [held.get(abs(number)) for number in command.when]
-    if any(one is (number < 0) for one, number in zip(told, command.when, strict=True)):
-        return False
-    return None if None in told else True
-
-
-def _always_one(whens: Sequence[Set[int]]) -> bool:
-    """Whether the conditions of one of some commands hold, whatever those turn out to be that are given."""
-    if not whens or not all(whens):
-        return bool(whens)
-    if len({abs(number) for when in whens for number in when}) > _MOST_CONDITIONS:
-        return False
-    number = next(iter(whens[0]))
-    ways = ([when - {sign} for when in whens if -sign not in when] for sign in (number, -number))
-    return all(map(_always_one, ways))
-
-
-def _behind_list(commands: Sequence[ShellCommand], index: int) -> Sequence[ShellCommand]:
-    """The commands behind the one at `index` and behind those that are not run where it fails."""
-    while index and commands[index - 1].words == (JOINED,):
-        index += 2 if any(each.words == (JOINED,) for each in commands[index + 1 : index + 2]) else 1
-    return commands[index + 1 :]
-
-
-def _following(command: ShellCommand, after: Iterable[ShellCommand], held: Mapping[int, bool | None]) -> Iterator[str]:
-    """What one of the commands `after` another in the same text may start in the same run, by their names."""
-    for later in after:
-        apart = any(-number in command.when for number in later.when)
-        if not _starts(later) or apart or _all_hold(later, held) is False:
-            continue
-        name = next(word for word in later.words if not ASSIGNMENT.match(word))
-        if name != "exit":
-            yield name
-        elif not later.conditional and set(later.when) <= set(command.when):
-            return
-
-
 def _prefixes(environment: str, program: str, shell: Shell) -> list[str]:
     """Where an environment of conda may lie; `program` is conda, or one of its kind."""
     if "/" in environment:
         return [posixpath.join(place, environment) for place in shell.directories]
     roots = [*shell.variables.get("MAMBA_ROOT_PREFIX", ()), posixpath.dirname(posixpath.dirname(program))]
     return [root if environment == "base" else f"{root}/envs/{environment}" for root in dict.fromkeys(roots)]
-
-
-def _succeeds(command: ShellCommand) -> bool:
-    """Whether the text may well end with it where all goes well: `exit 1` behind a message is no way to go."""
-    return command.words[0] == "exec" or not re.fullmatch("[1-9][0-9]*", "".join(command.words[1:]))
-
-
-def _starts(command: ShellCommand) -> bool:
-    """Whether a command may start a program, or ends the script."""
-    name = next((word for word in command.words if not ASSIGNMENT.match(word)), "")
-    return bool(name) and not command.decides and name not in _STARTING_NOTHING

@@ -16,7 +16,7 @@ OF_OTHER_IMAGES = {
 }
 OF_SCRIPTS = {
     f"imgcheck.loader.{name}"
-    for name in ("roots", "shell", "shell_words", "started", "expansion", "launchers", "python")
+    for name in ("course", "roots", "shell", "shell_words", "started", "expansion", "launchers", "python")
 }
 HEAVY = {"numpy", "capstone", "requests", "rich", "iced_x86", "zstandard", "isal", "elftools"}
 KEPT_NEEDS_NOT = HEAVY | {"argparse", "typing", "msgspec", "tomllib", "dataclasses", "inspect", "pathlib", "json", "re"}
