@@ -9,10 +9,10 @@ from imgcheck.documents.image import ShellCommand
 from imgcheck.loader.expansion import ASSIGNMENT, Shell
 from imgcheck.loader.launchers import makes_nothing
 from imgcheck.loader.script_tests import decided
-from imgcheck.loader.shell import CLOSES, JOINED, NEEDED, OPENS
+from imgcheck.loader.shell import CLOSES, JOINED, LOOSE, NEEDED, OPENS
 
 DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
-_STARTING_NOTHING = DECLARING | {OPENS, CLOSES, NEEDED, JOINED, "cd", "popd", "pushd", "set", "shift", "unset"}
+_STARTING_NOTHING = DECLARING | {OPENS, CLOSES, NEEDED, JOINED, LOOSE, "cd", "popd", "pushd", "set", "shift", "unset"}
 """Builtins that are followed and start no program, and what tells of the commands behind it."""
 _MOST_CONDITIONS = 12
 """Conditions of which all combinations are looked at."""
@@ -58,9 +58,9 @@ class Course:
             apart = any(-number in command.when for number in later.when)
             if not _starts(later) or apart or self.runs(later) is False:
                 continue
-            name = next(word for word in later.words if not ASSIGNMENT.match(word))
+            name, *rest = (word for word in later.words if not ASSIGNMENT.match(word))
             if name != "exit":
-                yield name
+                yield rest[0] if name == "exec" and rest else name
             elif not later.conditional and set(later.when) <= set(command.when):
                 return
 

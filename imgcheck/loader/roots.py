@@ -19,7 +19,7 @@ from imgcheck.loader.native_modules import literals
 from imgcheck.loader.places import MATCHES, Places, is_pattern, places
 from imgcheck.loader.python import invoked, python_version
 from imgcheck.loader.services import HERE
-from imgcheck.loader.shell import CLOSES, JOINED, NEEDED, OPENS, asks_cpu, read_commands, with_whole_names
+from imgcheck.loader.shell import CLOSES, JOINED, LOOSE, MARKS, NEEDED, OPENS, asks_cpu, read_commands, with_whole_names
 from imgcheck.loader.shell_words import UNKNOWN
 from imgcheck.loader.started import SHELLS, By, Outcome, Started
 from imgcheck.loader.supervisors import supervised, supervisor_of
@@ -81,21 +81,25 @@ class _Here(Struct, frozen=True):
     """No other program of its own is started behind it."""
     needed: bool = False
     """The script ends where the command fails, even where it is not set to (`|| exit 1`)."""
+    loose: bool = False
+    """Its failure is no matter to `set -e`."""
     within: bool = False
     """In a subshell: what ends that does not end the script."""
 
     @property
     def essential(self) -> bool:
         """Whether nothing good comes of a run in which the command fails."""
-        return self.main or self.needed or (self.shell.errexit and not self.forgiven)
+        counts = self.main or (self.shell.errexit and not self.loose)
+        return self.needed or (counts and not self.forgiven)
 
-    def at(self, command: ShellCommand, ends: bool, main: bool, certain: bool, needed: bool) -> "_Here":
-        """At one of its commands; `certain`: the tests before it are known to lead there."""
+    def at(self, command: ShellCommand, ends: bool, main: bool, certain: bool, mark: str) -> "_Here":
+        """At one of its commands; `certain`: the tests before it are known to lead there; `mark`: as shell.MARKS."""
         return structs.replace(
             self,
             ends=self.ends and ends,
             main=self.main and main,
-            needed=self.needed or needed,
+            needed=self.needed or mark == NEEDED,
+            loose=self.loose or mark in (JOINED, LOOSE),
             conditional=self.conditional or command.conditional or not certain,
             forgiven=self.forgiven or command.forgiven,
         )
@@ -433,13 +437,13 @@ class _Search:
         outside = self._outside(commands, here.shell)
         course = Course(outside)
         around: list[_Here] = []
-        needed = False
+        mark = ""
         for index, command in enumerate(outside):
             runs = course.runs(command)
             if runs is False:
                 continue
-            if command.words in ((NEEDED,), (JOINED,)):
-                needed |= command.words == (NEEDED,)
+            if command.words in MARKS:
+                mark = command.words[0]
             elif command.words == (OPENS,):
                 around.append(here)
                 here = structs.replace(here, shell=here.shell.child(), within=True)
@@ -450,8 +454,8 @@ class _Search:
                 course.decide(command, here.shell, self._places.exists)
             elif not here.shell.over:  # what stands in a subshell behind its end is left out
                 ends, main = here.ends and course.is_last(index), here.main and course.is_main(index)
-                yield from self._command(command.words, here.at(command, ends, main, runs is True, needed))
-                needed = False
+                yield from self._command(command.words, here.at(command, ends, main, runs is True, mark))
+                mark = ""
                 if here.shell.over and not around:
                     return
                 left = leaves(command) and not here.within

@@ -18,10 +18,11 @@ from imgcheck.loader.shell_words import ASSIGNMENT, NAME, UNKNOWN, UnreadableErr
 
 OPENS, CLOSES = "(", ")"
 """In place of a command's name: what stands between them is a subshell's, of which the others see no change."""
-NEEDED, JOINED = "!", "&&"
+NEEDED, JOINED, LOOSE = "!", "&&", "&"
 """In place of a command's name: the text ends where the next command fails (`|| exit 1`); where that fails, the one
-behind it is not run (`a && b`).
+behind it is not run (`a && b`); it is no matter to `set -e` (in a pipeline, in the background).
 """
+MARKS = frozenset({(NEEDED,), (JOINED,), (LOOSE,)})
 _SHIFT_SOME = ("shift", UNKNOWN)
 """`shift` in a loop, of which nobody knows how often it runs."""
 _NOTHING = ("_=",)
@@ -34,6 +35,8 @@ OPEN = "?"
 COMMANDS_LIMIT = 512
 """Commands and conditions that are kept of one text; what is left out counts as one that cannot be told."""
 _WORDS_LIMIT = 32
+_ROUNDS = 3
+"""How often a loop runs again that adds to the arguments, as far as they are told apart by their number."""
 _WORD_LENGTH = 512
 
 _SILENT = frozenset({
@@ -131,9 +134,7 @@ def without_conditions(commands: tuple[ShellCommand, ...]) -> tuple[ShellCommand
 
 def _is_of_condition(command: ShellCommand) -> bool:
     """Whether it only tells under which condition the text ends."""
-    return command.words in ((NEEDED,), (JOINED,), ("set", "-e"), ("set", "+e")) or bool(
-        command.when and command.words[0] == "exit"
-    )
+    return command.words in MARKS | {("set", "-e"), ("set", "+e")} or bool(command.when and command.words[0] == "exit")
 
 
 def asks_cpu(text: str) -> bool:
@@ -550,12 +551,13 @@ class _Reader(WordReader):
         elif name == "alias":
             self._alias(words)
         elif words[:2] == ["set", "--"] or name not in _SILENT or (name == "exit" and self._is_told()):
-            forgiven = frame.tests or self._negated or self._is_forgiven()
-            joint = self._text[self._at : self._at + 2] if name not in _CHANGES else ""
-            if not forgiven and joint in ("&&", "||"):
-                self._keep((JOINED if joint == "&&" else NEEDED,), uncertain)
-                forgiven = joint == "&&"
+            forgiven = frame.tests or self._negated or self._has_alternative()
+            if not forgiven and name not in _CHANGES and (mark := self._mark()):
+                self._keep((mark,), uncertain)
             self._keep(tuple(words), uncertain, forgiven)
+        if name == "set" and self._open[-1].looped and "${@}" in words:
+            for _ in range(_ROUNDS):  # each round begins with what the ones before have left
+                self._keep(tuple(words), conditional=True)
         if self._piped or _APART.match(self._text, self._at):
             self._set_apart(begun, frame.function, (*frame.when, *self._listed))
         self._note(OPEN)
@@ -584,11 +586,14 @@ class _Reader(WordReader):
         """Whether it may be told of the command at hand that it runs, though not here."""
         return bool(self._open[-1].when or self._listed or self._open[-1].function)
 
-    def _is_forgiven(self) -> bool:
-        """Whether the text goes on where the command at hand fails, even under `set -e`."""
-        if apart := _APART.match(self._text, self._at):
-            return apart[0][-1] == "&" or not self._pipefail
-        return bool(_MERE_WORDS.match(self._text, self._at)) or self._has_alternative()
+    def _mark(self) -> str:
+        """What there is to tell of the failure of the command at hand."""
+        apart = _APART.match(self._text, self._at)
+        if apart:
+            return LOOSE if apart[0][-1] == "&" or not self._pipefail else ""
+        if _MERE_WORDS.match(self._text, self._at):
+            return LOOSE
+        return {"&&": JOINED, "||": NEEDED}.get(self._text[self._at : self._at + 2], "")
 
     def _has_alternative(self) -> bool:
         """Whether something else runs where the command at hand fails."""

@@ -108,7 +108,7 @@ CASES = [
             "/srv/d/.four/run": "#!/usr/bin/execlineb -P\n/opt/d7\n",
         },
         "d1 d3 d4 d6",
-        "d5 d6",
+        "d1 d3 d5 d6",
     ),
     Case("svscan /srv/e", {"/srv/e/one/run": service("exec envdir ./env setuidgid nobody /opt/e1")}, "e1"),
     Case(
