@@ -10,7 +10,7 @@ from functools import cached_property
 from imgcheck.check.context import Context
 from imgcheck.check.loader_rules import LoaderRules
 from imgcheck.documents.image import Problem
-from imgcheck.loader.closure import PYTHON_DIRECTORIES
+from imgcheck.loader.closure import PYTHON_DIRECTORIES, standard_module
 
 _PLATFORM = r"-[a-z0-9_]+-linux-(?:gnu|musl)[a-z0-9]*"
 
@@ -30,7 +30,7 @@ class PythonModules:
         """A module without which its package, or the interpreter, goes on working."""
         name = posixpath.basename(problem.root).partition(".")[0]
         if "/lib-dynload/" in problem.root:
-            imported = name.lstrip("_") in self._context.roots.modules
+            imported = standard_module(problem.root) in self._context.roots.modules
             return name in self._rules.python.optional_modules and not imported
         return self.aside(problem) or self._another_variant_loads(problem)
 

@@ -1,5 +1,6 @@
 """What runs in an image, what it reaches, and what the loader would miss on the way."""
 
+import posixpath
 from collections.abc import Collection, Iterable
 from functools import cached_property
 
@@ -15,6 +16,11 @@ PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
 def in_python_packages(files: Iterable[str], package: str = "") -> bool:
     """Whether one of `files` lies in a Python package, of this name and a slash where it is given."""
     return any(f"{part}{package}" in path for path in files for part in PYTHON_DIRECTORIES)
+
+
+def standard_module(path: str) -> str:
+    """The name by which the standard library's compiled module at `path` is imported: that of `_lzma` is `lzma`."""
+    return posixpath.basename(path).partition(".")[0].lstrip("_")
 
 
 def top_level(path: str, directory: str) -> str:

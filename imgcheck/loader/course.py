@@ -31,10 +31,12 @@ class Course:
 
     def decide(self, command: ShellCommand, shell: Shell, exists: Callable[[Shell, str, bool], bool]) -> None:
         """A condition is found out where a shell comes to it; `exists` is script_tests.Exists behind the shell."""
-        bare = shell.child()
-        bare.bare = True
-        for answers, each in ((self._held, shell), (self._usual, bare)):
-            answers[command.decides] = decided(command.words, each, partial(exists, each))
+        held = usual = decided(command.words, shell, partial(exists, shell))
+        if held is None:
+            bare = shell.child()
+            bare.bare = True
+            usual = decided(command.words, bare, partial(exists, bare))
+        self._held[command.decides], self._usual[command.decides] = held, usual
 
     def runs(self, command: ShellCommand) -> bool | None:
         """Whether all conditions hold that have to before a command; None where that cannot be told."""

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from imgcheck.documents.image import ImageProfile
-from imgcheck.loader.closure import top_level
+from imgcheck.loader.closure import standard_module, top_level
 from imgcheck.loader.glibc import family_of
 from imgcheck.loader.imports import Imports, PythonStart, imported
 from imgcheck.loader.python import importable, python_fits, pythons
@@ -72,7 +72,7 @@ class PythonModules:
                 continue
             tops = _tops(path, places)
             if standard:
-                tops = _wrappers(path)
+                tops = {posixpath.basename(path).partition(".")[0], standard_module(path)}
             named = self._named is None or not self._named.isdisjoint(tops)
             perhaps = standard or self._perhaps is None or not self._perhaps.isdisjoint(tops)
             if self._fits(path) and (named or perhaps):
@@ -134,12 +134,6 @@ def _place(path: str) -> int:
 def _without_suffix(path: str) -> str:
     directory, _, name = path.rpartition("/")
     return f"{directory}/{name.partition('.')[0]}"
-
-
-def _wrappers(path: str) -> set[str]:
-    """The names by which the standard library's module at `path` is imported: that of `_lzma` is `lzma`."""
-    name = posixpath.basename(path).partition(".")[0]
-    return {name, name.lstrip("_")}
 
 
 def _tops(path: str, places: list[str]) -> set[str]:

@@ -578,6 +578,7 @@ class _Search:
     def _source(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         """`. FILE`: its commands as if they stood here."""
         shell = here.shell
+        own = bool(words[1:]) and not shell.plain  # dash leaves its own arguments to the file
         for word in [line[0] for line in shell.expand(words[:1]) if line]:
             for each in word.split() if GAP not in word else [word]:
                 scripts = self._sourced(each, shell)
@@ -588,15 +589,14 @@ class _Search:
                 for script in scripts or ():
                     self._active.add((script.path, None))
                     before = shell.arguments
-                    # dash leaves its own arguments to the file.
-                    if words[1:] and not shell.plain:
+                    if own:
                         shell.arguments = shell.expand(words[1:])
                     shell.asks_cpu |= script.asks_cpu
                     above, shell.source = shell.source, script.path
                     # The script that reads it goes on behind it.
                     yield from self._commands(script.commands, structs.replace(here, ends=False))
                     shell.source = above
-                    if words[1:] and not shell.plain:
+                    if own:
                         shell.arguments = before
                     self._active.discard((script.path, None))
 

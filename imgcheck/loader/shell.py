@@ -23,6 +23,7 @@ NEEDED, JOINED, LOOSE = "!", "&&", "&"
 behind it is not run (`a && b`); it is no matter to `set -e` (in a pipeline, in the background).
 """
 MARKS = frozenset({(NEEDED,), (JOINED,), (LOOSE,)})
+_OF_CONDITION = MARKS | {("set", "-e"), ("set", "+e")}
 _SHIFT_SOME = ("shift", UNKNOWN)
 """`shift` in a loop, of which nobody knows how often it runs."""
 _NOTHING = ("_=",)
@@ -134,7 +135,7 @@ def without_conditions(commands: tuple[ShellCommand, ...]) -> tuple[ShellCommand
 
 def _is_of_condition(command: ShellCommand) -> bool:
     """Whether it only tells under which condition the text ends."""
-    return command.words in MARKS | {("set", "-e"), ("set", "+e")} or bool(command.when and command.words[0] == "exit")
+    return command.words in _OF_CONDITION or bool(command.when and command.words[0] == "exit")
 
 
 def asks_cpu(text: str) -> bool:

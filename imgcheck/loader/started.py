@@ -83,9 +83,10 @@ class Started:
 
     def program(self, path: str, shell: Shell, by: By) -> None:
         """The ELF file at `path` starts."""
-        self._found.setdefault(path, set()).add(shell.loader_variables)
+        told = shell.loader_variables
+        self._found.setdefault(path, set()).add(told)
         # What it loads then, nobody can tell.
-        self.in_part |= shell.loader_variables is None
+        self.in_part |= told is None
         self.way(path, by)
         if not by.perhaps:
             self._certain.add(path)

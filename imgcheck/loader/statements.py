@@ -217,9 +217,10 @@ def _is_passed_over(text: bytes, statement: int) -> bool:
     """Whether the module's statement is a `try` behind which it goes on where an import fails."""
     if not _TRY.match(text, statement):
         return False
-    ends = _NEXT_STATEMENT.search(text, _next_line(text, statement))
-    handlers = _HANDLER.search(text, statement, ends.start() if ends else len(text))
-    return handlers is not None and not _GIVES_UP.search(text, handlers.start(), ends.start() if ends else len(text))
+    following = _NEXT_STATEMENT.search(text, _next_line(text, statement))
+    end = following.start() if following else len(text)
+    handler = _HANDLER.search(text, statement, end)
+    return handler is not None and not _GIVES_UP.search(text, handler.start(), end)
 
 
 class _Around:

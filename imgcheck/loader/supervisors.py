@@ -84,14 +84,12 @@ def supervised(kind: Supervisor, program: str, arguments: tuple[str, ...]) -> Su
     named = next((values[name] for name in kind.options if name in values), "")
     prefix = posixpath.dirname(posixpath.dirname(program))
     first_of = [named] if named else [each.replace("{prefix}", prefix) for each in kind.first_of]
-    return Supervised(
-        tuple(posixpath.join(directory, each) for each in first_of),
-        tuple(posixpath.join(directory, each) for each in kind.files),
-        tuple(posixpath.join(directory, each) for each in kind.scripts),
-        tuple(posixpath.join(directory, each) for each in kind.hooks),
-        behind if kind.command else (),
-        bool(kind.options or kind.operand),
-    )
+
+    def within(patterns: Sequence[str]) -> tuple[str, ...]:
+        return tuple(posixpath.join(directory, each) for each in patterns)
+
+    places = within(first_of), within(kind.files), within(kind.scripts), within(kind.hooks)
+    return Supervised(*places, behind if kind.command else (), bool(kind.options or kind.operand))
 
 
 def _options(kind: Supervisor, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

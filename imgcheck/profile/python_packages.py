@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from imgcheck.documents.image import PythonCode, PythonModule
-from imgcheck.loader.closure import top_levels
+from imgcheck.loader.closure import standard_module, top_levels
 from imgcheck.loader.statements import Statements, told_apart
 
 _INIT = "__init__"
@@ -46,8 +46,7 @@ class PythonTexts:
             self._compiled[self._root(path)].append(path)
         self._there = {part.partition(".")[0] for path in (*texts, *code) for part in path.split("/")}
         """What may be names of modules: those of files and directories with something of interest, up to a point."""
-        standard = (posixpath.basename(path).partition(".")[0] for path in code if "/lib-dynload/" in path)
-        self._there |= {name.lstrip("_") for name in standard}  # `import ssl` is what leads to _ssl
+        self._there |= {standard_module(path) for path in code if "/lib-dynload/" in path}
         self._words = [*words, *(f"{name}.{_MAIN}" for name in top_levels(texts, self._places))]
 
     def _root(self, path: str) -> str:
