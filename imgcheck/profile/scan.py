@@ -24,7 +24,7 @@ from imgcheck.profile.analysis import Analysis
 from imgcheck.profile.frozen_programs import Frozen, read_frozen
 from imgcheck.profile.packed import ArchiveError, Read
 from imgcheck.profile.store import LayerIndex, Store, StoredEntry
-from imgcheck.profile.texts import is_module, is_program, read_python, read_script
+from imgcheck.profile.texts import is_module, is_program, read_python, read_script, script_untold
 from imgcheck.profile.zip_archives import is_application, is_archive, libraries
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image
@@ -308,11 +308,18 @@ def _services(entry: Entry, head: bytes, content: Content, wanted: "_Wanted") ->
 
 
 def _script(entry: Entry, data: bytes) -> Script | None:
-    return read_script(data, bool(entry.mode & 0o111), whole=len(data) == entry.size)
+    executable = bool(entry.mode & 0o111)
+    try:
+        return read_script(data, executable, whole=len(data) == entry.size)
+    except Exception:  # a defect of ours: it must not cost the other files
+        return script_untold(data, executable)
 
 
 def _python(entry: Entry, data: bytes, script: Script | None) -> PythonText:
-    return PythonText(read_python(entry.path, data), script)
+    try:
+        return PythonText(read_python(entry.path, data), script)
+    except Exception:  # as in _script
+        return PythonText(Statements(anything=True), script)
 
 
 def _may_be_script(entry: Entry, head: bytes) -> bool:

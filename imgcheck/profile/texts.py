@@ -13,6 +13,8 @@ from imgcheck.loader.statements import Statements, of_application, of_package
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
 _OWN_LIBRARY = re.compile(r"(?:^|/)(?:python|pypy)\d[^/]*/(?!(?:site|dist)-packages/)|^usr/share/").search
 """Python's own, and what systems keep beside it."""
+_ANYTHING = (ShellCommand((UNKNOWN,), conditional=True),)
+"""What stands where it is not known what is run."""
 _FIRST_LINE = 256
 """Linux reads no more of a `#!` line (BINPRM_BUF_SIZE)."""
 
@@ -31,8 +33,12 @@ def read_script(data: bytes, executable: bool = True, whole: bool = True) -> Scr
         return Script("", words, (), executable)
     text = data.decode("utf-8", "backslashreplace")
     commands = read_execline(text) if execline else read_commands(text)
-    rest = () if whole else (ShellCommand((UNKNOWN,), conditional=True),)
-    return Script("", words, commands + rest, executable, asks_cpu(text))
+    return Script("", words, commands + (() if whole else _ANYTHING), executable, asks_cpu(text))
+
+
+def script_untold(data: bytes, executable: bool = True) -> Script:
+    """The script in `data` where nothing is told of what it runs."""
+    return Script("", _words(data) if data[:2] == b"#!" else (), _ANYTHING, executable)
 
 
 def is_module(path: str) -> bool:

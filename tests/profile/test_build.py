@@ -196,6 +196,21 @@ def test_a_script_that_is_not_read_to_its_end_is_told_from_a_short_one() -> None
     assert script.commands == (ShellCommand(("server",)), ShellCommand((UNKNOWN,), conditional=True))
 
 
+def test_a_text_that_cannot_be_read_for_a_defect_of_ours_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise IndexError("a defect")
+
+    for reader in ("read_commands", "of_application"):
+        monkeypatch.setattr(f"imgcheck.profile.texts.{reader}", broken)
+    scripts = {"run": "#!/bin/sh -e\nexec app\n", "tool": "#!/usr/bin/perl\n", "app.py": "import numpy\n"}
+    profile = profile_of([file(name, text, mode=0o755) for name, text in scripts.items()])
+    assert profile.tree.scripts == (
+        Script("/run", ("/bin/sh", "-e"), (ShellCommand((UNKNOWN,), conditional=True),)),
+        Script("/tool", ("/usr/bin/perl",), ()),
+    )
+    assert [(each.path, each.anything) for each in profile.tree.python_code] == [("/app.py", True)]
+
+
 def test_loader_configuration_through_links_and_layers() -> None:
     profile = profile_of(
         [file("etc/ld.so.conf", "include ld.so.conf.d/*.conf\n/opt/lib # last\n"),
