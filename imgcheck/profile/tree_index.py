@@ -1,5 +1,6 @@
 """Merged tree -> TreeIndex: what the loader's model and the runtimes ask of an image besides its ELF files."""
 
+import ast
 import posixpath
 import re
 from collections.abc import Iterable
@@ -28,8 +29,12 @@ OWN_PATHS = (
 )  # fmt: skip
 """What the checks and the loader's model ask for under every runtime."""
 _PYTHON = ("site-packages", "dist-packages")
-PATH_FILES = tuple(f"*/{directory}/*.pth" for directory in _PYTHON)
-"""Path configuration files, which add directories to a Python's sys.path: editable installations have one."""
+PATH_FILES = tuple(f"*/{directory}/{name}" for directory in _PYTHON for name in ("*.pth", "__editable___*_finder.py"))
+"""What adds directories to a Python's sys.path: path configuration files, which editable installations have, or where
+their directory holds more than what is installed the finder that setuptools writes instead.
+"""
+_FINDERS_MAPPING = re.compile(r"^MAPPING(?::[^=\n]*)?\s*=\s*(\{[^}]{,65536}\})", re.MULTILINE)
+"""`MAPPING: dict[str, str] = {'PACKAGE': '/src/PACKAGE'}` (setuptools/command/editable_wheel.py)."""
 _MODULES = r"(?:^|/)(?:(?:site|dist)-packages|python\d[\d.]*)/"
 _MODULE_NAME = r"[a-zA-Z_]\w*(?:\.[a-zA-Z_]\w*)+"
 _OF_SYSTEM = ("bin/", "sbin/", "lib/", "etc/", "usr/bin/", "usr/sbin/", "usr/lib/", "usr/libexec/", "usr/share/")
@@ -136,16 +141,34 @@ def _home(program: str, home: str) -> str:
 
 
 def _added_paths(tree: MergedTree, texts: dict[str, bytes], python_paths: list[str]) -> list[str]:
-    """Other directories of the tree that path configuration files name, one on a line (Python's module `site`)."""
+    """Other directories of the tree that editable installations and path configuration files bring."""
     found: dict[str, None] = {}
     for path, data in texts.items():
         directory = posixpath.dirname(path)
-        if path.endswith(".pth") and directory in python_paths:
-            lines = [line.strip() for line in data.decode("utf-8", "backslashreplace").splitlines()]
-            named = (line for line in lines if line and not line.startswith(("#", "import ", "import\t")))
-            places = (tree.resolve(posixpath.join(directory, line).lstrip("/")) for line in named)
+        if directory in python_paths and fits_any(path, PATH_FILES):
+            text = data.decode("utf-8", "backslashreplace")
+            named = _named_by_path_file(text) if path.endswith(".pth") else _named_by_finder(text)
+            places = (tree.resolve(posixpath.join(directory, name).lstrip("/")) for name in named)
             found |= dict.fromkeys(absolute(place) for place in places if place and _is(tree, place, "directory"))
     return [path for path in found if path not in python_paths]
+
+
+def _named_by_path_file(text: str) -> Iterable[str]:
+    """One on a line (Python's module `site`)."""
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith(("#", "import ", "import\t"))]
+
+
+def _named_by_finder(text: str) -> Iterable[str]:
+    """Those that hold the packages which setuptools' finder maps."""
+    written = _FINDERS_MAPPING.search(text)
+    try:
+        mapping = ast.literal_eval(written[1]) if written else {}
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    named = ((str(name), str(place)) for name, place in mapping.items()) if isinstance(mapping, dict) else ()
+    # Of a package whose directory has another name the files are not found under its own.
+    return [posixpath.dirname(place) for name, place in named if name.rpartition(".")[2] == posixpath.basename(place)]
 
 
 def _modules(found: _Gathered, recorded: Iterable[str]) -> set[str]:

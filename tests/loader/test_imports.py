@@ -1,6 +1,8 @@
 """Which packages a Python script imports: those that its texts name, and all where that cannot be told."""
 
+import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from msgspec import structs
@@ -9,6 +11,7 @@ from imgcheck.documents.image import ImageConfig, ImageProfile
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
 from tests.loader.builder import Root
+from tests.tools import run
 
 SITE = "/usr/lib/python3.11/site-packages"
 TEXTS = {
@@ -117,15 +120,44 @@ def test_programs_of_packages_run_applications_from_where_they_start(
     ("line", "reach"), [("/src", "import"), ("../../../../src\n", "import"), ("#/src", "unreached"), ("/", "unreached")]
 )
 def test_an_editable_installation_is_found_by_its_path_file(tmp_path: Path, line: str, reach: str) -> None:
+    root = editable_root(tmp_path)
+    root.write(f"{SITE}/__editable__.editable-1.0.pth", f"import sys; sys.exit\n\n{line}")
+    assert reach_of_editable(root) == reach
+
+
+def editable_root(tmp_path: Path) -> Root:
+    """A Python, a package in /src with a compiled module, and a program that imports it."""
     root = Root(tmp_path / "root")
     root.program("/usr/bin/python3.11")
     root.write("/module.h", "void PyInit_core(void){}\n")
     root.library("/src/editable/core.so", flags=["-x", "c", "-include", str(root.at("/module.h"))])
     root.write("/src/editable/__init__.py", "from . import core\n")
     root.write("/app/run.py", "import editable\n")
-    root.write(f"{SITE}/__editable__.editable-1.0.pth", f"import sys; sys.exit\n\n{line}")
+    return root
+
+
+def reach_of_editable(root: Root) -> str:
     image = root.profile()
-    assert close(image, find_roots(image, ("python3.11", "/app/run.py"))).reach("/src/editable/core.so") == reach
+    return close(image, find_roots(image, ("python3.11", "/app/run.py"))).reach("/src/editable/core.so")
+
+
+def test_an_editable_installation_is_found_by_the_finder_that_setuptools_writes(tmp_path: Path) -> None:
+    root = editable_root(tmp_path)
+    root.write("/src/setup.py", "from setuptools import setup\nsetup(name='editable', packages=['editable'])\n")
+    root.write("/src/other.py", "")  # beside it lies what is not installed
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    builder = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+    run(sys.executable, "-c", builder, wheels, cwd=root.at("/src"))
+    [wheel] = wheels.iterdir()
+    with ZipFile(wheel) as archive:
+        archive.extractall(root.at(SITE))
+    [finder] = root.at(SITE).glob("__editable___*_finder.py")
+    finder.write_text(finder.read_text().replace(str(root.path), ""))
+    assert reach_of_editable(root) == "import"
+    for mapping in ("{'editable': '/src/gone'}", "{'editable': ['/src/editable']}", "{" + "[" * 9999, "{'\0'}", "{}"):
+        finder.write_text(f"MAPPING: dict[str, str] = {mapping}\n")
+        assert reach_of_editable(root) == "unreached"
 
 
 def reached(image: ImageProfile, reach: str, *command: str) -> set[str]:
