@@ -251,7 +251,8 @@ class _Search:
                 return "started"
             words = (GAP,) if begin is None else words[begin:]
         child.vague |= inner.for_user
-        return self._run(words, child, by.inside(name, inner.certain and not inner.for_user), depth - 1)
+        report = inner.certain and not inner.for_user and not inner.perhaps
+        return self._run(words, child, by.inside(name, report, inner.perhaps, not inner.perhaps), depth - 1)
 
     def _loads(self, loader: str, words: tuple[str, ...], shell: Shell) -> bool:
         """Whether a dynamic loader is the one that the program asks for."""

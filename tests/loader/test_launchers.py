@@ -16,7 +16,7 @@ PROGRAMS = (
     "/bin/sh", "/opt/conda/bin/python3.11", "/opt/conda/envs/e/bin/python3.10", "/opt/conda/envs/e/bin/tool",
     "/opt/own/bin/tool", "/opt/mamba/envs/f/bin/tool", "/usr/bin/micromamba", "/usr/bin/uv", "/usr/bin/node",
     "/usr/bin/env", "/usr/bin/ruby", "/usr/bin/python3.9", "/usr/local/bin/app", "/opt/one", "/opt/two",
-    "/srv/.venv/bin/app", "/usr/bin/other", "/usr/bin/ls",
+    "/srv/.venv/bin/app", "/usr/bin/other", "/usr/bin/ls", "/usr/bin/find",
 )  # fmt: skip
 SCRIPTS = {
     "/opt/conda/bin/conda": "#!/opt/conda/bin/python\n",
@@ -101,6 +101,23 @@ def test_what_has_a_line_for_a_shell_runs_it(command: str, tmp_path: Path) -> No
     assert found is not None and found.words[1:] == ("-c", line)
     subprocess.run([*words, line], stdin=subprocess.DEVNULL, capture_output=True, cwd=tmp_path, check=True)
     assert (tmp_path / "done").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "perhaps", "in_part"),
+    [
+        ("find /data ! -user app -exec ls app {} +", {"/usr/bin/ls"}, False),
+        ("find /data -name other -ok app other ;", {"/usr/local/bin/app"}, False),
+        ("find /data -name app", set(), False),
+        ("find /data -executable -exec {} ;", set(), True),
+    ],
+)
+def test_find_starts_what_stands_behind_its_verbs_for_what_it_finds(
+    image: ImageProfile, command: str, perhaps: set[str], in_part: bool
+) -> None:
+    found = find_roots(image, tuple(command.split()))
+    assert (set(found.entries), set(found.perhaps), found.in_part) == ({"/usr/bin/find", *perhaps}, perhaps, in_part)
+    assert not found.unstartable
 
 
 def test_a_dynamic_loader_takes_directories_in_place_of_the_variable(image: ImageProfile) -> None:
