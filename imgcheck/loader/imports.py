@@ -8,7 +8,7 @@ and plug-ins where a text asks for them. Where an application's text works names
 import posixpath
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from itertools import accumulate
 
 from msgspec import Struct, structs
@@ -34,6 +34,10 @@ class PythonStart(Struct, frozen=True):
     """Where it may start."""
     searched: tuple[str, ...]
     """PYTHONPATH, as it may be."""
+    certain: bool = True
+    """It does, whatever the CPU has, and nothing goes on without it."""
+    one_of: bool = False
+    """Each run ends with one of those starts of which this is true."""
 
     @property
     def module_directories(self) -> tuple[str, ...]:
@@ -78,13 +82,50 @@ class Imports(Struct, frozen=True):
 def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> Imports:
     """What Pythons that start so can import."""
     search = _Search(image, tree)
-    for start in starts:
-        search.start(start)
-    search.follow_doubtful()
-    later = search.later - search.compiled
+    found = [(start, search.start(start)) for start in starts]
+    certain = [brought for start, brought in found if start.certain]
+    ends = [brought for start, brought in found if start.one_of and not start.certain]
+    surely = _together([*certain, *([_in_common(ends)] if ends else [])])
+    every = _together(brought for _, brought in found)
+    search.follow_doubtful(surely.by)
+    later = search.later - surely.compiled
     guarded = frozenset(f"{code.path}/{name}" for code in image.tree.python_code for name in code.guarded)
-    texts = frozenset(search.texts)
-    return Imports(search.by, search.perhaps, search.told, search.anything, texts, frozenset(later), guarded)
+    perhaps = {name: by for name, by in (every.by | search.perhaps).items() if name not in surely.by}
+    anything = search.anything or not every.told
+    return Imports(surely.by, perhaps, surely.told, anything, frozenset(search.texts), frozenset(later), guarded)
+
+
+class _Brought(Struct):
+    """What surely comes along with a start."""
+
+    by: dict[str, str] = {}
+    """As Imports.by."""
+    compiled: set[str] = set()
+    """Compiled modules that something imports by their names, which do not come along with their packages."""
+    told: bool = True
+    """Whether the texts tell it at all."""
+
+
+def _together(found: Iterable[_Brought]) -> _Brought:
+    """All that comes along with one of some starts."""
+    every = _Brought()
+    for each in found:
+        for name, by in each.by.items():
+            every.by.setdefault(name, by)
+        every.compiled |= each.compiled
+        every.told &= each.told
+    return every
+
+
+def _in_common(found: Sequence[_Brought]) -> _Brought:
+    """What comes along with each of some starts, of which those that tell nothing bring whatever there is."""
+    telling = [each for each in found if each.told]
+    names, compiled = (
+        set.intersection(*sets) if sets else set[str]()
+        for sets in ([set(each.by) for each in telling], [each.compiled for each in telling])
+    )
+    by = {name: by for name, by in _together(found).by.items() if name in names}
+    return _Brought(by, compiled, bool(telling))
 
 
 def _only_tells(words: tuple[str, ...]) -> bool:
@@ -121,14 +162,13 @@ class _Search:
         """Modules that are perhaps imported, by what, and where they are sought."""
         self._followed: set[str] = set()
         """Those whose texts have been looked at."""
-        self.by: dict[str, str] = {}
+        self._brought = _Brought()
+        """What comes along with the start that is followed."""
         self.perhaps: dict[str, str] = {}
         self.texts: set[str] = set()
         self.later = {f"{code.path}/{name}" for code in image.tree.python_code for name in code.later}
-        """Compiled modules that do not come along with their packages,"""
-        self.compiled: set[str] = set()
-        """and those that something imports by their names."""
-        self.told, self.anything = True, False
+        """Compiled modules that do not come along with their packages."""
+        self.anything = False
 
     def _take(self, code: PythonCode) -> None:
         place = next((place for place in self._paths if code.path.startswith(place)), "")
@@ -141,19 +181,19 @@ class _Search:
         for above in list(accumulate(directory.split("/"), "{}/{}".format))[1:_DEEPEST]:
             self._below.setdefault(above, []).append(code)
 
-    def start(self, start: PythonStart) -> None:
+    def start(self, start: PythonStart) -> _Brought:
         """Follow what a Python imports that starts so."""
+        self._brought = _Brought()
         kind, words = invoked(start.arguments)
-        if not (kind or words) and _only_tells(start.arguments):
-            return
         if kind:
             self._code_or_module(kind, words, start)
-        else:
+        elif words or not _only_tells(start.arguments):
             self._script(words, start)
+        return self._brought
 
     def _code_or_module(self, kind: str, given: tuple[str, ...], start: PythonStart) -> None:
         if not given or GAP in given[0]:
-            self.told = False
+            self._brought.told = False
         elif kind == "c":
             statements = of_application(given[0].encode("utf-8", "replace"))
             self._follow(self._line(statements), (*start.directories, *start.searched))
@@ -180,7 +220,8 @@ class _Search:
     def _bring(self, names: Iterable[str]) -> None:
         """Take what a command line names for imported with all compiled modules below: no text may name it."""
         paths = [place + name.replace(".", "/") for place in self._paths for name in names if "." in name]
-        self.compiled |= {each for each in self.later if any(f"{each}/".startswith(f"{path}/") for path in paths)}
+        below = {each for each in self.later if any(f"{each}/".startswith(f"{path}/") for path in paths)}
+        self._brought.compiled |= below
 
     def _told_apart(self, name: str) -> str:
         """`name`, or what is above it, as the profile tells modules of packages apart."""
@@ -190,7 +231,7 @@ class _Search:
         paths = [self._tree.canonical(posixpath.join(place, *words[:1])) for place in start.directories]
         for code in map(self._own.get, paths):
             if code is None:
-                self.told = False
+                self._brought.told = False
                 continue
             directory = posixpath.dirname(code.path)
             places = (directory, *start.searched)
@@ -223,19 +264,19 @@ class _Search:
             for name in (*at.imports, *own):
                 if name not in seen:
                     seen.add(name)
-                    self.by.setdefault(name.partition(".")[0], at.path)
+                    self._brought.by.setdefault(name.partition(".")[0], at.path)
                     pending += self._codes(name, places)
-                    self.compiled |= self._brought(name, places)
+                    self._brought.compiled |= self._compiled_with(name, places)
         self._followed |= seen
 
-    def follow_doubtful(self) -> None:
-        """What is perhaps imported, and what that imports in turn."""
+    def follow_doubtful(self, surely: Container[str]) -> None:
+        """What is perhaps imported besides, and what that imports in turn."""
         while self._doubtful:
             name, by, places = self._doubtful.popleft()
             if name in self._followed:
                 continue
             self._followed.add(name)
-            if (top := name.partition(".")[0]) not in self.by:
+            if (top := name.partition(".")[0]) not in surely:
                 self.perhaps.setdefault(top, by)
             for code in self._codes(name, places):
                 self._note(code, places)
@@ -266,7 +307,7 @@ class _Search:
         # What is nowhere there may be where something else leads, as an editable installation does.
         return found or self._named.get(top) or [PythonCode(top)]
 
-    def _brought(self, name: str, places: tuple[str, ...]) -> set[str]:
+    def _compiled_with(self, name: str, places: tuple[str, ...]) -> set[str]:
         """Compiled modules that come along with a module of a package, which the package itself does not import."""
         own = {code.path for code in self._local(name.partition(".")[0], places)}
         modules = (each for each in self._modules.get(name, ()) if not own or each.package in own)

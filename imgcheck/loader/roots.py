@@ -211,7 +211,7 @@ class _Search:
             kind, given = invoked(arguments)
             self._supervise_in_python(kind, given, shell, by, depth)
             called_by = (place for place in places(words[0], shell) if self._tree.canonical(place) == path)
-            self.started.python(path, next(called_by, path), arguments, shell)
+            self.started.python(path, next(called_by, path), arguments, shell, by)
             return "" if kind else next(iter(given), "")
         return next(iter(operands(arguments)), "") if self.started.interpreter(path, called, arguments, shell) else ""
 

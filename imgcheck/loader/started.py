@@ -1,10 +1,10 @@
 """What is found where a command is followed (loader/roots.py): programs that start, how, and what they may load."""
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from imgcheck.documents.image import IN_ARCHIVE, ImageProfile, Unstartable
 from imgcheck.loader.closure import Roots
@@ -13,7 +13,7 @@ from imgcheck.loader.imports import PythonStart
 from imgcheck.loader.modules import PythonModules, prefix_of
 from imgcheck.loader.native_modules import Interpreted, interpreted, native_modules, pointed_to
 from imgcheck.loader.node import ADDON, fits_node, node_directories
-from imgcheck.loader.python import python_path, pythons
+from imgcheck.loader.python import python_path
 from imgcheck.loader.tree import Tree
 
 SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"})
@@ -73,8 +73,8 @@ class Started:
         """Of the Pythons that start, and of the virtual environments from which they do."""
         self._bases: dict[str, bool] = {}
         """Prefixes of Pythons, and whether they start in virtual environments alone."""
-        self._pythons: list[PythonStart] = []
-        """How Pythons start."""
+        self._pythons: list[tuple[str, PythonStart]] = []
+        """Pythons that start, and how."""
         self.unstartable: dict[Unstartable, None] = {}
         self.idle = False
         """A run may end with no program."""
@@ -106,10 +106,11 @@ class Started:
         self._words.update(map(self._tree.canonical, (each for each in named if GAP not in each)))
         self._libraries.update(pointed_to(self._tree, words, directories))
 
-    def python(self, path: str, called: str, arguments: tuple[str, ...], shell: Shell) -> None:
+    def python(self, path: str, called: str, arguments: tuple[str, ...], shell: Shell, by: By) -> None:
         """The Python at `path` starts, by the link or path `called`."""
         search = tuple(python_path(shell, arguments))
-        self._pythons.append(PythonStart(arguments, tuple(shell.directories), search))
+        start = PythonStart(arguments, tuple(shell.directories), search, not by.perhaps, by.always or by.branch)
+        self._pythons.append((path, start))
         base, prefix = prefix_of(path), prefix_of(called)
         self._prefixes |= {base, prefix}
         self._bases[base] = self._bases.get(base, True) and prefix != base and self._has_packages(prefix)
@@ -130,10 +131,10 @@ class Started:
 
     def roots(self, command: tuple[str, ...], outcomes: Sequence[Outcome]) -> Roots:
         """All of it, of a command and entries that ended so."""
-        self._settle()
-        found, environments, modules = self._found, self._environments(), self._modules()
-        certain = not self._certain.isdisjoint(pythons(found))
-        imports = {path: named and certain for path, named in modules.importable()}
+        settled = self._settled()
+        self._certain |= settled
+        found, environments, modules = self._found, self._environments(), self._modules(settled)
+        imports = dict(modules.importable())
         imports |= dict.fromkeys((*self._addons(), *self._zipped()), False)
         perhaps = [path for path in found if path not in self._certain]
         return Roots(
@@ -150,7 +151,7 @@ class Started:
             misfits=modules.misfits(),
             guarded=modules.guarded(),
             named=tuple(self._named(modules)),
-            modules=tuple(modules.imports.by) if certain else (),
+            modules=tuple(modules.imports.by),
             ways=self._ways | modules.imports.perhaps | modules.imports.by,
             unstartable=tuple(self.unstartable),
         )
@@ -160,18 +161,16 @@ class Started:
         changed = {path: told for path, told in self._found.items() if self._own not in told}
         return {path: next(iter(told)) if len(told) == 1 else None for path, told in changed.items()}
 
-    def _settle(self) -> None:
-        """The one program with which every way ends is started whichever a run goes."""
-        if self.idle:
-            return
+    def _settled(self) -> set[str]:
+        """The one program with which every way ends, and that is started whichever a run goes."""
         ends = {path for path in self._branches | self._always if posixpath.basename(path) not in SHELLS}
-        if len(ends) == 1:
-            self._certain |= ends
+        return ends if len(ends) == 1 and not self.idle else set()
 
-    def _modules(self) -> PythonModules:
+    def _modules(self, settled: Container[str]) -> PythonModules:
         """What there is for the Pythons that run."""
         bases = {prefix for prefix, alone in self._bases.items() if alone}
-        return PythonModules(self._image, self._tree, self._found, self._prefixes, bases, self._pythons)
+        starts = [structs.replace(each, one_of=each.one_of and path in settled) for path, each in self._pythons]
+        return PythonModules(self._image, self._tree, self._found, self._prefixes, bases, starts)
 
     def _named(self, modules: PythonModules) -> dict[str, None]:
         """Files with code that the texts name which run, or words of the commands, and modules of interpreters."""
@@ -182,7 +181,7 @@ class Started:
 
     def _zipped(self) -> Iterator[str]:
         """Libraries of zipped applications that Python starts: they unpack themselves, and import what is in them."""
-        scripts = {self._tree.canonical(path) for start in self._pythons for path in start.scripts}
+        scripts = {self._tree.canonical(path) for _, start in self._pythons for path in start.scripts}
         archives = tuple(f"{script}{IN_ARCHIVE}" for script in scripts)
         return (path for path in self._tree.linkage if path.startswith(archives))
 
