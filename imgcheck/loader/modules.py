@@ -15,6 +15,12 @@ _SUFFIXES = (r"cpython-[\w-]+\.so", r"abi3\.so", "so")
 """Of extension modules, in the order in which Python takes them (importlib.machinery.EXTENSION_SUFFIXES)."""
 
 
+_OWN_PLACES = re.compile(r"(.*?)(/local)?/lib(?:64)?/(?:python|pypy)\d[\d.]*/(?:site|dist)-packages/")
+"""Where a Python looks for packages by itself: below its prefix, as Debian's below /usr/local, too (module `site`)."""
+_OF_USER = "/.local"
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+
+
 def prefix_of(python: str) -> str:
     """The directory below which a Python has its own packages (sys.prefix)."""
     return posixpath.dirname(posixpath.dirname(python))
@@ -42,7 +48,7 @@ class PythonModules:
         # A virtual environment has a link to the Python that it was made with.
         links = (path for path in pythons(tree.links) if tree.canonical(path) in tree.linkage)
         self._prefixes = {prefix_of(path) for path in (*pythons(tree.linkage), *links)}
-        self._others, self._bases = self._prefixes - prefixes, bases
+        self._others, self._bases, self._running_prefixes = self._prefixes - prefixes, bases, prefixes
         self._packages = [f"{path}/" for path in image.tree.python_paths]
         directories = dict.fromkeys(place for start in starts for place in start.module_directories)
         self._own = [f"{tree.canonical(path).rstrip('/')}/" for path in directories]
@@ -76,7 +82,20 @@ class PythonModules:
             named = self._named is None or not self._named.isdisjoint(tops)
             perhaps = standard or self._perhaps is None or not self._perhaps.isdisjoint(tops)
             if self._fits(path) and (named or perhaps):
-                yield path, named and not self._comes_later(path) and (standard or not self._is_of_base(path))
+                certain = standard or (self._is_sought(places) and not self._is_of_base(path))
+                yield path, named and certain and not self._comes_later(path)
+
+    def _is_sought(self, places: Iterable[str]) -> bool:
+        """Whether one of the directories is where Python looks without being told to by a program."""
+        return any(place in self._own or self._is_own(place) for place in places)
+
+    def _is_own(self, place: str) -> bool:
+        """Whether it is a directory of packages of a Python that runs, or one that a file there adds to these."""
+        if not place.endswith(_PACKAGES):
+            return True
+        found = _OWN_PLACES.fullmatch(place)
+        prefixes = (found[1], f"{found[1]}{found[2] or ''}") if found else ()
+        return any(each in self._running_prefixes or each.endswith(_OF_USER) for each in prefixes)
 
     def guarded(self) -> tuple[str, ...]:
         """Extension modules without which the packages go on that import them."""

@@ -160,6 +160,31 @@ def test_an_editable_installation_is_found_by_the_finder_that_setuptools_writes(
         assert reach_of_editable(root) == "unreached"
 
 
+@pytest.mark.parametrize(
+    ("place", "reach"),
+    [
+        ("/usr/lib/python3/dist-packages", "import"),
+        ("/usr/lib64/python3.11/site-packages", "import"),
+        ("/usr/local/lib/python3.11/dist-packages", "import"),
+        ("/root/.local/lib/python3.11/site-packages", "import"),
+        ("/opt/told/lib/python3.11/site-packages", "import"),
+        ("/opt/tool/lib/python3.11/site-packages", "path"),
+        ("/opt/tool/lib/python/dist-packages", "path"),
+    ],
+)
+def test_packages_where_no_python_looks_by_itself_are_a_risk(tmp_path: Path, place: str, reach: str) -> None:
+    root = Root(tmp_path / "root")
+    for program in ("/usr/bin/env", "/usr/bin/python3.11"):
+        root.program(program)
+    root.library(f"{place}/tool/_native.cpython-311-x86_64-linux-gnu.so")
+    root.write(f"{place}/tool/__init__.py", "from . import _native\n")
+    root.write("/app/run.py", "import tool\n")
+    image = root.profile()
+    command = ("env", "PYTHONPATH=/opt/told/lib/python3.11/site-packages", "python3.11", "/app/run.py")
+    closure = close(image, find_roots(image, command))
+    assert closure.reach(f"{place}/tool/_native.cpython-311-x86_64-linux-gnu.so") == reach
+
+
 def reached(image: ImageProfile, reach: str, *command: str) -> set[str]:
     """The packages of which a start by `command` reaches the extension modules so."""
     closure = close(image, find_roots(image, command))
