@@ -26,6 +26,8 @@ ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=", re.ASCII)
 _TOKEN = re.compile(r"\$\$|\$\{([^}:]*)(:[-+]|\})|\$\(dirname |[})]|[^$})]+|\$")
 _CUT = re.compile(r"(\w+)(?:(##?|%%?)(.+)|/(\d+)/(\d+))", re.DOTALL)
 _ALL = "${@}"
+_MEMBERS = re.compile(r"\$\{\w+\[@\]\}", re.ASCII)
+"""All members of an array, each a word; the array is kept as one word with blanks between them."""
 _OPEN = re.compile(rf"{re.escape(GAP)}|[*?]")
 """In a path that nobody can tell, or that stands for some files."""
 
@@ -205,7 +207,8 @@ class Shell(Struct):
                     lines = [line + arguments for line in lines]
                 else:
                     values = self.expand_word(template, arguments)
-                    lines = [(*line, value) for line in lines for value in values][:_ALTERNATIVES]
+                    words = [tuple(value.split()) if _MEMBERS.fullmatch(template) else (value,) for value in values]
+                    lines = [line + each for line in lines for each in words][:_ALTERNATIVES]
             found += lines
         return list(dict.fromkeys(found))[:_ALTERNATIVES]
 
@@ -222,6 +225,7 @@ class Shell(Struct):
 
     def values(self, name: str, arguments: tuple[str, ...]) -> list[str] | None:
         """Of a variable or positional parameter; None where it is not set."""
+        name = name.removesuffix("[@]")
         if name == "?":
             return [GAP]
         if name == "@":

@@ -229,6 +229,7 @@ class _Search:
     def _launch(self, name: str, path: str, inner: Launched, shell: Shell, by: By, depth: int) -> Outcome:
         """What the launcher at `path`, called by a name, starts."""
         self.started.way(name, by)
+        self.started.launcher(path)
         child = shell.child()
         if inner.emptied:
             child.variables, child.exported, child.steered = {"PATH": [_PATH_OF_NONE]}, set(), False
@@ -252,6 +253,8 @@ class _Search:
             words = (GAP,) if begin is None else words[begin:]
         child.vague |= inner.for_user
         report = inner.certain and not inner.for_user and not inner.perhaps
+        if shell.resolved:  # a script's `$COMMAND` is split into its words, and no one else's
+            words = self._lines(words, child)[0]
         return self._run(words, child, by.inside(name, report, inner.perhaps, not inner.perhaps), depth - 1)
 
     def _loads(self, loader: str, words: tuple[str, ...], shell: Shell) -> bool:
@@ -517,24 +520,38 @@ class _Search:
         shell.lend(assignments)
         handed = templates[0] == "${@}"
         lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
+        handed &= len({line[:1] for line in lines}) == 1
         literal_name = "$" not in templates[0]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
         # What could not be read may have given the name another value.
         untold = shell.vague and not literal_name and not handed
-        several = here.conditional or len(lines) > 1 or shell.left or untold
         self.started.idle |= untold
-        always = here.ends and not several and not here.forgiven
-        fatal = here.essential and not several and not here.forgiven
+        doubtful = here.conditional or shell.left or untold
         # What users name is in the image; what a script names, an earlier command of it may have made.
-        sure = fatal and (handed or (literal and not shell.touched))
-        branch = here.ends and several and not here.forgiven and not shell.asks_cpu
-        by = here.by.inside(here.by.name, sure, not here.essential or (several and not handed), always, branch)
+        named = handed or (literal and not shell.touched)
+        by = self._by(here, doubtful or len(lines) > 1, named, handed)
+        if len(lines) > 1 and len({line[:1] for line in lines}) == 1:
+            self._starts_alone(lines[0], shell, self._by(here, doubtful, named, handed))
         for words in lines:
             if words and words[0] in here.shell.functions and not literal_name:
                 at = structs.replace(here.deeper(), conditional=here.conditional or len(lines) > 1)
                 yield from self._function(words[0], tuple(word.replace("$", "$$") for word in words[1:]), at)
             else:
                 yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)
+
+    def _by(self, here: _Here, several: bool, named: bool, handed: bool) -> By:
+        """How a command there is started; `several`: it may be another one, or none."""
+        always = here.ends and not several and not here.forgiven
+        fatal = here.essential and not several and not here.forgiven
+        branch = here.ends and several and not here.forgiven and not here.shell.asks_cpu
+        perhaps = not here.essential or (several and not handed)
+        return here.by.inside(here.by.name, fatal and named, perhaps, always, branch)
+
+    def _starts_alone(self, words: tuple[str, ...], shell: Shell, by: By) -> None:
+        """The program of a command starts whichever words it gets."""
+        path = self._places.look(words[0], shell).path if words and not shell.vague else ""
+        if path in self._tree.linkage:
+            self.started.program(path, shell, by)
 
     def _lines(self, words: tuple[str, ...], shell: Shell) -> list[tuple[str, ...]]:
         """A command once its first word is split into fields and matched with file names."""
@@ -622,7 +639,9 @@ class _Search:
             words = words[2 if words[0] == "-a" else 1 :]
         if words:
             lines = here.shell.expand(words)
-            yield from self._external(words, structs.replace(here, ends=here.ends or not here.within))
+            last = not here.within  # nothing of the script runs behind it
+            at = structs.replace(here, ends=here.ends or last, main=here.main or last)
+            yield from self._external(words, at)
             here.shell.over |= not here.conditional and all(line and GAP not in line[0] for line in lines)
 
     def _exit(self, words: tuple[str, ...], here: _Here) -> None:

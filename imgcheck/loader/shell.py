@@ -390,10 +390,10 @@ class _Reader(WordReader):
             self._branch([] if "*" in patterns else ["case", subject, *patterns])
             del frame.condition[1:]
         else:
-            word = self._word()
-            if word == "esac":
+            begun, word = self._at, self._word()
+            if text[begun : self._at] == "esac":
                 self._leave("esac")
-            elif word:
+            elif self._at > begun:  # it may be empty: `""`
                 frame.condition.append(word)
             elif self._at < len(text) and text[self._at] in "<>&`":
                 self._at += 1  # no shell's text
@@ -545,8 +545,9 @@ class _Reader(WordReader):
                 self._keep(("set", option), uncertain)
             words = _set_arguments(words)
         begun, frame = len(self.commands), self._open[-1]
-        for variable in _filled(name, words):
-            self._keep((f"{variable}={UNKNOWN}",), uncertain)
+        for assignment in (*self._defaults, *(f"{variable}={UNKNOWN}" for variable in _filled(name, words))):
+            self._keep((assignment,), uncertain)
+        self._defaults.clear()
         if name == "trap":
             self._trap(words)
         elif name == "alias":

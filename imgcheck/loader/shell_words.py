@@ -34,7 +34,7 @@ _SUBSTITUTION = re.compile(r"\\.|\$\(|`", re.DOTALL)
 _BLANKS = re.compile(r"[ \t]+")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
 NAME = re.compile(r"[A-Za-z_]\w*|[\d@*]", re.ASCII)
-_PARAMETER = re.compile(r"([A-Za-z_]\w*|\d+|[@*])(?:\[[^\]]*\])?(.*)", re.ASCII | re.DOTALL)
+_PARAMETER = re.compile(r"([A-Za-z_]\w*|\d+|[@*])(\[[^\]]*\])?(.*)", re.ASCII | re.DOTALL)
 _TRIMMING = re.compile(r"[#%][^$`'\"\\{}:]+")
 _SUBSTRING = re.compile(r":(\d{1,3}):(\d{1,3})")
 _KEY = re.compile(r"\[[^\]]*\]=")
@@ -60,6 +60,8 @@ class WordReader(ABC):
         self._at = 0
         self._nested = nested
         self.commands: list[ShellCommand] = []
+        self._defaults: list[str] = []
+        """Assignments that the words make which have been read since the last command (`: ${NAME:=DEFAULT}`)."""
 
     @abstractmethod
     def read(self) -> None:
@@ -189,7 +191,9 @@ class WordReader(ABC):
         match = _PARAMETER.fullmatch(inner)
         if not match:
             return UNKNOWN
-        name, operation = "@" if match[1] == "*" else match[1], match[2]
+        name, operation = "@" if match[1] == "*" else match[1], match[3]
+        if match[2] == "[@]" and not operation:
+            return f"${{{name}[@]}}"
         if not operation or operation.lstrip(":").startswith("?"):
             return f"${{{name}}}"
         if operation in ("%/*", "%%/*"):
@@ -203,6 +207,9 @@ class WordReader(ABC):
             other = self._inside(operation.lstrip(":")[1:])
             text = other._text_template()
             self._keep_inside(other.commands)
+            self._defaults += other._defaults
+            if operator == "=":
+                self._defaults.append(f"{name}=${{{name}:-{text}}}")
             return f"${{{name}:{'-' if operator == '=' else operator}{text}}}"
         return UNKNOWN
 

@@ -59,6 +59,8 @@ class Started:
         """Those that every run comes to, and ends with."""
         self._branches: set[str] = set()
         """Those with which a run ends that goes one way of several."""
+        self._launching: set[str] = set()
+        """Launchers: a run ends with what they start."""
         self._ways: dict[str, str] = {}
         """Programs, scripts and launchers (by the words that call them) to what was first seen to start them."""
         self._code = {record.path for record in image.files} - tree.linkage.keys()
@@ -94,6 +96,10 @@ class Started:
             self._always.add(path)
         if by.branch:
             self._branches.add(path)
+
+    def launcher(self, path: str) -> None:
+        """The program at `path` starts another."""
+        self._launching.add(path)
 
     def way(self, what: str, by: By) -> None:
         """A program, script or launcher is started by another."""
@@ -163,7 +169,9 @@ class Started:
 
     def _settled(self) -> set[str]:
         """The one program with which every way ends, and that is started whichever a run goes."""
-        ends = {path for path in self._branches | self._always if posixpath.basename(path) not in SHELLS}
+        ends = {
+            path for path in (self._branches | self._always) - self._launching if posixpath.basename(path) not in SHELLS
+        }
         return ends if len(ends) == 1 and not self.idle else set()
 
     def _modules(self, settled: Container[str]) -> PythonModules:

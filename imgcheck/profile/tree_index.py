@@ -3,7 +3,8 @@
 import ast
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from itertools import chain
 
 import msgspec
 
@@ -41,6 +42,8 @@ _OF_SYSTEM = ("bin/", "sbin/", "lib/", "etc/", "usr/bin/", "usr/sbin/", "usr/lib
 """Directories whose scripts are packages' of a distribution. There are hundreds, whose conditions would take a tenth of
 a profile, and hardly one is what an image starts.
 """
+_FEW = 16
+"""Scripts that a layer brings there by which it is no package's: those of an author, who may start them."""
 _WORDS = 16
 """Words of the command that are looked up."""
 
@@ -63,7 +66,7 @@ def index_tree(
     `recorded` are the tree's paths of files with code, `texts` the kept ones by path, `asked` the paths and globs of
     which it shall tell whether they are there (knowledge.Knowledge.asked_paths).
     """
-    found = _gathered(nodes)
+    found = _gathered(nodes, _basenames((*config.entrypoint, *config.command)))
     reached = [*recorded, *found.reached]
     looked_for = sorted({*OWN_PATHS, *asked, *_working_directory(config)})
     files = [path for path in looked_for if _is(tree, path, "file")]
@@ -106,8 +109,10 @@ class _Gathered:
         """Paths of the tree that are recorded here, so that links to them matter."""
 
 
-def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
+def _gathered(nodes: Iterable[tuple[str, Node]], named: Set[str]) -> _Gathered:
+    """`named`: names of files that the image's command names."""
     found = _Gathered()
+    of_system: dict[int, list[int]] = {}  # by layer, where among the scripts
     for path, node in nodes:
         script = node.payload.script if isinstance(node.payload, PythonText) else node.payload
         if isinstance(node.payload, PythonText):
@@ -116,10 +121,11 @@ def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
         if isinstance(script, Script):
             if _may_start(path, script):
                 found.reached.append(path)
-                # Services are what an image starts, wherever they lie.
-                of_system = path.startswith(_OF_SYSTEM) and not absolute(path).startswith(service_places())
-                kept = without_conditions(script.commands) if of_system else script.commands
-                found.scripts.append(msgspec.structs.replace(script, path=absolute(path), commands=kept))
+                # Services, and what the command names, are what an image starts, wherever they lie.
+                own = absolute(path).startswith(service_places()) or posixpath.basename(path) in named
+                if path.startswith(_OF_SYSTEM) and not own:
+                    of_system.setdefault(node.layer, []).append(len(found.scripts))
+                found.scripts.append(msgspec.structs.replace(script, path=absolute(path)))
         elif isinstance(node.payload, Services):
             found.reached.append(path)
             found.services.append(msgspec.structs.replace(node.payload, path=absolute(path)))
@@ -132,7 +138,14 @@ def _gathered(nodes: Iterable[tuple[str, Node]]) -> _Gathered:
             found.links.append((path, node))
         elif node.children is not None and path.rpartition("/")[2] in _PYTHON:
             found.python.append(absolute(path))
+    for place in chain.from_iterable(places for places in of_system.values() if len(places) > _FEW):
+        script = found.scripts[place]
+        found.scripts[place] = msgspec.structs.replace(script, commands=without_conditions(script.commands))
     return found
+
+
+def _basenames(words: Iterable[str]) -> set[str]:
+    return set(map(posixpath.basename, words))
 
 
 def _home(program: str, home: str) -> str:

@@ -25,6 +25,8 @@ SCRIPTS = {
     "/usr/bin/bundle": "#!/usr/bin/ruby\n",
     "/usr/bin/npx": "#!/usr/bin/env node\n",
     "/srv/text.py": "#!/usr/bin/env python3\n",
+    "/usr/bin/start": '#!/bin/sh\nif [ "$1" = a ]; then exec app; fi\nexec "$@"\n',
+    "/usr/bin/split": '#!/bin/sh\nCOMMAND="app -x"\nexec env $COMMAND\n',
     "/opt/conda/envs/e/etc/conda/activate.d/libs.sh": 'export LD_LIBRARY_PATH="$CONDA_PREFIX/more"\n',
 }
 
@@ -67,6 +69,9 @@ def programs(image: ImageProfile, command: str) -> tuple[set[str], set[str]]:
         ("horovodrun -np 4 -H localhost:4 app", "/usr/local/bin/app"),
         ("bundle exec app", "/usr/local/bin/app"),
         ("npx app", "/usr/local/bin/app"),
+        ("env start a", "/usr/local/bin/app"),
+        ("env sh /usr/bin/start a", "/usr/local/bin/app"),
+        ("split", "/usr/local/bin/app"),
     ],
 )
 def test_the_command_of_a_launcher_starts(image: ImageProfile, command: str, expected: str) -> None:
@@ -143,6 +148,10 @@ def test_gosu_starts_no_text_without_an_interpreter(image: ImageProfile) -> None
     reasons = {each: find_roots(known, (each, "app", "/opt/text")).unstartable for each in own}
     assert [each.reason for each in reasons["gosu"]] == ["no-format"]
     assert not reasons["su-exec"]
+
+
+def test_a_word_with_a_blank_is_a_name_where_no_shell_splits_it(image: ImageProfile) -> None:
+    assert [each.word for each in find_roots(image, ("env", "app -x")).unstartable] == ["app -x"]
 
 
 def test_an_option_of_the_command_is_no_line_of_its_launcher() -> None:

@@ -84,13 +84,13 @@ TESTS = st.one_of(
 COMMANDS = st.one_of(
     st.sampled_from(PROGRAMS),
     st.sampled_from(("[ $# -gt 0 ] && shift", "set -- p", 'set -- b "$@"', "exec r", "exit", "exit 3", "MODE=b", "f",
-                     "UNSET=a", 'g "$1"', "( p; exit )", "p || true", "q && r")),
+                     "UNSET=a", ": ${UNSET:=a}", 'g "$1"', "( p; exit )", "p || true", "q && r")),
 )  # fmt: skip
 
 
 def _blocks(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     body = st.lists(inner, min_size=1, max_size=2).map("\n".join)
-    patterns = st.sampled_from(("a", "a|b", "-*", "'a b'", "[pq]", '"$2"', "?", "*"))
+    patterns = st.sampled_from(("a", "a|b", "-*", "'a b'", "[pq]", '"$2"', "?", "*", '""', "''|a"))
     branches = st.lists(st.builds("{}) {} ;;".format, patterns, body), min_size=1, max_size=3).map("\n".join)
     return st.one_of(
         st.builds("if {}; then {}\nfi".format, TESTS, body),
@@ -151,6 +151,11 @@ def test_what_a_shell_runs_is_found_and_what_is_certain_runs(
         ('for x in a b; do\n  if [ "$x" = "$1" ]; then exec p; fi\ndone\nq\n', "c", None),
         ('while [ $# -gt 0 ]; do case "$1" in a) shift; q ;; *) break ;; esac; done\nexec "$@"\n', "a p", None),
         ('if [ "$UNSET" = a ]; then p; else q; fi\nr\n', "", None),
+        ('x=\ncase "$x" in a) exec q ;; "") ;; *) exit 1 ;; esac\nexec p\n', "", "p"),
+        ("case \"$1\" in a | '') exec p ;; *) exec q ;; esac\n", "", "p"),
+        (': "${A=}" ${B:=p}\nexec "$A$B"\n', "", "p"),
+        ('[ -n "${B:=p}" ] && q\nexec $B\n', "", "pq"),
+        ("C=$(echo ${B:=p})\nexec ${B:-q}\n", "", "q"),
     ],
 )
 def test_the_branch_is_taken_that_the_shell_takes(
@@ -176,6 +181,26 @@ def test_what_bash_has_besides(image: ImageProfile, test: str, arguments: str) -
     started, certain = found(image, text, tuple(arguments.split()), "bash")
     assert certain <= ran(image, "bash", text, tuple(arguments.split()), "") <= started
     assert (started == certain) == ("=~" not in test and "((" not in test)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "certain"),
+    [
+        ('c=(p a)\ncommand "${c[@]}"\n', "", "p"),
+        ('c=(a b)\nexec p "${c[@]}"\n', "", "p"),
+        ('set -e\nc=()\n"${c[@]}" p\nq\n', "", "pq"),
+        ('set -e\nc=()\nif s; then c+=(-v); fi\np "${c[@]}"\nq\n', "", "pq"),
+        ("set -e\nif s; then c=p; else c=q; fi\n$c x\nr\n", "", "r"),
+        ('if s; then set -- q "$@"; fi\nexec "$@"\n', "p", ""),
+        ('if s; then exec p "$@"; fi\nexec p\n', "a", "p"),
+    ],
+)
+def test_a_program_is_certain_whichever_words_it_gets(
+    image: ImageProfile, text: str, arguments: str, certain: str
+) -> None:
+    started, told = found(image, text, tuple(arguments.split()), "bash")
+    for failing in ("", "s"):
+        assert told - {"s"} == set(certain) <= ran(image, "bash", text, tuple(arguments.split()), failing) <= started
 
 
 @pytest.mark.parametrize(
