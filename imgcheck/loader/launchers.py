@@ -30,6 +30,7 @@ class Launcher(Data, frozen=True):
     lines: tuple[str, ...] = ()
     shells: tuple[str, ...] = ()
     user: bool = False
+    alone: bool = False
     found: bool = False
     strict: bool = False
 
@@ -64,6 +65,8 @@ class Launched(Struct, frozen=True):
     """Conda's environment in which it does so, by its name or its directory."""
     for_user: bool = False
     """It does so for another user, for whom PATH may be another one (login.defs, sudoers)."""
+    alone: bool = False
+    """As Launcher.alone."""
     perhaps: bool = False
     """It does so for each of what it finds, which may be nothing."""
 
@@ -112,7 +115,8 @@ def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:
         arguments = arguments[verb + 1 :]
         if not arguments:
             return None
-    return structs.replace(_arranged(name, launcher, arguments), for_user=launcher.user, perhaps=launcher.found)
+    ways = {"for_user": launcher.user, "alone": launcher.alone, "perhaps": launcher.found}
+    return structs.replace(_arranged(name, launcher, arguments), **ways)
 
 
 def _arranged(name: str, launcher: Launcher, arguments: tuple[str, ...]) -> Launched:

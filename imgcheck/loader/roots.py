@@ -39,8 +39,11 @@ _PATH_OF_SHELLS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where shells seek without it (Debian's dash and bash)."""
 _DEPTH = 40
 """Programs and functions that start each other, before nothing more is followed."""
-_STEPS = 5000
-"""Commands that are followed in all."""
+_STEPS = 8000
+"""Commands that are followed besides those of services; a script that another one starts gets half of what is left, so
+that it does not cost what comes behind it."""
+_STEPS_OF_SERVICE, _STEPS_OF_SERVICES = 4000, 20_000
+"""The same of one service, and of all: a Debian's cron jobs have thousands."""
 _ROUNDS = 2
 """How often a script that starts itself with other arguments is followed."""
 
@@ -139,7 +142,7 @@ class _Search:
         self._places = Places(image, self._tree)
         self._active: set[tuple[str, tuple[str, ...] | None]] = set()
         """Scripts that are being followed, with their arguments; None where they are sourced."""
-        self._steps = _STEPS
+        self._steps, self._of_services = _STEPS, _STEPS_OF_SERVICES
         self.started = Started(image, self._tree, self._shell.loader_variables)
 
     def start(self, words: tuple[str, ...], report: bool = True) -> Outcome:
@@ -229,6 +232,8 @@ class _Search:
     def _launch(self, name: str, path: str, inner: Launched, shell: Shell, by: By, depth: int) -> Outcome:
         """What the launcher at `path`, called by a name, starts."""
         self.started.way(name, by)
+        if inner.alone and not inner.words:
+            return "started"
         self.started.launcher(path)
         child = shell.child()
         if inner.emptied:
@@ -376,7 +381,12 @@ class _Search:
         return [found for pattern in patterns for found in self._places.services_like(pattern, shell)]
 
     def _serve(self, words: tuple[str, ...], shell: Shell, by: By, depth: int) -> None:
+        """A service, or what comes before them."""
+        before, own = self._steps, min(_STEPS_OF_SERVICE, self._of_services)
+        self._steps = own
         self.started.in_part |= self._run(words, shell.child(), by, depth - 1) == "unknown"
+        self._of_services -= own - self._steps
+        self._steps = before
 
     # Scripts
 
@@ -415,7 +425,10 @@ class _Search:
         shell.script = operands[0] if "/" in operands[0] else script.path
         shell.resolved, shell.arguments = script.path, [arguments]
         shell.asks_cpu |= script.asks_cpu
+        left = self._steps // 2
+        self._steps -= left
         outcome = self._text(script.commands, shell, by.inside(script.path), depth)
+        self._steps = max(self._steps, 0) + left
         self._active.discard((script.path, arguments))
         return outcome
 

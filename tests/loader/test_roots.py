@@ -39,6 +39,7 @@ _SCRIPTS = (
     script("/start.sh", "#!/bin/sh\nexec server\n"),
     script("/opaque.sh", "#!/bin/sh\n"),
     script("/usr/bin/envtool", "#!/usr/bin/env python3\n"),
+    script("/endless.sh", "#!/bin/sh\n" + "".join(f"f{n}() {{ {f'f{n + 1};' * 20} }}\n" for n in range(9)) + "f0\n"),
 )
 
 
@@ -645,3 +646,16 @@ def test_dos_line_ends_fail_behind_env_and_options_as_well(name: str, text: str,
     file.write_bytes(f"{text}exit 0\r\n".encode())
     file.chmod(0o755)
     assert subprocess.run([file], capture_output=True, timeout=20).returncode in (2, 127)
+
+
+@pytest.mark.parametrize("before", ["/endless.sh", "/endless.sh x; /endless.sh y; env /endless.sh z"])
+def test_a_script_that_takes_too_long_to_follow_does_not_cost_what_comes_behind(
+    image: ImageProfile, before: str
+) -> None:
+    found = roots(image, "sh", "-c", f"{before}; exec server")
+    assert "/usr/bin/server" in {*found.entries} - {*found.perhaps}
+
+
+@pytest.mark.parametrize(("command", "starts"), [(("env",), False), (("env", "A=1"), False), (("tini", "--"), True)])
+def test_env_alone_tells_its_variables_and_ends(image: ImageProfile, command: tuple[str, ...], starts: bool) -> None:
+    assert roots(image, *command).everything == starts

@@ -335,3 +335,15 @@ def test_what_a_supervisor_goes_on_without_is_a_risk(tmp_path: Path) -> None:
         found = find_roots(image, command)
         assert {"/opt/one", "/opt/two"} <= set(found.entries)
         assert set(found.perhaps) & {"/opt/one", "/opt/two"} == {"/opt/one"}
+
+
+def test_services_that_take_long_to_follow_do_not_cost_the_others(tmp_path: Path) -> None:
+    root = Root(tmp_path / "root")
+    for program in ("/bin/sh", "/usr/bin/runsvdir", "/opt/server", "/opt/other"):
+        root.program(program)
+    long = "".join(f"f{n}() {{ {f'f{n + 1};' * 20} }}\n" for n in range(9))
+    for name, text in (("a", f"{long}f0"), ("b", f"{long}f0"), ("c", "exec /opt/server"), ("d", "exec /opt/other")):
+        root.write(f"/etc/service/{name}/run", service(text))
+        root.at(f"/etc/service/{name}/run").chmod(0o755)
+    found = find_roots(root.profile(), ("runsvdir", "/etc/service"))
+    assert {"/opt/server", "/opt/other"} <= {*found.entries} - {*found.perhaps}
