@@ -9,7 +9,7 @@ from functools import cache
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FOLDERS = ("loader", "documents", "knowledge")
 _MODULES = ("architectures.py", "globs.py", "versions.py")
-_TABLES = ("analysis/launchers.toml", "analysis/native_modules.toml", "analysis/supervisors.toml")
+_TABLES = tuple(f"analysis/{name}.toml" for name in ("launchers", "native_modules", "supervisors", "variables"))
 RECORD = "digest"
 """The file beside this one in which a wheel brings the digest: a preflight has no time to read the code."""
 

@@ -42,6 +42,10 @@ class Course:
         """Whether all conditions hold that have to before a command; None where that cannot be told."""
         return _all_hold(command, self._held)
 
+    def usually_runs(self, command: ShellCommand) -> bool:
+        """Whether all of them hold where users set nothing."""
+        return _all_hold(command, self._usual) is True
+
     def is_last(self, index: int) -> bool:
         """Whether nothing is started behind a command."""
         return not any(self._following(self._commands[index], self._commands[index + 1 :]))

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from imgcheck.documents.image import ShellCommand
 from imgcheck.loader.environment import GIVEN, LOADER_VARIABLES
 from imgcheck.loader.shell_words import RESOLVED, UNKNOWN
+from imgcheck.loader.variables import may_be_given
 
 GAP = "\0"
 """In place of text that only running tells; no path has it."""
@@ -67,7 +68,8 @@ class Shell(Struct):
     touched: bool = False
     """A program has run, and may have made files."""
     bare: bool = False
-    """What nothing sets is empty: nobody gives the container a variable of his own."""
+    """What nothing sets is empty, but for what others than users may set (loader/variables.py): nobody gives the
+    container a variable of his own."""
     left: bool = False
     """It may have ended, or become a program."""
     over: bool = False
@@ -290,8 +292,12 @@ class _Expansion:
         return told if values and len(told) == len(values) else _distinct([*told, *text])
 
     def _values(self, name: str) -> list[str]:
-        absent = self._absent if name.isdigit() or name == "@" else "" if self._shell.bare else GAP
-        return self._shell.values(name, self._arguments) or [absent]
+        values = self._shell.values(name, self._arguments)
+        if values is not None:
+            return values
+        if name.isdigit() or name == "@":
+            return [self._absent]
+        return ["" if self._shell.bare and not may_be_given(name.removesuffix("[@]")) else GAP]
 
 
 def _cut(value: str, cut: re.Match[str]) -> str:

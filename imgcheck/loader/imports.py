@@ -84,7 +84,7 @@ def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> 
     search = _Search(image, tree)
     found = [(start, search.start(start)) for start in starts]
     certain = [brought for start, brought in found if start.certain]
-    ends = [brought for start, brought in found if start.one_of and not start.certain]
+    ends = [brought for start, brought in found if start.one_of]
     surely = _together([*certain, *([_in_common(ends)] if ends else [])])
     every = _together(brought for _, brought in found)
     search.follow_doubtful(surely.by)

@@ -78,6 +78,8 @@ class _Here(Struct, frozen=True):
     ends: bool = True
     """The script ends with it."""
     conditional: bool = False
+    unusual: bool = False
+    """The same, and not only on what users set: where they set nothing the command may not run either."""
     forgiven: bool = False
     """The script goes on where the command fails."""
     main: bool = True
@@ -95,8 +97,10 @@ class _Here(Struct, frozen=True):
         counts = self.main or (self.shell.errexit and not self.loose)
         return self.needed or (counts and not self.forgiven)
 
-    def at(self, command: ShellCommand, ends: bool, main: bool, certain: bool, mark: str) -> "_Here":
-        """At one of its commands; `certain`: the tests before it are known to lead there; `mark`: as shell.MARKS."""
+    def at(self, command: ShellCommand, ends: bool, main: bool, course: Course, mark: str) -> "_Here":
+        """At one of its commands; `mark`: as shell.MARKS."""
+        certain = course.runs(command) is True
+        usual = certain or course.usually_runs(command)
         return structs.replace(
             self,
             ends=self.ends and ends,
@@ -104,6 +108,7 @@ class _Here(Struct, frozen=True):
             needed=self.needed or mark == NEEDED,
             loose=self.loose or mark in (JOINED, LOOSE),
             conditional=self.conditional or command.conditional or not certain,
+            unusual=self.unusual or command.conditional or not usual,
             forgiven=self.forgiven or command.forgiven,
         )
 
@@ -456,8 +461,7 @@ class _Search:
         around: list[_Here] = []
         mark = ""
         for index, command in enumerate(outside):
-            runs = course.runs(command)
-            if runs is False:
+            if course.runs(command) is False:
                 continue
             if command.words in MARKS:
                 mark = command.words[0]
@@ -471,7 +475,7 @@ class _Search:
                 course.decide(command, here.shell, self._places.exists)
             elif not here.shell.over:  # what stands in a subshell behind its end is left out
                 ends, main = here.ends and course.is_last(index), here.main and course.is_main(index)
-                yield from self._command(command.words, here.at(command, ends, main, runs is True, mark))
+                yield from self._command(command.words, here.at(command, ends, main, course, mark))
                 mark = ""
                 if here.shell.over and not around:
                     return
@@ -539,7 +543,7 @@ class _Search:
         # What could not be read may have given the name another value.
         untold = shell.vague and not literal_name and not handed
         self.started.idle |= untold
-        doubtful = here.conditional or shell.left or untold
+        doubtful = here.unusual or shell.left or untold
         # What users name is in the image; what a script names, an earlier command of it may have made.
         named = handed or (literal and not shell.touched)
         by = self._by(here, doubtful or len(lines) > 1, named, handed)
@@ -547,16 +551,19 @@ class _Search:
             self._starts_alone(lines[0], shell, self._by(here, doubtful, named, handed))
         for words in lines:
             if words and words[0] in here.shell.functions and not literal_name:
-                at = structs.replace(here.deeper(), conditional=here.conditional or len(lines) > 1)
+                several = len(lines) > 1
+                ways = {"conditional": here.conditional or several, "unusual": here.unusual or several}
+                at = structs.replace(here.deeper(), **ways)
                 yield from self._function(words[0], tuple(word.replace("$", "$$") for word in words[1:]), at)
             else:
                 yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)
 
     def _by(self, here: _Here, several: bool, named: bool, handed: bool) -> By:
         """How a command there is started; `several`: it may be another one, or none."""
-        always = here.ends and not several and not here.forgiven
         fatal = here.essential and not several and not here.forgiven
-        branch = here.ends and several and not here.forgiven and not here.shell.asks_cpu
+        one_of = several or here.conditional
+        always = here.ends and not one_of and not here.forgiven
+        branch = here.ends and one_of and not here.forgiven and not here.shell.asks_cpu
         perhaps = not here.essential or (several and not handed)
         return here.by.inside(here.by.name, fatal and named, perhaps, always, branch)
 

@@ -281,11 +281,12 @@ def test_what_is_perhaps_imported_is_a_risk(image: ImageProfile, command: tuple[
         ("python3 /app/one.py || true; exec sleep 9", set()),
         ('if [ "$X" ]; then python3 /app/one.py; fi; sleep 9', set()),
         ("python3 /srv/first.py; exec python3 /app/local.py", set()),
-        ('if [ "$X" ]; then exec python3 /app/one.py; else exec python3 /app/other.py; fi', set()),
-        ('if [ "$X" ]; then exec python3 /app/one.py; else exec python3 /app/manage.py; fi', {"alpha"}),
-        ('if [ "$X" ]; then exec python3 /app/one.py; else exec python3 /mounted/a.py; fi', {"alpha"}),
+        ('if [ "$X" ]; then exec python3 /app/one.py; else exec python3 /app/other.py; fi', {"beta"}),
+        ("if [ -e /x ]; then exec python3 /app/one.py; else exec python3 /app/other.py; fi", set()),
+        ("if [ -e /x ]; then exec python3 /app/one.py; else exec python3 /app/manage.py; fi", {"alpha"}),
+        ("if [ -e /x ]; then exec python3 /app/one.py; else exec python3 /mounted/a.py; fi", {"alpha"}),
         ("python3 /mounted/check.py; exec python3 /app/one.py", {"alpha"}),
-        ('if [ "$X" ]; then exec python3 /mounted/b.py; else exec python3 /mounted/a.py; fi', ALL),
+        ("if [ -e /x ]; then exec python3 /mounted/b.py; else exec python3 /mounted/a.py; fi", ALL),
     ],
 )
 def test_what_a_python_imports_that_runs_on_a_condition_is_a_risk(

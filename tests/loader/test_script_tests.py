@@ -13,6 +13,7 @@ from msgspec import structs
 
 from imgcheck.documents.image import ImageConfig, ImageProfile
 from imgcheck.loader.roots import find_roots
+from imgcheck.loader.variables import Given, variables_given
 from imgcheck.profile.texts import read_script
 from tests.loader.builder import Root
 from tests.loader.walk import profile_of
@@ -211,6 +212,14 @@ def test_what_dash_lacks_fails_there(image: ImageProfile, test: str) -> None:
     started, certain = found(image, text, ("a",))
     assert started == certain == ran(image, "dash", text, ("a",), "")
     assert found(image, text, ("a",), "bash")[1] == ran(image, "bash", text, ("a",), "")
+
+
+@pytest.mark.parametrize("given_by", variables_given(), ids=lambda each: each.id)
+def test_nothing_is_concluded_of_a_variable_that_others_may_set(image: ImageProfile, given_by: Given) -> None:
+    assert all(source.startswith("https://") for source in given_by.sources)
+    names = {pattern.replace("*", "X").replace("[0-4]", "1") for pattern in given_by.names}
+    for name in names - {"PATH", "PWD"}:  # these are known
+        assert found(image, f'if [ -n "${name}" ]; then p; else q; fi\n', ()) == ({"p", "q"}, set()), name
 
 
 @pytest.mark.parametrize("nested", [1, 40, 300])
