@@ -647,12 +647,12 @@ class _Search:
 
     def _eval(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         for line in here.shell.expand(words):
-            text = " ".join(line)
-            if GAP in text:
+            commands = read_commands(" ".join(line).replace(GAP, UNKNOWN))
+            if GAP in "".join(line) and not all(map(_names_its_program, commands)):
                 here.shell.vague = here.shell.steered = True
                 yield _Result("unknown", False)
             else:
-                yield from self._commands(read_commands(text), here)
+                yield from self._commands(commands, here)
 
     def _exec(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         while words[:1] and words[0] in ("-a", "-c", "-l", "-cl", "--"):
@@ -690,6 +690,12 @@ _BUILTINS = {
     "source": _Search._source,
     "unset": _Search._unset,
 }
+
+
+def _names_its_program(command: ShellCommand) -> bool:
+    """Whether it is known what a command is, if not which words it gets."""
+    name = next((word for word in command.words if word != "exec" and not ASSIGNMENT.match(word)), "")
+    return UNKNOWN not in name or command.words in MARKS
 
 
 def _prefixes(environment: str, program: str, shell: Shell) -> list[str]:

@@ -97,8 +97,12 @@ def _joined(left: bool | None, joint: str, right: bool | None) -> bool | None:
 
 def _expression(words: tuple[str, ...], patterns: bool, shell: Shell, exists: Exists) -> bool | None:
     """The words of one test; `patterns`: as `[[` takes them."""
+    depths = _depths(words)
+    if len(words) > 2 and min(depths) and (words[0], words[-1]) == ("(", ")"):
+        return _expression(words[1:-1], patterns, shell, exists)
     for joint in ("||", "-o", "&&", "-a"):
-        places = [index for index, word in enumerate(words) if word == joint and 0 < index < len(words) - 1]
+        outside = (index for index in range(1, len(words) - 1) if not depths[index])
+        places = [index for index in outside if words[index] == joint]
         # Compared with one of these words, it is none that joins.
         if places and not (len(words) == 3 and words[1] not in ("-a", "-o", "&&", "||")):
             left, right = words[: places[0]], words[places[0] + 1 :]
@@ -109,6 +113,16 @@ def _expression(words: tuple[str, ...], patterns: bool, shell: Shell, exists: Ex
     values = product(*(shell.tested(word) for word in words))
     found = [_single(each, patterns, exists) for _, each in zip(range(_MOST + 1), values, strict=False)]
     return _agreed(iter(found)) if len(found) <= _MOST else None
+
+
+def _depths(words: tuple[str, ...]) -> list[int]:
+    """How many pairs of brackets are around each of the words, the brackets themselves counted in."""
+    depths, depth = [], 0
+    for word in words:
+        depth += word == "("
+        depths.append(depth)
+        depth -= word == ")" and depth > 0
+    return depths if not depth else [0] * len(words)
 
 
 def _agreed(answers: Iterator[bool | None]) -> bool | None:

@@ -64,6 +64,9 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=)
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
 _TESTS = frozenset({"[", "test", "[["})
+_JOINTS = frozenset({"-a", "-o", "&&", "||"})
+_ALWAYS = {"true": ("[", "true", "]"), ":": ("[", "true", "]"), "false": ("[", "", "]")}
+"""Builtins that find the same in a condition whatever there is, and tests that do so, too."""
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "/bin/sh", "/bin/bash"})
 _UNTOLD = frozenset(f"-{letter}" for letter in "abcdghkLpStuwGNO")
 """Tests of what is not known of files and descriptors."""
@@ -472,7 +475,8 @@ class _Reader(WordReader):
 
     def _tested(self, test: list[str]) -> None:
         """Behind a test, from its opening to its closing bracket: what it decides of its list."""
-        if not _UNTOLD.isdisjoint(test[1:2]) or "=~" in test or any(UNKNOWN in word for word in test):
+        alone = _JOINTS.isdisjoint(test)  # else another part of it may decide
+        if alone and (not _UNTOLD.isdisjoint(test[1:2]) or "=~" in test or any(UNKNOWN in word for word in test)):
             test = [OPEN]
         if self._open[-1].tests:
             self._note(*test)
@@ -562,7 +566,7 @@ class _Reader(WordReader):
                 self._keep(tuple(words), conditional=True)
         if self._piped or _APART.match(self._text, self._at):
             self._set_apart(begun, frame.function, (*frame.when, *self._listed))
-        self._note(OPEN)
+        self._note(*_ALWAYS.get(name, (OPEN,)))
         self._negated = False
         if self._text.startswith("&&", self._at) and name and (name not in _SEQUENCE or self._joint == "||"):
             self._uncertain = True

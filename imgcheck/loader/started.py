@@ -122,8 +122,9 @@ class Started:
         self._bases[base] = self._bases.get(base, True) and prefix != base and self._has_packages(prefix)
 
     def _has_packages(self, prefix: str) -> bool:
-        """Whether a prefix has packages, as a virtual environment has."""
-        return any(path.startswith(f"{prefix}/lib") for path in self._image.tree.python_paths)
+        """Whether a prefix has packages as a virtual environment has them: /usr/local has those of Debian's Python."""
+        paths = (path for path in self._image.tree.python_paths if path.endswith("/site-packages"))
+        return any(path.startswith(f"{prefix}/lib") for path in paths)
 
     def interpreter(self, path: str, called: str, arguments: tuple[str, ...], shell: Shell) -> bool:
         """The program at `path` starts; whether it is an interpreter other than Python."""

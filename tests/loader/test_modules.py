@@ -142,6 +142,16 @@ def test_a_virtual_environment_has_no_packages_of_its_python_by_default(root: Ro
     assert (path in roots.perhaps) == (python != "/usr/bin/python3.12")
 
 
+def test_a_link_to_debians_python_is_no_virtual_environment(root: Root) -> None:
+    root.write("/app/run.py", "import beta\n")
+    root.link("/usr/local/bin/python", "/usr/bin/python3.12")
+    module(root, "/usr/local/lib/python3.12/dist-packages/gamma/core.cpython-312-x86_64-linux-gnu.so")
+    path = "/usr/lib/python3/dist-packages/beta/core.cpython-312-x86_64-linux-gnu.so"
+    module(root, path)
+    roots = find_roots(root.profile(), ("/usr/local/bin/python", "/app/run.py"))
+    assert path in {*roots.imports} - {*roots.perhaps}
+
+
 @pytest.mark.parametrize(
     ("text", "severity"),
     [

@@ -152,6 +152,12 @@ def test_what_a_shell_runs_is_found_and_what_is_certain_runs(
         ('for x in a b; do\n  if [ "$x" = "$1" ]; then exec p; fi\ndone\nq\n', "c", None),
         ('while [ $# -gt 0 ]; do case "$1" in a) shift; q ;; *) break ;; esac; done\nexec "$@"\n', "a p", None),
         ('if [ "$UNSET" = a ]; then p; else q; fi\nr\n', "", None),
+        ('if [ "$1" = b -a "$(id -u)" = 0 ]; then p; else q; fi\n', "a", "q"),
+        ('if [ "$1" = a ] || grep -q x /y; then exec p; fi\nq\n', "a", "p"),
+        ('if [ \\( "$1" = b \\) -o \\( "$1" = a -a -n "$2" \\) ]; then p; else q; fi\n', "a c", "p"),
+        ('if [ "$1" = "(" ]; then p; elif [ ")" = "$2" ]; then q; else r; fi\n', "( )", "p"),
+        ("if true; then exec p; fi\nq\n", "", "p"),
+        ("if p; ! false; then q; else r; fi\n", "", "pq"),
         ('x=\ncase "$x" in a) exec q ;; "") ;; *) exit 1 ;; esac\nexec p\n', "", "p"),
         ("case \"$1\" in a | '') exec p ;; *) exec q ;; esac\n", "", "p"),
         (': "${A=}" ${B:=p}\nexec "$A$B"\n', "", "p"),
@@ -174,7 +180,8 @@ def test_the_branch_is_taken_that_the_shell_takes(
     [
         ('[[ "$1" == a* && -n $2 ]]', "ab c"), ('[[ $1 != a || ! $2 ]]', "a"), ('[[ "$1" =~ ^a ]]', "ab"),
         ('[ "${1:0:1}" = "-" ]', "-p"), ('[[ ${1:1:2} == "bc" ]]', "abcd"), ("[[ $# == 2 ]]", "a b"),
-        ('[[ "$1" = "]]" ]]', "a"), ("(( $# == 1 ))", "a"), ('[ "$1" = "a" ] && [[ "$2" == b ]]', "a b"),
+        ('[[ "$1" = "]]" ]]', "a"), ("[[ ( $1 = b || -n $2 ) && ! ( $1 = c ) ]]", "a b"),
+        ('[[ $1 = b && $(id -u) = 0 ]]', "a"), ("(( $# == 1 ))", "a"), ('[ "$1" = "a" ] && [[ "$2" == b ]]', "a b"),
     ],
 )  # fmt: skip
 def test_what_bash_has_besides(image: ImageProfile, test: str, arguments: str) -> None:

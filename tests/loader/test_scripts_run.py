@@ -154,6 +154,8 @@ def test_what_a_subshell_changes_ends_with_it(root: Root, text: str, expected: b
             False,
         ),
         ("exec {fd}>&2; exec /app/plain", True),
+        ('R=/app/server; eval exec "\\"$R\\"" "\\"$LOGS\\"" "$OPTS" start', False),
+        ('eval "X=$(echo /app/server)"; eval "exec /app/plain $OPTS"', True),
         ("P=~/../app/plain; HOME=/app; P=~/plain; exec $P", True),
     ],
 )
