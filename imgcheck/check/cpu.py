@@ -145,7 +145,7 @@ def _illegal(context: Context, host: CpuHost, code: list, unread: str, answers: 
     """CPU001; returns the files whose code traps."""
     trapping = list(_that_do(host, "trap", _needs(host, code, "required", False)))
     findings = list(_grouped(context, host, "CPU001", "fail", trapping))
-    fine = f"{host.name} has every extension that the code requires" if host.features is not None else _BASELINE
+    fine = f"{host.name} has every extension that what may run requires" if host.features is not None else _BASELINE
     unknown = unread or _open(context, host, _needs(host, code, "required", None))
     answers.conclude("CPU001", findings, fine, unknown)
     return {need.record.path for need in trapping}

@@ -88,8 +88,10 @@ def _unstartable(context: Context, answers: Answers) -> None:
         return
     findings = [_not_starting(context, each) for each in context.roots.unstartable]
     fine = "what the command names is in the image and starts"
-    if context.roots.everything or context.roots.in_part:
-        fine = "what can be told of the command is in the image and starts; the rest depends on how it is run"
+    if context.roots.everything:
+        fine = "the command leaves a shell to its user, or names nothing: every file of the image counts as run"
+    elif context.roots.in_part:
+        fine = "what can be told of the command is in the image and starts; only running it tells what else it starts"
     answers.conclude("IMG002", findings, fine)
 
 

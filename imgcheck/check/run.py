@@ -110,7 +110,7 @@ def check(
     return Report(
         schema_version=SCHEMA_VERSION,
         verdict=deciding.verdict,
-        image=_image_summary(image, request),
+        image=_image_summary(image, request, deciding.runtime),
         host=deciding.summary,
         runtime=deciding.runtime.id,
         runtime_chosen_by=deciding.chosen_by,
@@ -307,12 +307,13 @@ def _reason(judged: _Judged) -> str:
     return decisive[0] + more if decisive else ""
 
 
-def _image_summary(image: ImageProfile, request: Request) -> ImageSummary:
+def _image_summary(image: ImageProfile, request: Request, runtime: Runtime) -> ImageSummary:
+    alone = request.command and runtime.skips_entrypoint
     return ImageSummary(
         reference=image.reference,
         platform=str(image.platform),
         manifest_digest=image.manifest_digest,
         config_digest=image.config_digest,
         components=tuple(component.label for component in image.components),
-        command=request.command or (*image.config.entrypoint, *image.config.command),
+        command=(*(() if alone else image.config.entrypoint), *(request.command or image.config.command)),
     )

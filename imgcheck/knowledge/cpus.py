@@ -6,7 +6,7 @@ tables have holes; product names are matched by the patterns of rules/cpus/produ
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Literal
 
 from msgspec import Struct
@@ -51,6 +51,8 @@ class Microarchitecture(Data, frozen=True):
     names: tuple[str, ...] = ()
     remark: str = ""
     """For who describes a host by this name, which many give to another CPU."""
+    rare: bool = False
+    """Hardly a host has it: another one is named where several would do."""
 
 
 class Product(Data, frozen=True):
@@ -311,5 +313,10 @@ def first_with(knowledge: Knowledge, architecture: str, wanted: frozenset[str]) 
         named_by_vendor = [named(knowledge, name) for name in _known() if targets[name].vendor == vendor]
         fitting = [cpu for cpu in named_by_vendor if cpu and wanted <= cpu.features]
         if fitting:
-            first.append(min(fitting, key=lambda cpu: len(cpu.features)).microarchitecture)
+            first.append(min(fitting, key=partial(_rank_of_example, knowledge)).microarchitecture)
     return first
+
+
+def _rank_of_example(knowledge: Knowledge, cpu: NamedCpu) -> tuple[bool, int]:
+    own = _supplements(knowledge).get(cpu.microarchitecture)
+    return own is not None and own.rare, len(cpu.features)

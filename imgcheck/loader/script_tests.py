@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from imgcheck.loader.expansion import GAP, Shell
-from imgcheck.loader.shell import OPEN
+from imgcheck.loader.shell import OPEN, SUCCEEDS
 
 Exists = Callable[[str, bool], bool]
 """Whether a path is known to be a file of the image, one that may be executed where that is asked."""
@@ -151,6 +151,8 @@ def _single(words: tuple[str, ...], patterns: bool, exists: Exists) -> bool | No
 
 
 def _unary(operator: str, word: str, exists: Exists) -> bool | None:
+    if operator == SUCCEEDS:
+        return {"true": True, ":": True, "false": False}.get(word)
     if operator in ("-n", "-z"):
         return bool(word) == (operator == "-n")
     # Of other files than programs and scripts nothing is known, nor of what is mounted.

@@ -65,8 +65,10 @@ _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
 _TESTS = frozenset({"[", "test", "[["})
 _JOINTS = frozenset({"-a", "-o", "&&", "||"})
-_ALWAYS = {"true": ("[", "true", "]"), ":": ("[", "true", "]"), "false": ("[", "", "]")}
-"""Builtins that find the same in a condition whatever there is, and tests that do so, too."""
+SUCCEEDS = "-succeeds"
+"""In place of a test's operator: whether the command that the next word names succeeds, as `true` does."""
+_FLAG = re.compile(r"true|false|:|\$\{\w+\}")
+"""A command in a condition that may be one of these builtins, as in `if $VERBOSE`."""
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "/bin/sh", "/bin/bash"})
 _UNTOLD = frozenset(f"-{letter}" for letter in "abcdghkLpStuwGNO")
 """Tests of what is not known of files and descriptors."""
@@ -566,7 +568,7 @@ class _Reader(WordReader):
                 self._keep(tuple(words), conditional=True)
         if self._piped or _APART.match(self._text, self._at):
             self._set_apart(begun, frame.function, (*frame.when, *self._listed))
-        self._note(*_ALWAYS.get(name, (OPEN,)))
+        self._note(*(("[", SUCCEEDS, name, "]") if words == [name] and _FLAG.fullmatch(name) else (OPEN,)))
         self._negated = False
         if self._text.startswith("&&", self._at) and name and (name not in _SEQUENCE or self._joint == "||"):
             self._uncertain = True

@@ -41,8 +41,9 @@ class By(Struct, frozen=True):
         self, name: str, report: bool = True, perhaps: bool = False, always: bool = True, branch: bool = False
     ) -> "By":
         """The script or launcher `name`, started by this one."""
-        ways = self.report and report, self.perhaps or perhaps, self.always and always, self.branch or branch
-        return By(name, *ways)
+        ends = self.always and always
+        one_of = (self.always or self.branch) and (always or branch) and not ends
+        return By(name, self.report and report, self.perhaps or perhaps, ends, one_of)
 
 
 class Started:

@@ -1,5 +1,6 @@
 """What an image needs, for people, where no host was named; the document itself for programs."""
 
+import shlex
 from collections.abc import Callable, Iterator
 
 from rich.console import RenderableType
@@ -30,7 +31,7 @@ def _parts(image: ImageProfile, knowledge: Knowledge) -> Iterator[RenderableType
         yield line("  ", ", ".join(component.label for component in image.components))
     command = (*image.config.entrypoint, *image.config.command)
     if command:
-        yield line("  runs ", clipped(" ".join(command), LONGEST_COMMAND))
+        yield line("  runs ", clipped(shlex.join(command), LONGEST_COMMAND))
     yield text("")
     yield text("What it needs of a host", "bold")
     grid = Table.grid(padding=(0, 2))

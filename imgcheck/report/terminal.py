@@ -1,5 +1,6 @@
 """The report that a tired person understands in ten seconds: verdict, failures, what is fine, what is not known."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -30,10 +31,12 @@ _SEVERITIES = (
 
 _REACHES = {
     "import": "imported",
-    "path": "path: may be run or loaded",
+    "path": "path: may be run or loaded that way, on a condition or without being needed",
     "unreached": "unreached: nothing leads there",
 }
 """How the command comes to a file, where it is not among what it starts."""
+_ONLY_THERE = "path: nothing is seen to run or load it, but it may be"
+"""The same of a file that lies in PATH, or where something may look for it."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def _headline(report: Report) -> Iterator[RenderableType]:
     if image.components:
         yield _hanging("", text(", ".join(image.components)))
     if image.command:
-        yield _hanging("  runs", text(clipped(" ".join(image.command), LONGEST_COMMAND)))
+        yield _hanging("  runs", text(clipped(shlex.join(image.command), LONGEST_COMMAND)))
     if "policy" in report.tool:
         yield _hanging("  policy", text(report.tool["policy"]))
     if not report.requirements:
@@ -195,7 +198,8 @@ def _labelled(label: str, content: str, style: str = "") -> Table:
 
 def _evidence(evidence: Evidence, extent: _Extent) -> Table:
     grid = _label_grid()
-    reach = f"  [{_REACHES[evidence.reach]}]" if evidence.reach in _REACHES else ""
+    told = _ONLY_THERE if evidence.reach == "path" and not evidence.way else _REACHES.get(evidence.reach, "")
+    reach = f"  [{told}]" if told else ""
     grid.add_row(text("where"), line((evidence.path or "the image's configuration", "cyan"), reach))
     if evidence.way:
         grid.add_row("", line(("by ", "dim"), " > ".join(evidence.way)))

@@ -512,6 +512,7 @@ def test_a_search_that_starts_nothing_leaves_nothing_open(image: ImageProfile) -
         ('if [ -n "$SLURM_JOB_ID" ]; then exec /opt/job; else exec server; fi\n', {"/opt/job", "/usr/bin/server"}),
         ('[ -z "$MODE" ] && exec server\nexec /opt/job\n', {"/opt/job"}),
         ("if [ -f /x ]; then exec server --debug; else exec server; fi\n", set()),
+        ("if [ -f /x ]; then exec sh -c '/opt/job; exec server'; fi\nexec server\n", {"/opt/job"}),
         ('if [ -f /x ]; then /opt/job; fi\nif [ "$1" ]; then exec server "$1"; else exec server; fi\n', {"/opt/job"}),
         ("if /opt/job --check; then :; fi\nexec server\n", {"/opt/job"}),
         ("while ! /opt/job; do sleep 1; done\nexec server\n", {"/opt/job"}),
@@ -573,7 +574,7 @@ def test_what_a_script_surely_runs_and_what_does_not_start_is_told(
 @pytest.mark.parametrize(
     "text",
     [
-        "nothing || server\n", "[ -x /nothing ] && /nothing\nserver\n", "if true; then exec nothing; fi\n",
+        "nothing || server\n", "[ -x /nothing ] && /nothing\nserver\n", "if [ -f /x ]; then exec nothing; fi\n",
         "nothing\nserver\n", "server\n/made-by-it\n", "exec $X\n", ". /nowhere\nexec nothing\n",
         "cd $X\nexec ./nothing\n", "/opt/j?b\n", "exec ~/nothing\n", "exec ~app/nothing\n", "exec /opt/{nothing,}\n",
     ],

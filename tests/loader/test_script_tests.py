@@ -157,6 +157,8 @@ def test_what_a_shell_runs_is_found_and_what_is_certain_runs(
         ('if [ \\( "$1" = b \\) -o \\( "$1" = a -a -n "$2" \\) ]; then p; else q; fi\n', "a c", "p"),
         ('if [ "$1" = "(" ]; then p; elif [ ")" = "$2" ]; then q; else r; fi\n', "( )", "p"),
         ("if true; then exec p; fi\nq\n", "", "p"),
+        ('run=false\n[ "$1" = a ] && run=true\nif ! $run; then exec q; fi\nif ${run}; then exec p; fi\n', "a", "p"),
+        ("if $1; then p; else q; fi\n", "p", None),
         ("if p; ! false; then q; else r; fi\n", "", "pq"),
         ('x=\ncase "$x" in a) exec q ;; "") ;; *) exit 1 ;; esac\nexec p\n', "", "p"),
         ("case \"$1\" in a | '') exec p ;; *) exec q ;; esac\n", "", "p"),
