@@ -80,6 +80,9 @@ _MERE_WORDS = re.compile(
     r"[ \t]*&&[ \t\n]*(?:echo|printf|true|:|\[|test|export|return|[A-Za-z_]\w*=)(?![\w.-])[^\n;&|]*(?:[\n;]|$)"
 )
 """What runs where a command succeeds, and is no program."""
+_ONE_LIST = re.compile(r"(?:#[^\n]*\n|[ \t\n])*+(?:[^\n;|&#]|&&[ \t\n]*+)++\n*+")
+"""A text that has nothing else than `A && B && C`: it is there for the last of them, and nothing is made of it without
+the others."""
 _ENDLESS = re.compile(r"[ \t]+(?:true|:)[ \t]*[;\n]")
 _OPEN = re.compile(r"[$*?\[]")
 """What may make no word of one."""
@@ -195,6 +198,7 @@ class _Reader(WordReader):
     def __init__(self, text: str, nested: int = 0) -> None:
         super().__init__(text, nested)
         self._open = [_Frame("", False, "")]
+        self._one_list = not nested and _ONE_LIST.fullmatch(text) is not None
         self._naming = ""
         """The function whose body comes next."""
         self._uncertain = False
@@ -570,7 +574,8 @@ class _Reader(WordReader):
             self._set_apart(begun, frame.function, (*frame.when, *self._listed))
         self._note(*(("[", SUCCEEDS, name, "]") if words == [name] and _FLAG.fullmatch(name) else (OPEN,)))
         self._negated = False
-        if self._text.startswith("&&", self._at) and name and (name not in _SEQUENCE or self._joint == "||"):
+        in_turn = (name in _SEQUENCE and self._joint != "||") or self._one_list
+        if self._text.startswith("&&", self._at) and name and not in_turn:
             self._uncertain = True
         elif not (uncertain or self._piped or self._listed or len(self._open) > 1) and self._is_end():
             self._at = len(self._text) if _ends(name, words) else self._at
