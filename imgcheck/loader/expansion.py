@@ -46,6 +46,8 @@ class Shell(Struct):
     source: str = ""
     """The file that is read by `.`, or in which the function that runs was defined; empty for the script itself."""
     arguments: list[tuple[str, ...]] = field(default_factory=lambda: [()])
+    given: tuple[str, ...] = ()
+    """What these were at first."""
     functions: dict[str, list[ShellCommand]] = {}
     defined_in: dict[str, str] = {}
     """By the name of a function the `source` at its definition."""

@@ -428,7 +428,7 @@ class _Search:
         self._active.add((script.path, arguments))
         # One that is sought in PATH is known by the path at which it was found.
         shell.script = operands[0] if "/" in operands[0] else script.path
-        shell.resolved, shell.arguments = script.path, [arguments]
+        shell.resolved, shell.arguments, shell.given = script.path, [arguments], arguments
         shell.asks_cpu |= script.asks_cpu
         left = self._steps // 2
         self._steps -= left
@@ -537,7 +537,9 @@ class _Search:
         shell.lend(assignments)
         handed = templates[0] == "${@}"
         lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
-        handed &= len({line[:1] for line in lines}) == 1
+        if handed:
+            lines = [line for line in lines if not line[:1] or line[0][:1] != "-"] or lines
+        alike = len({line[:1] for line in lines}) == 1
         literal_name = "$" not in templates[0]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
         # What could not be read may have given the name another value.
@@ -546,8 +548,7 @@ class _Search:
         doubtful = here.unusual or shell.left or untold
         # What users name is in the image; what a script names, an earlier command of it may have made.
         named = handed or (literal and not shell.touched)
-        by = self._by(here, doubtful or len(lines) > 1, named, handed)
-        if len(lines) > 1 and len({line[:1] for line in lines}) == 1:
+        if len(lines) > 1 and alike:
             self._starts_alone(lines[0], shell, self._by(here, doubtful, named, handed))
         for words in lines:
             if words and words[0] in here.shell.functions and not literal_name:
@@ -556,15 +557,17 @@ class _Search:
                 at = structs.replace(here.deeper(), **ways)
                 yield from self._function(words[0], tuple(word.replace("$", "$$") for word in words[1:]), at)
             else:
+                given = handed and (alike or _is_run_by_all(words[:1], lines, shell.given))
+                by = self._by(here, doubtful or len(lines) > 1, named, given)
                 yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)
 
-    def _by(self, here: _Here, several: bool, named: bool, handed: bool) -> By:
-        """How a command there is started; `several`: it may be another one, or none."""
+    def _by(self, here: _Here, several: bool, named: bool, given: bool) -> By:
+        """How a command there is started; `several`: it may be another one, or none; `given`: it is what users gave."""
         fatal = here.essential and not several and not here.forgiven
         one_of = several or here.conditional
         always = here.ends and not one_of and not here.forgiven
         branch = here.ends and one_of and not here.forgiven and not here.shell.asks_cpu
-        perhaps = not here.essential or (several and not handed)
+        perhaps = not here.essential or (several and not given)
         return here.by.inside(here.by.name, fatal and named, perhaps, always, branch)
 
     def _starts_alone(self, words: tuple[str, ...], shell: Shell, by: By) -> None:
@@ -690,6 +693,13 @@ _BUILTINS = {
     "source": _Search._source,
     "unset": _Search._unset,
 }
+
+
+def _is_run_by_all(program: tuple[str, ...], lines: Iterable[tuple[str, ...]], given: tuple[str, ...]) -> bool:
+    """Whether a program is the one that users gave, and each of some lines starts it, by itself or by a launcher."""
+    others = (line for line in lines if line[:1] != program)
+    by_launchers = all(posixpath.basename(line[0]) in launchers() and program[0] in line for line in others)
+    return bool(program) and program == given[:1] and by_launchers
 
 
 def _names_its_program(command: ShellCommand) -> bool:

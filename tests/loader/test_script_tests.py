@@ -202,6 +202,7 @@ def test_what_bash_has_besides(image: ImageProfile, test: str, arguments: str) -
         ('set -e\nc=()\nif s; then c+=(-v); fi\np "${c[@]}"\nq\n', "", "pq"),
         ("set -e\nif s; then c=p; else c=q; fi\n$c x\nr\n", "", "r"),
         ('if s; then set -- q "$@"; fi\nexec "$@"\n', "p", ""),
+        ('if s; then set -- nice -n 5 "$@"; fi\nexec "$@"\n', "p", "p"),
         ('if s; then exec p "$@"; fi\nexec p\n', "a", "p"),
     ],
 )
