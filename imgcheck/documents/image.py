@@ -221,6 +221,9 @@ class TreeIndex(Document, frozen=True):
     """Directories of each /etc/ld-musl-ARCH.path, by that path; they replace musl's own."""
     scripts: tuple[Script, ...] = ()
     services: tuple[Services, ...] = ()
+    held: tuple[str, ...] = ()
+    """Those of `scripts` and `services` that belong to a service which is not started by itself: a file `down` lies
+    beside them, or no bundle that is started has it (s6-rc)."""
     python_paths: tuple[str, ...] = ()
     """site-packages and dist-packages directories, and those that their path configuration files (`.pth`) name."""
     python_requires: dict[str, tuple[str, ...]] = {}

@@ -8,7 +8,7 @@ and plug-ins where a text asks for them. Where an application's text works names
 import posixpath
 import re
 from collections import deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from msgspec import Struct, structs
@@ -228,17 +228,25 @@ class _Search:
         return told_apart(name, self._modules)
 
     def _script(self, words: tuple[str, ...], start: PythonStart) -> None:
-        paths = [self._tree.canonical(posixpath.join(place, *words[:1])) for place in start.directories]
-        for code in map(self._own.get, paths):
-            if code is None:
-                self._brought.told = False
-                continue
+        found = list(self._own_scripts(words[0] if words else "", start.directories))
+        self._brought.told &= bool(found)
+        for code in found:
             directory = posixpath.dirname(code.path)
             places = (directory, *start.searched)
             named = self._arguments(words[1:], (*places, *start.directories), start)
             of_package = posixpath.basename(directory) in _PROGRAMS
             self.anything |= of_package and not (named or _only_tells(words[1:]))
             self._follow(code, places)
+
+    def _own_scripts(self, script: str, directories: Iterable[str]) -> Iterator[PythonCode]:
+        """The texts that a script may be; where its directory is not known, the only one that is called so."""
+        called = self._named.get(posixpath.basename(script).removesuffix(".py"), [])
+        alike = [code for code in called if code.path.endswith(f"/{posixpath.normpath(script)}")]
+        for path in (posixpath.join(place, script) for place in directories):
+            if GAP not in path and (code := self._own.get(self._tree.canonical(path))):
+                yield code
+            elif GAP in path and GAP not in script and len(alike) == 1:
+                yield alike[0]
 
     def _arguments(self, words: tuple[str, ...], places: tuple[str, ...], start: PythonStart) -> bool:
         """Whether an argument names code of the image's own (`app:app`, `-A app`, `train.py`), which is followed."""

@@ -144,6 +144,7 @@ class _Search:
         self._shell = Shell(variables, [environment.working_directory], exported=exported)
         self._supervised: set[tuple[str, tuple[str, ...]]] = set()
         """Supervisors that have been looked at, with their words."""
+        self._held = frozenset(image.tree.held)
         self._places = Places(image, self._tree)
         self._active: set[tuple[str, tuple[str, ...] | None]] = set()
         """Scripts that are being followed, with their arguments; None where they are sourced."""
@@ -347,7 +348,8 @@ class _Search:
         for script in (*hooks, *scripts):
             child = here.child()
             child.change_directory(posixpath.dirname(script).replace("$", "$$"), conditional=False)
-            doubtful = script in hooks or not re.fullmatch(kind.names, posixpath.basename(script))
+            named = re.fullmatch(kind.names, posixpath.basename(script)) is not None
+            doubtful = script in hooks or not named or self._is_held(script)
             self._serve((script,), child, by.inside(path, perhaps=doubtful), depth)
         started = self._configured(files, here, by, depth) or bool(scripts)
         self.started.in_part |= told.told and not started
@@ -374,10 +376,14 @@ class _Search:
                 if service.directory:
                     child.change_directory(service.directory, conditional=False)
                 lines = child.expand(service.words)
-                perhaps = by.perhaps or not service.certain or len(lines) > 1
+                perhaps = by.perhaps or not service.certain or len(lines) > 1 or self._is_held(file.path)
                 for words in lines:
                     self._serve(words, child, structs.replace(by, name=file.path, perhaps=perhaps), depth)
         return any(file.services for file in every)
+
+    def _is_held(self, path: str) -> bool:
+        """Whether nothing starts the service of a script or configuration by itself."""
+        return self._tree.canonical(path) in self._held
 
     def _included(self, file: Services, shell: Shell) -> list[Services]:
         """The configurations that one includes: these include no others (supervisor's read_include_config)."""

@@ -27,6 +27,7 @@ class Supervisor(Data, frozen=True):
     hooks: tuple[str, ...] = ()
     names: str = ".*"
     path: tuple[str, ...] = ()
+    without: dict[str, tuple[str, ...]] = {}
     command: bool = False
     on_condition: bool = False
     unread: bool = False
@@ -88,7 +89,9 @@ def supervised(kind: Supervisor, program: str, arguments: tuple[str, ...]) -> Su
     def within(patterns: Sequence[str]) -> tuple[str, ...]:
         return tuple(posixpath.join(directory, each) for each in patterns)
 
-    places = within(first_of), within(kind.files), within(kind.scripts), within(kind.hooks)
+    left_out = {pattern for option in arguments for pattern in kind.without.get(option, ())}
+    scripts = [pattern for pattern in kind.scripts if pattern not in left_out]
+    places = within(first_of), within(kind.files), within(scripts), within(kind.hooks)
     return Supervised(*places, behind if kind.command else (), bool(kind.options or kind.operand))
 
 

@@ -20,6 +20,7 @@ from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
 from imgcheck.loader.shell import without_conditions
 from imgcheck.loader.statements import Statements
 from imgcheck.loader.supervisors import service_places
+from imgcheck.profile.held_services import held
 from imgcheck.profile.python_packages import PythonTexts
 from imgcheck.profile.requirements import plugins, requires
 from imgcheck.profile.scan import Code, PythonText, Unloadable
@@ -80,6 +81,7 @@ def index_tree(
         musl_paths={path: read_musl_path(data) for path, data in texts.items() if path.startswith("/etc/ld-musl-")},
         scripts=tuple(found.scripts),
         services=tuple(found.services),
+        held=tuple(held(tree, [*(each.path for each in found.scripts), *(each.path for each in found.services)])),
         python_paths=python_paths,
         python_code=python.code(),
         python_modules=python.modules(),

@@ -213,6 +213,8 @@ def imported(image: ImageProfile, *command: str) -> set[str]:
         (("python3", "-c", "import gamma; import single"), {"single"}),
         (("sh", "-c", "cd /app && exec python3 -m local"), set()),
         (("python3", "/app/manage.py", "runserver"), {"alpha"}),
+        (("sh", "-c", 'cd "$WHERE"; exec python3 manage.py runserver'), {"alpha"}),
+        (("sh", "-c", "if [ -e /x ]; then cd /srv; else cd /app; fi; exec python3 manage.py"), {"alpha"}),
         (("serve", "/app/other.py"), {"beta"}),
         (("python3", "/usr/bin/serve", "--app=/app/other.py"), {"beta"}),
         (("sh", "-c", "cd /app; serve other:app"), {"beta"}),

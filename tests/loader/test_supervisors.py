@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -337,13 +338,52 @@ def test_what_a_supervisor_goes_on_without_is_a_risk(tmp_path: Path) -> None:
         assert set(found.perhaps) & {"/opt/one", "/opt/two"} == {"/opt/one"}
 
 
-def test_services_that_take_long_to_follow_do_not_cost_the_others(tmp_path: Path) -> None:
+def rooted(tmp_path: Path, texts: dict[str, str], programs: Iterable[str]) -> Root:
     root = Root(tmp_path / "root")
-    for program in ("/bin/sh", "/usr/bin/runsvdir", "/opt/server", "/opt/other"):
+    for program in ("/bin/sh", *programs):
         root.program(program)
+    for path, text in texts.items():
+        root.write(path, text)
+        root.at(path).chmod(0o755)
+    return root
+
+
+def sure_and_perhaps(root: Root, *command: str) -> tuple[set[str], set[str]]:
+    """The programs in /opt that a command surely starts, and those that it may."""
+    found = find_roots(root.profile(), command)
+    names = {path for path in found.entries if path.startswith("/opt/")}
+    return names - {*found.perhaps}, names & {*found.perhaps}
+
+
+def test_services_that_take_long_to_follow_do_not_cost_the_others(tmp_path: Path) -> None:
     long = "".join(f"f{n}() {{ {f'f{n + 1};' * 20} }}\n" for n in range(9))
-    for name, text in (("a", f"{long}f0"), ("b", f"{long}f0"), ("c", "exec /opt/server"), ("d", "exec /opt/other")):
-        root.write(f"/etc/service/{name}/run", service(text))
-        root.at(f"/etc/service/{name}/run").chmod(0o755)
-    found = find_roots(root.profile(), ("runsvdir", "/etc/service"))
-    assert {"/opt/server", "/opt/other"} <= {*found.entries} - {*found.perhaps}
+    texts = {"a": f"{long}f0", "b": f"{long}f0", "c": "exec /opt/server", "d": "exec /opt/other"}
+    runs = {f"/etc/service/{name}/run": service(text) for name, text in texts.items()}
+    root = rooted(tmp_path, runs, ("/usr/bin/runsvdir", "/opt/server", "/opt/other"))
+    assert sure_and_perhaps(root, "runsvdir", "/etc/service")[0] == {"/opt/server", "/opt/other"}
+
+
+def test_a_service_that_is_held_down_is_a_risk(tmp_path: Path) -> None:
+    texts = {f"/etc/service/{name}/run": service(f"exec /opt/{name}") for name in ("a", "b")}
+    root = rooted(tmp_path, texts | {"/etc/service/b/down": ""}, ("/usr/bin/runsvdir", "/opt/a", "/opt/b"))
+    assert sure_and_perhaps(root, "runsvdir", "/etc/service") == ({"/opt/a"}, {"/opt/b"})
+
+
+def test_services_in_no_bundle_that_is_started_are_a_risk(tmp_path: Path) -> None:
+    place = "/etc/s6-overlay/s6-rc.d"
+    texts = {f"{place}/{name}/run": service(f"exec /opt/{name}") for name in ("app", "base", "off")}
+    texts |= {f"{place}/setup/up": "/opt/setup\n", f"{place}/app/dependencies.d/base": ""}
+    programs = ("/init", *(f"/opt/{name}" for name in ("app", "base", "off", "setup")))
+    root = rooted(tmp_path, texts, programs)
+    every = {"/opt/app", "/opt/base", "/opt/off", "/opt/setup"}
+    assert sure_and_perhaps(root, "/init") == (every, set())  # what is started is told nowhere
+    root.write(f"{place}/user/contents.d/more", "")
+    root.write(f"{place}/more/contents.d/app", "")
+    assert sure_and_perhaps(root, "/init") == ({"/opt/app", "/opt/base"}, {"/opt/off", "/opt/setup"})
+
+
+def test_options_of_my_init_leave_out_what_it_starts(tmp_path: Path) -> None:
+    texts = {"/etc/my_init.d/a": service("exec /opt/a"), "/etc/service/b/run": service("exec /opt/b")}
+    root = rooted(tmp_path, texts, ("/sbin/my_init", "/opt/a", "/opt/b"))
+    for options, started in ((), {"/opt/a", "/opt/b"}), (("--skip-runit",), {"/opt/a"}):
+        assert sure_and_perhaps(root, "my_init", *options)[0] == started
