@@ -541,10 +541,8 @@ class _Search:
     ) -> Iterator[_Result]:
         shell = here.shell.child()
         shell.lend(assignments)
-        handed = templates[0] == "${@}"
-        lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
-        if handed:
-            lines = [line for line in lines if not line[:1] or line[0][:1] != "-"] or lines
+        lines = self._alternatives(templates, shell)
+        handed, several = templates[0] == "${@}", len(lines) > 1
         alike = len({line[:1] for line in lines}) == 1
         literal_name = "$" not in templates[0]
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
@@ -554,18 +552,26 @@ class _Search:
         doubtful = here.unusual or shell.left or untold
         # What users name is in the image; what a script names, an earlier command of it may have made.
         named = handed or (literal and not shell.touched)
-        if len(lines) > 1 and alike:
+        if several and alike:
             self._starts_alone(lines[0], shell, self._by(here, doubtful, named, handed))
         for words in lines:
             if words and words[0] in here.shell.functions and not literal_name:
-                several = len(lines) > 1
-                ways = {"conditional": here.conditional or several, "unusual": here.unusual or several}
-                at = structs.replace(here.deeper(), **ways)
-                yield from self._function(words[0], tuple(word.replace("$", "$$") for word in words[1:]), at)
+                yield from self._function_named(words, here, several)
             else:
                 given = handed and (alike or _is_run_by_all(words[:1], lines, shell.given))
-                by = self._by(here, doubtful or len(lines) > 1, named, given)
+                by = self._by(here, doubtful or several, named, given)
                 yield _Result(self._run(words, shell.child(), by, here.depth - 1), here.ends, handed)
+
+    def _alternatives(self, templates: tuple[str, ...], shell: Shell) -> list[tuple[str, ...]]:
+        """What a command may become; options are no programs, where it may begin with something else."""
+        lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
+        return [line for line in lines if not line[:1] or line[0][:1] != "-"] or lines
+
+    def _function_named(self, words: tuple[str, ...], here: _Here, several: bool) -> Iterator[_Result]:
+        """A function whose name stands in a variable, which may be one of several."""
+        ways = {"conditional": here.conditional or several, "unusual": here.unusual or several}
+        given = tuple(word.replace("$", "$$") for word in words[1:])
+        yield from self._function(words[0], given, structs.replace(here.deeper(), **ways))
 
     def _by(self, here: _Here, several: bool, named: bool, given: bool) -> By:
         """How a command there is started; `several`: it may be another one, or none; `given`: it is what users gave."""
