@@ -632,7 +632,7 @@ class _Search:
         """`. FILE`: its commands as if they stood here."""
         shell = here.shell
         own = bool(words[1:]) and not shell.plain  # dash leaves its own arguments to the file
-        for word in [line[0] for line in shell.expand(words[:1]) if line]:
+        for word in [line[0] for line in shell.expand(words[:1]) if line and line[0]]:
             for each in word.split() if GAP not in word else [word]:
                 scripts = self._sourced(each, shell)
                 if scripts is None:

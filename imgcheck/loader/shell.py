@@ -516,6 +516,7 @@ class _Reader(WordReader):
             values = self._words() if self._expect("in") else ["${@}"]
             surely = any(not _OPEN.search(value) for value in values)
             if NAME.fullmatch(name):
+                self._keep(("unset", name), conditional=False)  # what it was before is none of its values
                 for index, value in enumerate(values):
                     self._keep((f"{name}={value}",), conditional=index > 0)
         self._enter("done", not surely)

@@ -664,6 +664,13 @@ def test_a_script_that_takes_too_long_to_follow_does_not_cost_what_comes_behind(
     assert "/usr/bin/server" in {*found.entries} - {*found.perhaps}
 
 
+def test_a_loop_over_files_that_the_image_lacks_reads_none(image: ImageProfile) -> None:
+    loop = 'for f in /init.d/*; do case "$f" in *.sh) . "$f";; esac; done'
+    for text in (loop, f"if [ -d /data ]; then {loop}; fi", f"setup() {{ {loop}; }}\n[ -d /data ] || setup"):
+        found = follows(image, f"{text}\nif [ -z x ]; then exec /opt/job; fi\nexec server\n")
+        assert (set(found.entries) - {*SHELL}, found.perhaps, found.in_part) == ({"/usr/bin/server"}, (), False), text
+
+
 @pytest.mark.parametrize(("command", "starts"), [(("env",), False), (("env", "A=1"), False), (("tini", "--"), True)])
 def test_env_alone_tells_its_variables_and_ends(image: ImageProfile, command: tuple[str, ...], starts: bool) -> None:
     assert roots(image, *command).everything == starts
