@@ -24,27 +24,19 @@ class Course:
     def __init__(self, commands: Sequence[ShellCommand]) -> None:
         self._commands = commands
         self._held: dict[int, bool | None] = {}
-        self._usual: dict[int, bool | None] = {}
-        """What conditions are where users set nothing."""
         self._ends: list[Set[int]] = []
         """Of commands that end it, the conditions that nobody knows."""
 
-    def decide(self, command: ShellCommand, shell: Shell, exists: Callable[[Shell, str, bool], bool]) -> None:
-        """A condition is found out where a shell comes to it; `exists` is script_tests.Exists behind the shell."""
-        held = usual = decided(command.words, shell, partial(exists, shell))
-        if held is None:
-            bare = shell.child()
-            bare.bare = True
-            usual = decided(command.words, bare, partial(exists, bare))
-        self._held[command.decides], self._usual[command.decides] = held, usual
+    def decide(self, command: ShellCommand, shell: Shell, exists: Callable[[Shell, str, bool], bool | None]) -> bool:
+        """A condition is found out where a shell comes to it, if it can be; `exists` is script_tests.Exists behind the
+        shell.
+        """
+        self._held[command.decides] = decided(command.words, shell, partial(exists, shell))
+        return self._held[command.decides] is not None
 
     def runs(self, command: ShellCommand) -> bool | None:
         """Whether all conditions hold that have to before a command; None where that cannot be told."""
         return _all_hold(command, self._held)
-
-    def usually_runs(self, command: ShellCommand) -> bool:
-        """Whether all of them hold where users set nothing."""
-        return _all_hold(command, self._usual) is True
 
     def is_last(self, index: int) -> bool:
         """Whether nothing is started behind a command."""
@@ -71,12 +63,9 @@ class Course:
                 return
 
     def may_end(self, command: ShellCommand, conditional: bool) -> bool:
-        """Whether the text may have ended well with a command that runs on a condition, or all of it does; not where
-        only users' settings lead there, nor in failure.
-        """
+        """Whether the text may have ended well with a command that runs on a condition, or all of it does."""
         well = command.words[0] == "exec" or not re.fullmatch("[1-9][0-9]*", "".join(command.words[1:]))
-        doubtful = conditional or command.conditional or self.runs(command) is None
-        return leaves(command) and well and doubtful and _all_hold(command, self._usual) is not False
+        return leaves(command) and well and (conditional or command.conditional or self.runs(command) is None)
 
     def end(self, command: ShellCommand) -> None:
         """The text ends with a command, where that runs."""

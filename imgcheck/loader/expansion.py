@@ -69,9 +69,9 @@ class Shell(Struct):
     """What the variables were before that are a function's own, where one runs."""
     touched: bool = False
     """A program has run, and may have made files."""
-    bare: bool = False
-    """What nothing sets is empty, but for what others than users may set (loader/variables.py): nobody gives the
-    container a variable of his own."""
+    usual: bool = False
+    """Users give the container nothing of their own: what nothing sets is empty, but for what others may set
+    (loader/variables.py)."""
     left: bool = False
     """It may have ended, or become a program."""
     over: bool = False
@@ -299,7 +299,7 @@ class _Expansion:
             return values
         if name.isdigit() or name == "@":
             return [self._absent]
-        return ["" if self._shell.bare and not may_be_given(name.removesuffix("[@]")) else GAP]
+        return ["" if self._shell.usual and not may_be_given(name.removesuffix("[@]")) else GAP]
 
 
 def _cut(value: str, cut: re.Match[str]) -> str:

@@ -4,7 +4,7 @@ import fnmatch
 import posixpath
 import re
 from functools import cached_property
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Literal
 
 from msgspec import Struct
@@ -14,6 +14,8 @@ from imgcheck.loader.expansion import GAP, Shell
 from imgcheck.loader.tree import Tree
 
 _GLOB = re.compile(r"[*?]|\[.+\]")
+_TOLD = (".py", ".sh")
+"""How files are called of which a profile tells that they are there."""
 MATCHES = 128
 """Files that one pattern of file names may stand for."""
 
@@ -37,6 +39,7 @@ class Places:
         self.services: dict[str, Services] = {services.path: services for services in image.tree.services}
         self.programs = tree.linkage.keys() | self.scripts.keys()
         """ELF files and scripts."""
+        self._texts = {code.path for code in image.tree.python_code}
         self.may_run = {record.path for record in image.files if record.executable}
         self.may_run |= {script.path for script in image.tree.scripts if script.executable}
 
@@ -79,11 +82,23 @@ class Places:
         paths = [self._tree.canonical(path) for path in places(word, shell, file=True) if GAP not in path]
         return next((self.scripts[path] for path in paths if path in self.scripts), None)
 
-    def exists(self, shell: Shell, path: str, executable: bool) -> bool:
-        """Whether a path is a program or script of the image, for whoever tests that."""
-        joined = (posixpath.join(place, path) for place in shell.directories if GAP not in place)
-        paths = {self._tree.canonical(each) for each in joined} & self.programs
-        return not paths.isdisjoint(self.may_run) if executable else bool(paths)
+    def exists(self, shell: Shell, path: str, executable: bool) -> bool | None:
+        """Whether a path is a file of the image, for whoever tests that; None where that cannot be told.
+
+        Told are programs, scripts and texts of Python; and that there is none where users mount none (`shell.usual`)
+        and no program has run that may have made it.
+        """
+        joined = [posixpath.join(place, path) for place in shell.directories if GAP not in place]
+        paths = {self._tree.canonical(each) for each in joined}
+        if not paths.isdisjoint(self.may_run if executable else self.programs | self._texts):
+            return True
+        unmade = shell.usual and not shell.touched and len(joined) == len(shell.directories)
+        return False if unmade and all(map(self._is_absent, paths)) else None
+
+    def _is_absent(self, path: str) -> bool:
+        """Whether the image has no script or text of Python at `path`: of packages the texts are told together."""
+        above = accumulate(path.split("/"), "{}/{}".format)
+        return path.endswith(_TOLD) and self._texts.isdisjoint(above) and path not in self.programs
 
     def is_directory(self, path: str) -> bool:
         """Whether any of these files lies in the directory or below it."""

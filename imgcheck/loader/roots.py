@@ -24,6 +24,7 @@ from imgcheck.loader.shell_words import UNKNOWN
 from imgcheck.loader.started import SHELLS, By, Outcome, Started
 from imgcheck.loader.supervisors import supervised, supervisor_of
 from imgcheck.loader.tree import Tree
+from imgcheck.loader.usual import with_usual
 
 _MACHINES = ("x86_64", "aarch64", "ppc64le")
 _TAKE_BACK = frozenset({"bash", "zsh"})
@@ -55,18 +56,16 @@ def find_roots(
 
     `command` None means the image's own. `bare`: the runtime may start the user's words without ENTRYPOINT, unless
     they begin with an option. `entries` (`--entry PATH`) replace the command where that is None, else they add to it.
+
+    What runs where users set and mount nothing is certain, too; whatever they do not decide is followed.
     """
-    search = _Search(image)
-    words: tuple[str, ...] = ()
-    outcomes: list[Outcome] = []
-    if command is not None or not entries:
-        tail = image.config.command if command is None else command
-        words = (*image.config.entrypoint, *tail)
-        outcomes.append(search.start(words))
-        if command and bare:
-            search.start(command, report=not command[0].startswith("-"))
-    outcomes += [search.start((entry,)) for entry in entries]
-    return search.started.roots(words, outcomes)
+    tree = Tree(image)
+    known = Places(image, tree)
+    search = _Search(image, tree, known, usual=False)
+    found = search.roots(command, entries, bare)
+    if not search.open:
+        return found
+    return with_usual(found, _Search(image, tree, known, usual=True).roots(command, entries, bare))
 
 
 class _Here(Struct, frozen=True):
@@ -78,8 +77,6 @@ class _Here(Struct, frozen=True):
     ends: bool = True
     """The script ends with it."""
     conditional: bool = False
-    unusual: bool = False
-    """The same, and not only on what users set: where they set nothing the command may not run either."""
     forgiven: bool = False
     """The script goes on where the command fails."""
     main: bool = True
@@ -97,10 +94,8 @@ class _Here(Struct, frozen=True):
         counts = self.main or (self.shell.errexit and not self.loose)
         return self.needed or (counts and not self.forgiven)
 
-    def at(self, command: ShellCommand, ends: bool, main: bool, course: Course, mark: str) -> "_Here":
-        """At one of its commands; `mark`: as shell.MARKS."""
-        certain = course.runs(command) is True
-        usual = certain or course.usually_runs(command)
+    def at(self, command: ShellCommand, ends: bool, main: bool, certain: bool, mark: str) -> "_Here":
+        """At one of its commands; `certain`: the tests before it are known to lead there; `mark`: as shell.MARKS."""
         return structs.replace(
             self,
             ends=self.ends and ends,
@@ -108,7 +103,6 @@ class _Here(Struct, frozen=True):
             needed=self.needed or mark == NEEDED,
             loose=self.loose or mark in (JOINED, LOOSE),
             conditional=self.conditional or command.conditional or not certain,
-            unusual=self.unusual or command.conditional or not usual,
             forgiven=self.forgiven or command.forgiven,
         )
 
@@ -129,8 +123,9 @@ class _Result(Struct, frozen=True):
 class _Search:
     """Follows commands down to ELF files."""
 
-    def __init__(self, image: ImageProfile) -> None:
-        self._tree = Tree(image)
+    def __init__(self, image: ImageProfile, tree: Tree, known: Places, usual: bool) -> None:
+        """`usual`: where users give the container nothing of their own."""
+        self._tree, self._places, self._config = tree, known, image.config
         environment = environment_of(image)
         variables = {name: [value] for name, value in image.config.variables.items()}
         variables["PATH"] = [":".join(environment.path)]
@@ -141,15 +136,29 @@ class _Search:
         library_path, preload = (image.config.variables.get(name, "") for name in LOADER_VARIABLES)
         # What the image leaves unset is empty, not unknown: scripts put their own before it.
         variables |= {"LD_LIBRARY_PATH": [given_with(library_path)], "LD_PRELOAD": [preload]}
-        self._shell = Shell(variables, [environment.working_directory], exported=exported)
+        self._shell = Shell(variables, [environment.working_directory], exported=exported, usual=usual)
+        self.open = False
+        """Something was come to that users may decide."""
         self._supervised: set[tuple[str, tuple[str, ...]]] = set()
         """Supervisors that have been looked at, with their words."""
         self._held = frozenset(image.tree.held)
-        self._places = Places(image, self._tree)
         self._active: set[tuple[str, tuple[str, ...] | None]] = set()
         """Scripts that are being followed, with their arguments; None where they are sourced."""
         self._steps, self._of_services = _STEPS, _STEPS_OF_SERVICES
         self.started = Started(image, self._tree, self._shell.loader_variables)
+
+    def roots(self, command: tuple[str, ...] | None, entries: tuple[str, ...], bare: bool) -> Roots:
+        """As find_roots."""
+        words: tuple[str, ...] = ()
+        outcomes: list[Outcome] = []
+        if command is not None or not entries:
+            tail = self._config.command if command is None else command
+            words = (*self._config.entrypoint, *tail)
+            outcomes.append(self.start(words))
+            if command and bare:
+                self.start(command, report=not command[0].startswith("-"))
+        outcomes += [self.start((entry,)) for entry in entries]
+        return self.started.roots(words, outcomes)
 
     def start(self, words: tuple[str, ...], report: bool = True) -> Outcome:
         """What becomes of `words` as the container's runtime starts them."""
@@ -162,6 +171,7 @@ class _Search:
         if depth <= 0 or self._steps < 0:
             return "unknown"
         if GAP in words[0]:
+            self.open = True
             return self._behind_gap(words, shell, by, depth)
         if words[0].endswith("\r") and by.name:
             return self._fail(Unstartable(words[0].rstrip("\r"), "carriage-return", by.name, by=by.name), by)
@@ -467,7 +477,8 @@ class _Search:
         around: list[_Here] = []
         mark = ""
         for index, command in enumerate(outside):
-            if course.runs(command) is False:
+            runs = course.runs(command)
+            if runs is False:
                 continue
             if command.words in MARKS:
                 mark = command.words[0]
@@ -478,10 +489,10 @@ class _Search:
                 touched, here = here.shell.touched, around.pop() if around else here
                 here.shell.touched |= touched
             elif command.decides and not here.shell.over:
-                course.decide(command, here.shell, self._places.exists)
+                self.open |= not course.decide(command, here.shell, self._places.exists)
             elif not here.shell.over:  # what stands in a subshell behind its end is left out
                 ends, main = here.ends and course.is_last(index), here.main and course.is_main(index)
-                yield from self._command(command.words, here.at(command, ends, main, course, mark))
+                yield from self._command(command.words, here.at(command, ends, main, runs is True, mark))
                 mark = ""
                 if here.shell.over and not around:
                     return
@@ -549,7 +560,7 @@ class _Search:
         # What could not be read may have given the name another value.
         untold = shell.vague and not literal_name and not handed
         self.started.idle |= untold
-        doubtful = here.unusual or shell.left or untold
+        doubtful = here.conditional or shell.left or untold
         # What users name is in the image; what a script names, an earlier command of it may have made.
         named = handed or (literal and not shell.touched)
         if several and alike:
@@ -569,16 +580,14 @@ class _Search:
 
     def _function_named(self, words: tuple[str, ...], here: _Here, several: bool) -> Iterator[_Result]:
         """A function whose name stands in a variable, which may be one of several."""
-        ways = {"conditional": here.conditional or several, "unusual": here.unusual or several}
-        given = tuple(word.replace("$", "$$") for word in words[1:])
-        yield from self._function(words[0], given, structs.replace(here.deeper(), **ways))
+        at = structs.replace(here.deeper(), conditional=here.conditional or several)
+        yield from self._function(words[0], tuple(word.replace("$", "$$") for word in words[1:]), at)
 
     def _by(self, here: _Here, several: bool, named: bool, given: bool) -> By:
         """How a command there is started; `several`: it may be another one, or none; `given`: it is what users gave."""
+        always = here.ends and not several and not here.forgiven
         fatal = here.essential and not several and not here.forgiven
-        one_of = several or here.conditional
-        always = here.ends and not one_of and not here.forgiven
-        branch = here.ends and one_of and not here.forgiven and not here.shell.asks_cpu
+        branch = here.ends and several and not here.forgiven and not here.shell.asks_cpu
         perhaps = not here.essential or (several and not given)
         return here.by.inside(here.by.name, fatal and named, perhaps, always, branch)
 

@@ -13,8 +13,8 @@ from itertools import product
 from imgcheck.loader.expansion import GAP, Shell
 from imgcheck.loader.shell import OPEN, SUCCEEDS
 
-Exists = Callable[[str, bool], bool]
-"""Whether a path is known to be a file of the image, one that may be executed where that is asked."""
+Exists = Callable[[str, bool], bool | None]
+"""Whether a path is a file of the image, one that may be executed where that is asked, as far as that is told."""
 
 _CLOSERS = {"[": "]", "[[": "]]"}
 _MOST = 64
@@ -155,5 +155,4 @@ def _unary(operator: str, word: str, exists: Exists) -> bool | None:
         return {"true": True, ":": True, "false": False}.get(word)
     if operator in ("-n", "-z"):
         return bool(word) == (operator == "-n")
-    # Of other files than programs and scripts nothing is known, nor of what is mounted.
-    return True if operator in _FILES and exists(word, _FILES[operator]) else None
+    return exists(word, _FILES[operator]) if operator in _FILES else None

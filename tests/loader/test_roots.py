@@ -511,6 +511,13 @@ def test_a_search_that_starts_nothing_leaves_nothing_open(image: ImageProfile) -
         ('if [ -n "$MODE" ]; then exec /opt/job; else exec server; fi\n', {"/opt/job"}),
         ('if [ -n "$SLURM_JOB_ID" ]; then exec /opt/job; else exec server; fi\n', {"/opt/job", "/usr/bin/server"}),
         ('[ -z "$MODE" ] && exec server\nexec /opt/job\n', {"/opt/job"}),
+        ('if [ "$MODE" = job ]; then T=/opt/job; else T=server; fi\nexec $T\n', {"/opt/job"}),
+        ('if [ -z "$T" ]; then T=server; fi\nexec "$T"\n', set()),
+        ("if [ -f /opt/mounted.py ]; then exec /opt/job; fi\nexec server\n", {"/opt/job"}),
+        (
+            "/opt/job; if [ -f /opt/made.py ]; then exec server; fi\nexec /opt/app/run\n",
+            {"/opt/job", "/usr/bin/server", "/opt/app/run"},
+        ),
         ("if [ -f /x ]; then exec server --debug; else exec server; fi\n", set()),
         ("if [ -f /x ]; then exec sh -c '/opt/job; exec server'; fi\nexec server\n", {"/opt/job"}),
         ('if [ -f /x ]; then /opt/job; fi\nif [ "$1" ]; then exec server "$1"; else exec server; fi\n', {"/opt/job"}),
