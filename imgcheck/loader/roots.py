@@ -559,7 +559,7 @@ class _Search:
         literal = handed or ("${" not in templates[0] and "$(" not in templates[0])
         # What could not be read may have given the name another value.
         untold = shell.vague and not literal_name and not handed
-        self.started.idle |= untold
+        self.started.idle |= untold or () in lines
         doubtful = here.conditional or shell.left or untold
         # What users name is in the image; what a script names, an earlier command of it may have made.
         named = handed or (literal and not shell.touched)
@@ -718,9 +718,10 @@ _BUILTINS = {
 
 def _is_run_by_all(program: tuple[str, ...], lines: Iterable[tuple[str, ...]], given: tuple[str, ...]) -> bool:
     """Whether a program is the one that users gave, and each of some lines starts it, by itself or by a launcher."""
+    if not program or program != given[:1]:
+        return False
     others = (line for line in lines if line[:1] != program)
-    by_launchers = all(posixpath.basename(line[0]) in launchers() and program[0] in line for line in others)
-    return bool(program) and program == given[:1] and by_launchers
+    return all(program[0] in line and posixpath.basename(line[0]) in launchers() for line in others)
 
 
 def _names_its_program(command: ShellCommand) -> bool:

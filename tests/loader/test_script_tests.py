@@ -84,8 +84,8 @@ TESTS = st.one_of(
 )  # fmt: skip
 COMMANDS = st.one_of(
     st.sampled_from(PROGRAMS),
-    st.sampled_from(("[ $# -gt 0 ] && shift", "set -- p", 'set -- b "$@"', "exec r", "exit", "exit 3", "MODE=b", "f",
-                     "UNSET=a", ": ${UNSET:=a}", 'g "$1"', "( p; exit )", "p || true", "q && r")),
+    st.sampled_from(('"$@"', "[ $# -gt 0 ] && shift", "set -- p", 'set -- b "$@"', "exec r", "exit", "exit 3", "MODE=b",
+                     "f", "UNSET=a", ": ${UNSET:=a}", 'g "$1"', "( p; exit )", "p || true", "q && r")),
 )  # fmt: skip
 
 
@@ -203,6 +203,7 @@ def test_what_bash_has_besides(image: ImageProfile, test: str, arguments: str) -
         ("set -e\nif s; then c=p; else c=q; fi\n$c x\nr\n", "", "r"),
         ('if s; then set -- q "$@"; fi\nexec "$@"\n', "p", ""),
         ('if s; then set -- nice -n 5 "$@"; fi\nexec "$@"\n', "p", "p"),
+        ('if s; then shift; fi\n"$@"\n', "p", ""),
         ('if s; then exec p "$@"; fi\nexec p\n', "a", "p"),
     ],
 )
