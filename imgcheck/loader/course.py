@@ -27,12 +27,9 @@ class Course:
         self._ends: list[Set[int]] = []
         """Of commands that end it, the conditions that nobody knows."""
 
-    def decide(self, command: ShellCommand, shell: Shell, exists: Callable[[Shell, str, bool], bool | None]) -> bool:
-        """A condition is found out where a shell comes to it, if it can be; `exists` is script_tests.Exists behind the
-        shell.
-        """
+    def decide(self, command: ShellCommand, shell: Shell, exists: Callable[[Shell, str, bool], bool | None]) -> None:
+        """A condition is found out where a shell comes to it; `exists` is script_tests.Exists behind the shell."""
         self._held[command.decides] = decided(command.words, shell, partial(exists, shell))
-        return self._held[command.decides] is not None
 
     def runs(self, command: ShellCommand) -> bool | None:
         """Whether all conditions hold that have to before a command; None where that cannot be told."""

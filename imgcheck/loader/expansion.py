@@ -177,7 +177,7 @@ class Shell(Struct):
 
     def change_directory(self, template: str, conditional: bool) -> None:
         """`cd TEMPLATE`."""
-        goals = self.expand_word(template)
+        goals = [goal or GAP for goal in self.expand_word(template)]  # of what is unset users are to say where
         changed = [
             GAP if GAP in goal or (GAP in place and not goal.startswith("/")) else posixpath.join(place, goal)
             for place in self.directories

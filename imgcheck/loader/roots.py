@@ -61,9 +61,9 @@ def find_roots(
     """
     tree = Tree(image)
     known = Places(image, tree)
-    search = _Search(image, tree, known, usual=False)
-    found = search.roots(command, entries, bare)
-    if not search.open:
+    every = _Search(image, tree, known, usual=False)
+    found = every.roots(command, entries, bare)
+    if not every.scripted:
         return found
     return with_usual(found, _Search(image, tree, known, usual=True).roots(command, entries, bare))
 
@@ -137,8 +137,8 @@ class _Search:
         # What the image leaves unset is empty, not unknown: scripts put their own before it.
         variables |= {"LD_LIBRARY_PATH": [given_with(library_path)], "LD_PRELOAD": [preload]}
         self._shell = Shell(variables, [environment.working_directory], exported=exported, usual=usual)
-        self.open = False
-        """Something was come to that users may decide."""
+        self.scripted = False
+        """A shell's text was followed, whose course users may change."""
         self._supervised: set[tuple[str, tuple[str, ...]]] = set()
         """Supervisors that have been looked at, with their words."""
         self._held = frozenset(image.tree.held)
@@ -171,7 +171,6 @@ class _Search:
         if depth <= 0 or self._steps < 0:
             return "unknown"
         if GAP in words[0]:
-            self.open = True
             return self._behind_gap(words, shell, by, depth)
         if words[0].endswith("\r") and by.name:
             return self._fail(Unstartable(words[0].rstrip("\r"), "carriage-return", by.name, by=by.name), by)
@@ -472,6 +471,7 @@ class _Search:
 
     def _commands(self, commands: Iterable[ShellCommand], here: _Here) -> Iterator[_Result]:
         """Each command that starts something."""
+        self.scripted = True
         outside = self._outside(commands, here.shell)
         course = Course(outside)
         around: list[_Here] = []
@@ -489,7 +489,7 @@ class _Search:
                 touched, here = here.shell.touched, around.pop() if around else here
                 here.shell.touched |= touched
             elif command.decides and not here.shell.over:
-                self.open |= not course.decide(command, here.shell, self._places.exists)
+                course.decide(command, here.shell, self._places.exists)
             elif not here.shell.over:  # what stands in a subshell behind its end is left out
                 ends, main = here.ends and course.is_last(index), here.main and course.is_main(index)
                 yield from self._command(command.words, here.at(command, ends, main, runs is True, mark))

@@ -171,9 +171,8 @@ class Started:
 
     def _settled(self) -> set[str]:
         """The one program with which every way ends, and that is started whichever a run goes."""
-        ends = {
-            path for path in (self._branches | self._always) - self._launching if posixpath.basename(path) not in SHELLS
-        }
+        programs = (self._branches | self._always) - self._launching
+        ends = {path for path in programs if posixpath.basename(path) not in SHELLS}
         return ends if len(ends) == 1 and not self.idle else set()
 
     def _modules(self, settled: Container[str]) -> PythonModules:
