@@ -14,6 +14,9 @@ _BELOW = ("contents.d", "dependencies.d")
 """Directories whose files have the names of what a bundle holds, or a service needs
 (skarnet.org/software/s6-rc/s6-rc-compile.html)."""
 
+_OF_PIPELINES = ("pipeline-name", "producer-for", "consumer-for")
+"""Files of services whose output and input are joined."""
+
 
 def held(tree: MergedTree, paths: Iterable[str]) -> Iterator[str]:
     """Those of absolute `paths` by which no service is started: a file `down` is beside them, as runit, s6 and
@@ -38,10 +41,20 @@ def _started(tree: MergedTree, directory: str) -> set[str] | None:
     found: set[str] = set()
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.add(name)
+        if name in found:
+            continue
+        found.add(name)
+        if tree.lookup(f"{directory}/{name}"):
             pending += (each for below in _BELOW for each in _names(tree, f"{directory}/{name}/{below}"))
+        else:  # that of a pipeline: of which, a file of its last service has in its text
+            pending += _of_pipelines(tree, directory)
     return found or None
+
+
+def _of_pipelines(tree: MergedTree, directory: str) -> Iterator[str]:
+    for name in _names(tree, directory):
+        if any(tree.lookup(f"{directory}/{name}/{file}") for file in _OF_PIPELINES):
+            yield name
 
 
 def _names(tree: MergedTree, directory: str) -> Iterable[str]:

@@ -380,6 +380,10 @@ def test_services_in_no_bundle_that_is_started_are_a_risk(tmp_path: Path) -> Non
     root.write(f"{place}/user/contents.d/more", "")
     root.write(f"{place}/more/contents.d/app", "")
     assert sure_and_perhaps(root, "/init") == ({"/opt/app", "/opt/base"}, {"/opt/off", "/opt/setup"})
+    root.write(f"{place}/user/contents.d/pipeline", "")
+    root.write(f"{place}/off/producer-for", "log")
+    root.write(f"{place}/log/pipeline-name", "pipeline")
+    assert sure_and_perhaps(root, "/init") == (every - {"/opt/setup"}, {"/opt/setup"})
 
 
 def test_options_of_my_init_leave_out_what_it_starts(tmp_path: Path) -> None:
