@@ -13,7 +13,6 @@ _BUNDLES = ("user", "user2")
 _BELOW = ("contents.d", "dependencies.d")
 """Directories whose files have the names of what a bundle holds, or a service needs
 (skarnet.org/software/s6-rc/s6-rc-compile.html)."""
-
 _OF_PIPELINES = ("pipeline-name", "producer-for", "consumer-for")
 """Files of services whose output and input are joined."""
 
@@ -37,18 +36,22 @@ def held(tree: MergedTree, paths: Iterable[str]) -> Iterator[str]:
 
 def _started(tree: MergedTree, directory: str) -> set[str] | None:
     """Bundles and services below an s6-rc directory that are started; None where it has no bundle for that."""
-    pending = [name for name in _BUNDLES if tree.lookup(f"{directory}/{name}")]
-    found: set[str] = set()
+    found = _reached(tree, directory, (name for name in _BUNDLES if tree.lookup(f"{directory}/{name}")))
+    if any(not tree.lookup(f"{directory}/{name}") for name in found):
+        # That is the name of a pipeline: of which, a file of its last service has in its text.
+        found |= _reached(tree, directory, _of_pipelines(tree, directory))
+    return found or None
+
+
+def _reached(tree: MergedTree, directory: str, names: Iterable[str]) -> set[str]:
+    """What bundles and services hold and need, these with it."""
+    found, pending = set[str](), list(names)
     while pending:
         name = pending.pop()
-        if name in found:
-            continue
-        found.add(name)
-        if tree.lookup(f"{directory}/{name}"):
+        if name not in found:
+            found.add(name)
             pending += (each for below in _BELOW for each in _names(tree, f"{directory}/{name}/{below}"))
-        else:  # that of a pipeline: of which, a file of its last service has in its text
-            pending += _of_pipelines(tree, directory)
-    return found or None
+    return found
 
 
 def _of_pipelines(tree: MergedTree, directory: str) -> Iterator[str]:

@@ -44,7 +44,7 @@ _OF_SYSTEM = ("bin/", "sbin/", "lib/", "etc/", "usr/bin/", "usr/sbin/", "usr/lib
 a profile, and hardly one is what an image starts.
 """
 _FEW = 16
-"""Scripts that a layer brings there by which it is no package's: those of an author, who may start them."""
+"""A layer that brings no more scripts there has those of an author, who may start them, and no package's."""
 _WORDS = 16
 """Words of the command that are looked up."""
 
