@@ -48,7 +48,9 @@ class PythonModules:
         # A virtual environment has a link to the Python that it was made with.
         links = (path for path in pythons(tree.links) if tree.canonical(path) in tree.linkage)
         self._prefixes = {prefix_of(path) for path in (*pythons(tree.linkage), *links)}
-        self._others, self._bases, self._running_prefixes = self._prefixes - prefixes, bases, prefixes
+        self._others, self._bases = self._prefixes - prefixes, bases
+        # One in /bin was compiled for /usr, where /bin is no link to its directory (Modules/getpath.py).
+        self._running_prefixes = prefixes | ({"/usr"} if "/" in prefixes else set())
         self._packages = [f"{path}/" for path in image.tree.python_paths]
         directories = dict.fromkeys(place for start in starts for place in start.module_directories)
         self._own = [f"{tree.canonical(path).rstrip('/')}/" for path in directories]

@@ -235,7 +235,7 @@ def test_names_that_are_no_utf_8_are_spelt_out_in_every_format(images, project):
     for name in ("json", "sarif", "github"):
         assert "caf\\xe9" in Path(f"report.{name}").read_text().replace("\\\\", "\\").replace("%5C", "\\")
     report = report_of(images["broadwell"], *options, "--", f"/bin/{strange}")
-    assert report["image"]["command"] == ["/bin/caf\\xe9"]
+    assert report["image"]["command"] == ["/opt/app/solver", "/bin/caf\\xe9"]
 
 
 @pytest.mark.parametrize("how", ["--entry", "--"])
