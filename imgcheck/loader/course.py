@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
 
 from imgcheck.documents.image import ShellCommand
@@ -33,7 +33,10 @@ class Course:
 
     def runs(self, command: ShellCommand) -> bool | None:
         """Whether all conditions hold that have to before a command; None where that cannot be told."""
-        return _all_hold(command, self._held)
+        told = [self._held.get(abs(number)) for number in command.when]
+        if any(one is (number < 0) for one, number in zip(told, command.when, strict=True)):
+            return False
+        return None if None in told else True
 
     def is_last(self, index: int) -> bool:
         """Whether nothing is started behind a command."""
@@ -83,13 +86,6 @@ def _starts(command: ShellCommand) -> bool:
     """Whether a command may start a program, or ends the script."""
     name = next((word for word in command.words if not ASSIGNMENT.match(word)), "")
     return bool(name) and not command.decides and name not in _STARTING_NOTHING
-
-
-def _all_hold(command: ShellCommand, held: Mapping[int, bool | None]) -> bool | None:
-    told = [held.get(abs(number)) for number in command.when]
-    if any(one is (number < 0) for one, number in zip(told, command.when, strict=True)):
-        return False
-    return None if None in told else True
 
 
 def _always_one(whens: Sequence[Set[int]]) -> bool:

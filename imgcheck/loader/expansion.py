@@ -229,7 +229,6 @@ class Shell(Struct):
 
     def values(self, name: str, arguments: tuple[str, ...]) -> list[str] | None:
         """Of a variable or positional parameter; None where it is not set."""
-        name = name.removesuffix("[@]")
         if name == "?":
             return [GAP]
         if name == "@":
@@ -294,12 +293,13 @@ class _Expansion:
         return told if values and len(told) == len(values) else _distinct([*told, *text])
 
     def _values(self, name: str) -> list[str]:
+        name = name.removesuffix("[@]")
         values = self._shell.values(name, self._arguments)
         if values is not None:
             return values
         if name.isdigit() or name == "@":
             return [self._absent]
-        return ["" if self._shell.usual and not may_be_given(name.removesuffix("[@]")) else GAP]
+        return ["" if self._shell.usual and not may_be_given(name) else GAP]
 
 
 def _cut(value: str, cut: re.Match[str]) -> str:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from imgcheck.documents.image import ImageProfile
-from imgcheck.loader.closure import standard_module, top_level
+from imgcheck.loader.closure import PYTHON_DIRECTORIES, standard_module, top_level
 from imgcheck.loader.glibc import family_of
 from imgcheck.loader.imports import Imports, PythonStart, imported
 from imgcheck.loader.python import importable, python_fits, pythons
@@ -18,7 +18,6 @@ _SUFFIXES = (r"cpython-[\w-]+\.so", r"abi3\.so", "so")
 _OWN_PLACES = re.compile(r"(.*?)(/local)?/lib(?:64)?/(?:python|pypy)\d[\d.]*/(?:site|dist)-packages/")
 """Where a Python looks for packages by itself: below its prefix, as Debian's below /usr/local, too (module `site`)."""
 _OF_USER = "/.local"
-_PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
 def prefix_of(python: str) -> str:
@@ -93,7 +92,7 @@ class PythonModules:
 
     def _is_own(self, place: str) -> bool:
         """Whether it is a directory of packages of a Python that runs, or one that a file there adds to these."""
-        if not place.endswith(_PACKAGES):
+        if not place.endswith(PYTHON_DIRECTORIES):
             return True
         found = _OWN_PLACES.fullmatch(place)
         prefixes = (found[1], f"{found[1]}{found[2] or ''}") if found else ()

@@ -67,7 +67,7 @@ def index_tree(
     `recorded` are the tree's paths of files with code, `texts` the kept ones by path, `asked` the paths and globs of
     which it shall tell whether they are there (knowledge.Knowledge.asked_paths).
     """
-    found = _gathered(nodes, _basenames((*config.entrypoint, *config.command)))
+    found = _gathered(nodes, set(map(posixpath.basename, (*config.entrypoint, *config.command))))
     reached = [*recorded, *found.reached]
     looked_for = sorted({*OWN_PATHS, *asked, *_working_directory(config)})
     files = [path for path in looked_for if _is(tree, path, "file")]
@@ -144,10 +144,6 @@ def _gathered(nodes: Iterable[tuple[str, Node]], named: Set[str]) -> _Gathered:
         script = found.scripts[place]
         found.scripts[place] = msgspec.structs.replace(script, commands=without_conditions(script.commands))
     return found
-
-
-def _basenames(words: Iterable[str]) -> set[str]:
-    return set(map(posixpath.basename, words))
 
 
 def _home(program: str, home: str) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 
@@ -9,10 +10,12 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from imgcheck.report.text import safe
+from imgcheck.report.text import clipped, safe
 from imgcheck.report.width import columns
 
 _PIPE_WIDTH = 120
+_LONGEST_COMMAND = 300
+"""Characters of an image's command."""
 
 
 def render(parts: Iterable[RenderableType], terminal: bool) -> str:
@@ -50,3 +53,8 @@ def line(*pieces: str | tuple[str, str]) -> Text:
 
 def indented(part: RenderableType, by: int) -> Padding:
     return Padding(part, (0, 0, 0, by))
+
+
+def command_line(words: Iterable[str]) -> str:
+    """An image's command as one types it in a shell, cut where it is long."""
+    return clipped(shlex.join(words), _LONGEST_COMMAND)

@@ -1,6 +1,5 @@
 """What an image needs, for people, where no host was named; the document itself for programs."""
 
-import shlex
 from collections.abc import Callable, Iterator
 
 from rich.console import RenderableType
@@ -10,8 +9,7 @@ from imgcheck.check.needs import Need, needs, with_minimum
 from imgcheck.documents import ImageProfile, encode
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.kept import with_loads
-from imgcheck.report.console import line, render, text
-from imgcheck.report.text import LONGEST_COMMAND, clipped
+from imgcheck.report.console import command_line, line, render, text
 
 
 def _table(image: ImageProfile, knowledge: Knowledge, terminal: bool) -> str:
@@ -31,7 +29,7 @@ def _parts(image: ImageProfile, knowledge: Knowledge) -> Iterator[RenderableType
         yield line("  ", ", ".join(component.label for component in image.components))
     command = (*image.config.entrypoint, *image.config.command)
     if command:
-        yield line("  runs ", clipped(shlex.join(command), LONGEST_COMMAND))
+        yield line("  runs ", command_line(command))
     yield text("")
     yield text("What it needs of a host", "bold")
     grid = Table.grid(padding=(0, 2))

@@ -1,6 +1,5 @@
 """The report that a tired person understands in ten seconds: verdict, failures, what is fine, what is not known."""
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,8 +10,8 @@ from rich.text import Text
 
 from imgcheck.documents.report import VERDICTS, Cell, Evidence, Finding, Report
 from imgcheck.report import across, runtimes
-from imgcheck.report.console import indented, line, render, text
-from imgcheck.report.text import LONGEST_COMMAND, clipped
+from imgcheck.report.console import command_line, indented, line, render, text
+from imgcheck.report.text import clipped
 
 _VERDICT_STYLE = {
     "compatible": ("✓", "bold green"),
@@ -93,7 +92,7 @@ def _headline(report: Report) -> Iterator[RenderableType]:
     if image.components:
         yield _hanging("", text(", ".join(image.components)))
     if image.command:
-        yield _hanging("  runs", text(clipped(shlex.join(image.command), LONGEST_COMMAND)))
+        yield _hanging("  runs", text(command_line(image.command)))
     if "policy" in report.tool:
         yield _hanging("  policy", text(report.tool["policy"]))
     if not report.requirements:

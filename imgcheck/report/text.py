@@ -43,10 +43,6 @@ def _quoted(character: str) -> str:
     return "'$'" + "".join(f"\\{byte:03o}" for byte in data) + "''"
 
 
-LONGEST_COMMAND = 300
-"""Characters of an image's command on a terminal."""
-
-
 def clipped(content: str, limit: int) -> str:
     """`content` cut between words; the JSON report has it whole."""
     return content if len(content) <= limit else content[:limit].rsplit(" ", 1)[0] + " ..."
