@@ -7,7 +7,7 @@ from functools import partial
 
 from imgcheck.documents.image import ShellCommand
 from imgcheck.loader.expansion import ASSIGNMENT, Shell
-from imgcheck.loader.launchers import makes_nothing
+from imgcheck.loader.launchers import is_worker
 from imgcheck.loader.script_tests import decided
 from imgcheck.loader.shell import CLOSES, JOINED, LOOSE, NEEDED, OPENS
 
@@ -43,12 +43,12 @@ class Course:
         return not any(self._following(self._commands[index], self._commands[index + 1 :]))
 
     def is_main(self, index: int) -> bool:
-        """Whether no program of its own is started behind a command but those that are not run where it fails."""
+        """Whether no program that works is started behind a command but those that are not run where it fails."""
         at = index
         while at and self._commands[at - 1].words == (JOINED,):
             at += 2 if any(each.words == (JOINED,) for each in self._commands[at + 1 : at + 2]) else 1
         names = self._following(self._commands[index], self._commands[at + 1 :])
-        return all(makes_nothing(posixpath.basename(name)) for name in names)
+        return not any(is_worker(posixpath.basename(name)) for name in names)
 
     def _following(self, command: ShellCommand, after: Sequence[ShellCommand]) -> Iterator[str]:
         """What the commands `after` one may start in the same run, by their names."""

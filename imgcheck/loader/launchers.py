@@ -38,6 +38,7 @@ class Launcher(Data, frozen=True):
 class _Table(Data, frozen=True):
     launcher: tuple[Launcher, ...]
     makes_nothing: frozenset[str]
+    keeps_output: frozenset[str]
 
 
 class Launched(Struct, frozen=True):
@@ -95,6 +96,11 @@ def launchers() -> dict[str, Launcher]:
 def makes_nothing(name: str) -> bool:
     """Whether no other program is there behind the program called `name` that was not before."""
     return name in _table().makes_nothing
+
+
+def is_worker(name: str) -> bool:
+    """Whether the program called `name` may be what a script is there for: it does more than look, say or keep."""
+    return not makes_nothing(name) and name not in _table().keeps_output
 
 
 def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:

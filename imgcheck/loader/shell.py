@@ -10,6 +10,7 @@ finds out which hold (loader/script_tests.py).
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import Self
 
 from msgspec import structs
 
@@ -74,7 +75,8 @@ _UNTOLD = frozenset(f"-{letter}" for letter in "abcdghkLpStuwGNO")
 """Tests of what is not known of files and descriptors."""
 _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|>&|>>|>\||[<>](?!\()")
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
-_ALTERNATIVE = re.compile(r"[ \t]*\|\|[ \t\n]*(\{[^}]*\}?|[^\n;)]*)")
+_LIST = r"[ \t\n]*(\{[^}]*\}?|[^\n;)]*)"
+_ALTERNATIVE = re.compile(rf"[ \t]*\|\|{_LIST}")
 """What runs where a command fails."""
 _MERE_WORDS = re.compile(
     r"[ \t]*&&[ \t\n]*(?:echo|printf|true|:|\[|test|export|return|[A-Za-z_]\w*=)(?![\w.-])[^\n;&|]*(?:[\n;]|$)"
@@ -88,6 +90,16 @@ _OPEN = re.compile(r"[$*?\[]")
 """What may make no word of one."""
 _SAYS = re.compile(r"(?:true|:|echo|printf)(?![\w.-])[^&|]*")
 _GIVES_UP = re.compile(r"(?<![\w.-])(?:exit|return|kill|\w*(?:die|fail|abort|error|fatal|panic|usage))(?![\w.-])", re.I)
+_BODY = r"((?:(?!\b(?:if|fi|else|elif)\b).)*+)"
+_BRANCHES = re.compile(rf"[ \t]*[;\n]\s*then\b{_BODY}(?:\belse\b{_BODY})?\bfi\b", re.DOTALL)
+"""The rest of an `if` without another one in it: what is done where its condition holds, and where it does not."""
+_NOUGHT = r"[ \t]+[\"']?0[\"']?(?:[ \t]+\]\]?)?[ \t]*"
+_CHECKED = re.compile(
+    r"[ \t]*[;\n]\s*(?:if[ \t]+)?(?:\[\[?|test)[ \t]+\"?\$\?\"?[ \t]+"
+    rf"(?:(?:-ne|!=){_NOUGHT}[;\n]\s*then\b{_BODY}|(?:(?:-ne|!=){_NOUGHT}&&|(?:-eq|==?){_NOUGHT}\|\|){_LIST})",
+    re.DOTALL,
+)
+"""A test of `$?` behind a command, up to what is done where that has failed."""
 _CPU = re.compile(r"/proc/cpuinfo|\blscpu\b|\buname -[mp]\b|\$\(arch\)|\bcpuid\b")
 """How scripts find out what the CPU has."""
 
@@ -215,6 +227,8 @@ class _Reader(WordReader):
         """The command at hand stands behind `|`."""
         self._pipefail = False
         """A pipeline fails where any part of it does."""
+        self._given = range(0)
+        """Where the commands are kept of the last substitution in the command at hand, where they are one pipeline."""
         self._fed = False
         """Standard input of the command at hand is redirected."""
         self._functions: set[str] = set()
@@ -421,7 +435,7 @@ class _Reader(WordReader):
     # Simple commands
 
     def _command(self) -> None:
-        begun, self._behind = self._at, False
+        begun, self._behind, self._given = self._at, False, range(0)
         first = self._word()
         plain = self._text[begun : self._at]
         if self._at == begun or self._is_descriptor(first):
@@ -564,8 +578,10 @@ class _Reader(WordReader):
         elif name == "alias":
             self._alias(words)
         elif words[:2] == ["set", "--"] or name not in _SILENT or (name == "exit" and self._is_told()):
-            forgiven = frame.tests or self._negated or self._has_alternative()
-            if not forgiven and name not in _CHANGES and (mark := self._mark()):
+            forgiven, mark = self._failure()
+            if not name:
+                self._take_given(uncertain or frame.conditional, forgiven, mark)
+            elif mark and name not in _CHANGES:
                 self._keep((mark,), uncertain)
             self._keep(tuple(words), uncertain, forgiven)
         if name == "set" and self._open[-1].looped and "${@}" in words:
@@ -600,8 +616,29 @@ class _Reader(WordReader):
         """Whether it may be told of the command at hand that it runs, though not here."""
         return bool(self._open[-1].when or self._listed or self._open[-1].function)
 
+    def _failure(self) -> tuple[bool, str]:
+        """Whether the text goes on where the command at hand fails, and the mark that tells what comes of it."""
+        frame = self._open[-1]
+        alone = frame.closer == "fi" and frame.condition == ["!"] * self._negated
+        if frame.tests and alone and (branches := _BRANCHES.match(self._text, self._at)):
+            return (False, NEEDED) if _GIVES_UP.search(branches[1 if self._negated else 2] or "") else (True, "")
+        forgiven = frame.tests or self._negated or self._has_alternative()
+        return forgiven, "" if forgiven else self._mark()
+
+    def _take_given(self, conditional: bool, forgiven: bool, mark: str) -> None:
+        """The command at hand, which does no more than assign, fails where its last substitution does."""
+        for index in self._given:
+            self.commands[index] = structs.replace(self.commands[index], conditional=conditional, forgiven=forgiven)
+        last = next((index for index in reversed(self._given) if self.commands[index].words != (CLOSES,)), None)
+        if mark and last is not None:
+            # `&&` does not stand between the substitution and what is kept next.
+            words = (LOOSE if mark == JOINED else mark,)
+            self.commands.insert(last, structs.replace(self.commands[last], words=words))
+
     def _mark(self) -> str:
         """What there is to tell of the failure of the command at hand."""
+        if (checked := _CHECKED.match(self._text, self._at)) and _GIVES_UP.search(checked[1] or checked[2]):
+            return NEEDED
         apart = _APART.match(self._text, self._at)
         if apart:
             return LOOSE if apart[0][-1] == "&" or not self._pipefail else ""
@@ -656,12 +693,17 @@ class _Reader(WordReader):
         if match[0] in ("<<", "<<-"):
             self._here.append(self._text[begun : self._at])
 
-    def _keep_inside(self, commands: Iterable[ShellCommand]) -> None:
-        """Commands of a text inside this one may run as well, in a subshell."""
+    def _inside(self, text: str) -> Self:
+        inner = super()._inside(text)
+        inner._pipefail = self._pipefail
+        return inner
+
+    def _keep_inside(self, commands: Iterable[ShellCommand], pipeline: bool = False) -> None:
         begun, frame = len(self.commands), self._open[-1]
         for command in commands:
             self._keep(command.words, conditional=True)
         self._set_apart(begun, frame.function, (*frame.when, *self._listed))
+        self._given = range(begun, len(self.commands)) if pipeline else range(0)
 
 
 def _errexit(words: list[str]) -> str:

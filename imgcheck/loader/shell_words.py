@@ -44,6 +44,8 @@ _BRACES = re.compile(r"\{[^{}$]*\}")
 _HOME = re.compile(r"(?<=[=:])~(?=[/:]|$)")
 """In an assignment."""
 _MACHINE = ("uname -m", "uname --machine", "arch")
+_SYSTEM = ("uname", "uname -s", "uname --kernel-name")
+_PIPELINE = re.compile(r"(?![ \t]*!)(?:[^;&|\n]|>&|&>|\|(?![|&]))+")
 _RESOLVING = ("readlink", "realpath")
 _SAME_PATH = {("readlink",), ("realpath",), ("which",), ("command", "-v"), ("type", "-p"), ("type", "-P")}
 
@@ -68,8 +70,8 @@ class WordReader(ABC):
         """Read all commands of the text."""
 
     @abstractmethod
-    def _keep_inside(self, commands: Iterable[ShellCommand]) -> None:
-        """Commands of a text inside this one may run as well, in a subshell."""
+    def _keep_inside(self, commands: Iterable[ShellCommand], pipeline: bool = False) -> None:
+        """Commands of a text inside this one may run as well, in a subshell; `pipeline`: it has no others."""
 
     def _skip_blanks(self) -> int:
         """Go on to the next word or operator."""
@@ -233,10 +235,12 @@ class WordReader(ABC):
         """What `$(TEXT)` gives, as far as it is a path; the commands in it run as well."""
         if text.strip() in _MACHINE:
             return "${uname -m}"
+        if text.strip() in _SYSTEM:
+            return "Linux"
         commands = self._commands_of(text)
         told = _path_given(commands, text)
         if told is None:
-            self._keep_inside(commands)
+            self._keep_inside(commands, _PIPELINE.fullmatch(text) is not None)
         return UNKNOWN if told is None else told
 
     def _substitutions(self, text: str) -> None:

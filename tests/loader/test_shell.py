@@ -235,6 +235,22 @@ _DYING = [
     ("f() { one; }; f; two", True), ("set -e; f() { one; three; }; f || echo no; two", True),
     ("set -e; if one; then three; fi; two", True), ("set -e; while one; do three; done; two", True),
     ("eval 'set -e; one'; two", False), ("exec one; two", False),
+    ("V=$(one); two", True), ("set -e; V=$(one); two", False), ('set -e; V="x $(one -v 2>&1)"; echo "$V"; two', False),
+    ("set -e; V=`one`; two", False), ("set -e; export V=$(one); two", True), ("set -e; echo $(one); two", True),
+    ("set -e; V=$(one) three; two", True), ("set -e; f() { V=$(one); }; f; two", False),
+    ("set -e; V=$(one | cat); two", True), ("set -e; V=$(three | one); two", False),
+    ("set -e; set -o pipefail; V=$(one | cat); two", False), ("set -e; V=$(one) W=$(three); two", True),
+    ("set -e; V=$(three) W=$(one); two", False), ("set -e; V=$(one || echo no); two", True),
+    ("set -e; V=$(! one); two", True), ("set -e; V=$(one) || true; two", True), ("V=$(one) || exit 1; two", False),
+    ("set -e; V=$(one) && three; two", True), ("set -e; V=$(exec one); two", False),
+    ("set -e; if V=$(one); then three; fi; two", True), ("if ! V=$(one 2>&1); then echo no; exit 1; fi; two", False),
+    ("if ! one; then echo no; exit 1; fi; two", False), ("if ! one; then echo no; fi; two", True),
+    ("if one; then three; else exit 1; fi; two", False), ("if one; then exit 1; fi; two", True),
+    ("if one\nthen\n  three\nelse\n  echo no >&2\n  exit 3\nfi\ntwo", False),
+    ("while ! one; do exec two; done", True),
+    ("one\nif [ $? -ne 0 ]; then echo no; exit 1; fi; two", False), ("one\n[ $? -eq 0 ] || exit 1\ntwo", False),
+    ("one; if [ $? != 0 ]; then echo no; fi; two", True), ("one\n[ $? -ne 0 ] && echo no\ntwo", True),
+    ('one\nif test "$?" -ne "0"; then\n exit 1\nfi\ntwo', False), ("one; [ $? = 0 ] && three; two", True),
 ]  # fmt: skip
 
 
