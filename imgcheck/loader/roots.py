@@ -21,7 +21,7 @@ from imgcheck.loader.python import invoked, python_version
 from imgcheck.loader.services import HERE
 from imgcheck.loader.shell import CLOSES, JOINED, LOOSE, MARKS, NEEDED, OPENS, asks_cpu, read_commands, with_whole_names
 from imgcheck.loader.shell_words import UNKNOWN
-from imgcheck.loader.started import SHELLS, By, Outcome, Started
+from imgcheck.loader.started import EVERY_SHELL, By, Outcome, Started
 from imgcheck.loader.supervisors import supervised, supervisor_of
 from imgcheck.loader.tree import Tree
 from imgcheck.loader.usual import with_usual
@@ -209,7 +209,7 @@ class _Search:
             words = arguments
             called, arguments = words[0], words[1:]
         self._supervise(path, words, shell, by, depth)
-        if called in SHELLS or real in SHELLS:
+        if called in EVERY_SHELL or real in EVERY_SHELL:
             return self._shell_program(called, real, arguments, shell, by, depth)
         if EXECLINE in (called, real):
             return self._execline(arguments, shell, by, depth)

@@ -7,6 +7,7 @@ The tests on which branches depend stand among the commands, each with a number 
 finds out which hold (loader/script_tests.py).
 """
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -17,6 +18,8 @@ from msgspec import structs
 from imgcheck.documents.image import ShellCommand
 from imgcheck.loader.shell_words import ASSIGNMENT, NAME, UNKNOWN, UnreadableError, WordReader, closed
 
+SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
+"""Those whose texts are read here."""
 OPENS, CLOSES = "(", ")"
 """In place of a command's name: what stands between them is a subshell's, of which the others see no change."""
 NEEDED, JOINED, LOOSE = "!", "&&", "&"
@@ -70,7 +73,6 @@ SUCCEEDS = "-succeeds"
 """In place of a test's operator: whether the command that the next word names succeeds, as `true` does."""
 _FLAG = re.compile(r"true|false|:|\$\{\w+\}")
 """A command in a condition that may be one of these builtins, as in `if $VERBOSE`."""
-_SHELLS = frozenset({"sh", "bash", "dash", "ash", "/bin/sh", "/bin/bash"})
 _UNTOLD = frozenset(f"-{letter}" for letter in "abcdghkLpStuwGNO")
 """Tests of what is not known of files and descriptors."""
 _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|>&|>>|>\||[<>](?!\()")
@@ -560,7 +562,8 @@ class _Reader(WordReader):
                 words.append("]")
             self._tested(["[", *words[words.index(name) + 1 :]])
             return
-        if (self._fed or self._piped) and name in _SHELLS and all(word[0] == "-" for word in words[1:] if word):
+        reads = (self._fed or self._piped) and posixpath.basename(name) in SHELLS
+        if reads and all(word[0] == "-" for word in words[1:] if word):
             words.append(UNKNOWN)  # the commands come from there
         if name == "shift" and self._open[-1].looped:
             words = [*_SHIFT_SOME]

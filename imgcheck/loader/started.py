@@ -14,9 +14,11 @@ from imgcheck.loader.modules import PythonModules, prefix_of
 from imgcheck.loader.native_modules import Interpreted, interpreted, native_modules, pointed_to
 from imgcheck.loader.node import ADDON, fits_node, node_directories
 from imgcheck.loader.python import python_path
+from imgcheck.loader.shell import SHELLS
 from imgcheck.loader.tree import Tree
 
-SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"})
+EVERY_SHELL = SHELLS | {"fish", "csh", "tcsh"}
+"""Also those whose texts nobody reads."""
 _NODE = frozenset({"node", "nodejs"})
 Outcome = Literal["started", "waits", "unknown", "absent"]
 """Of a command: a program was found; a shell waits for what a user types, or hands over what nobody gave; only running
@@ -172,7 +174,7 @@ class Started:
     def _settled(self) -> set[str]:
         """The one program with which every way ends, and that is started whichever a run goes."""
         programs = (self._branches | self._always) - self._launching
-        ends = {path for path in programs if posixpath.basename(path) not in SHELLS}
+        ends = {path for path in programs if posixpath.basename(path) not in EVERY_SHELL}
         return ends if len(ends) == 1 and not self.idle else set()
 
     def _modules(self, settled: Container[str]) -> PythonModules:

@@ -6,11 +6,10 @@ from imgcheck.documents.image import Script, ShellCommand
 from imgcheck.loader.closure import in_python_packages
 from imgcheck.loader.execline import EXECLINE, read_execline
 from imgcheck.loader.python import python_version
-from imgcheck.loader.shell import asks_cpu, read_commands
+from imgcheck.loader.shell import SHELLS, asks_cpu, read_commands
 from imgcheck.loader.shell_words import UNKNOWN
 from imgcheck.loader.statements import Statements, of_application, of_package
 
-_SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
 _OWN_LIBRARY = re.compile(r"(?:^|/)(?:python|pypy)\d[^/]*/(?!(?:site|dist)-packages/)|^usr/share/").search
 """Python's own, and what systems keep beside it."""
 _ANYTHING = (ShellCommand((UNKNOWN,), conditional=True),)
@@ -69,7 +68,7 @@ def read_python(path: str, data: bytes) -> Statements:
 
 def _is_shell(words: tuple[str, ...]) -> bool:
     """A launcher may stand before the shell (`#!/usr/bin/env bash`, `#!/usr/bin/dumb-init /bin/sh`)."""
-    return not words or not _names(words).isdisjoint(_SHELLS)
+    return not words or not _names(words).isdisjoint(SHELLS)
 
 
 def _names(words: tuple[str, ...]) -> set[str]:
