@@ -26,6 +26,7 @@ class Launcher(Data, frozen=True):
     verbs: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
     environments: tuple[str, ...] = ()
+    activates: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     shells: tuple[str, ...] = ()
@@ -101,6 +102,16 @@ def makes_nothing(name: str) -> bool:
 def is_worker(name: str) -> bool:
     """Whether the program called `name` may be what a script is there for: it does more than look, say or keep."""
     return not makes_nothing(name) and name not in _table().keeps_output
+
+
+def activated(name: str, arguments: tuple[str, ...]) -> str | None:
+    """The environment of conda that the program called `name` puts before PATH in the shell that calls it, if any."""
+    launcher = launchers().get(name)
+    if launcher is None or not arguments or arguments[0] not in launcher.activates:
+        return None
+    inner, options = _parted(launcher, arguments[1:])
+    named = (value for option, value in options if option in launcher.environments)
+    return next(iter((*named, *inner.words)), "base")
 
 
 def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:

@@ -14,7 +14,7 @@ from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_
 from imgcheck.loader.execline import EXECLINE
 from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
 from imgcheck.loader.invocation import Invocation, invocation
-from imgcheck.loader.launchers import Launched, launched, launchers, makes_nothing, operands
+from imgcheck.loader.launchers import Launched, activated, launched, launchers, makes_nothing, operands
 from imgcheck.loader.native_modules import literals
 from imgcheck.loader.places import MATCHES, Places, is_pattern, places
 from imgcheck.loader.python import invoked, python_version
@@ -181,8 +181,8 @@ class _Search:
             return "unknown"
         # What could not be read may have changed PATH.
         if shell.vague and "/" not in words[0] and not self._places.is_only(words[0]):
-            self.started.in_part = True
-            by = by.inside(by.name, perhaps=True)
+            self.started.in_part = self.started.idle = True
+            by = by.inside(by.name, perhaps=True, always=False)
         script = self._places.scripts.get(place.path)
         if script is not None:
             return self._script(script, place.called, words, shell, by, depth)
@@ -533,6 +533,8 @@ class _Search:
                 if name and name[0] in _LOCAL:
                     shell.make_local(word)
                 shell.declare(word, exports, here.conditional)
+        elif environments := self._environments(name[0], rest, shell):
+            self._take_environments(name[0], environments, here)
         elif name[0] in shell.functions or (name[0] in _BUILTINS and not (shell.plain and name[0] == "source")):
             lent = shell.lend(before)
             if name[0] in shell.functions:
@@ -546,6 +548,25 @@ class _Search:
             called = posixpath.basename(name[0])
             shell.touched |= not makes_nothing(called)
             shell.steered |= called == "ldconfig"
+
+    def _environments(self, program: str, words: tuple[str, ...], shell: Shell) -> list[str]:
+        """Those of conda that a command may activate in its shell."""
+        told = (activated(posixpath.basename(program), line) for line in shell.expand(words)) if words else ()
+        return [name for name in told if name is not None]
+
+    def _take_environments(self, program: str, environments: list[str], here: _Here) -> None:
+        """`conda activate NAME`, which is a function of the shell, or will be where that cannot be told."""
+        shell, before = here.shell, here.shell.variables.get("PATH", [])
+        path = self._places.look(program, shell).path or next(iter(shell.variables.get("CONDA_EXE", ())), "")
+        prefixes = [prefix for name in environments for prefix in _prefixes(name, path, shell)]
+        if GAP in "".join(prefixes) or not any(self._places.is_directory(f"{prefix}/bin") for prefix in prefixes):
+            shell.vague = shell.steered = True
+            return
+        by = here.by.inside(posixpath.basename(program), report=False, perhaps=True)
+        self._run((path or program, "shell.posix"), shell.child(), by, here.depth - 1)
+        self._activate(prefixes, shell, by, here.depth - 1)
+        if here.conditional:
+            shell.variables["PATH"] += before
 
     def _external(
         self, templates: tuple[str, ...], here: _Here, assignments: tuple[str, ...] = ()
@@ -735,4 +756,4 @@ def _prefixes(environment: str, program: str, shell: Shell) -> list[str]:
     if "/" in environment:
         return [posixpath.join(place, environment) for place in shell.directories]
     roots = [*shell.variables.get("MAMBA_ROOT_PREFIX", ()), posixpath.dirname(posixpath.dirname(program))]
-    return [root if environment == "base" else f"{root}/envs/{environment}" for root in dict.fromkeys(roots)]
+    return [root if environment == "base" else f"{root}/envs/{environment}" for root in dict.fromkeys(roots) if root]

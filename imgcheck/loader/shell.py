@@ -594,7 +594,8 @@ class _Reader(WordReader):
             self._set_apart(begun, frame.function, (*frame.when, *self._listed))
         self._note(*(("[", SUCCEEDS, name, "]") if words == [name] and _FLAG.fullmatch(name) else (OPEN,)))
         self._negated = False
-        in_turn = (name in _SEQUENCE and self._joint != "||") or self._one_list
+        step = name in _SEQUENCE or words[1:2] == ["activate"]  # an environment of conda
+        in_turn = (step and self._joint != "||") or self._one_list
         if self._text.startswith("&&", self._at) and name and not in_turn:
             self._uncertain = True
         elif not (uncertain or self._piped or self._listed or len(self._open) > 1) and self._is_end():

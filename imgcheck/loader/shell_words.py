@@ -232,12 +232,15 @@ class WordReader(ABC):
         return "".join(parts)
 
     def _substitution(self, text: str) -> str:
-        """What `$(TEXT)` gives, as far as it is a path; the commands in it run as well."""
+        """What `$(TEXT)` gives, as far as it is a path, or nothing that matters; the commands in it run as well."""
         if text.strip() in _MACHINE:
             return "${uname -m}"
         if text.strip() in _SYSTEM:
             return "Linux"
         commands = self._commands_of(text)
+        if _is_hook(commands):
+            self._keep_inside(commands)
+            return ""
         told = _path_given(commands, text)
         if told is None:
             self._keep_inside(commands, _PIPELINE.fullmatch(text) is not None)
@@ -260,6 +263,15 @@ class WordReader(ABC):
         inner = self._inside(text)
         inner.read()
         return [command for command in inner.commands if not command.decides]
+
+
+def _is_hook(commands: list[ShellCommand]) -> bool:
+    """Whether they print the functions by which conda and its kin change the shell (`conda shell.bash hook`).
+
+    What these do when they are called is known without them (Launcher.activates).
+    """
+    words = commands[-1].words if commands else ()
+    return words[2:3] == ("hook",) and (words[1] == "shell" or words[1].startswith("shell."))
 
 
 def _path_given(commands: list[ShellCommand], text: str) -> str | None:

@@ -27,6 +27,9 @@ SCRIPTS = {
     "/srv/text.py": "#!/usr/bin/env python3\n",
     "/usr/bin/start": '#!/bin/sh\nif [ "$1" = a ]; then exec app; fi\nexec "$@"\n',
     "/usr/bin/split": '#!/bin/sh\nCOMMAND="app -x"\nexec env $COMMAND\n',
+    "/opt/conda/bin/activate": '#!/bin/sh\n. /opt/conda/etc/profile.d/conda.sh || return\nconda activate "$@"\n',
+    "/opt/conda/etc/profile.d/conda.sh": "export CONDA_EXE=/opt/conda/bin/conda\n"
+    'conda() { local ask; ask="$("$CONDA_EXE" shell.posix "$@")" || return; eval "$ask"; }\n',
     "/opt/conda/envs/e/etc/conda/activate.d/libs.sh": 'export LD_LIBRARY_PATH="$CONDA_PREFIX/more"\n',
 }
 
@@ -179,6 +182,40 @@ def test_what_an_environment_sets_where_it_is_activated_holds_for_its_program(im
     found = find_roots(image, ("conda", "run", "-n", "e", "tool"))
     library_path, _ = found.environments["/opt/conda/envs/e/bin/tool"]
     assert library_path == "/opt/conda/envs/e/more"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("source activate e; tool", "e"),
+        (". /opt/conda/bin/activate; conda activate e && exec tool", "e"),
+        (". /opt/conda/etc/profile.d/conda.sh; conda activate e; tool", "e"),
+        ('eval "$(conda shell.bash hook 2>/dev/null)"; conda activate e; tool', "e"),
+        ("eval \"$(/opt/conda/bin/conda 'shell.posix' 'hook')\"; N=e; conda activate $N; tool", "e"),
+        ('eval "$(micromamba shell hook --shell bash)"; micromamba activate -n f; tool', "f"),
+        ('setup="$(conda shell.bash hook)"\nif [ $? -eq 0 ]; then eval "$setup"; fi\nconda activate e\ntool', "e"),
+        ("conda activate e; micromamba activate f; tool", "f"),
+        ("(conda activate f); conda activate e; tool", "e"),
+    ],
+)
+def test_an_activated_environment_comes_first(image: ImageProfile, text: str, expected: str) -> None:
+    found = find_roots(image, ("sh", "-c", text))
+    root = {"e": "/opt/conda", "f": "/opt/mamba"}[expected]
+    tools = {path: path in found.perhaps for path in found.entries if path.endswith("/tool")}
+    assert tools == {f"{root}/envs/{expected}/bin/tool": False}
+    assert expected == "f" or found.environments[f"{root}/envs/e/bin/tool"][0] == "/opt/conda/envs/e/more"
+
+
+@pytest.mark.parametrize("name", ["absent", '"$WHICH"', "$(cat /name)"])
+def test_an_environment_that_the_image_lacks_leaves_open_which_program_is_first(image: ImageProfile, name: str) -> None:
+    found = find_roots(image, ("sh", "-c", f"conda activate {name}; exec python"))
+    assert found.in_part
+    assert "/opt/conda/bin/python3.11" in found.perhaps
+
+
+def test_without_its_word_conda_changes_nothing(image: ImageProfile) -> None:
+    found = find_roots(image, ("sh", "-c", "conda info e; exec python"))
+    assert "/opt/conda/envs/e/bin/python3.10" not in found.entries
 
 
 @pytest.mark.parametrize(
