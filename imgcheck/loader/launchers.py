@@ -111,7 +111,7 @@ def activated(name: str, arguments: tuple[str, ...]) -> str | None:
         return None
     inner, options = _parted(launcher, arguments[1:])
     named = (value for option, value in options if option in launcher.environments)
-    return next(iter((*named, *inner.words)), "base")
+    return next(iter((*named, *inner.words)), "") or "base"
 
 
 def launched(name: str, arguments: tuple[str, ...]) -> Launched | None:

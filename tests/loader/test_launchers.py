@@ -206,11 +206,17 @@ def test_an_activated_environment_comes_first(image: ImageProfile, text: str, ex
     assert expected == "f" or found.environments[f"{root}/envs/e/bin/tool"][0] == "/opt/conda/envs/e/more"
 
 
-@pytest.mark.parametrize("name", ["absent", '"$WHICH"', "$(cat /name)"])
+@pytest.mark.parametrize("name", ["absent", "$(cat /name)"])
 def test_an_environment_that_the_image_lacks_leaves_open_which_program_is_first(image: ImageProfile, name: str) -> None:
     found = find_roots(image, ("sh", "-c", f"conda activate {name}; exec python"))
     assert found.in_part
     assert "/opt/conda/bin/python3.11" in found.perhaps
+
+
+@pytest.mark.parametrize("name", ["", "base", '"$UNSET"'])
+def test_without_a_name_the_base_environment_is_activated(image: ImageProfile, name: str) -> None:
+    found = find_roots(image, ("sh", "-c", f"conda activate {name}; exec python"))
+    assert set(found.entries) - set(found.perhaps) == {"/bin/sh", "/opt/conda/bin/python3.11"}
 
 
 def test_without_its_word_conda_changes_nothing(image: ImageProfile) -> None:
