@@ -18,7 +18,8 @@ from imgcheck.loader.variables import may_be_given
 
 GAP = "\0"
 """In place of text that only running tells; no path has it."""
-_ALTERNATIVES = 16
+ALTERNATIVES = 16
+"""Of what a word, or a command, may become: of more some are left out."""
 _LONGEST = 4096
 """Characters of an expanded word: no path is longer (PATH_MAX)."""
 _LONGEST_CUT = 256
@@ -188,18 +189,18 @@ class Shell(Struct):
     def set_arguments(self, templates: tuple[str, ...], conditional: bool) -> None:
         """`set -- TEMPLATES`."""
         values = self.expand(templates)
-        self.arguments = [*values, *self.arguments][:_ALTERNATIVES] if conditional else values
+        self.arguments = [*values, *self.arguments][:ALTERNATIVES] if conditional else values
 
     def shift(self, count: int, conditional: bool) -> None:
         values = [words[count:] for words in self.arguments]
         if conditional:
             values = [*self.arguments, *values]
-        self.arguments = list(dict.fromkeys(values))[:_ALTERNATIVES]
+        self.arguments = list(dict.fromkeys(values))[:ALTERNATIVES]
 
     def shift_some(self) -> None:
         """`shift`, nobody knows how often."""
         values = [words[at:] for words in self.arguments for at in range(len(words) + 1)]
-        self.arguments = list(dict.fromkeys(values))[:_ALTERNATIVES]
+        self.arguments = list(dict.fromkeys(values))[:ALTERNATIVES]
 
     def expand(self, templates: tuple[str, ...]) -> list[tuple[str, ...]]:
         """What the words of a command may become."""
@@ -212,9 +213,9 @@ class Shell(Struct):
                 else:
                     values = self.expand_word(template, arguments)
                     words = [tuple(value.split()) if _MEMBERS.fullmatch(template) else (value,) for value in values]
-                    lines = [line + each for line in lines for each in words][:_ALTERNATIVES]
+                    lines = [line + each for line in lines for each in words][:ALTERNATIVES]
             found += lines
-        return list(dict.fromkeys(found))[:_ALTERNATIVES]
+        return list(dict.fromkeys(found))[:ALTERNATIVES]
 
     def expand_word(self, template: str, arguments: tuple[str, ...] | None = None, absent: str = GAP) -> list[str]:
         """What one word may become; `absent` stands in place of a positional parameter that is not there."""
@@ -325,4 +326,4 @@ def _joined(left: list[str], right: list[str]) -> list[str]:
 def _distinct(values: list[str]) -> list[str]:
     """The different ones; of too many some, and that there are others."""
     found = list(dict.fromkeys(values))
-    return found if len(found) <= _ALTERNATIVES else [*found[: _ALTERNATIVES - 1], GAP]
+    return found if len(found) <= ALTERNATIVES else [*found[: ALTERNATIVES - 1], GAP]

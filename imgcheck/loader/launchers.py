@@ -36,8 +36,19 @@ class Launcher(Data, frozen=True):
     strict: bool = False
 
 
+class Front(Data, frozen=True):
+    """A program that starts others of its own package; as the table tells."""
+
+    id: str = ""
+    programs: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
+    always: bool = False
+    sources: tuple[str, ...] = ()
+
+
 class _Table(Data, frozen=True):
     launcher: tuple[Launcher, ...]
+    front: tuple[Front, ...]
     makes_nothing: frozenset[str]
     keeps_output: frozenset[str]
 
@@ -92,6 +103,12 @@ def _table() -> _Table:
 def launchers() -> dict[str, Launcher]:
     """All that are known, by the names of their programs."""
     return {name: launcher for launcher in _table().launcher for name in launcher.programs}
+
+
+@cache
+def fronts() -> dict[str, Front]:
+    """All that are known, by the names of their programs."""
+    return {name: front for front in _table().front for name in front.programs}
 
 
 def makes_nothing(name: str) -> bool:

@@ -16,6 +16,8 @@ from imgcheck.loader.tree import Tree
 _GLOB = re.compile(r"[*?]|\[.+\]")
 _TOLD = (".py", ".sh")
 """How files are called of which a profile tells that they are there."""
+_OF_PROGRAMS = re.compile(r"/(?:s?bin|libexec|exec)/")
+"""Directories of programs."""
 MATCHES = 128
 """Files that one pattern of file names may stand for."""
 
@@ -93,12 +95,15 @@ class Places:
         if not paths.isdisjoint(self.may_run if executable else self.programs | self._texts):
             return True
         unmade = shell.usual and not shell.touched and len(joined) == len(shell.directories)
-        return False if unmade and all(map(self._is_absent, paths)) else None
+        return False if unmade and all(self._is_absent(each, executable) for each in paths) else None
 
-    def _is_absent(self, path: str) -> bool:
-        """Whether the image has no script or text of Python at `path`: of packages the texts are told together."""
+    def _is_absent(self, path: str, executable: bool) -> bool:
+        """Whether the image has no script or text of Python at `path`, or nothing that may be executed, where it would
+        be told: of packages the texts are told together, and files for no use may be executed anywhere.
+        """
         above = accumulate(path.split("/"), "{}/{}".format)
-        return path.endswith(_TOLD) and self._texts.isdisjoint(above) and path not in self.programs
+        told = path.endswith(_TOLD) or (executable and _OF_PROGRAMS.search(path))
+        return bool(told) and self._texts.isdisjoint(above) and path not in self.programs
 
     def is_directory(self, path: str) -> bool:
         """Whether any of these files lies in the directory or below it."""

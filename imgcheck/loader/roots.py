@@ -12,9 +12,9 @@ from imgcheck.loader.closure import Roots
 from imgcheck.loader.course import DECLARING, Course, leaves
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
 from imgcheck.loader.execline import EXECLINE
-from imgcheck.loader.expansion import ASSIGNMENT, GAP, Shell
+from imgcheck.loader.expansion import ALTERNATIVES, ASSIGNMENT, GAP, Shell
 from imgcheck.loader.invocation import Invocation, invocation
-from imgcheck.loader.launchers import Launched, activated, launched, launchers, makes_nothing, operands
+from imgcheck.loader.launchers import Launched, activated, fronts, launched, launchers, makes_nothing, operands
 from imgcheck.loader.native_modules import literals
 from imgcheck.loader.places import MATCHES, Places, is_pattern, places
 from imgcheck.loader.python import invoked, python_version
@@ -217,6 +217,7 @@ class _Search:
         if inner is not None:
             return self._launch(called, path, inner, shell, by, depth)
         own = self._interpret(path, called, words, shell, by, depth)
+        self._start_others(path, called, arguments, shell, by, depth)
         if not makes_nothing(called):
             rest = tuple(word for word in arguments if word != own or not self._places.may_be_program(word, shell))
             self._hand_on(rest, shell, by.inside(path, report=False, perhaps=True), depth)
@@ -232,6 +233,21 @@ class _Search:
             self.started.python(path, next(called_by, path), arguments, shell, by)
             return "" if kind else next(iter(given), "")
         return next(iter(operands(arguments)), "") if self.started.interpreter(path, called, arguments, shell) else ""
+
+    def _start_others(
+        self, path: str, called: str, arguments: tuple[str, ...], shell: Shell, by: By, depth: int
+    ) -> None:
+        """What the program at `path`, called by a name, starts of its own package."""
+        front = fronts().get(called) or fronts().get(posixpath.basename(path))
+        if front is None:
+            return
+        if front.always:
+            self.started.launcher(path)
+        for name in front.starts:
+            beside = posixpath.join(posixpath.dirname(path), name)
+            word = beside if self._places.may_be_program(beside, shell) else name
+            inside = by.inside(path, report=False, perhaps=not front.always)
+            self._run((word, *arguments), shell.child(), inside, depth - 1)
 
     def _hand_on(self, words: tuple[str, ...], shell: Shell, by: By, depth: int) -> None:
         """A program that its arguments name by its path is one that it may start."""
@@ -596,7 +612,11 @@ class _Search:
 
     def _alternatives(self, templates: tuple[str, ...], shell: Shell) -> list[tuple[str, ...]]:
         """What a command may become; options are no programs, where it may begin with something else."""
-        lines = [line for words in shell.expand(templates) for line in self._lines(words, shell)]
+        expanded = shell.expand(templates)
+        if len(expanded) == ALTERNATIVES:  # of the others some may begin with another name
+            told = {(), *(words[:1] for words in expanded)}
+            expanded += [words + expanded[0][1:] for words in shell.expand(templates[:1]) if words[:1] not in told]
+        lines = [line for words in expanded for line in self._lines(words, shell)]
         return [line for line in lines if not line[:1] or line[0][:1] != "-"] or lines
 
     def _function_named(self, words: tuple[str, ...], here: _Here, several: bool) -> Iterator[_Result]:

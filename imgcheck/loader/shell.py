@@ -246,7 +246,7 @@ class _Reader(WordReader):
             return
         if len(self.commands) == COMMANDS_LIMIT:
             words, when = (UNKNOWN,), ()
-        kept = tuple(word if len(word) <= _WORD_LENGTH else UNKNOWN for word in words[:_WORDS_LIMIT])
+        kept = tuple(map(_shortened, words[:_WORDS_LIMIT]))
         self.commands.append(ShellCommand(kept, conditional, self._open[-1].function, forgiven, when))
 
     def _decide(self, words: list[str]) -> int:
@@ -258,7 +258,7 @@ class _Reader(WordReader):
         told = UNKNOWN not in words[1] if words[0] == "case" else not _TESTS.isdisjoint(words)
         if frame.looped or len(words) > _WORDS_LIMIT or not told:
             return self._conditions  # nobody will find out, but that branches exclude each other
-        kept = tuple(word if len(word) <= _WORD_LENGTH else UNKNOWN for word in words)
+        kept = tuple(map(_shortened, words))
         when = (*frame.when, *self._listed)
         self.commands.append(ShellCommand(kept, function=frame.function, when=when, decides=self._conditions))
         return self._conditions
@@ -708,6 +708,14 @@ class _Reader(WordReader):
             self._keep(command.words, conditional=True)
         self._set_apart(begun, frame.function, (*frame.when, *self._listed))
         self._given = range(begun, len(self.commands)) if pipeline else range(0)
+
+
+def _shortened(word: str) -> str:
+    """A word as it is kept: of a long one no more than the name to which it is assigned."""
+    if len(word) <= _WORD_LENGTH:
+        return word
+    match = ASSIGNMENT.match(word)
+    return f"{match[0]}{UNKNOWN}" if match and match.end() <= _WORD_LENGTH else UNKNOWN
 
 
 def _errexit(words: list[str]) -> str:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import ImageConfig, ImageProfile
-from imgcheck.loader.launchers import Launcher, launched, launchers
+from imgcheck.loader.launchers import Front, Launcher, fronts, launched, launchers
 from imgcheck.loader.roots import find_roots
 from tests.loader.builder import Root
 
@@ -16,7 +16,8 @@ PROGRAMS = (
     "/bin/sh", "/opt/conda/bin/python3.11", "/opt/conda/envs/e/bin/python3.10", "/opt/conda/envs/e/bin/tool",
     "/opt/own/bin/tool", "/opt/mamba/envs/f/bin/tool", "/usr/bin/micromamba", "/usr/bin/uv", "/usr/bin/node",
     "/usr/bin/env", "/usr/bin/ruby", "/usr/bin/python3.9", "/usr/local/bin/app", "/opt/one", "/opt/two",
-    "/srv/.venv/bin/app", "/usr/bin/other", "/usr/bin/ls", "/usr/bin/find",
+    "/srv/.venv/bin/app", "/usr/bin/other", "/usr/bin/ls", "/usr/bin/find", "/opt/pg/bin/initdb", "/opt/pg/bin/pg_ctl",
+    "/opt/pg/bin/postgres", "/usr/local/bin/postgres",
 )  # fmt: skip
 SCRIPTS = {
     "/opt/conda/bin/conda": "#!/opt/conda/bin/python\n",
@@ -95,6 +96,19 @@ def test_every_launcher_of_the_table_is_read_as_it_says_and_has_sources(launcher
     assert launcher.search or not (launcher.optional or launcher.own)
     assert launcher.lines or not launcher.shells
     assert all(launchers()[program] is launcher for program in launcher.programs)
+
+
+@pytest.mark.parametrize("front", {each.id: each for each in fronts().values()}.values(), ids=lambda each: each.id)
+def test_every_program_that_starts_others_has_sources(front: Front) -> None:
+    assert front.starts and front.sources and all(source.startswith("https://") for source in front.sources)
+    assert all(fronts()[program] is front for program in front.programs)
+
+
+def test_programs_start_others_of_their_own_package(image: ImageProfile) -> None:
+    own, other = "/opt/pg/bin/postgres", "/usr/local/bin/postgres"
+    assert programs(image, "/opt/pg/bin/initdb -D /data") == ({"/opt/pg/bin/initdb", own}, set())
+    assert programs(image, "/opt/pg/bin/pg_ctl start") == ({"/opt/pg/bin/pg_ctl"}, {own})
+    assert other not in find_roots(image, ("/opt/pg/bin/initdb",)).entries
 
 
 _LINES = ["flock {lock} -c", "flock -w 9 {lock} --command", "script -qec", "script {lock} -c", "sg root -c",

@@ -514,6 +514,13 @@ def test_a_search_that_starts_nothing_leaves_nothing_open(image: ImageProfile) -
         ('if [ "$MODE" = job ]; then T=/opt/job; else T=server; fi\nexec $T\n', {"/opt/job"}),
         ('if [ -z "$T" ]; then T=server; fi\nexec "$T"\n', set()),
         ("if [ -f /opt/mounted.py ]; then exec /opt/job; fi\nexec server\n", {"/opt/job"}),
+        ("if [ -x /usr/local/bin/mounted ]; then exec /opt/job; fi\nexec server\n", {"/opt/job"}),
+        ("if [ -x /opt/mounted ]; then exec /opt/job; fi\nexec server\n", {"/opt/job", "/usr/bin/server"}),
+        (
+            "".join(f"[ -f /{n} ] && A={n}\n" for n in range(20)) + "T=/opt/job\n[ -e /y ] && T=server\nexec $T $A\n",
+            {"/opt/job", "/usr/bin/server"},
+        ),
+        (f"usage='{'How to use it. ' * 99}'\nexec server\n", set()),
         (
             "/opt/job; if [ -f /opt/made.py ]; then exec server; fi\nexec /opt/app/run\n",
             {"/opt/job", "/usr/bin/server", "/opt/app/run"},
