@@ -9,10 +9,13 @@ from imgcheck.documents.image import ShellCommand
 from imgcheck.loader.expansion import ASSIGNMENT, Shell
 from imgcheck.loader.launchers import is_worker
 from imgcheck.loader.script_tests import decided
-from imgcheck.loader.shell import CLOSES, JOINED, LOOSE, NEEDED, OPENS
+from imgcheck.loader.shell import CLOSES, DONE, JOINED, LOOP, LOOSE, NEEDED, OPENS
 
 DECLARING = frozenset({"export", "declare", "local", "typeset", "readonly"})
-_STARTING_NOTHING = DECLARING | {OPENS, CLOSES, NEEDED, JOINED, LOOSE, "cd", "popd", "pushd", "set", "shift", "unset"}
+_STARTING_NOTHING = DECLARING | {
+    OPENS, CLOSES, NEEDED, JOINED, LOOSE, LOOP, DONE,
+    "break", "cd", "continue", "popd", "pushd", "set", "shift", "unset",
+}  # fmt: skip
 """Builtins that are followed and start no program, and what tells of the commands behind it."""
 _MOST_CONDITIONS = 12
 """Conditions of which all combinations are looked at."""

@@ -8,6 +8,7 @@ import copy
 import fnmatch
 import posixpath
 import re
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -77,6 +78,8 @@ class Shell(Struct):
     """It may have ended, or become a program."""
     over: bool = False
     """It has ended, or become a program."""
+    round: Literal["", "ended", "left", "unsure"] = ""
+    """Of a loop: `continue` or `break` has ended the one that runs, or may have."""
 
     def child(self) -> "Shell":
         """A process that this one starts: it inherits, and gives nothing back."""
@@ -88,6 +91,11 @@ class Shell(Struct):
         other.exported = set(self.exported)
         other.local = None if self.local is None else dict(self.local)
         return other
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing runs that stands behind, at least in this round of a loop."""
+        return self.over or self.round in ("ended", "left")
 
     @property
     def loader_variables(self) -> tuple[str, ...] | None:

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from msgspec import Struct, structs
 
@@ -19,7 +19,20 @@ from imgcheck.loader.native_modules import literals
 from imgcheck.loader.places import MATCHES, Places, is_pattern, places
 from imgcheck.loader.python import invoked, python_version
 from imgcheck.loader.services import HERE
-from imgcheck.loader.shell import CLOSES, JOINED, LOOSE, MARKS, NEEDED, OPENS, asks_cpu, read_commands, with_whole_names
+from imgcheck.loader.shell import (
+    AGAIN,
+    CLOSES,
+    DONE,
+    JOINED,
+    LOOP,
+    LOOSE,
+    MARKS,
+    NEEDED,
+    OPENS,
+    asks_cpu,
+    read_commands,
+    with_whole_names,
+)
 from imgcheck.loader.shell_words import UNKNOWN
 from imgcheck.loader.started import EVERY_SHELL, By, Outcome, Started
 from imgcheck.loader.supervisors import supervised, supervisor_of
@@ -45,6 +58,8 @@ _STEPS = 8000
 that it does not cost what comes behind it."""
 _STEPS_OF_SERVICE, _STEPS_OF_SERVICES = 4000, 20_000
 """The same of one service, and of all: a Debian's cron jobs have thousands."""
+_MOST_ROUNDS = 64
+"""Rounds of a loop that are followed one by one."""
 _ROUNDS = 2
 """How often a script that starts itself with other arguments is followed."""
 
@@ -491,12 +506,16 @@ class _Search:
         outside = self._outside(commands, here.shell)
         course = Course(outside)
         around: list[_Here] = []
-        mark = ""
+        mark = passed = ""
         for index, command in enumerate(outside):
             runs = course.runs(command)
-            if runs is False:
-                continue
-            if command.words in MARKS:
+            if runs is False or passed:
+                passed = "" if command.words == (DONE, passed) else passed
+            elif command.words[0] == LOOP:
+                certain = runs is True and not here.shell.round
+                at = here.at(command, False, here.main and course.is_main(index), certain, "")
+                passed = command.words[1] if (yield from self._rounds_of(command.words[1], at)) else ""
+            elif command.words in MARKS:
                 mark = command.words[0]
             elif command.words == (OPENS,):
                 around.append(here)
@@ -504,11 +523,12 @@ class _Search:
             elif command.words == (CLOSES,):
                 touched, here = here.shell.touched, around.pop() if around else here
                 here.shell.touched |= touched
-            elif command.decides and not here.shell.over:
+            elif command.decides and not here.shell.stopped:
                 course.decide(command, here.shell, self._places.exists)
-            elif not here.shell.over:  # what stands in a subshell behind its end is left out
+            elif not here.shell.stopped:  # what stands in a subshell behind its end is left out
                 ends, main = here.ends and course.is_last(index), here.main and course.is_main(index)
-                yield from self._command(command.words, here.at(command, ends, main, runs is True, mark))
+                certain = runs is True and not here.shell.round
+                yield from self._command(command.words, here.at(command, ends, main, certain, mark))
                 mark = ""
                 if here.shell.over and not around:
                     return
@@ -517,6 +537,21 @@ class _Search:
                 if ends or left:
                     course.end(command)
         self.started.idle |= here.ends and not course.always_ends()
+
+    def _rounds_of(self, name: str, here: _Here) -> Generator[_Result, None, bool]:
+        """The rounds of a loop as far as it can be told that they are run; whether the loop has ended with them."""
+        shell, before = here.shell, here.shell.round
+        over = False
+        for _ in range(_MOST_ROUNDS if name in shell.functions else 0):
+            shell.variables.pop(AGAIN, None)
+            shell.round = ""
+            yield from self._function_body(name, here)
+            again = shell.variables.pop(AGAIN, None)
+            over = shell.over or shell.round == "left" or (again is None and not shell.round)
+            if over or (again != ["1"] and shell.round != "ended"):
+                break
+        shell.round = before
+        return over
 
     def _outside(self, commands: Iterable[ShellCommand], shell: Shell) -> list[ShellCommand]:
         """The commands outside of any function; the functions are defined."""
@@ -651,9 +686,12 @@ class _Search:
         shell = here.shell
         before = shell.arguments, shell.source, shell.local
         shell.arguments, shell.source, shell.local = shell.expand(words), shell.defined_in.get(name, ""), {}
-        yield from self._commands(tuple(shell.functions[name]), here)
+        yield from self._function_body(name, here)
         shell.take_back(shell.local)
         shell.arguments, shell.source, shell.local = before
+
+    def _function_body(self, name: str, here: _Here) -> Iterator[_Result]:
+        yield from self._commands(tuple(here.shell.functions[name]), here)
 
     # Builtins: the words behind the name
 
@@ -732,6 +770,12 @@ class _Search:
     def _exit(self, words: tuple[str, ...], here: _Here) -> None:
         here.shell.over |= not here.conditional
 
+    def _break(self, words: tuple[str, ...], here: _Here) -> None:
+        here.shell.round = "unsure" if here.conditional else "left"
+
+    def _continue(self, words: tuple[str, ...], here: _Here) -> None:
+        here.shell.round = "unsure" if here.conditional else "ended"
+
     def _plainly(self, words: tuple[str, ...], here: _Here) -> Iterator[_Result]:
         """`command NAME` and `builtin NAME`; `command -v NAME` only asks."""
         while words[:1] in (("-p",), ("--",)):
@@ -742,9 +786,11 @@ class _Search:
 
 _BUILTINS = {
     ".": _Search._source,
+    "break": _Search._break,
     "builtin": _Search._plainly,
     "cd": _Search._cd,
     "command": _Search._plainly,
+    "continue": _Search._continue,
     "eval": _Search._eval,
     "exec": _Search._exec,
     "exit": _Search._exit,

@@ -9,6 +9,7 @@ finds out which hold (loader/script_tests.py).
 
 import posixpath
 import re
+from binascii import crc32
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Self
@@ -26,6 +27,11 @@ NEEDED, JOINED, LOOSE = "!", "&&", "&"
 """In place of a command's name: the text ends where the next command fails (`|| exit 1`); where that fails, the one
 behind it is not run (`a && b`); it is no matter to `set -e` (in a pipeline, in the background).
 """
+LOOP, DONE = "while", "done"
+"""In place of a command's name, before and behind what stands in a loop; the next word names a function that does one
+round, and then assigns AGAIN.
+"""
+AGAIN = "_again"
 MARKS = frozenset({(NEEDED,), (JOINED,), (LOOSE,)})
 _OF_CONDITION = MARKS | {("set", "-e"), ("set", "+e")}
 _SHIFT_SOME = ("shift", UNKNOWN)
@@ -150,7 +156,7 @@ def _with_short_names(commands: Iterable[ShellCommand]) -> Iterator[ShellCommand
 def without_conditions(commands: tuple[ShellCommand, ...]) -> tuple[ShellCommand, ...]:
     """The commands without what they depend on: each counts as one that runs only where something went one way."""
     whole = with_whole_names(commands)
-    kept = (each for each in whole if not each.decides and not _is_of_condition(each))
+    kept = (each for each in whole if not each.decides and not _is_of_condition(each) and not _is_of_loop(each))
     vague = (structs.replace(each, conditional=each.conditional or bool(each.when), when=()) for each in kept)
     return tuple(_with_short_names(vague))
 
@@ -158,6 +164,11 @@ def without_conditions(commands: tuple[ShellCommand, ...]) -> tuple[ShellCommand
 def _is_of_condition(command: ShellCommand) -> bool:
     """Whether it only tells under which condition the text ends."""
     return command.words in _OF_CONDITION or bool(command.when and command.words[0] == "exit")
+
+
+def _is_of_loop(command: ShellCommand) -> bool:
+    """Whether it only tells what one round of a loop does."""
+    return command.words[0] in (LOOP, DONE) or command.function.startswith(f"{LOOP} ")
 
 
 def asks_cpu(text: str) -> bool:
@@ -169,8 +180,8 @@ class _Frame:
     """A compound command that is open."""
 
     __slots__ = (
-        "begun", "closer", "condition", "conditional", "denied", "ended", "exhausted", "function", "inside", "looped",
-        "patterns", "piped", "tests", "when",
+        "begun", "body", "closer", "condition", "conditional", "denied", "doubtful", "ended", "exhausted", "function",
+        "inside", "looped", "opened", "patterns", "piped", "tests", "when",
     )  # fmt: skip
 
     def __init__(self, closer: str, conditional: bool, function: str, when: tuple[int, ...] = ()) -> None:
@@ -197,6 +208,10 @@ class _Frame:
         """How many commands stand before it."""
         self.piped = False
         """It stands behind `|`."""
+        self.doubtful = False
+        """It may not run at all."""
+        self.opened = self.body = 0
+        """Where in the text the condition of a `while` begins, and what it does in each round."""
 
     def note(self, *words: str) -> None:
         """Takes in a part of the condition."""
@@ -234,6 +249,8 @@ class _Reader(WordReader):
         self._fed = False
         """Standard input of the command at hand is redirected."""
         self._functions: set[str] = set()
+        self._is_round = False
+        """What is read is what a loop does in each round."""
         self._conditions = 0
         self._here: list[str] = []
         """Delimiters of here-documents that begin on the next line, as they are written."""
@@ -342,6 +359,7 @@ class _Reader(WordReader):
         else:
             inherited = above.conditional or self._uncertain
             frame = _Frame(closer, conditional or inherited, above.function, (*above.when, *self._listed))
+            frame.doubtful = inherited
             frame.looped = above.looped or closer == "done"
             self._open.append(frame)
         self._open[-1].begun, self._open[-1].piped = len(self.commands), piped
@@ -364,12 +382,45 @@ class _Reader(WordReader):
             if closer == "done" and any(command.words == _SHIFT_SOME for command in self.commands[frame.begun :]):
                 # Each round begins with what the ones before have left.
                 self.commands.insert(frame.begun, ShellCommand(_SHIFT_SOME, True, frame.function, when=frame.inside))
+            if closer == "done":
+                self._repeat(frame)
+            if closer == "done" and frame.body and not (frame.piped or self._nested or self._open[-1].looped):
+                self._keep_round(frame)
             if closer == ")" or frame.piped or _APART.match(self._text, self._at):
                 self._set_apart(frame.begun, frame.function, frame.inside)
         self._end_list()
         self._open[-1].ended = False
         self._note(OPEN)  # a compound command in a condition
         self._behind = True
+
+    def _repeat(self, loop: _Frame) -> None:
+        """What one round of a loop sets, the next one may start."""
+        body = [command for command in self.commands[loop.begun :] if command.function == loop.function]
+        names = [command.words[0] for command in body]
+        if any(name[:1] == "$" for name in names) and any(ASSIGNMENT.match(name) or name == "set" for name in names):
+            for command in body:
+                self.add(command.words, True, command.forgiven, command.when)
+
+    def _keep_round(self, loop: _Frame) -> None:
+        """What one round of a loop over the arguments does, for who knows these."""
+        condition, body = (
+            self._text[loop.opened : loop.body - len("do")],
+            self._text[loop.body : self._at - len("done")],
+        )
+        if "shift" not in body:
+            return
+        text = f"if {condition}\nthen\n{body}\n{AGAIN}=1\nfi"
+        inner = self._inside(text)
+        inner._is_round, inner._conditions = True, self._conditions
+        inner.read()
+        self._conditions = inner._conditions
+        if len(self.commands) + len(inner.commands) + 2 > COMMANDS_LIMIT:
+            return
+        name = f"{LOOP} {crc32(text.encode('utf-8', 'surrogateescape')):x}"
+        around = ShellCommand((LOOP, name), loop.doubtful, loop.function, when=loop.inside)
+        self.commands.insert(loop.begun, around)
+        self.commands.append(structs.replace(around, words=(DONE, name)))
+        self.commands += [structs.replace(each, function=each.function or name) for each in inner.commands]
 
     def _set_apart(self, begun: int, function: str, when: tuple[int, ...]) -> None:
         """What has been kept since then runs in a subshell."""
@@ -458,6 +509,7 @@ class _Reader(WordReader):
             endless = word == "while" and _ENDLESS.match(self._text, self._at)
             self._enter(_OPENERS[word], word in ("while", "until") and not endless)
             self._open[-1].tests = word != "{"
+            self._open[-1].opened = self._at if word == "while" else 0
         elif word in ("fi", "done", "}"):
             self._leave(word)
         elif word in ("for", "select"):
@@ -493,6 +545,8 @@ class _Reader(WordReader):
             self._branch([])
             frame.condition.clear()
         frame.tests = word == "elif"
+        if word == "do" and frame.opened:
+            frame.body = self._at
         self._end_list()
 
     def _tested(self, test: list[str]) -> None:
@@ -576,11 +630,13 @@ class _Reader(WordReader):
         for assignment in (*self._defaults, *(f"{variable}={UNKNOWN}" for variable in _filled(name, words))):
             self._keep((assignment,), uncertain)
         self._defaults.clear()
+        if name in ("break", "continue") and frame.looped:
+            self._doubt_rest()
         if name == "trap":
             self._trap(words)
         elif name == "alias":
             self._alias(words)
-        elif words[:2] == ["set", "--"] or name not in _SILENT or (name == "exit" and self._is_told()):
+        elif words[:2] == ["set", "--"] or name not in _SILENT or self._is_told(name):
             forgiven, mark = self._failure()
             if not name:
                 self._take_given(uncertain or frame.conditional, forgiven, mark)
@@ -601,6 +657,13 @@ class _Reader(WordReader):
         elif not (uncertain or self._piped or self._listed or len(self._open) > 1) and self._is_end():
             self._at = len(self._text) if _ends(name, words) else self._at
 
+    def _doubt_rest(self) -> None:
+        """What stands behind `break` in its loop may not run."""
+        for frame in reversed(self._open):
+            frame.conditional = True
+            if frame.closer == "done":
+                return
+
     def _trap(self, words: list[str]) -> None:
         """`trap TEXT SIGNAL`: the text runs if that comes, or at the end."""
         operands = words[words.index("trap") + 1 :]
@@ -616,9 +679,14 @@ class _Reader(WordReader):
                 for command in self._commands_of(text.replace("$$", "$") + ' "$@"'):
                     self.commands.append(structs.replace(command, conditional=True, function=name, when=()))
 
-    def _is_told(self) -> bool:
-        """Whether it may be told of the command at hand that it runs, though not here."""
-        return bool(self._open[-1].when or self._listed or self._open[-1].function)
+    def _is_told(self, name: str) -> bool:
+        """Whether it matters of a command that starts nothing: of `exit` where it may be told that it runs, though not
+        here, and of what ends a round.
+        """
+        frame = self._open[-1]
+        if name == "exit":
+            return bool(frame.when or self._listed or frame.function)
+        return name in ("break", "continue") and self._is_round and not frame.looped
 
     def _failure(self) -> tuple[bool, str]:
         """Whether the text goes on where the command at hand fails, and the mark that tells what comes of it."""

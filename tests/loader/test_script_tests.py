@@ -88,6 +88,9 @@ COMMANDS = st.one_of(
                      "f", "UNSET=a", ": ${UNSET:=a}", 'g "$1"', "( p; exit )", "p || true", "q && r")),
 )  # fmt: skip
 
+IN_LOOPS = st.sampled_from((*PROGRAMS, "break", "continue", "exec r", "exit", "MODE=b", "[ $# -gt 0 ] && shift", "f",
+                            'UNSET="$1"', '[ "$x" = a ] && break', '[ "$x" = b ] && continue', '"$x"'))  # fmt: skip
+
 
 def _blocks(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     body = st.lists(inner, min_size=1, max_size=2).map("\n".join)
@@ -106,11 +109,18 @@ def _blocks(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
+LOOPS = st.builds(
+    'while {}; do x="$1"; shift\n{}\ndone'.format,
+    st.sampled_from(("[ $# -gt 0 ]", '[ -n "$1" ]', "test $# != 0", '[ $# -ge 1 ] && [ "$1" != q ]')),
+    st.lists(st.recursive(IN_LOOPS, _blocks, max_leaves=4), min_size=1, max_size=3).map("\n".join),
+)
+
+
 SCRIPTS = st.builds(
     f"f() {{{{ {{}}\n}}}}\ng() {{{{ {{}}\n}}}}\n{{}}\n{LAST}\n".format,
     st.recursive(st.sampled_from((*PROGRAMS, "exit", "exec s")), _blocks, max_leaves=4),
     st.recursive(st.sampled_from(PROGRAMS), _blocks, max_leaves=3),
-    st.lists(st.recursive(COMMANDS, _blocks, max_leaves=8), min_size=1, max_size=4).map("\n".join),
+    st.lists(st.recursive(COMMANDS, _blocks, max_leaves=8) | LOOPS, min_size=1, max_size=4).map("\n".join),
 )
 
 
@@ -118,6 +128,7 @@ SCRIPTS = st.builds(
 @given(SCRIPTS, st.lists(st.sampled_from(WORDS[1:]), max_size=3).map(tuple), st.sampled_from(("", "pq", "rs", "pqrs")))
 @example('f() { p\n}\n[ "$1" = a ] || f && q\nz\n', ("a",), "")
 @example('[ "$1" = b ] && p || q\nz\n', ("a",), "")
+@example('for x in 1 2; do "$@"\nset -- p\ndone\nz\n', (), "")
 @example('if [ "$1" = a ]; then shift; fi\nif [ "$1" = a ]; then p; else q; fi\nz\n', ("a",), "")
 def test_what_a_shell_runs_is_found_and_what_is_certain_runs(
     image: ImageProfile, text: str, arguments: tuple[str, ...], failing: str
@@ -150,7 +161,15 @@ def test_what_a_shell_runs_is_found_and_what_is_certain_runs(
         ('main() {\n  if [ "$1" = a ]; then p; else q; fi\n}\nmain "$@"\n', "a", "p"),
         ('if [ -x /usr/bin/p ] && [ "$1" != b ]; then exec p; fi\nexec q\n', "b", "q"),
         ('for x in a b; do\n  if [ "$x" = "$1" ]; then exec p; fi\ndone\nq\n', "c", None),
-        ('while [ $# -gt 0 ]; do case "$1" in a) shift; q ;; *) break ;; esac; done\nexec "$@"\n', "a p", None),
+        ('while [ $# -gt 0 ]; do case "$1" in a) shift; q ;; *) break ;; esac; done\nexec "$@"\n', "a p", "pq"),
+        ('while test -n "$1"; do case "$1" in a) shift 2; continue ;; esac; "$1"; shift; done\ns\n', "a b p q", "pqs"),
+        ('f() { while [ $# != 0 ]; do x="$1"; shift; g "$x"; done; }\ng() { "$1"; }\nf p q\n', "", "pq"),
+        ("while [ $# -gt 0 ]\ndo\n  shift\n  while [ $# -gt 0 ]; do shift; p; done\n  q\ndone\nr\n", "a b", None),
+        ('while [ "$1" ]; do [ -f /x ] && break; shift; p; done\nr\n', "a", None),
+        ('while [ "$1" = a ]; do shift; p; done\n"$@"\n', "a a q b", "pq"),
+        ("while [ $# -gt 0 ]; do shift; p; done & q\n", "a", None),
+        ("while true; do p; if q; then break; fi; r; done\n", "", None),
+        ("for x in 1 2; do p; continue; r; done\n", "", None),
         ('if [ "$UNSET" = a ]; then p; else q; fi\nr\n', "", None),
         ('if [ "$1" = b -a "$(id -u)" = 0 ]; then p; else q; fi\n', "a", "q"),
         ('if [ "$1" = a ] || grep -q x /y; then exec p; fi\nq\n', "a", "p"),
