@@ -32,6 +32,9 @@ DYING = {
     ' printf("%d %u\\n", v[0], asked); return 0; }',
     "what runs at the end": "static void leave(void) { use(x, x + 1); }"
     'int main(void) { atexit(leave); printf("%u\\n", asked); return 0; }',
+    "a destructor": "__attribute__((destructor)) static void leave(void) { use(x, x + 1); }"
+    'int main(int n, char **words) { if (__builtin_cpu_supports("avx2")) use(x, x + n);'
+    ' printf("%u\\n", asked); return 0; }',
     "one of two callbacks that lead to it": "__attribute__((noinline)) static int list(int n)"
     ' { printf("list %d\\n", n); return n; }'
     "__attribute__((noinline)) static int code(int n) { return n + use(x, x + n); }"

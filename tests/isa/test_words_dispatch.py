@@ -383,3 +383,66 @@ int main(int n, char **v) { struct counter c = {1, n}; increase(&c); return 0; }
 def test_a_flag_of_ones_own_is_no_test_of_the_cpu() -> None:
     path = compile_c(OBJECT_WITH_A_FLAG, "-O2", "-march=armv8.1-a", compiler=ARM)
     assert [(use.feature, use.answer) for use in analyse(path).uses] == [("atomics", "required")]
+
+
+TESTED = """
+int main(int n, char **v) {
+    FIRST
+    printf("%ld\\n", getauxval(WORD) & BIT ? fast(n) : slow(n));
+    return 0;
+}
+"""
+SORTING = """
+static int order(const void *a, const void *b) { return fast(*(const long *)a) - fast(*(const long *)b); }
+static long numbers[] = {3, 1, 2};
+"""
+ELSEWHERE = {
+    "a destructor": ('__attribute__((destructor)) static void end(void) { printf("%ld\\n", fast(1)); }', "", "dies"),
+    "a comparison": (SORTING, "qsort(numbers, 3, sizeof(long), order);", "unknown"),
+}
+
+
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-s")], ids=" ".join)
+@pytest.mark.parametrize("place", ELSEWHERE)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_others_call_is_shielded_by_no_test_of_main(machine: str, place: str, flags: tuple[str, ...]) -> None:
+    of, (own, first, answer) = MACHINES[machine], ELSEWHERE[place]
+    path = compiled(of, own + TESTED.replace("FIRST", first), of.bit, *flags)
+    dying = [model for model in of.models if observed(path, of.emulator, model) == "dies"]
+    assert dying
+    assert {predicted(analyse(path), of.models[model]) for model in dying} == {answer}
+
+
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-s")], ids=" ".join)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_comparison_behind_a_test_is_shielded(machine: str, flags: tuple[str, ...]) -> None:
+    of = MACHINES[machine]
+    first = "if (getauxval(WORD) & BIT) qsort(numbers, 3, sizeof(long), order);"
+    path = compiled(of, SORTING + TESTED.replace("FIRST", first), of.bit, *flags)
+    assert {predicted(analyse(path), features) for features in of.models.values()} == {"runs"}
+    assert {observed(path, of.emulator, model) for model in of.models} == {"runs"}
+
+
+FOR_POWER10 = """
+static unsigned long numbers[64] = {1, 2, 3};
+static int has;
+__attribute__((constructor)) static void find(void) { has = (getauxval(AT_HWCAP2) & 0x00040000) != 0; }
+__attribute__((noinline, target("cpu=power10"))) static long best(long x) {
+    unsigned long sum = x;
+    __asm__ volatile(".long 0x7c630136" ::: "r3");
+    for (int i = 0; i < 64; i++) sum += numbers[i];
+    return sum;
+}
+int main(int n, char **v) { printf("%ld\\n", has ? best(n) : slow(n)); return 0; }
+"""
+
+
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2",), ("-O2", "-s")], ids=" ".join)
+def test_stubs_that_lead_to_code_without_a_table_of_contents_are_their_callers_alone(flags: tuple[str, ...]) -> None:
+    """GNU ld puts them right behind those of other files' functions, which everybody calls."""
+    of = MACHINES["ppc64le"]
+    path = compiled(of, FOR_POWER10, of.bit, *flags)
+    assert {use.feature: use.answer for use in analyse(path).uses if use.feature == "arch_3_1"} == {
+        "arch_3_1": "dispatched"
+    }
+    assert {observed(path, of.emulator, model) for model in of.models} == {"runs"}

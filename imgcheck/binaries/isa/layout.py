@@ -42,8 +42,8 @@ _IN_CODE = np.isin(np.arange(16), (_STT_FUNC, STT_NOTYPE, _STT_IFUNC))
 _SHT_RELA, _SHT_REL = 4, 9
 _SYMBOL_ALONE = (6, 7)
 """R_386_GLOB_DAT and R_386_JMP_SLOT: what their slots hold in the file is not added. Those of lazy PLTs lead back."""
-_DT = {"RELR": 36, "RELRSZ": 35, "SONAME": 14, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27,
-       "FLAGS_1": 0x6FFFFFFB}  # fmt: skip
+_DT = {"RELR": 36, "RELRSZ": 35, "SONAME": 14, "INIT": 12, "INIT_ARRAY": 25, "INIT_ARRAYSZ": 27, "FINI": 13,
+       "FINI_ARRAY": 26, "FINI_ARRAYSZ": 28, "FLAGS_1": 0x6FFFFFFB}  # fmt: skip
 _DF_1_PIE = 0x08000000
 _RELOCATION = np.dtype([("offset", "i8"), ("type", "i4"), ("symbol", "i4"), ("addend", "i8")])
 _NAMES_LIMIT = 10_000
@@ -484,21 +484,25 @@ class Layout:
     # Entry points
 
     @cached_property
-    def initialisers(self) -> np.ndarray:
-        """Addresses that the loader calls: DT_INIT and the members of DT_INIT_ARRAY (or `.init_array`)."""
-        found = [value for value in (self.elf.dynamic_value(_DT["INIT"]),) if value and value < ADDRESS_LIMIT]
-        start, size = self.elf.dynamic_value(_DT["INIT_ARRAY"]), self.elf.dynamic_value(_DT["INIT_ARRAYSZ"])
-        section = self.elf.section(".init_array")
-        if not start and section is not None:
-            start, size = section.addr, section.size
-        init = self.elf.section(".init")
-        if not found and init is not None:
-            found.append(init.addr)
+    def called_by_loader(self) -> np.ndarray:
+        """Addresses that the loader calls when it has loaded the file, and when the program ends."""
+        found = [*self._called_as("INIT", ".init"), *self._called_as("FINI", ".fini")]
+        return np.array([address for address in found if address > 0], np.int64)
+
+    def _called_as(self, tag: str, name: str) -> list[int]:
+        """What `tag` (DT_INIT) names, and the members of its array; or of the sections that are called so."""
+        found = [value for value in (self.elf.dynamic_value(_DT[tag]),) if value and value < ADDRESS_LIMIT]
+        start, size = self.elf.dynamic_value(_DT[f"{tag}_ARRAY"]), self.elf.dynamic_value(_DT[f"{tag}_ARRAYSZ"])
+        array, code = self.elf.section(f"{name}_array"), self.elf.section(name)
+        if not start and array is not None:
+            start, size = array.addr, array.size
+        if not found and code is not None:
+            found.append(code.addr)
         width = self.elf.bits // 8
         if start and size and start < ADDRESS_LIMIT:
             slots = start + width * np.arange(min(size // width, 1 << 20), dtype=np.int64)
             found += self.pointed(slots).tolist()
-        return np.array([a for a in found if a > 0], np.int64)
+        return found
 
     def addresses_of(self, *texts: bytes) -> list[np.ndarray]:
         """Where each of the texts lies when the file is loaded."""

@@ -51,6 +51,7 @@ class AArch64(Code):
     opcode = 0x1F000000
     links = 0x80000000
     made, base = 0, 5
+    parameters = range(8)
     padding = _NOP, 0
     go = Convention(handing=tuple(range(8, 16)))
 
@@ -105,6 +106,9 @@ class AArch64(Code):
 
     def stores(self, words: np.ndarray) -> np.ndarray:
         return (words & 0x3B400000) == 0x39000000
+
+    def picks(self, words: np.ndarray) -> np.ndarray:
+        return words & 0x3FE00000 == 0x1A800000  # CSEL and its kin
 
     def makes(self, words: np.ndarray) -> np.ndarray:
         return of_kinds(words, _ADD, _ADR)

@@ -24,6 +24,8 @@ _START_BYTES = 64
 """The C library's start code has referred to main by then."""
 _STEPS = 5
 """Words looked at behind one that makes an address."""
+_HANDING = 16
+"""Words behind one that makes an address up to the call that gets it."""
 _LONGEST = 8
 """Bytes of an instruction: those of Power with a prefix have two words."""
 Numbers = TypeVar("Numbers", int, np.ndarray)
@@ -54,6 +56,8 @@ class Code:
     """The lowest bit of the register that gets an address, where `makes` holds."""
     base: int
     """The lowest bit of the register that holds the address of a load or store."""
+    parameters: range
+    """Registers that hand over whole numbers and addresses."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -68,7 +72,8 @@ class Code:
         sites, targets = self.branches
         # Other branches also go to labels within a function.
         called = targets[(self.word_at(sites) & np.uint32(self.links)) != 0]
-        entered = np.concatenate([self._entered(), self.landings[self.is_outside(self.landings)]])
+        landed = self.landings[self.is_outside(self.landings)]
+        entered = np.concatenate([self._entered(), landed, self.bounds_of_stubs])
         boundaries = Boundaries(layout)
         self.functions = boundaries.functions(boundaries.outside(called), entered=entered)
 
@@ -85,6 +90,10 @@ class Code:
     @cached_property
     def branches(self) -> Places:
         """Direct calls and jumps."""
+        raise NotImplementedError
+
+    def picks(self, words: np.ndarray) -> np.ndarray:
+        """Which words take one of two registers."""
         raise NotImplementedError
 
     padding: tuple[int, ...]
@@ -153,6 +162,11 @@ class Code:
     def jumping_stubs(self) -> Places:
         """Stubs that jump to functions of this file themselves, and where to."""
         return np.empty(0, np.int64), np.empty(0, np.int64)
+
+    @property
+    def bounds_of_stubs(self) -> np.ndarray:
+        """Where those begin, and what stands behind them."""
+        return self.jumping_stubs[0]
 
     def comparing(self, number: int, first: bool) -> np.ndarray:
         """Marks functions that compare a number with 64 bits, or their first parameter, with this one."""
@@ -334,6 +348,23 @@ class Code:
         order = np.argsort(stubs, kind="stable")
         order = order[behind[order] >= 0]
         return stubs[order], behind[order]
+
+    @cached_property
+    def handed(self) -> Places:
+        """Words that make the address of a function which a call of another file's function, right behind, gets."""
+        sites, targets = self.addresses
+        words = self.word_at(sites)
+        own = self.makes(words) & (self.index(targets) >= 0)
+        own &= np.isin(words >> np.uint32(self.made) & np.uint32(31), self.parameters)
+        sites, targets = sites[own], targets[own]
+        branching, reached = self.branches
+        foreign = branching[np.isin(reached, list(self.stubs)) & ~np.isin(reached, self._own_stubs[0])]
+        found, goes_on = np.zeros(len(sites), bool), np.ones(len(sites), bool)
+        for at in (sites + 4 * step for step in range(1, _HANDING)):
+            found |= goes_on & np.isin(at, foreign)
+            words = self.word_at(at)
+            goes_on &= ~(np.isin(at, branching) | self.is_end(words) | self.jumps_anywhere(words) | self.picks(words))
+        return sites[found], targets[found]
 
     @cached_property
     def chosen_slots(self) -> frozenset[int]:

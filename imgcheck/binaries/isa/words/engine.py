@@ -46,6 +46,7 @@ _MACHINES: dict[str, type[Code]] = {"aarch64": AArch64, "ppc64le": Ppc64le}
 _WALKS: dict[str, type[Walk]] = {"aarch64": AArch64Walk, "ppc64le": Ppc64leWalk}
 _PERHAPS_TESTED = "Reached only behind tests of what may rest on what the CPU told."
 _EXPORTED = "Exported functions reach it without a test of the CPU."
+_HANDED = "Code that load or start reaches hands its address to another library, without a visible test of the CPU."
 Uses = tuple[np.ndarray, np.ndarray]
 """For each instruction its function, and the number of the condition under which that arrives there."""
 
@@ -222,7 +223,7 @@ class _Judge:
     def _roots(self) -> np.ndarray:
         entry = np.array([min(self.layout.elf.entry, 1 << 62)], np.int64)
         named = starts_by_name(self.layout, go=False)
-        addresses = np.concatenate([entry, self.layout.initialisers, named, self.code.main])
+        addresses = np.concatenate([entry, self.layout.called_by_loader, named, self.code.main])
         return numbers(self.code.index(addresses), len(self.functions))
 
     @cached_property
@@ -329,8 +330,17 @@ class _Judge:
         return (
             _Way([(ALWAYS, self._roots)], AT_LOAD, CONTRADICTED),
             _Way(choices, "Chosen by a test of the CPU that is for less.", MISCHOSEN, is_choice=True),
+            _Way([(ALWAYS, self._handed(feature))], _HANDED, _HANDED, loads=False),
             _Way([(ALWAYS, self._exported)], _EXPORTED, _EXPORTED, loads=False),
         )
+
+    def _handed(self, feature: str) -> np.ndarray:
+        """Functions whose addresses code hands to other files' functions that load or start reaches past the tests."""
+        sites, targets = self.code.handed
+        holders = self.functions.holding(sites)
+        seen, _ = self._reached(self._roots, self._followed_calls(feature, self._nobody))
+        handing = (holders >= 0) & seen[holders] & self.guards.exposing(feature)[self.guards.at(holders, sites)]
+        return distinct(self.code.index(targets[handing]))
 
     @cached_property
     def _nobody(self) -> np.ndarray:

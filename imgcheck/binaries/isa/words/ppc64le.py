@@ -41,6 +41,8 @@ _NOPS = 0x60000000, 0x60420000
 """ORI of r0 and of r2 with zero."""
 _ENDS = (0xFC000001, _BRANCH), (0xFE8007FF, 0x4E800020), (0xFE8007FF, 0x4E800420)
 """Mask and value of B, BLR and BCTR."""
+_KEEPS_TABLE = 0xF8410018
+"""STD r2, 24(r1): who calls gets its table of contents back from there."""
 _STACK, _PRESERVED = 1, range(14, 32)
 _BLR, _MTLR = 0x4E800020, 0x7C0803A6
 _MOST_KEPT = len(_PRESERVED) + 4
@@ -60,6 +62,7 @@ class Ppc64le(Code):
     opcode = 0xFC000000
     links = 1
     made, base = 21, 16
+    parameters = range(3, 11)
     padding = _NOPS
     go = Convention(zero=(0,), handing=(14, 15, 16, 17))
 
@@ -157,6 +160,9 @@ class Ppc64le(Code):
         prefixed = (self.word_at(sites) >> 26 == _PSTD) & (self.word_at(sites - 4) >> 26 == PREFIX)
         return super().is_stored_to(sites) | prefixed
 
+    def picks(self, words: np.ndarray) -> np.ndarray:
+        return words & 0xFC00003E == 0x7C00001E  # ISEL
+
     def makes(self, words: np.ndarray) -> np.ndarray:
         return words >> 26 == _ADDI
 
@@ -196,11 +202,20 @@ class Ppc64le(Code):
 
     @cached_property
     def jumping_stubs(self) -> Places:
-        """By these, code that has no table of contents reaches functions that work out theirs from r12."""
+        """By these, code that has no table of contents reaches functions that work out theirs from r12, and code that
+        has one those that have none.
+        """
         sites, targets = self.branches
         makes_entry = self.word_at(sites - 4) >> 16 == _ADDI << 10 | _ENTRY << 5
         makes_entry &= self.word_at(sites - 8) & _RELATIVE[0] == _RELATIVE[1]
-        return sites[makes_entry] - 8, targets[makes_entry]
+        keeps_table = (self.word_at(sites - 4) == _KEEPS_TABLE) & (self.word_at(sites) & self.links == 0)
+        first = np.concatenate([sites[makes_entry] - 8, sites[keeps_table] - 4])
+        return first, np.concatenate([targets[makes_entry], targets[keeps_table]])
+
+    @property
+    def bounds_of_stubs(self) -> np.ndarray:
+        first = self.jumping_stubs[0]
+        return np.append(first, first[self.word_at(first) == _KEEPS_TABLE] + 8)
 
     def comparing(self, number: int, first: bool) -> np.ndarray:
         mask, value = (0xF85FFFFF, _FIRST << 16) if first else (0xF860FFFF, 1 << 21)
