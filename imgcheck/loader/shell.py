@@ -102,9 +102,10 @@ _BODY = r"((?:(?!\b(?:if|fi|else|elif)\b).)*+)"
 _BRANCHES = re.compile(rf"[ \t]*[;\n]\s*then\b{_BODY}(?:\belse\b{_BODY})?\bfi\b", re.DOTALL)
 """The rest of an `if` without another one in it: what is done where its condition holds, and where it does not."""
 _NOUGHT = r"[ \t]+[\"']?0[\"']?(?:[ \t]+\]\]?)?[ \t]*"
+_STATUS = r"(?:\[\[?|test)[ \t]+\"?\$\?\"?[ \t]+"
 _CHECKED = re.compile(
-    r"[ \t]*[;\n]\s*(?:if[ \t]+)?(?:\[\[?|test)[ \t]+\"?\$\?\"?[ \t]+"
-    rf"(?:(?:-ne|!=){_NOUGHT}[;\n]\s*then\b{_BODY}|(?:(?:-ne|!=){_NOUGHT}&&|(?:-eq|==?){_NOUGHT}\|\|){_LIST})",
+    rf"[ \t]*[;\n]\s*(?:if[ \t]+{_STATUS}(?:-ne|!=){_NOUGHT}[;\n]\s*then\b{_BODY}"
+    rf"|{_STATUS}(?:(?:-ne|!=){_NOUGHT}&&|(?:-eq|==?){_NOUGHT}\|\|){_LIST})",
     re.DOTALL,
 )
 """A test of `$?` behind a command, up to what is done where that has failed."""
@@ -414,6 +415,8 @@ class _Reader(WordReader):
         inner._is_round, inner._conditions = True, self._conditions
         inner.read()
         self._conditions = inner._conditions
+        if not inner.commands[0].decides:  # nobody will find out
+            return
         if len(self.commands) + len(inner.commands) + 2 > COMMANDS_LIMIT:
             return
         name = f"{LOOP} {crc32(text.encode('utf-8', 'surrogateescape')):x}"

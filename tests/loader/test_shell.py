@@ -172,7 +172,9 @@ def test_any_text_is_read_to_an_end(text: str) -> None:
 
 
 _HOSTILE = ["(", "$(", "((", "${a", "a=(", "a=()", "`", '"', "\\\"", "<<E ", "case x in ", "if ", "{ ", "[[ ", "x(",
-            "f() ", "'", "@(", "$((", "a<(", "#", " ", "\\", "${a:-", "a b\n", "&&", "x=$x"]  # fmt: skip
+            "f() ", "'", "@(", "$((", "a<(", "#", " ", "\\", "${a:-", "a b\n", "&&", "x=$x",
+            "a\nif [ $? -ne 0 ]; then ", "a\n[ $? -ne 0 ] && ", "if ! a; then ", "while [ $# -gt 0 ]; do shift; done;",
+            "while a; do shift; ", "x=$(a", "usage='" + 600 * "u" + "';"]  # fmt: skip
 
 
 @pytest.mark.parametrize("piece", _HOSTILE)
