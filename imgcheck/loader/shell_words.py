@@ -240,7 +240,7 @@ class WordReader(ABC):
         commands = self._commands_of(text)
         if _is_hook(commands):
             self._keep_inside(commands)
-            return ""
+            return ":"  # it is not empty
         told = _path_given(commands, text)
         if told is None:
             self._keep_inside(commands, _PIPELINE.fullmatch(text) is not None)

@@ -208,6 +208,11 @@ def test_what_an_environment_sets_where_it_is_activated_holds_for_its_program(im
         ("eval \"$(/opt/conda/bin/conda 'shell.posix' 'hook')\"; N=e; conda activate $N; tool", "e"),
         ('eval "$(micromamba shell hook --shell bash)"; micromamba activate -n f; tool', "f"),
         ('setup="$(conda shell.bash hook)"\nif [ $? -eq 0 ]; then eval "$setup"; fi\nconda activate e\ntool', "e"),
+        (
+            'setup="$(conda shell.bash hook)" || true\nif [ -n "$setup" ]; then eval "$setup"; else . /absent.sh; fi\n'
+            "conda activate e || exit 1\ntool",
+            "e",
+        ),
         ("conda activate e; micromamba activate f; tool", "f"),
         ("(conda activate f); conda activate e; tool", "e"),
     ],
