@@ -3,6 +3,7 @@
 import fnmatch
 import posixpath
 import re
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import accumulate, islice
 from typing import Literal
@@ -11,6 +12,7 @@ from msgspec import Struct
 
 from imgcheck.documents.image import ImageProfile, Script, Services
 from imgcheck.loader.expansion import GAP, Shell
+from imgcheck.loader.shell_words import BELOW
 from imgcheck.loader.tree import Tree
 
 _GLOB = re.compile(r"[*?]|\[.+\]")
@@ -129,13 +131,26 @@ class Places:
         """The canonical paths that an absolute pattern of file names stands for."""
         found = ["/"]
         for part in pattern.split("/"):
-            if is_pattern(part):
+            if part == BELOW:
+                found = list(islice((each for place in found for each in self._below(place)), MATCHES))
+            elif is_pattern(part):
                 names = ((place, name) for place in found for name in sorted(self._names.get(place, ())))
                 fit = (posixpath.join(place, name) for place, name in names if _stands_for(part, name))
                 found = [self._tree.canonical(path) for path in islice(fit, MATCHES)]
             else:
                 found = [self._tree.canonical(posixpath.join(place, part)) for place in found]
         return found
+
+    def _below(self, place: str) -> Iterator[str]:
+        """What leads to programs, scripts and configurations below a directory."""
+        waiting = [place]
+        while waiting:
+            above = waiting.pop()
+            for name in sorted(self._names.get(above, ())):
+                path = self._tree.canonical(posixpath.join(above, name))
+                yield path
+                if path.startswith(f"{above}/"):  # no link that leads up or elsewhere
+                    waiting.append(path)
 
     @cached_property
     def _names(self) -> dict[str, set[str]]:

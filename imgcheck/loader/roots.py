@@ -38,6 +38,7 @@ from imgcheck.loader.started import EVERY_SHELL, By, Outcome, Started
 from imgcheck.loader.supervisors import supervised, supervisor_of
 from imgcheck.loader.tree import Tree
 from imgcheck.loader.usual import with_usual
+from imgcheck.loader.variables import set_by
 
 _MACHINES = ("x86_64", "aarch64", "ppc64le")
 _TAKE_BACK = frozenset({"bash", "zsh"})
@@ -723,7 +724,10 @@ class _Search:
         for word in [line[0] for line in shell.expand(words[:1]) if line and line[0]]:
             for each in word.split() if GAP not in word else [word]:
                 scripts = self._sourced(each, shell)
-                if scripts is None:
+                if names := set_by(each):
+                    for name in names:
+                        shell.assign(f"{name}={UNKNOWN}", here.conditional)
+                elif scripts is None:
                     shell.vague = True
                     # Files with a name of their own set up an environment, those that a loop finds are a user's hooks.
                     shell.steered |= GAP not in each

@@ -11,13 +11,13 @@ import posixpath
 import re
 from binascii import crc32
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import dropwhile, pairwise, takewhile
 from typing import Self
 
 from msgspec import structs
 
 from imgcheck.documents.image import ShellCommand
-from imgcheck.loader.shell_words import ASSIGNMENT, NAME, UNKNOWN, UnreadableError, WordReader, closed
+from imgcheck.loader.shell_words import ASSIGNMENT, BELOW, NAME, UNKNOWN, UnreadableError, WordReader, closed
 
 SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
 """Those whose texts are read here."""
@@ -69,6 +69,10 @@ _APART = re.compile(r"(?:[ \t]*\d*(?:>>?|<)&?[ \t]*[^\s|&;<>()]+)*[ \t]*(?:\|(?!
 """Behind a command that runs in a subshell, as one of a pipeline or in the background."""
 _FILLING = {"getopts": "", "let": "", "mapfile": "dnOsuCc", "printf": "", "read": "adinNptu", "readarray": "dnOsuCc"}
 """Builtins that fill variables, with the letters of options that have a value of their own."""
+_FOLLOWING = re.compile("-[HLP]")
+"""Options of `find` before its directories."""
+_SORTING = frozenset({"cat", "grep", "head", "sort", "tail", "uniq"})
+"""Programs behind which a list of files has no others."""
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))", re.ASCII)
 """In arithmetic."""
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
@@ -182,7 +186,7 @@ class _Frame:
 
     __slots__ = (
         "begun", "body", "closer", "condition", "conditional", "denied", "doubtful", "ended", "exhausted", "function",
-        "inside", "looped", "opened", "patterns", "piped", "tests", "when",
+        "inside", "listed", "looped", "opened", "patterns", "piped", "tests", "when",
     )  # fmt: skip
 
     def __init__(self, closer: str, conditional: bool, function: str, when: tuple[int, ...] = ()) -> None:
@@ -208,7 +212,9 @@ class _Frame:
         self.begun = 0
         """How many commands stand before it."""
         self.piped = False
-        """It stands behind `|`."""
+        """It stands behind `|`,"""
+        self.listed = ""
+        """and what comes from there are files, by such a pattern."""
         self.doubtful = False
         """It may not run at all."""
         self.opened = self.body = 0
@@ -247,6 +253,8 @@ class _Reader(WordReader):
         """A pipeline fails where any part of it does."""
         self._given = range(0)
         """Where the commands are kept of the last substitution in the command at hand, where they are one pipeline."""
+        self._listed_files = ""
+        """The files that come from a pipeline so far, as a pattern."""
         self._fed = False
         """Standard input of the command at hand is redirected."""
         self._functions: set[str] = set()
@@ -340,6 +348,7 @@ class _Reader(WordReader):
 
     def _end_list(self) -> None:
         self._uncertain, self._listed, self._joint, self._negated, self._behind = False, (), "", False, False
+        self._listed_files = ""
         self._open[-1].ended = True
 
     def _note(self, *words: str) -> None:
@@ -364,6 +373,7 @@ class _Reader(WordReader):
             frame.looped = above.looped or closer == "done"
             self._open.append(frame)
         self._open[-1].begun, self._open[-1].piped = len(self.commands), piped
+        self._open[-1].listed = self._listed_files if piped else ""
         self._naming, self._piped = "", False
         self._end_list()
 
@@ -377,7 +387,7 @@ class _Reader(WordReader):
         frame = self._open[-1]
         if frame.closer == closer:
             self._open.pop()
-            own = (command.function for command in self.commands[frame.begun :])
+            own = (command.function for command in self.commands[frame.begun :] if not command.decides)
             if frame.function != self._open[-1].function and frame.function not in own:
                 self.commands.append(ShellCommand(_NOTHING, function=frame.function))
             if closer == "done" and any(command.words == _SHIFT_SOME for command in self.commands[frame.begun :]):
@@ -630,8 +640,14 @@ class _Reader(WordReader):
                 self._keep(("set", option), uncertain)
             words = _set_arguments(words)
         begun, frame = len(self.commands), self._open[-1]
-        for assignment in (*self._defaults, *(f"{variable}={UNKNOWN}" for variable in _filled(name, words))):
+        if name not in _SORTING:
+            self._listed_files = _files_found(words) if name == "find" else ""
+        filled = _filled(name, words)
+        for assignment in (*self._defaults, *(f"{variable}={UNKNOWN}" for variable in filled)):
             self._keep((assignment,), uncertain)
+        if name == "read" and frame.listed and len(filled) == 1:  # what it was before is none of its values
+            for kept in (("unset", filled[0]), (f"{filled[0]}={frame.listed}",)):
+                self.add(kept, frame.doubtful, when=frame.when)
         self._defaults.clear()
         if name in ("break", "continue") and frame.looped:
             self._doubt_rest()
@@ -829,6 +845,14 @@ def _filled(name: str, words: list[str]) -> list[str]:
         return [match[1] for word in operands for match in _ASSIGNED.finditer(word)]
     default = {"read": ["REPLY"], "printf": []}.get(name, ["MAPFILE"])
     return [word for word in operands if NAME.fullmatch(word)] if name != "printf" and operands else default
+
+
+def _files_found(words: list[str]) -> str:
+    """What `find` lists, as a pattern; empty where that is not one directory."""
+    behind = words[words.index("find") + 1 :]
+    places = list(takewhile(lambda word: word[:1] not in ("-", "!", "("), dropwhile(_FOLLOWING.fullmatch, behind)))
+    told = len(places) == 1 and UNKNOWN not in places[0] and places[0].strip("/.") and "-exec" not in words
+    return f"{places[0].rstrip('/')}/{BELOW}" if told else ""
 
 
 def _ends(name: str, words: list[str]) -> bool:

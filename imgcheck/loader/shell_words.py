@@ -22,6 +22,8 @@ from typing import Self
 from imgcheck.documents.image import ShellCommand
 
 UNKNOWN = "${?}"
+BELOW = "**"
+"""The last part of a pattern of file names that stands for all below a directory."""
 RESOLVED = "0/"
 """What templates call the script's own path with its links resolved; no variable is called so."""
 _NESTED = 6

@@ -1,4 +1,4 @@
-"""Variables that scripts may find set though nothing in the image sets them (rules/analysis/variables.toml)."""
+"""Variables that scripts may find set though no script of the image sets them (rules/analysis/variables.toml)."""
 
 from functools import cache
 
@@ -18,6 +18,15 @@ class Given(Data, frozen=True):
     sources: tuple[str, ...]
 
 
+class Setting(Data, frozen=True):
+    """A file of every system that sets variables, and does nothing else."""
+
+    id: str
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
 @cache
 def variables_given() -> tuple[Given, ...]:
     """All that are known."""
@@ -28,3 +37,14 @@ def variables_given() -> tuple[Given, ...]:
 def may_be_given(name: str) -> bool:
     """Whether a container's runtime, a shell or a job may set the variable called `name`."""
     return any(fits_any(name, each.names) for each in variables_given())
+
+
+@cache
+def setting_files() -> tuple[Setting, ...]:
+    """All such files that are known."""
+    return msgspec.convert(Knowledge().table("analysis/variables.toml")["file"], tuple[Setting, ...])
+
+
+def set_by(path: str) -> tuple[str, ...]:
+    """The variables that a script may have set which has read the file at `path`, where no others can be."""
+    return next((each.names for each in setting_files() if path in each.paths), ())

@@ -284,6 +284,17 @@ RUNS = [
     ("another shell's line", "exec sh -c 'cd /opt && ./job'\n", {"/opt/job"}),
     ("a here-document before it", "cat <<EOF > /x\nexec nothing\nEOF\nserver\n", {"/usr/bin/server"}),
     ("a sourced file", ". /lib.sh\nexec $TOOL\n", {"/usr/bin/server"}),
+    ("files that find lists", "find /opt/app -type f | cat | while read -r f; do $f; done\n", {"/opt/app/run"}),
+    (
+        "sourced files that find lists",
+        'find -L /parts.d/ | cat | while IFS= read -r f; do . "$f"; done\n',
+        {"/opt/job"},
+    ),
+    (
+        "deeper files that find lists",
+        'find /opt -type f | cat | while read f; do\n"$f"\ndone\n',
+        {"/opt/job", "/opt/app/run", _BESIDE},
+    ),
     ("python beside", "exec python3 -u /train.py\n", {"/usr/bin/python3.11"}),
 ]
 
@@ -310,7 +321,8 @@ def test_a_script_leads_to_the_programs_that_it_runs(image: ImageProfile, text: 
     "text",
     [
         'exec "$JOB"\n', "$(find / -name job)\n", "eval $(start)\n", "exec ./$X/run\n", "cd $WHERE\n./run\n",
-        "if [ -n x ]; then $A; fi\n", "source /nowhere\njob2\n",
+        "if [ -n x ]; then $A; fi\n", "source /nowhere\njob2\n", 'find /opt $A | while read -r f; do "$f"; done\n',
+        'find /opt | sed s/a/b/ | while read -r f; do "$f"; done\n', 'find /opt | cat; while read f; do "$f"; done\n',
     ],
 )  # fmt: skip
 def test_where_only_running_tells_what_a_script_starts_everything_may_be_reached(
@@ -513,6 +525,11 @@ def test_a_search_that_starts_nothing_leaves_nothing_open(image: ImageProfile) -
         ('[ -z "$MODE" ] && exec server\nexec /opt/job\n', {"/opt/job"}),
         ('if [ "$MODE" = job ]; then T=/opt/job; else T=server; fi\nexec $T\n', {"/opt/job"}),
         ('if [ -z "$T" ]; then T=server; fi\nexec "$T"\n', set()),
+        (
+            '. /etc/os-release\nif [ "$ID" = debian ]; then /opt/job; fi\n'
+            'quiet() { [ -z "$Q" ] || echo; }\nquiet\nserver\n',
+            {"/opt/job"},
+        ),
         ("if [ -f /opt/mounted.py ]; then exec /opt/job; fi\nexec server\n", {"/opt/job"}),
         ("if [ -x /usr/local/bin/mounted ]; then exec /opt/job; fi\nexec server\n", {"/opt/job"}),
         ("if [ -x /opt/mounted ]; then exec /opt/job; fi\nexec server\n", {"/opt/job", "/usr/bin/server"}),

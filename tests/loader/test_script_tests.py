@@ -13,7 +13,7 @@ from msgspec import structs
 
 from imgcheck.documents.image import ImageConfig, ImageProfile
 from imgcheck.loader.roots import find_roots
-from imgcheck.loader.variables import Given, variables_given
+from imgcheck.loader.variables import Given, Setting, setting_files, variables_given
 from imgcheck.profile.texts import read_script
 from tests.loader.builder import Root
 from tests.loader.walk import profile_of
@@ -242,6 +242,15 @@ def test_what_dash_lacks_fails_there(image: ImageProfile, test: str) -> None:
     started, certain = found(image, text, ("a",))
     assert started == certain == ran(image, "dash", text, ("a",), "")
     assert found(image, text, ("a",), "bash")[1] == ran(image, "bash", text, ("a",), "")
+
+
+@pytest.mark.parametrize("file", setting_files(), ids=lambda each: each.id)
+def test_what_a_file_of_the_system_sets_is_open(image: ImageProfile, file: Setting) -> None:
+    assert all(source.startswith("https://") for source in file.sources)
+    for path in file.paths:
+        text = f'. {path}\nif [ -z "${file.names[0]}" ]; then p; else q; fi\n'
+        assert found(image, text, ()) == ({"p", "q"}, set())
+        assert found(image, 'if [ -z "$OTHER" ]; then p; else q; fi\n', ())[1] == {"p"}
 
 
 @pytest.mark.parametrize("given_by", variables_given(), ids=lambda each: each.id)
