@@ -390,19 +390,22 @@ class _Reader(WordReader):
             own = (command.function for command in self.commands[frame.begun :] if not command.decides)
             if frame.function != self._open[-1].function and frame.function not in own:
                 self.commands.append(ShellCommand(_NOTHING, function=frame.function))
-            if closer == "done" and any(command.words == _SHIFT_SOME for command in self.commands[frame.begun :]):
-                # Each round begins with what the ones before have left.
-                self.commands.insert(frame.begun, ShellCommand(_SHIFT_SOME, True, frame.function, when=frame.inside))
             if closer == "done":
-                self._repeat(frame)
-            if closer == "done" and frame.body and not (frame.piped or self._nested or self._open[-1].looped):
-                self._keep_round(frame)
+                self._end_loop(frame)
             if closer == ")" or frame.piped or _APART.match(self._text, self._at):
                 self._set_apart(frame.begun, frame.function, frame.inside)
         self._end_list()
         self._open[-1].ended = False
         self._note(OPEN)  # a compound command in a condition
         self._behind = True
+
+    def _end_loop(self, loop: _Frame) -> None:
+        if any(command.words == _SHIFT_SOME for command in self.commands[loop.begun :]):
+            # Each round begins with what the ones before have left.
+            self.commands.insert(loop.begun, ShellCommand(_SHIFT_SOME, True, loop.function, when=loop.inside))
+        self._repeat(loop)
+        if loop.body and not (loop.piped or self._nested or self._open[-1].looped):
+            self._keep_round(loop)
 
     def _repeat(self, loop: _Frame) -> None:
         """What one round of a loop sets, the next one may start."""
@@ -642,12 +645,7 @@ class _Reader(WordReader):
         begun, frame = len(self.commands), self._open[-1]
         if name not in _SORTING:
             self._listed_files = _files_found(words) if name == "find" else ""
-        filled = _filled(name, words)
-        for assignment in (*self._defaults, *(f"{variable}={UNKNOWN}" for variable in filled)):
-            self._keep((assignment,), uncertain)
-        if name == "read" and frame.listed and len(filled) == 1:  # what it was before is none of its values
-            for kept in (("unset", filled[0]), (f"{filled[0]}={frame.listed}",)):
-                self.add(kept, frame.doubtful, when=frame.when)
+        self._fill(name, words)
         self._defaults.clear()
         if name in ("break", "continue") and frame.looped:
             self._doubt_rest()
@@ -675,6 +673,15 @@ class _Reader(WordReader):
             self._uncertain = True
         elif not (uncertain or self._piped or self._listed or len(self._open) > 1) and self._is_end():
             self._at = len(self._text) if _ends(name, words) else self._at
+
+    def _fill(self, name: str, words: list[str]) -> None:
+        """What the words of a command, and what it does, assign to variables."""
+        frame, filled = self._open[-1], _filled(name, words)
+        for assignment in (*self._defaults, *(f"{variable}={UNKNOWN}" for variable in filled)):
+            self._keep((assignment,), self._uncertain)
+        if name == "read" and frame.listed and len(filled) == 1:  # what it was before is none of its values
+            for kept in (("unset", filled[0]), (f"{filled[0]}={frame.listed}",)):
+                self.add(kept, frame.doubtful, when=frame.when)
 
     def _doubt_rest(self) -> None:
         """What stands behind `break` in its loop may not run."""
