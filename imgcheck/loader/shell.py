@@ -69,6 +69,8 @@ _APART = re.compile(r"(?:[ \t]*\d*(?:>>?|<)&?[ \t]*[^\s|&;<>()]+)*[ \t]*(?:\|(?!
 """Behind a command that runs in a subshell, as one of a pipeline or in the background."""
 _FILLING = {"getopts": "", "let": "", "mapfile": "dnOsuCc", "printf": "", "read": "adinNptu", "readarray": "dnOsuCc"}
 """Builtins that fill variables, with the letters of options that have a value of their own."""
+_STARTED = re.compile(r"\$\{(\w+|@)", re.ASCII)
+"""Variables in the name of a command."""
 _FOLLOWING = re.compile("-[HLP]")
 """Options of `find` before its directories."""
 _SORTING = frozenset({"cat", "grep", "head", "sort", "tail", "uniq"})
@@ -410,8 +412,9 @@ class _Reader(WordReader):
     def _repeat(self, loop: _Frame) -> None:
         """What one round of a loop sets, the next one may start."""
         body = [command for command in self.commands[loop.begun :] if command.function == loop.function]
-        names = [command.words[0] for command in body]
-        if any(name[:1] == "$" for name in names) and any(ASSIGNMENT.match(name) or name == "set" for name in names):
+        names = (command.words[0] for command in body if not _changed(command))
+        started = {variable for name in names for variable in _STARTED.findall(name)}
+        if not started.isdisjoint(map(_changed, body)):
             for command in body:
                 self.add(command.words, True, command.forgiven, command.when)
 
@@ -852,6 +855,13 @@ def _filled(name: str, words: list[str]) -> list[str]:
         return [match[1] for word in operands for match in _ASSIGNED.finditer(word)]
     default = {"read": ["REPLY"], "printf": []}.get(name, ["MAPFILE"])
     return [word for word in operands if NAME.fullmatch(word)] if name != "printf" and operands else default
+
+
+def _changed(command: ShellCommand) -> str:
+    """The variable that a command sets, "@" for the arguments; empty where that is none."""
+    name = command.words[0]
+    match = NAME.match(name) if ASSIGNMENT.match(name) else None
+    return match[0] if match else "@" if name == "set" else ""
 
 
 def _files_found(words: list[str]) -> str:
