@@ -484,12 +484,16 @@ class Layout:
     # Entry points
 
     @cached_property
-    def called_by_loader(self) -> np.ndarray:
-        """Addresses that the loader calls when it has loaded the file, and when the program ends."""
-        found = [*self._called_as("INIT", ".init"), *self._called_as("FINI", ".fini")]
-        return np.array([address for address in found if address > 0], np.int64)
+    def initialisers(self) -> np.ndarray:
+        """Addresses that the loader calls when it has loaded the file."""
+        return self._called_as("INIT", ".init")
 
-    def _called_as(self, tag: str, name: str) -> list[int]:
+    @cached_property
+    def finalisers(self) -> np.ndarray:
+        """Those that it calls when the program ends."""
+        return self._called_as("FINI", ".fini")
+
+    def _called_as(self, tag: str, name: str) -> np.ndarray:
         """What `tag` (DT_INIT) names, and the members of its array; or of the sections that are called so."""
         found = [value for value in (self.elf.dynamic_value(_DT[tag]),) if value and value < ADDRESS_LIMIT]
         start, size = self.elf.dynamic_value(_DT[f"{tag}_ARRAY"]), self.elf.dynamic_value(_DT[f"{tag}_ARRAYSZ"])
@@ -502,7 +506,7 @@ class Layout:
         if start and size and start < ADDRESS_LIMIT:
             slots = start + width * np.arange(min(size // width, 1 << 20), dtype=np.int64)
             found += self.pointed(slots).tolist()
-        return found
+        return np.array([address for address in found if address > 0], np.int64)
 
     def addresses_of(self, *texts: bytes) -> list[np.ndarray]:
         """Where each of the texts lies when the file is loaded."""

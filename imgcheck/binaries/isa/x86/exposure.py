@@ -154,7 +154,7 @@ class Exposure:
         if start == "pointers":
             over = self._leads(feature)
             over[own] = False
-            return reach(self.graph.leads, self.graph.load_roots, over)
+            return reach(self.graph.leads, self.graph.first_roots, over)
         return reach(self.graph.calls, own, self.calls(feature))
 
     def _roots(self, start: str, feature: str) -> np.ndarray:
@@ -399,14 +399,14 @@ class Exposure:
         also of tables in the data.
         """
         led = self._near(feature)
-        return reach(led.edges, self.graph.load_roots, self.guards.exposing(feature).take(led.numbers))
+        return reach(led.edges, self.graph.first_roots, self.guards.exposing(feature).take(led.numbers))
 
     def near_circumstances(self, feature: str, marks: np.ndarray) -> Condition | None:
         """What is necessary to arrive at a use of `feature` in one of the marked functions over the same few steps.
 
         None where it is too much to tell.
         """
-        return self._arriving_over(self._near(feature), feature, marks, [(ALWAYS, self.graph.load_roots)])
+        return self._arriving_over(self._near(feature), feature, marks, [(ALWAYS, self.graph.first_roots)])
 
     def behind_tests(self, feature: str, marks: np.ndarray) -> Condition | None:
         """The same from what stands behind tests that are understood and do not shield it, few steps from there: of
@@ -440,7 +440,7 @@ class Exposure:
         versions = self._versions(feature)
         key = versions.tobytes()
         if key not in self._nearby:
-            self._nearby = {key: self._led_from(self.graph.load_roots, CLOSE - 1, versions)}
+            self._nearby = {key: self._led_from(self.graph.first_roots, CLOSE - 1, versions)}
         return self._nearby[key]
 
     def _led_from(self, roots: np.ndarray, most: int, versions: np.ndarray) -> _Led:

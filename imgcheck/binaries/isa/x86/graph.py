@@ -104,7 +104,7 @@ class Graph:
         """Sites of calls through the PLT and the GOT, and the pointer that each goes through."""
         called = self._boundaries.outside(self._called(branches))
         self._started = started(layout, bits, self.position)
-        self._certain = np.concatenate([layout.called_by_loader, self._started])
+        self._certain = np.concatenate([layout.initialisers, layout.finalisers, self._started])
         """Addresses that the loader or the C library calls: starts of functions beyond doubt."""
         self.functions = self._boundaries.functions(called, self._certain)
         tail_called = self._tail_called(branches)
@@ -292,9 +292,18 @@ class Graph:
 
     @cached_property
     def load_roots(self) -> np.ndarray:
-        """Functions that run when the file is loaded or started."""
-        named = starts_by_name(self.layout, go=True)
-        return numbers(self.starting_at(np.append(self._certain, named)), len(self.functions))
+        """Functions that run when the file is loaded or started, and when the program ends."""
+        ending = self.starting_at(self.layout.finalisers)
+        return numbers(np.append(self.first_roots, ending), len(self.functions))
+
+    @cached_property
+    def first_roots(self) -> np.ndarray:
+        """Those that run when the file is loaded or started.
+
+        What runs at the end takes addresses to tell libraries apart by (__dso_handle), beside which tables lie.
+        """
+        first = np.concatenate([self.layout.initialisers, self._started, starts_by_name(self.layout, go=True)])
+        return numbers(self.starting_at(first), len(self.functions))
 
     @cached_property
     def mains(self) -> list[int]:
