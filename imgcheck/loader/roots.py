@@ -510,10 +510,10 @@ class _Search:
         mark = passed = ""
         for index, command in enumerate(outside):
             runs = course.runs(command)
+            certain = runs is True and not here.shell.round
             if runs is False or passed:
                 passed = "" if command.words == (DONE, passed) else passed
             elif command.words[0] == LOOP:
-                certain = runs is True and not here.shell.round
                 at = here.at(command, False, here.main and course.is_main(index), certain, "")
                 passed = command.words[1] if (yield from self._rounds_of(command.words[1], at)) else ""
             elif command.words in MARKS:
@@ -528,7 +528,6 @@ class _Search:
                 course.decide(command, here.shell, self._places.exists)
             elif not here.shell.stopped:  # what stands in a subshell behind its end is left out
                 ends, main = here.ends and course.is_last(index), here.main and course.is_main(index)
-                certain = runs is True and not here.shell.round
                 yield from self._command(command.words, here.at(command, ends, main, certain, mark))
                 mark = ""
                 if here.shell.over and not around:
@@ -546,7 +545,7 @@ class _Search:
         for _ in range(_MOST_ROUNDS if name in shell.functions else 0):
             shell.variables.pop(AGAIN, None)
             shell.round = ""
-            yield from self._function_body(name, here)
+            yield from self._commands(tuple(shell.functions[name]), here)
             again = shell.variables.pop(AGAIN, None)
             over = shell.over or shell.round == "left" or (again is None and not shell.round)
             if over or (again != ["1"] and shell.round != "ended"):
@@ -687,12 +686,9 @@ class _Search:
         shell = here.shell
         before = shell.arguments, shell.source, shell.local
         shell.arguments, shell.source, shell.local = shell.expand(words), shell.defined_in.get(name, ""), {}
-        yield from self._function_body(name, here)
+        yield from self._commands(tuple(shell.functions[name]), here)
         shell.take_back(shell.local)
         shell.arguments, shell.source, shell.local = before
-
-    def _function_body(self, name: str, here: _Here) -> Iterator[_Result]:
-        yield from self._commands(tuple(here.shell.functions[name]), here)
 
     # Builtins: the words behind the name
 

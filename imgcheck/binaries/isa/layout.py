@@ -493,6 +493,11 @@ class Layout:
         """Those that it calls when the program ends."""
         return self._called_as("FINI", ".fini")
 
+    @property
+    def called_by_loader(self) -> np.ndarray:
+        """Addresses that the loader calls, at either time."""
+        return np.concatenate([self.initialisers, self.finalisers])
+
     def _called_as(self, tag: str, name: str) -> np.ndarray:
         """What `tag` (DT_INIT) names, and the members of its array; or of the sections that are called so."""
         found = [value for value in (self.elf.dynamic_value(_DT[tag]),) if value and value < ADDRESS_LIMIT]

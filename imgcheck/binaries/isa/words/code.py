@@ -13,6 +13,7 @@ import numpy as np
 
 from imgcheck.binaries.isa.functions import Boundaries
 from imgcheck.binaries.isa.layout import Layout
+from imgcheck.binaries.isa.ordered import within
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.words.reached import Reached, Runs
 from imgcheck.binaries.kernels.arrays import holding
@@ -358,12 +359,13 @@ class Code:
         own &= np.isin(words >> np.uint32(self.made) & np.uint32(31), self.parameters)
         sites, targets = sites[own], targets[own]
         branching, reached = self.branches
-        foreign = branching[np.isin(reached, list(self.stubs)) & ~np.isin(reached, self._own_stubs[0])]
+        through = within(reached, np.array(sorted(self.stubs), np.int64)) & ~within(reached, self._own_stubs[0])
+        foreign, branching = np.sort(branching[through]), np.sort(branching)
         found, goes_on = np.zeros(len(sites), bool), np.ones(len(sites), bool)
         for at in (sites + 4 * step for step in range(1, _HANDING)):
-            found |= goes_on & np.isin(at, foreign)
+            found |= goes_on & within(at, foreign)
             words = self.word_at(at)
-            goes_on &= ~(np.isin(at, branching) | self.is_end(words) | self.jumps_anywhere(words) | self.picks(words))
+            goes_on &= ~(within(at, branching) | self.is_end(words) | self.jumps_anywhere(words) | self.picks(words))
         return sites[found], targets[found]
 
     @cached_property

@@ -223,8 +223,7 @@ class _Judge:
     def _roots(self) -> np.ndarray:
         entry = np.array([min(self.layout.elf.entry, 1 << 62)], np.int64)
         named = starts_by_name(self.layout, go=False)
-        by_loader = self.layout.initialisers, self.layout.finalisers
-        addresses = np.concatenate([entry, *by_loader, named, self.code.main])
+        addresses = np.concatenate([entry, self.layout.called_by_loader, named, self.code.main])
         return numbers(self.code.index(addresses), len(self.functions))
 
     @cached_property

@@ -73,8 +73,7 @@ class Reached:
     def _roots(self) -> np.ndarray:
         """What the loader calls, main, and what the file exports."""
         entry = np.array([min(self.layout.elf.entry, _NOWHERE)], np.int64)
-        by_loader = self.layout.initialisers, self.layout.finalisers
-        called = entry, self.code.main, *by_loader, resolvers(self.layout, self.code.irelative)
+        called = entry, self.code.main, self.layout.called_by_loader, resolvers(self.layout, self.code.irelative)
         addresses = np.concatenate([*called, self.layout.exports])
         return addresses[self._is_outside(addresses)]
 

@@ -104,7 +104,7 @@ class Graph:
         """Sites of calls through the PLT and the GOT, and the pointer that each goes through."""
         called = self._boundaries.outside(self._called(branches))
         self._started = started(layout, bits, self.position)
-        self._certain = np.concatenate([layout.initialisers, layout.finalisers, self._started])
+        self._certain = np.concatenate([layout.called_by_loader, self._started])
         """Addresses that the loader or the C library calls: starts of functions beyond doubt."""
         self.functions = self._boundaries.functions(called, self._certain)
         tail_called = self._tail_called(branches)
