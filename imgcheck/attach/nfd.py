@@ -13,12 +13,12 @@ import msgspec
 from imgcheck import versions
 from imgcheck.architectures import machine_of
 from imgcheck.attach.push import Artifact
-from imgcheck.check.needs import needs
+from imgcheck.check.context import Context
+from imgcheck.check.cpu import demands
+from imgcheck.check.needs import anywhere, needs
 from imgcheck.documents.image import FileRecord, ImageProfile
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.cpus import LEVELS, baseline, level_features
-from imgcheck.loader.model import close
-from imgcheck.loader.roots import find_roots
 
 ARTIFACT_TYPE = "application/vnd.nfd.image-compatibility.v1alpha1"
 BLOB_TYPE = "application/vnd.nfd.image-compatibility.spec.v1alpha1+yaml"
@@ -42,8 +42,9 @@ def spec_of(profile: ImageProfile, knowledge: Knowledge) -> Spec:
     table = knowledge.table("tables/nfd.toml")
     machine = machine_of(profile.platform.architecture)
     names: Mapping[str, str] = table["cpuid"].get(machine, {})
-    reached = list(_reached(profile))
-    wanted = sorted(_required(profile, reached, machine, knowledge))
+    context = anywhere(profile, knowledge)
+    reached = [record for record in profile.files if context.closure.runs(record.path)]
+    wanted = sorted(_required(context, machine))
     flags = [table["baseline"][machine]] if machine in table["baseline"] else []
     flags += [names[feature] for feature in wanted if feature in names]
     rules = [_flags("cpu", flags)] if flags else []
@@ -66,25 +67,12 @@ def encode(spec: Spec) -> bytes:
     return msgspec.json.format(msgspec.json.encode(spec.document), indent=1) + b"\n"
 
 
-def _reached(profile: ImageProfile) -> Iterator[FileRecord]:
-    closure = close(profile, find_roots(profile, None, ()))
-    return (record for record in profile.files if closure.runs(record.path))
-
-
-def _required(profile: ImageProfile, reached: list[FileRecord], machine: str, knowledge: Knowledge) -> set[str]:
-    """Ids of the features that a reached file requires, a level's spelled out: older readers know no levels."""
-    found: set[str] = set()
-    for record in reached:
-        facts = profile.facts(record)
-        uses = facts.isa.uses if facts.isa else ()
-        found |= {use.feature for use in uses if use.answer == "required" and not use.given}
-        if facts.linkage and facts.linkage.isa_level:
-            found.add(facts.linkage.isa_level)
-        if facts.isa and facts.isa.refusal:
-            found.update(facts.isa.refusal.demanded)
+def _required(context: Context, machine: str) -> set[str]:
+    """Ids of the features that the image requires, a level's spelled out: older readers know no levels."""
+    found = {each.name for each in demands(context) if each.certain}
     levels = found.intersection(LEVELS)
-    spelled_out = {feature for level in levels for feature in level_features(knowledge, level)}
-    return (found - levels) | (spelled_out - baseline(knowledge, machine))
+    spelled_out = {feature for level in levels for feature in level_features(context.knowledge, level)}
+    return (found - levels) | (spelled_out - baseline(context.knowledge, machine))
 
 
 def _kernel(profile: ImageProfile, reached: list[FileRecord]) -> Iterator[Rule]:

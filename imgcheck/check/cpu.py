@@ -1,22 +1,20 @@
 """CPU001 and CPU002, and all rules of the family: the instruction sets that the image's code uses against the CPU's."""
 
-import posixpath
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, structs
 
 from imgcheck.check.arch import may_execute
 from imgcheck.check.context import Answers, Context, severity_for
 from imgcheck.check.cpu_host import CpuHost, build, example, is_tensorflow, lacks_of_refusal, words
-from imgcheck.check.cpu_levels import refusals
+from imgcheck.check.cpu_levels import refusals, refused
 from imgcheck.check.cpu_unused import left_unused
+from imgcheck.check.cpu_variants import Variants
 from imgcheck.documents.facts import Isa, IsaUse, Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
-from imgcheck.knowledge import Knowledge, cpus
-from imgcheck.knowledge.variants import beside, is_variant, variants_among, without_compounds
+from imgcheck.knowledge import cpus
 
 _LOADED = ("executable", "shared")
 _BASELINE = "nothing beyond the baseline is required"
@@ -34,18 +32,30 @@ class _Need(Struct, frozen=True):
     """From the oldest extension to the newest."""
 
 
+class Demand(Struct, frozen=True):
+    """A feature or a level that an image wants of the CPU."""
+
+    name: str
+    """An id of rules/cpus, or a level."""
+    record: FileRecord
+    why: str
+    certain: bool = True
+    """Else it is not decided whether the CPU is asked before."""
+
+
 def check(context: Context) -> Answers:
     """All rules of the family, each with one finding per extension, level or library."""
     answers = Answers()
     host = CpuHost(context)
-    code = list(_code(context, host))
+    variants = Variants(context, host)
+    code = list(_code(context, host, variants))
     using = [each for each in code if each[2].uses and not _ends_before(host, each[2])]
     unread = _unread(context)
     trapping = _illegal(context, host, using, unread, answers)
     # A file that ends in SIGILL anyway need not be doubted for its newer extensions too.
     doubted = [each for each in using if each[0].path not in trapping]
     _undecided(context, host, doubted, unread, answers)
-    refusals(context, host, answers)
+    refusals(context, host, variants, answers)
     left_unused(context, host, code, answers)
     return answers
 
@@ -55,12 +65,8 @@ def _ends_before(host: CpuHost, isa: Isa) -> bool:
     return isa.refusal is not None and bool(lacks_of_refusal(host, isa.refusal))
 
 
-def _code(context: Context, host: CpuHost) -> Iterator[tuple[FileRecord, Linkage, Isa]]:
+def _code(context: Context, host: CpuHost, variants: Variants) -> Iterator[tuple[FileRecord, Linkage, Isa]]:
     """Files with analysed code that this CPU could execute at all, those that no loader ever opens left out."""
-    families = _variants(context.knowledge, [record.path for record in context.image.files])
-    loaded = context.closure.loaded.items() if families else ()
-    by_needed = {path for root, paths in loaded for path in paths if path != root}
-    by_name = families.keys() - by_needed
     objects = context.image.objects
     for record, linkage in context.linked:
         isa = objects[record.object].isa
@@ -68,64 +74,21 @@ def _code(context: Context, host: CpuHost) -> Iterator[tuple[FileRecord, Linkage
             continue
         if host.machine and cpus.feature_architecture(linkage.machine) != host.machine:
             continue
-        guard = cpus.guarded_by(context.knowledge, linkage.machine, record.path)
-        if guard is not None and (host.features is None or not guard <= host.features):
-            continue
-        if guard is None and record.path in by_name:
-            others = [context.records[path] for path in families[record.path] if path != record.path]
-            if linkage.type == "shared" or _is_choice_of_users(context, host, record, others):
-                continue
-        yield record, linkage, isa
+        if not variants.pass_over(record, linkage):
+            yield record, linkage, isa
 
 
-def _variants(knowledge: Knowledge, paths: Sequence[str]) -> dict[str, list[str]]:
-    """Files that are one of several variants by their names, as libmkl_avx2.so beside libmkl_def.so, and all of those.
-
-    A name alone says nothing: a program may be called after the CPU that it was built for. Only where another file of
-    the same directory differs in such words, or lacks them, is there a choice.
-    """
-    families: dict[str, list[str]] = defaultdict(list)
-    for path in variants_among(knowledge, paths):
-        for stem in _stems(knowledge, path):
-            families[stem].append(path)
-    for stem in families.keys() & set(paths):
-        families[stem].append(stem)
-    return {path: members for members in families.values() if len(members) > 1 for path in members}
-
-
-def _stems(knowledge: Knowledge, path: str) -> set[str]:
-    """The variant `path` without the words that make it one, and their numbers; none where that is its directory.
-
-    libggml-cpu-armv8.2_1.so is libggml-cpu.so for some CPUs, _nat_bmi2_adx.so is _nat.so, x86-64-v3-CIE.so is CIE.so,
-    and _raw_aesni.so is _raw.so or _raw_aes.so.
-    """
-    directory, name = posixpath.split(path)
-    first, *words = re.split(r"(?=[-_.])", without_compounds(knowledge, name))
-    kept, others, behind = "", "", False
-    for word in words:
-        variant = is_variant(knowledge, f"{directory}/{first}{word}")
-        behind = variant or (behind and word[1:].isdigit())
-        other = beside(knowledge, word[1:]) if variant else ""
-        kept += "" if behind else word
-        others += f"{word[0]}{other}" if other else "" if behind else word
-    stems = {f"{directory}/{first}{rest}" for rest in (kept, others)}
-    return {stem for stem in stems if not is_variant(knowledge, stem)}
-
-
-def _is_choice_of_users(context: Context, host: CpuHost, variant: FileRecord, others: Iterable[FileRecord]) -> bool:
-    """Whether a program is left to who knows the CPU, a person or a script, and one of the others runs there.
-
-    A library that nothing loads by DT_NEEDED is always left to the program that opens it by its name.
-    """
-    if not context.roots.everything and (context.closure.runs(variant.path) or variant.path in context.roots.entries):
-        return False
-    codes = [context.image.objects[record.object] for record in others]
-    return any(code.isa and code.linkage and _is_runnable(host, code.linkage, code.isa) for code in codes)
-
-
-def _is_runnable(host: CpuHost, linkage: Linkage, isa: Isa) -> bool:
-    """Whether the CPU has all that a file requires."""
-    return all(host.copes(linkage.machine, use) for use in isa.uses if use.answer == "required")
+def demands(context: Context) -> Iterator[Demand]:
+    """What the code that the command reaches requires of any CPU beyond the baseline, or may require."""
+    host = CpuHost(context)
+    variants = Variants(context, host)
+    for record, _, isa in _code(context, host, variants):
+        for use in isa.uses if context.closure.runs(record.path) else ():
+            if use.answer != "dispatched" and not use.given:
+                yield Demand(use.feature, record, use.text or use.reason, use.answer == "required")
+    for each in refused(context, variants):
+        for name in each.demanded if context.closure.runs(each.record.path) else ():
+            yield Demand(name, each.record, each.why)
 
 
 def _needs(

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from imgcheck.check.context import Answers, Context
 from imgcheck.check.cpu_host import CpuHost, build, example, lacking, lacks_of_refusal
+from imgcheck.check.cpu_variants import Variants
 from imgcheck.check.loader_rules import glibc_of
 from imgcheck.documents.facts import Refusal
 from imgcheck.documents.image import FileRecord
@@ -25,7 +26,7 @@ _REFUSERS = {
 _POWER_FLOORS = (("arch_3_1", "3.1", "POWER10"), ("arch_3_00", "3.00", "POWER9"))
 
 
-class _Refused(Struct, frozen=True):
+class Refused(Struct, frozen=True):
     """A file that is ended on a CPU below a level before it runs, and by whom."""
 
     record: FileRecord
@@ -37,10 +38,20 @@ class _Refused(Struct, frozen=True):
     glibc: str = ""
     """The version of the C library of its process, where it is known and asked."""
 
+    @property
+    def demanded(self) -> tuple[str, ...]:
+        """The features, or the level, without which it is ended."""
+        return self.refusal.demanded if self.refusal else (self.level,)
 
-def refusals(context: Context, host: CpuHost, answers: Answers) -> None:
+    @property
+    def why(self) -> str:
+        """What asks for these."""
+        return self.refusal.words if self.refusal else f"its note asks for {self.level}"
+
+
+def refusals(context: Context, host: CpuHost, variants: Variants, answers: Answers) -> None:
     """CPU003."""
-    refusing = [*_marked(context), *_refusing_themselves(context)]
+    refusing = list(refused(context, variants))
     if host.features is None and (refusing or _power_floor(context, host)):
         levels = sorted({each.level for each in refusing}) or ["more than the baseline"]
         answers.answer(
@@ -53,7 +64,13 @@ def refusals(context: Context, host: CpuHost, answers: Answers) -> None:
     answers.conclude("CPU003", findings, reaches if refusing else baseline)
 
 
-def _marked(context: Context) -> Iterator[_Refused]:
+def refused(context: Context, variants: Variants) -> Iterator[Refused]:
+    """Files that are ended on some CPU below a level; those left out that nobody opens there."""
+    yield from _marked(context, variants)
+    yield from _refusing_themselves(context)
+
+
+def _marked(context: Context, variants: Variants) -> Iterator[Refused]:
     """Files whose note the loader of their process obeys, and the C library, which obeys its own."""
     for record, linkage in context.linked:
         if linkage.isa_level not in cpus.LEVELS[1:]:
@@ -61,20 +78,20 @@ def _marked(context: Context) -> Iterator[_Refused]:
         glibc, itself = glibc_of(context, record.path), is_libc(linkage) or is_loader(linkage)
         if not itself and not does(context.knowledge, "glibc-compares-isa-note", glibc):
             continue
-        if cpus.guarded_by(context.knowledge, linkage.machine, record.path) is None:
-            yield _Refused(record, linkage.isa_level, "glibc" if itself else "", glibc=glibc)
+        if not variants.pass_over(record, linkage):
+            yield Refused(record, linkage.isa_level, "glibc" if itself else "", glibc=glibc)
 
 
-def _refusing_themselves(context: Context) -> Iterator[_Refused]:
+def _refusing_themselves(context: Context) -> Iterator[Refused]:
     for record, _ in context.linked:
         isa = context.image.facts(record).isa
         if isa and isa.refusal and isa.refusal.level in cpus.LEVELS:
-            yield _Refused(record, isa.refusal.level, "itself", isa.refusal)
+            yield Refused(record, isa.refusal.level, "itself", isa.refusal)
 
 
-def _level_findings(context: Context, host: CpuHost, refusing: list[_Refused]) -> Iterator[Finding]:
+def _level_findings(context: Context, host: CpuHost, refusing: list[Refused]) -> Iterator[Finding]:
     """One finding per level and refuser: the C library stops every program, the others those with the file."""
-    groups: dict[tuple[str, str], list[_Refused]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Refused]] = defaultdict(list)
     for each in refusing:
         if _lacks(host, each):
             groups[each.by, each.level].append(each)
@@ -103,7 +120,7 @@ def _level_findings(context: Context, host: CpuHost, refusing: list[_Refused]) -
         )
 
 
-def _lacks(host: CpuHost, refused: _Refused) -> frozenset[str]:
+def _lacks(host: CpuHost, refused: Refused) -> frozenset[str]:
     return lacks_of_refusal(host, refused.refusal) if refused.refusal else lacking(host, refused.level)
 
 

@@ -6,9 +6,13 @@ import msgspec
 from msgspec import Struct
 
 from imgcheck import versions
+from imgcheck.check.context import Context
+from imgcheck.check.cpu import Demand, demands
 from imgcheck.check.gpu_minimum import minimum
+from imgcheck.documents.host import SCHEMA_VERSION, HostProfile
 from imgcheck.documents.image import FileRecord, ImageProfile, Statement
 from imgcheck.knowledge import Knowledge
+from imgcheck.knowledge.types import Runtime
 from imgcheck.loader.closure import Closure
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
@@ -27,15 +31,24 @@ class Need(Struct, frozen=True):
 
 def needs(image: ImageProfile, knowledge: Knowledge) -> Iterator[Need]:
     """Every need in the order in which a run would meet it."""
-    closure = close(image, find_roots(image, None, ()))
+    context = anywhere(image, knowledge)
+    closure = context.closure
     yield Need("architecture", str(image.platform))
-    yield _cpu(image, closure, "required")
-    undecided = _cpu(image, closure, "unknown")
+    of_cpu = list(demands(context))
+    yield _cpu(of_cpu, certain=True)
+    undecided = _cpu(of_cpu, certain=False)
     if undecided.needed:
         yield undecided
     yield from _kernel(image, closure)
     yield from (Need(what, needed, because) for what, needed, because in minimum(image, knowledge))
     yield from _libraries(closure)
+
+
+def anywhere(image: ImageProfile, knowledge: Knowledge) -> Context:
+    """The image's own command on a host of which nothing is known, as no runtime changes what it finds."""
+    roots = find_roots(image)
+    host, runtime = HostProfile(SCHEMA_VERSION, "any host"), Runtime("none", "no runtime", ())
+    return Context(image, host, runtime, knowledge, close(image, roots), roots=roots)
 
 
 def with_minimum(image: ImageProfile, knowledge: Knowledge) -> ImageProfile:
@@ -47,18 +60,10 @@ def _reached(image: ImageProfile, closure: Closure) -> Iterator[FileRecord]:
     return (record for record in image.files if closure.runs(record.path))
 
 
-def _cpu(image: ImageProfile, closure: Closure, answer: str) -> Need:
-    found: dict[str, str] = {}
-    for record in _reached(image, closure):
-        isa = image.facts(record).isa
-        for use in isa.uses if isa else ():
-            if use.answer == answer and not use.given:
-                found.setdefault(use.feature, f"{record.path}: {use.text or use.reason}")
-        if isa and isa.refusal and answer == "required":
-            for name in isa.refusal.demanded:
-                found.setdefault(name, f"{record.path}: {isa.refusal.words}")
+def _cpu(demands: list[Demand], certain: bool) -> Need:
+    found = {each.name: f"{each.record.path}: {each.why}" for each in reversed(demands) if each.certain is certain}
     because = tuple(f"{name}: {why}" for name, why in sorted(found.items()))
-    if answer == "unknown":
+    if not certain:
         return Need("CPU, undecided", " ".join(sorted(found)), because)
     return Need("CPU", " ".join(sorted(found)) or "the architecture's baseline", because)
 

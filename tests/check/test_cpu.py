@@ -169,6 +169,23 @@ def test_variant_beside_the_plain_file_is_a_choice() -> None:
     assert outcome(check(context(files, cpu("nehalem"))), "CPU001") == "ok"
 
 
+def test_plain_file_is_what_a_program_opens_where_no_variant_runs() -> None:
+    files = {"/x/_swigfaiss_avx2.so": code(use("avx512f")), "/x/_swigfaiss.so": code(use("avx512f"))}
+    found = check(context(files))
+    assert outcome(found, "CPU001") == "fail"
+    assert [each.path for each in found.findings[0].evidence] == ["/x/_swigfaiss.so"]
+    files["/x/_swigfaiss_avx2.so"] = code(use("avx2"))
+    assert outcome(check(context(files)), "CPU001") == "ok"
+
+
+def test_note_of_a_variant_that_a_program_chooses_refuses_nothing() -> None:
+    libc = {"/lib/libc.so.6": code(soname="libc.so.6", verdef=["GLIBC_2.36"])}
+    files = libc | {"/x/libfoo_avx2.so": code(isa_level="x86-64-v3"), "/x/libfoo.so": code()}
+    assert outcome(check(context(files, cpu("nehalem"))), "CPU003") == "ok"
+    files["/x/libfoo.so"] = code(isa_level="x86-64-v3")
+    assert outcome(check(context(files, cpu("nehalem"))), "CPU003") == "fail"
+
+
 @pytest.mark.parametrize("variant, plain", [
     ("/x/Crypto/Math/_nat_bmi2_adx.abi3.so", "/x/Crypto/Math/_nat.abi3.so"),
     ("/x/Crypto/Hash/_ghash_clmul.abi3.so", "/x/Crypto/Hash/_ghash_portable.abi3.so"),
