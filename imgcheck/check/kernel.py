@@ -35,18 +35,20 @@ def check(context: Context) -> Answers:
 
 def _filtered_calls(context: Context, answers: Answers) -> None:
     """KRN002."""
-    runtime, host = context.runtime, context.host
-    changes = [change for change in runtime.changes if change.allows]
-    version = host.version_of(runtime.id, runtime.programs)
-    if not changes or not version:
-        lacking = "the version is not known" if changes else "no filter is known that refuses newer system calls"
-        answers.answer("KRN002", "not-applicable", f"{lacking} of {runtime.title} on this host")
+    program, passing = context.family.filtering_program, context.family.lets_pass_since
+    if not program:
+        reason = f"no filter of {context.runtime.title} is known that refuses newer system calls"
+        answers.answer("KRN002", "not-applicable", reason)
         return
-    refused = [(call, c.since) for c in changes if not versions.at_least(version, c.since) for call in c.allows]
+    version = context.host.version_of(program, (program,))
+    if not version:
+        answers.answer("KRN002", "not-applicable", f"the version of {program} on this host is not known")
+        return
+    refused = [(call, since) for call, since in passing.items() if not versions.at_least(version, since)]
     glibc, calls = image_glibc(context), loader_rules(context.knowledge).kernel.system_calls
     made = [(call, since) for call, since in refused if glibc and versions.at_least(glibc, calls[call])]
     findings = [_refused_call(context, call, since, glibc, version) for call, since in made]
-    fine = f"{runtime.family.capitalize()} {version} lets pass what the image's C library calls"
+    fine = f"{program.capitalize()} {version} lets pass what the image's C library calls"
     answers.conclude("KRN002", findings, fine)
 
 
@@ -58,7 +60,7 @@ def _refused_call(context: Context, call: str, since: str, glibc: str, version: 
         tuple(context.evidence(record, f"glibc {glibc}") for record, _ in context.libcs),
         variant="clone3" if call == "clone3" else "",
         glibc=glibc,
-        runtime=context.runtime.title,
+        program=context.family.filtering_program.capitalize(),
         version=version,
         since=since,
     )

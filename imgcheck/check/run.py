@@ -38,8 +38,8 @@ from imgcheck.loader.closures import Closures
 from imgcheck.loader.hwcaps import hwcaps_of
 
 Family = Callable[[Context], Answers]
-Review = Callable[[Finding, HostProfile], Finding]
-"""What a policy makes of a finding on a host: the same, with another severity, or marked as waived."""
+Review = Callable[[Finding, HostProfile, str], Finding]
+"""What a policy makes of a finding on a host under a runtime, which is named by its id: the same, with another severity, or marked as waived."""
 
 FAMILIES: tuple[Family, ...] = (
     contents.check,
@@ -244,25 +244,24 @@ def _runtimes(
 
 
 def _judge(context: Context, chosen_by: ChosenBy, request: Request, asked: _Asked) -> _Judged:
-    host = context.host
-    findings, checks = _reviewed([arch.check(context)], host, request)
+    findings, checks = _reviewed([arch.check(context)], context, request)
     # Once that is accepted, say for an emulator, the other rules are all that is left to go by.
     if not any(finding.severity == "fail" and not finding.waived for finding in findings):
-        others = _reviewed(asked.answers(context), host, request)
+        others = _reviewed(asked.answers(context), context, request)
         findings, checks = findings + others[0], checks + others[1]
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.rule))
-    return _Judged(host, context.runtime, chosen_by, verdict_of(findings, checks), tuple(findings), tuple(checks))
+    return _Judged(context.host, context.runtime, chosen_by, verdict_of(findings, checks), tuple(findings), tuple(checks))
 
 
 def _reviewed(
-    answers: Sequence[Answers], host: HostProfile, request: Request
+    answers: Sequence[Answers], context: Context, request: Request
 ) -> tuple[list[Finding], list[CheckResult]]:
     """All findings and outcomes of `answers`, as the policy has them."""
     findings = [finding for answer in answers for finding in answer.findings]
     checks = [result for answer in answers for result in answer.checks]
     if not request.review:
         return findings, checks
-    reviewed = [request.review(finding, host) for finding in findings]
+    reviewed = [request.review(finding, context.host, context.runtime.id) for finding in findings]
     return reviewed, [review_result(result, findings, reviewed) for result in checks]
 
 

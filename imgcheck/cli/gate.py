@@ -107,9 +107,10 @@ class Gate:
 
         baseline: Baseline | None
         if self.new_baseline_file:
-            first = baseline_of(self._reviewed(images, request, knowledge, None))
+            stated = {host.name for host in self.hosts} if request.runtimes else self.required_runtimes.keys()
+            first = baseline_of(self._reviewed(images, request, knowledge, None), stated)
             # Where the image is for another architecture, no other rule speaks before that is accepted.
-            baseline = joined(first, baseline_of(self._reviewed(images, request, knowledge, first)))
+            baseline = joined(first, baseline_of(self._reviewed(images, request, knowledge, first), stated))
             write(self.new_baseline_file, encode_baseline(baseline))
             kept = len(baseline.findings)
             note(f"{self.new_baseline_file} written: {kept} finding{'' if kept == 1 else 's'} may stay from now on")

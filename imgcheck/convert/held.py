@@ -50,7 +50,7 @@ class Mended:
     def __init__(self, target: str) -> None:
         self._reasons = _MENDED.get(target, {})
 
-    def __call__(self, finding: Finding, host: HostProfile) -> Finding:
+    def __call__(self, finding: Finding, host: HostProfile, runtime: str) -> Finding:
         reason = self._reasons.get(finding.rule)
         return msgspec.structs.replace(finding, waived=reason) if reason else finding
 

@@ -40,8 +40,6 @@ class RuntimeChange(Data, frozen=True):
     """Replaces Runtime.order where given."""
     enforces_require: Literal["", "never"] = ""
     """`never`: Runtime.enforces_require no longer holds."""
-    allows: tuple[str, ...] = ()
-    """System calls that its default seccomp filter answered with EPERM before, so that no C library falls back."""
 
 
 class Family(Data, frozen=True):
@@ -54,6 +52,10 @@ class Family(Data, frozen=True):
     takes_backticks_since: dict[str, str] = {}
     """Those of its programs that make the image's ENV into a script, and the first version of each in which a backtick
     does not break it."""
+    filtering_program: str = ""
+    """The program that brings the default seccomp filter of all of them,"""
+    lets_pass_since: dict[str, str] = {}
+    """and its first version that lets a system call pass: before, it answered with EPERM, and no C library falls back."""
     owns_directory: str = ""
     """Directory of the image that it takes for its own, whose scripts it runs if they are there."""
     preloads: bool = False

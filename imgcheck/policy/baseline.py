@@ -1,6 +1,6 @@
 """A baseline: the findings that an image had on a day, which it may go on having."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import msgspec
@@ -14,11 +14,16 @@ class Accepted(Document, frozen=True):
     """One finding on one host."""
 
     host: str
+    runtime: str
+    """Id of the one under which it was found where that was asked for by its name; empty: the best of several."""
     fingerprint: str
     severity: Severity
     rule: str
     title: str
     """For people who read the file; it decides nothing."""
+
+    def is_of(self, host: str, runtime: str, fingerprint: str) -> bool:
+        return (self.host, self.fingerprint) == (host, fingerprint) and self.runtime in ("", runtime)
 
 
 class Baseline(Document, frozen=True, tag_field="kind", tag="baseline"):
@@ -28,25 +33,31 @@ class Baseline(Document, frozen=True, tag_field="kind", tag="baseline"):
     image: str
     findings: tuple[Accepted, ...] = ()
 
-    def covers(self, host: str, finding: Finding) -> Accepted | None:
-        """The entry that has this finding on this host, at this severity or a worse one."""
-        for each in self.findings:
-            if (each.host, each.fingerprint) == (host, finding.fingerprint):
-                at_worst = SEVERITIES.index(finding.severity) >= SEVERITIES.index(each.severity)
-                return each if at_worst else None
-        return None
+    def covers(self, host: str, runtime: str, finding: Finding) -> bool:
+        """Whether it has this finding on this host under this runtime, at this severity or a worse one."""
+        severity = SEVERITIES.index(finding.severity)
+        return any(
+            each.is_of(host, runtime, finding.fingerprint) and SEVERITIES.index(each.severity) <= severity
+            for each in self.findings
+        )
 
 
-def baseline_of(report: Report) -> Baseline:
-    """What `report` found on its hosts and nobody waived, remarks apart."""
+def baseline_of(report: Report, stated: Collection[str]) -> Baseline:
+    """What `report` found on its hosts and nobody waived, remarks apart.
+
+    `stated` names the hosts whose runtimes were asked for by name: what is found under one of them says nothing of
+    the others.
+    """
     findings = {
-        (requirement.host.name, finding.fingerprint): finding
+        (name, requirement.runtime if name in stated else "", finding.fingerprint): finding
         for requirement in report.required
+        for name in (requirement.host.name,)
         for finding in sorted(requirement.findings, key=lambda each: -SEVERITIES.index(each.severity))
         if finding.severity != "info" and not finding.waived
     }
     accepted = [
-        Accepted(host, each.fingerprint, each.severity, each.rule, each.title) for (host, _), each in findings.items()
+        Accepted(host, runtime, each.fingerprint, each.severity, each.rule, each.title)
+        for (host, runtime, _), each in findings.items()
     ]
     return Baseline("1.0", report.image.reference, _sorted(accepted))
 
@@ -57,7 +68,7 @@ def joined(first: Baseline, second: Baseline) -> Baseline:
 
 
 def _sorted(accepted: Iterable[Accepted]) -> tuple[Accepted, ...]:
-    return tuple(sorted(accepted, key=lambda each: (each.host, each.rule, each.fingerprint)))
+    return tuple(sorted(accepted, key=lambda each: (each.host, each.runtime, each.rule, each.fingerprint)))
 
 
 def encode_baseline(baseline: Baseline) -> bytes:

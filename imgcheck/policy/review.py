@@ -25,16 +25,16 @@ class Reviewer:
         self._today = today
         self._used: set[Waiver] = set()
         self._partly: dict[Waiver, str] = {}
-        self._met: set[tuple[str, str]] = set()
+        self._met: set[tuple[str, str, str]] = set()
 
-    def __call__(self, finding: Finding, host: HostProfile) -> Finding:
+    def __call__(self, finding: Finding, host: HostProfile, runtime: str) -> Finding:
         """`finding` with the policy's severity, and with why it does not count where that is so."""
         wanted = self._policy.severity.get(finding.rule)
         if wanted:
             # A rule made graver still says little of a file that nothing reaches.
             finding = msgspec.structs.replace(finding, severity=severity_for(wanted, finding.evidence))
-        self._met.add((host.name, finding.fingerprint))
-        waived = self._waived(finding) or self._accepted(finding, host.name)
+        self._met.add((host.name, runtime, finding.fingerprint))
+        waived = self._waived(finding) or self._accepted(finding, host.name, runtime)
         return msgspec.structs.replace(finding, waived=waived) if waived else finding
 
     def notes(self) -> tuple[str, ...]:
@@ -62,8 +62,8 @@ class Reviewer:
                 return f"{waiver.reason} (until {waiver.expires})"
         return ""
 
-    def _accepted(self, finding: Finding, host: str) -> str:
-        if self._baseline and finding.severity != "info" and self._baseline.covers(host, finding):
+    def _accepted(self, finding: Finding, host: str, runtime: str) -> str:
+        if self._baseline and finding.severity != "info" and self._baseline.covers(host, runtime, finding):
             return "in the baseline"
         return ""
 
@@ -81,4 +81,5 @@ class Reviewer:
 
     def _gone(self) -> int:
         entries = self._baseline.findings if self._baseline else ()
-        return sum(each.host in self._hosts and (each.host, each.fingerprint) not in self._met for each in entries)
+        of_hosts = (each for each in entries if each.host in self._hosts)
+        return sum(not any(each.is_of(*met) for met in self._met) for each in of_hosts)

@@ -47,6 +47,15 @@ def test_an_old_dockers_filter_refuses_what_a_new_glibc_calls(docker: str, glibc
     assert outcome(answers, "KRN002") == ("risk" if refused else "ok")
 
 
+@pytest.mark.parametrize("runtime", ["nvidia", "nvidia-docker1", "lsf-docker"])
+def test_what_starts_containers_by_docker_has_its_filter(runtime: str) -> None:
+    docker = InstalledRuntime("docker", "19.03.15", "/usr/bin/docker")
+    toolkit = InstalledRuntime("nvidia", "1.11.0", "/usr/bin/nvidia-container-runtime")
+    host = HostProfile("1.0", "node", runtimes=known((docker, toolkit), "PATH"))
+    answers = kernel.check(_with_glibc("2.34", host, runtime))
+    assert [finding.subject for finding in findings(answers, "KRN002")] == ["clone3", "faccessat2"]
+
+
 def test_a_filter_whose_runtime_tells_no_version_is_not_judged() -> None:
     assert outcome(kernel.check(_with_glibc("2.36", _host())), "KRN002") == "not-applicable"
     assert outcome(kernel.check(_with_glibc("2.36", _host("19.03"), "apptainer")), "KRN002") == "not-applicable"

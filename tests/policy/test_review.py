@@ -24,7 +24,7 @@ def reviewer(*waivers: Waiver, baseline: Baseline | None = None, **severity: str
 
 def test_a_waiver_marks_its_finding_on_its_last_day_and_says_nothing():
     review = reviewer(waiver())
-    reviewed = review(finding(), host())
+    reviewed = review(finding(), host(), "docker")
     assert reviewed.waived == "accepted by ops (until 2026-06-01)"
     assert reviewed.severity == "fail"
     assert review.notes() == ()
@@ -32,13 +32,13 @@ def test_a_waiver_marks_its_finding_on_its_last_day_and_says_nothing():
 
 def test_an_expired_waiver_waives_nothing_and_is_reported():
     review = reviewer(waiver(expires=TODAY - datetime.timedelta(1)))
-    assert not review(finding(), host()).waived
+    assert not review(finding(), host(), "docker").waived
     assert "expired on 2026-05-31 (its reason was: accepted by ops)" in review.notes()[0]
 
 
 def test_a_waiver_of_another_rule_or_place_waives_nothing_and_is_reported_as_unused():
     review = reviewer(waiver("GPU001"), waiver(path="/srv/**"))
-    assert not review(finding(), host()).waived
+    assert not review(finding(), host(), "docker").waived
     assert [note.rpartition(" matches nothing")[0] for note in review.notes()] == [
         "waiver of GPU001 at /opt/**",
         "waiver of CPU001 at /srv/**",
@@ -47,59 +47,74 @@ def test_a_waiver_of_another_rule_or_place_waives_nothing_and_is_reported_as_unu
 
 def test_a_waiver_whose_path_lacks_the_slash_is_told_so():
     review = reviewer(waiver(path="opt/**"))
-    assert not review(finding(), host()).waived
+    assert not review(finding(), host(), "docker").waived
     assert "begin with a slash, as in /opt/**" in review.notes()[0]
 
 
 def test_a_waiver_that_matches_some_places_alone_hides_none_of_them():
     review = reviewer(waiver())
-    assert not review(finding(paths=("/opt/a", "/usr/bin/b")), host()).waived
+    assert not review(finding(paths=("/opt/a", "/usr/bin/b")), host(), "docker").waived
     assert "1 of 2 places" in review.notes()[0]
     assert "not /usr/bin/b" in review.notes()[0]
 
 
 def test_a_waiver_with_a_path_does_not_cover_a_finding_without_a_place():
-    assert not reviewer(waiver())(finding(paths=()), host()).waived
-    assert reviewer(waiver(path=""))(finding(paths=()), host()).waived
+    assert not reviewer(waiver())(finding(paths=()), host(), "docker").waived
+    assert reviewer(waiver(path=""))(finding(paths=()), host(), "docker").waived
 
 
 def test_severity_changes_its_rule_alone():
     review = reviewer(CPU001="degraded")
-    assert review(finding(), host()).severity == "degraded"
-    assert review(finding("CPU002", "risk"), host()).severity == "risk"
+    assert review(finding(), host(), "docker").severity == "degraded"
+    assert review(finding("CPU002", "risk"), host(), "docker").severity == "risk"
 
 
 def test_a_rule_made_graver_still_says_little_of_what_nothing_reaches():
     review = reviewer(CPU004="fail")
-    assert review(finding("CPU004", "degraded"), host()).severity == "fail"
-    assert review(finding("CPU004", "info", reach="unreached"), host()).severity == "info"
-    assert review(finding("CPU004", "degraded", reach="path"), host()).severity == "risk"
+    assert review(finding("CPU004", "degraded"), host(), "docker").severity == "fail"
+    assert review(finding("CPU004", "info", reach="unreached"), host(), "docker").severity == "info"
+    assert review(finding("CPU004", "degraded", reach="path"), host(), "docker").severity == "risk"
 
 
 def test_a_baseline_covers_the_same_or_less_on_its_host_alone():
-    baseline = Baseline("1.0", "app", (Accepted("node1", finding().fingerprint, "risk", "CPU001", ""),))
+    baseline = Baseline("1.0", "app", (Accepted("node1", "", finding().fingerprint, "risk", "CPU001", ""),))
     review = reviewer(baseline=baseline)
-    assert review(finding(severity="risk"), host()).waived == "in the baseline"
-    assert review(finding(severity="degraded"), host()).waived
-    assert not review(finding(severity="fail"), host()).waived
-    assert not review(finding(severity="risk"), host("node2")).waived
-    assert not review(finding(severity="risk", paths=("/opt/other",)), host()).waived
+    assert review(finding(severity="risk"), host(), "docker").waived == "in the baseline"
+    assert review(finding(severity="degraded"), host(), "docker").waived
+    assert not review(finding(severity="fail"), host(), "docker").waived
+    assert not review(finding(severity="risk"), host("node2"), "docker").waived
+    assert not review(finding(severity="risk", paths=("/opt/other",)), host(), "docker").waived
 
 
 def test_what_a_baseline_has_too_much_is_reported_for_the_hosts_that_were_asked_about():
-    entries = tuple(Accepted(name, "gone", "fail", "CPU001", "") for name in ("node1", "elsewhere"))
+    entries = tuple(Accepted(name, "", "gone", "fail", "CPU001", "") for name in ("node1", "elsewhere"))
     review = reviewer(baseline=Baseline("1.0", "app", entries))
-    review(finding(), host())
+    review(finding(), host(), "docker")
     assert review.notes()[0].startswith("1 entry of the baseline is found no more")
 
 
 def test_a_new_baseline_holds_what_counts():
-    waived = reviewer(waiver())(finding(), host())
+    waived = reviewer(waiver())(finding(), host(), "docker")
     found = (waived, finding("CPU002", "risk"), finding("LIB001", "info"))
     report = Report("1.0", "at-risk", ImageSummary("app", ""), HostSummary("node1"), "docker", "best", found)
-    assert [(each.host, each.rule, each.severity) for each in baseline_of(report).findings] == [
-        ("node1", "CPU002", "risk")
-    ]
+    (accepted,) = baseline_of(report, stated=()).findings
+    assert (accepted.host, accepted.runtime, accepted.rule, accepted.severity) == ("node1", "", "CPU002", "risk")
+    (accepted,) = baseline_of(report, stated={"node1"}).findings
+    assert accepted.runtime == "docker"
+
+
+def test_what_a_baseline_has_of_a_runtime_that_was_asked_for_says_nothing_of_another():
+    entries = (
+        Accepted("node1", "docker", finding().fingerprint, "risk", "CPU001", ""),
+        Accepted("node1", "enroot", finding().fingerprint, "fail", "CPU001", ""),
+    )
+    review = reviewer(baseline=Baseline("1.0", "app", entries))
+    assert review(finding(severity="risk"), host(), "docker").waived
+    assert not review(finding(), host(), "docker").waived
+    assert not review(finding(severity="risk"), host(), "apptainer").waived
+    assert review.notes()[0].startswith("1 entry of the baseline is found no more")
+    assert review(finding(), host(), "enroot").waived
+    assert not review.notes()
 
 
 def test_waiving_a_finding_does_not_hide_the_question_that_is_open_besides():
