@@ -29,6 +29,12 @@ def at_least(version: str, floor: str) -> bool:
     return compare(version, floor) >= 0
 
 
+def compare_drivers(driver: str, release: str) -> int | None:
+    """As `compare`; None where of the driver the branch alone is known, and the release is of that: 535, 535.104.05."""
+    known, other = parse(driver), parse(release)
+    return None if len(known) == 1 < len(other) and known == other[:1] else compare(driver, release)
+
+
 def is_driver(text: str) -> bool:
     """Whether `text` may be the version of an NVIDIA driver, as 396.44 or 535.104.05.
 

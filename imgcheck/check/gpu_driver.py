@@ -13,7 +13,7 @@ from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.knowledge import cuda, gpus
 from imgcheck.knowledge.changes import does
-from imgcheck.versions import compare, parse
+from imgcheck.versions import compare, compare_drivers, parse
 
 _NVML = "libnvidia-ml.so.1"
 _COMPAT_BRANDS = frozenset(["tesla", "nvidia", "quadro", "quadrortx", "nvidiartx", ""])
@@ -22,22 +22,21 @@ _COMPAT_BRANDS = frozenset(["tesla", "nvidia", "quadro", "quadrortx", "nvidiartx
 
 def mismatch(case: Case, answers: Answers) -> None:
     """GPU001: the libcuda that would be opened does not match the kernel module."""
-    opened, kernel = case.opened, case.context.host.driver.kernel_module
+    opened = case.opened
     if opened is None or opened.stub:
         return answers.answer("GPU001", "not-applicable", "no driver library would be opened (GPU007)")
     if opened.compat:
         return answers.answer("GPU001", "not-applicable", "cuda-compat would be opened (GPU006)")
-    if not kernel.known:
+    if not case.kernel_driver:
         return _kernel_not_known(case, answers, opened)
     if not opened.driver:
         return answers.answer("GPU001", "unknown", f"the driver version of {opened.path} is not known")
     findings = [*_library_mismatch(case, opened), *_nvml_mismatch(case)]
     where = "the host's" if opened.injected else "the image's"
-    return answers.conclude(
-        "GPU001",
-        findings,
-        f"{where} {opened.path} and the kernel module are both of driver {case.kernel_driver}",
-    )
+    fine = f"{where} {opened.path} and the kernel module are both of driver {case.kernel_driver}"
+    by_branch = compare_drivers(case.kernel_driver, opened.driver) is None
+    unknown = f"{opened.path} is of driver {opened.driver}, the kernel module of {case.kernel_driver}: a branch alone"
+    return answers.conclude("GPU001", findings, fine, unknown if by_branch else "")
 
 
 def _kernel_not_known(case: Case, answers: Answers, opened: Opened) -> None:
@@ -53,7 +52,7 @@ def _kernel_not_known(case: Case, answers: Answers, opened: Opened) -> None:
 
 
 def _library_mismatch(case: Case, opened: Opened) -> Iterator[Finding]:
-    if compare(opened.driver, case.kernel_driver) == 0:
+    if not compare_drivers(case.kernel_driver, opened.driver):
         return
     variant = case.framework(("TensorFlow",))
     if not variant and not does(case.knowledge, "driver-names-its-mismatch", opened.driver):
@@ -67,7 +66,7 @@ def _nvml_mismatch(case: Case) -> Iterator[Finding]:
     record = case.context.records.get(path or "")
     version = driver_version(path or "")
     bundled = record is not None and path not in case.context.closure.injected
-    if record and bundled and version and compare(version, case.kernel_driver) != 0:
+    if record and bundled and version and compare_drivers(case.kernel_driver, version):
         yield _mismatch(case, _NVML, record.path, version, record, "nvml")
 
 
@@ -185,28 +184,29 @@ def runtime_version(case: Case, answers: Answers) -> None:
         return answers.answer("GPU002", "unknown", why)
     findings, undecided = [], []
     for version in versions:
-        floor = cuda.runtime_floor(case.knowledge, version)
+        floor, documented = cuda.runtime_floor(case.knowledge, version), cuda.min_driver(case.knowledge, version)
         if floor is None:
-            undecided.append(version)
-        elif severity := _too_old(case, opened, version, floor):
-            findings.append(_runtime_finding(case, opened, version, floor, severity))
-    unknown = f"what CUDA {', '.join(undecided)} demands of the driver is not known" if undecided else ""
+            undecided.append(f"what CUDA {version} demands of the driver is not known")
+        elif floor and compare(opened.cuda, floor) < 0:
+            findings.append(_runtime_finding(case, opened, version, f"the driver for CUDA {floor} or newer", "fail"))
+        elif documented and opened.driver and not opened.compat:
+            order = compare_drivers(opened.driver, documented)
+            if order is None:
+                undecided.append(
+                    f"CUDA {version} asks for driver {documented}, and of {opened.driver} the branch alone is known"
+                )
+            elif order < 0:
+                asked = f"for driver {documented} or newer, by its documentation"
+                findings.append(_runtime_finding(case, opened, version, asked, "risk"))
     fine = f"CUDA {', '.join(versions)} of the image runs on the driver's CUDA {opened.cuda}"
-    return answers.conclude("GPU002", findings, fine, unknown)
+    return answers.conclude("GPU002", findings, fine, "; ".join(undecided))
 
 
-def _too_old(case: Case, opened: Opened, version: str, floor: str) -> Severity | None:
-    if floor and compare(opened.cuda, floor) < 0:
-        return "fail"
-    documented = cuda.min_driver(case.knowledge, version)
-    older = documented and opened.driver and not opened.compat and compare(opened.driver, documented) < 0
-    return "risk" if older else None
-
-
-def _runtime_finding(case: Case, opened: Opened, version: str, floor: str, severity: Severity) -> Finding:
+def _runtime_finding(case: Case, opened: Opened, version: str, asked: str, severity: Severity) -> Finding:
     uses = [use for use in case.runtimes if use.version == version]
     minimum = cuda.min_driver(case.knowledge, version) or "of a newer branch"
     compat = "; cuda-compat of the image could serve, were it opened" if _dormant_compat(case) else ""
+    older = opened.cuda if severity == "fail" else f"{parse(version)[0] - 1}.x"
     return case.context.finding(
         "GPU002",
         severity,
@@ -214,7 +214,8 @@ def _runtime_finding(case: Case, opened: Opened, version: str, floor: str, sever
         tuple(case.context.evidence(use.record, f"CUDA runtime {version}, {use.how}") for use in uses),
         variant=case.framework(("PyTorch", "TensorFlow")),
         runtime=version,
-        floor=floor or version,
+        asked=asked,
+        older=older,
         path=opened.path,
         driver_cuda=opened.cuda,
         driver_number=_number(opened.cuda),
@@ -403,10 +404,24 @@ def unsupported_gpu(case: Case, answers: Answers) -> None:
     found = [(kind, problem) for kind, problem in judged if problem]
     severity: Severity = "fail" if len(found) == len(judged) else "risk"
     findings = [_unsupported_finding(case, kind, severity, *problem) for kind, problem in found]
-    known = gpus.capabilities(case.knowledge)
-    open_kinds = [kind.label for kind in case.kinds if kind.capability not in known]
-    unknown = f"which drivers drive {', '.join(open_kinds)} is not known" if open_kinds else ""
+    unknown = next(filter(None, (_open_support(case, kind) for kind in case.kinds)), "")
     return answers.conclude("GPU012", findings, f"driver {case.kernel_driver} drives the host's GPUs", unknown)
+
+
+def _open_support(case: Case, kind: Kind) -> str:
+    """Why it is open whether the driver drives `kind`; "" where it is not."""
+    entry = gpus.capabilities(case.knowledge).get(kind.capability)
+    if not entry:
+        return f"which drivers drive {kind.label} is not known"
+    for first in filter(None, (entry.first_driver, kind.first_driver)):
+        if compare_drivers(case.kernel_driver, first) is None:
+            return f"driver {first} is the first for {kind.label}; of the host's the branch alone is known"
+    return ""
+
+
+def _is_older(driver: str, first: str) -> bool:
+    order = compare_drivers(driver, first) if first else None
+    return order is not None and order < 0
 
 
 def _unsupported(case: Case, kind: Kind) -> tuple[str, str, str, bool] | None:
@@ -416,10 +431,10 @@ def _unsupported(case: Case, kind: Kind) -> tuple[str, str, str, bool] | None:
     if entry and entry.last_branch and parse(driver)[:1] > parse(entry.last_branch):
         reason = f"Branch {entry.last_branch} was the last for compute capability {entry.id} ({entry.generation})."
         return reason, f"Install a driver of branch {entry.last_branch} on the host.", entry.last_branch, True
-    if entry and entry.first_driver and compare(driver, entry.first_driver) < 0:
+    if entry and _is_older(driver, entry.first_driver):
         reason = f"Compute capability {entry.id} ({entry.generation}) is driven from driver {entry.first_driver} on."
         return reason, f"Install driver {entry.first_driver} or newer on the host.", "", True
-    if kind.first_driver and compare(driver, kind.first_driver) < 0:
+    if _is_older(driver, kind.first_driver):
         reason = f"Driver {kind.first_driver} is the first known to list {kind.name}."
         return reason, f"Install driver {kind.first_driver} or newer on the host.", "", False
     return None

@@ -250,7 +250,9 @@ def _judge(context: Context, chosen_by: ChosenBy, request: Request, asked: _Aske
         others = _reviewed(asked.answers(context), context, request)
         findings, checks = findings + others[0], checks + others[1]
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.rule))
-    return _Judged(context.host, context.runtime, chosen_by, verdict_of(findings, checks), tuple(findings), tuple(checks))
+    return _Judged(
+        context.host, context.runtime, chosen_by, verdict_of(findings, checks), tuple(findings), tuple(checks)
+    )
 
 
 def _reviewed(

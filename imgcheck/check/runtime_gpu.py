@@ -49,8 +49,13 @@ def _driver_floor(context: Context, answers: Answers) -> None:
     if not driver.known or driver.value is None:
         answers.answer("RUN001", "unknown", f"it asks for driver {runtime.minimum_driver}; the host's is not known")
         return
+    order = versions.compare_drivers(driver.value, runtime.minimum_driver)
+    if order is None:
+        reason = f"it asks for driver {runtime.minimum_driver}; of the host's the branch alone is known, {driver.value}"
+        answers.answer("RUN001", "unknown", reason)
+        return
     findings = []
-    if not versions.at_least(driver.value, runtime.minimum_driver):
+    if order < 0:
         findings.append(
             context.finding(
                 "RUN001",

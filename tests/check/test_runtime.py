@@ -36,7 +36,8 @@ def judged(runtime: str, rule: str, host=None, files=None, **image):
 
 
 @pytest.mark.parametrize(
-    ("driver", "result"), [("352.99", "fail"), ("361.93.02", "fail"), ("361.93.03", "ok"), ("375.51", "ok")]
+    ("driver", "result"),
+    [("352.99", "fail"), ("361.93.02", "fail"), ("361.93.03", "ok"), ("375.51", "ok"), ("361", "unknown")],
 )
 def test_nvidia_docker_1_refuses_old_drivers(driver: str, result: str) -> None:
     host = cpu("power8", gpus=["Tesla P100-SXM2-16GB"], driver=driver)

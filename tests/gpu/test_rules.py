@@ -98,6 +98,11 @@ def test_bundled_libcuda_of_the_same_driver_is_fine() -> None:
     assert outcomes(bundled(), host(K80, driver="390.30"), PLAIN, opens=OWN)["GPU001"] == "ok"
 
 
+def test_bundled_libcuda_of_the_branch_that_is_all_that_is_known_of_the_host_is_undecided() -> None:
+    assert outcomes(bundled(), host(K80, driver="390"), PLAIN, opens=OWN)["GPU001"] == "unknown"
+    assert outcomes(bundled(), host(K80, driver="396"), PLAIN, opens=OWN)["GPU001"] == "fail"
+
+
 def test_injected_libcuda_hides_the_bundled_one() -> None:
     assert outcomes(bundled(), host(K80, driver="396.44"))["GPU001"] == "ok"
 
@@ -121,12 +126,18 @@ def test_bundled_libcuda_on_an_unknown_driver_is_unknown() -> None:
         ("9.0", "384.81", "ok"), ("9.0", "375.51", "fail"), ("9.2", "390.30", "fail"), ("10.0", "410.48", "ok"),
         ("11.8", "450.80.02", "ok"), ("11.8", "440.33", "fail"), ("11.8", "450.51.06", "risk"),
         ("12.4", "525.60.13", "ok"), ("12.4", "520.61.05", "fail"), ("13.0", "580.65.06", "ok"),
-        ("13.1", "575.57.08", "fail"),
+        ("13.1", "575.57.08", "fail"), ("12.4", "525", "unknown"), ("12.4", "535", "ok"), ("12.4", "520", "fail"),
     ],
 )  # fmt: skip
 def test_cuda_runtime_against_driver(runtime: str, driver: str, outcome: str) -> None:
     profile = image({"/app": gpu_file(module(["70"]), cudart=runtime)})
     assert outcomes(profile, host(V100, driver=driver))["GPU002"] == outcome
+
+
+def test_driver_that_its_documentation_finds_too_old_is_told_of_drivers_and_not_of_cuda() -> None:
+    found = finding("GPU002", image({"/app": gpu_file(cudart="11.8")}), host(V100, driver="450.51.06"))
+    assert "asks for driver 450.80.02 or newer" in found.why
+    assert "built for CUDA 10.x or older" in found.remedy
 
 
 def test_runtime_version_from_the_soname_that_is_needed() -> None:
@@ -665,6 +676,7 @@ def test_an_image_that_picks_gpus_gets_them(visible: str) -> None:
         (K80, "470.82.01", "ok"), (K80, "535.104.05", "fail"), (V100, "580.65.06", "ok"), (V100, "590.44.01", "fail"),
         (A100, "440.33.01", "fail"), (A100, "450.80.02", "ok"), (Gpu("Tesla M2090"), "390.30", "ok"),
         (Gpu("Tesla M2090"), "396.44", "fail"), (Gpu("NVIDIA H200"), "535.104.05", "risk"),
+        (Gpu("NVIDIA GeForce RTX 5090"), "570", "unknown"), (Gpu("NVIDIA GeForce RTX 5090"), "565", "fail"),
     ],
 )  # fmt: skip
 def test_driver_branches_and_gpu_generations(gpu: Gpu, driver: str, outcome: str) -> None:
