@@ -66,9 +66,12 @@ class Context(Struct, frozen=True, dict=True):
         return self.knowledge.family_of(self.runtime)
 
     @cached_property
-    def wants_nvidia(self) -> bool:
-        """Whether the image wants a GPU of NVIDIA."""
-        return wants_nvidia(self.image)
+    def nvidia_files(self) -> tuple[FileRecord, ...]:
+        """Files that want a GPU of NVIDIA, what the command reaches first."""
+        objects = self.image.objects
+        wanting = {key for key, facts in objects.items() if wants_nvidia(facts)}
+        found = [record for record in self.image.files if record.object in wanting]
+        return tuple(sorted(found, key=lambda record: self.closure.rank(record.path)))
 
     def variant(self, rule: str, name: str) -> str:
         """`name` where the catalogue has an error text of that name for the rule, else "": its first one."""
@@ -186,16 +189,20 @@ class Answers(Struct):
         """
         found = tuple(findings)
         self.findings.extend(found)
-        level = worst(finding.severity for finding in found)
-        if level != "info" and (level != "degraded" or not unknown):
-            self.answer(rule, level, _titles(finding for finding in found if finding.severity == level), unknown)
-        elif unknown:
-            self.answer(rule, "unknown", unknown)
-        else:
-            self.answer(rule, "ok", f"{fine} (not decisive: {_titles(found)})" if found else fine)
+        self.checks.append(concluded(rule, found, fine, unknown))
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
+
+
+def concluded(rule: str, findings: Collection[Finding], fine: str, unknown: str = "") -> CheckResult:
+    """A rule's outcome, as Answers.conclude has it."""
+    level = worst(finding.severity for finding in findings)
+    if level != "info" and (level != "degraded" or not unknown):
+        return CheckResult(rule, level, _titles(each for each in findings if each.severity == level), unknown)
+    if unknown:
+        return CheckResult(rule, "unknown", unknown)
+    return CheckResult(rule, "ok", f"{fine} (not decisive: {_titles(findings)})" if findings else fine)
 
 
 def _titles(findings: Iterable[Finding]) -> str:

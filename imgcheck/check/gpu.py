@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from imgcheck.check.context import Answers, Context
 from imgcheck.check.gpu_case import Case
+from imgcheck.documents.report import CheckResult
 
 Rule = Callable[[Case, Answers], None]
 
@@ -27,6 +28,8 @@ _RULES = {
 }
 """Where each rule is."""
 _WITHOUT_GPU = ("GPU011",)
+_OF_FRAMEWORKS = ("GPU014", "GPU015")
+"""What frameworks open, whose own files need not have code for GPUs."""
 _FOR_AMD = ("GPU003", "GPU011")
 
 
@@ -39,7 +42,17 @@ def check(context: Context) -> Answers:
             answers.answer(name, "not-applicable", reason)
         else:
             _rule(name)(case, answers)
+    if not case.is_reached:
+        answers.checks = [_of_no_matter(answer) for answer in answers.checks]
     return answers
+
+
+def _of_no_matter(answer: CheckResult) -> CheckResult:
+    """Of code for GPUs that nothing reaches a finding would be information alone: no question on it is open."""
+    if answer.outcome != "unknown" or answer.rule in _OF_FRAMEWORKS:
+        return answer
+    reason = f"nothing that the command reaches uses a GPU ({answer.reason})"
+    return CheckResult(answer.rule, "not-applicable", reason)
 
 
 def _rule(name: str) -> Rule:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from imgcheck.architectures import machine_of
 from imgcheck.check.context import Context
-from imgcheck.check.gpu_use import RuntimeUse, cuda_runtimes, lacks_nvidia, needs_driver
+from imgcheck.check.gpu_use import RuntimeUse, cuda_runtimes, lacks_nvidia
 from imgcheck.documents.facts import LIBCUDA, CodeFacts, ForwardCompat, GpuCode
 from imgcheck.documents.host import HostLibrary
 from imgcheck.documents.image import Component, FileRecord
@@ -91,15 +91,19 @@ class Case:
 
     @cached_property
     def wants_nvidia(self) -> bool:
-        return self.context.wants_nvidia
+        return bool(self.context.nvidia_files)
 
     @cached_property
     def gpu_files(self) -> tuple[FileRecord, ...]:
-        """Every file that needs a GPU of any vendor, once."""
-        every = [r for r, _ in self.code] + [u.record for u in self.runtimes] + [*self.linked]
-        every += [r for r, facts in self.files if needs_driver(facts)]
-        every += [r for r, _ in self.amd_code]
-        return tuple({record.path: record for record in every}.values())
+        """Every file that needs a GPU of any vendor, once; what the command reaches first."""
+        every = {record.path: record for record in (*self.context.nvidia_files, *(r for r, _ in self.amd_code))}
+        return tuple(sorted(every.values(), key=lambda record: self.context.closure.rank(record.path)))
+
+    @cached_property
+    def is_reached(self) -> bool:
+        """Whether anything that needs a GPU may run, or the user asks for one."""
+        reaches = (self.context.closure.reach(record.path) for record in self.gpu_files[:1])
+        return self.context.require_gpu or any(reach != "unreached" for reach in reaches)
 
     @cached_property
     def environment(self) -> Mapping[str, str]:

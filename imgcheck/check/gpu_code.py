@@ -22,7 +22,7 @@ _RANK: tuple[Fit, ...] = ("native", "jit", "undecided", "too-new", "none")
 """The best first."""
 _FERMI = (2, 0)
 _RENAMED = {"10.1": "11.0"}
-"""sm_101 of CUDA 12.8 and 12.9 is sm_110 since 13.0."""
+"""sm_101 of CUDA 12.8 and 12.9 is sm_110 since 13.0; whether its machine code runs there nobody has seen."""
 
 
 class Tally(Struct, frozen=True):
@@ -55,7 +55,7 @@ def sass_fits(knowledge: Knowledge, target: str, capability: str) -> Literal["ye
     """Whether machine code for `target` ("80", "90a") runs on `capability` ("8.6")."""
     own = capability_of(target)
     if own == capability and own:
-        return "yes"
+        return "undecided" if own in _RENAMED.values() and not target.startswith(own.replace(".", "")) else "yes"
     if not own or target.endswith("a"):
         return "no"
     if target.endswith("f"):

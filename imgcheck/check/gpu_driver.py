@@ -16,6 +16,7 @@ from imgcheck.knowledge.changes import does
 from imgcheck.versions import compare, compare_drivers, parse
 
 _NVML = "libnvidia-ml.so.1"
+_SHOWN = 8
 _COMPAT_BRANDS = frozenset(["tesla", "nvidia", "quadro", "quadrortx", "nvidiartx", ""])
 """Brands that forward compatibility may serve; GeForce and TITAN never are."""
 
@@ -447,6 +448,7 @@ def _unsupported_finding(
         "GPU012",
         severity if certain else "risk",
         kind.label,
+        tuple(case.context.evidence(record, "uses the GPU") for record in case.gpu_files[:_SHOWN]),
         variant="dropped" if last else "",
         driver=case.kernel_driver,
         gpu=kind.label,

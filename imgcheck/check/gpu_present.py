@@ -21,7 +21,9 @@ def no_gpu(case: Case, answers: Answers) -> None:
     """GPU011: the host has no GPU that the process sees, and the image has code for one or the user asks for one."""
     reason, remedy = _without_gpu(case)
     if not reason:
-        if case.context.host.gpus.unknown and not case.kernel_driver:
+        # A loaded driver has found a GPU; what somebody says of a driver does not tell what is in the machine.
+        loaded = case.kernel_driver and not case.context.host.described
+        if case.context.host.gpus.unknown and not loaded:
             return answers.answer("GPU011", "unknown", f"whether the host has a GPU is not known{_open(case)}")
         return answers.answer("GPU011", "ok", "the host has a GPU")
     amd = bool(case.amd_code) and not case.wants_nvidia

@@ -60,12 +60,8 @@ def needs_driver(facts: CodeFacts) -> bool:
     return linkage is not None and (LIBCUDA in linkage.needed or bool(linkage.driver_functions))
 
 
-def wants_nvidia(image: ImageProfile) -> bool:
-    """Whether the image has code for GPUs of NVIDIA, a CUDA runtime, or calls of their driver."""
-    return any(_wants_nvidia(facts) for facts in image.objects.values())
-
-
-def _wants_nvidia(facts: CodeFacts) -> bool:
+def wants_nvidia(facts: CodeFacts) -> bool:
+    """Whether a file has code for GPUs of NVIDIA, uses a CUDA runtime, or calls their driver."""
     needed = facts.linkage.needed if facts.linkage else ()
     linked = any(name.startswith(_RUNTIME) and _release(name) for name in needed)
     return bool(facts.gpu and (facts.gpu.modules or facts.gpu.cudart)) or needs_driver(facts) or linked

@@ -310,7 +310,7 @@ class _Libraries:
     def _uses_driver(self) -> bool:
         """What wants a GPU of NVIDIA in the image, or a program that loads an injected file."""
         closure = self._context.closure
-        return self._context.wants_nvidia or any(
+        return bool(self._context.nvidia_files) or any(
             found in closure.injected for (path, _), found in closure.chosen.items() if path not in closure.injected
         )
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from imgcheck import __version__
 from imgcheck.check import arch, cpu, gpu, kernel, libraries, mpi, runtime
 from imgcheck.check import image as contents
-from imgcheck.check.context import Answers, Context
+from imgcheck.check.context import Answers, Context, concluded
 from imgcheck.documents.host import HostProfile
 from imgcheck.documents.image import ImageProfile
 from imgcheck.documents.report import (
@@ -27,7 +27,6 @@ from imgcheck.documents.report import (
     Report,
     Requirement,
     Verdict,
-    worst,
 )
 from imgcheck.errors import UsageError
 from imgcheck.host.summary import summarise
@@ -39,7 +38,8 @@ from imgcheck.loader.hwcaps import hwcaps_of
 
 Family = Callable[[Context], Answers]
 Review = Callable[[Finding, HostProfile, str], Finding]
-"""What a policy makes of a finding on a host under a runtime, which is named by its id: the same, with another severity, or marked as waived."""
+"""What a policy makes of a finding on a host under a runtime, which is named by its id: the same, with another
+severity, or marked as waived."""
 
 FAMILIES: tuple[Family, ...] = (
     contents.check,
@@ -268,17 +268,16 @@ def _reviewed(
 
 
 def review_result(result: CheckResult, before: Sequence[Finding], after: Sequence[Finding]) -> CheckResult:
-    """A rule's answer after a review: its worst finding that still counts, where one of them changed."""
+    """A rule's answer after a review, where that has changed one of its findings: by those that still count."""
     changed = any(old != new for old, new in zip(before, after, strict=True) if old.rule == result.rule)
-    if not changed or result.outcome == "unknown":
+    if not changed:
         return result
     own = [finding for finding in after if finding.rule == result.rule]
-    level = worst(finding.severity for finding in own if not finding.waived)
-    waived = sum(bool(finding.waived) for finding in own)
-    reason = f"{result.reason} ({waived} of {len(own)} findings waived)" if waived else result.reason
-    if level == "info" and result.open:
-        return msgspec.structs.replace(result, outcome="unknown", reason=result.open)
-    return msgspec.structs.replace(result, outcome="ok" if level == "info" else level, reason=reason)
+    counting = [finding for finding in own if not finding.waived]
+    waived = f" ({len(own) - len(counting)} of {len(own)} findings waived)" if len(counting) < len(own) else ""
+    open = result.reason if result.outcome == "unknown" else result.open
+    found = concluded(result.rule, counting, result.reason, open)
+    return found if found.outcome == "unknown" else msgspec.structs.replace(found, reason=found.reason + waived)
 
 
 def _requirement(judged: _Judged) -> Requirement:

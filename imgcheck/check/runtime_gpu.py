@@ -33,8 +33,10 @@ def _not_applicable(context: Context, nothing: str) -> str:
     """Why a rule on what the runtime asks for has nothing to judge: `nothing` where it asks for none; else ""."""
     if nothing:
         return nothing
-    if not context.wants_nvidia:
+    if not context.nvidia_files:
         return "the image has no code for NVIDIA GPUs"
+    if not context.require_gpu and context.closure.reach(context.nvidia_files[0].path) == "unreached":
+        return "nothing that the command reaches uses an NVIDIA GPU"
     if lacks_nvidia(context.host) and not context.require_gpu:
         return "the host has no NVIDIA GPU"
     return ""
@@ -85,9 +87,8 @@ def _environment(context: Context, answers: Answers) -> None:
     runtime = context.runtime
     settings = context.image.config.variables
     legacy_image = runtime.serves_legacy_images and is_legacy(settings)
-    optional: Severity = "risk" if runtime.environment_option else "fail"
     findings = [
-        _variable(context, variable, consequence, optional)
+        _variable(context, variable, consequence, _unmet(context, variable))
         for variable, consequence in runtime.requires_environment.items()
         if not _serves(variable, settings.get(variable)) and not (legacy_image and variable not in settings)
     ]
@@ -98,6 +99,15 @@ def _environment(context: Context, answers: Answers) -> None:
         if hook is not False and settings.get(variable) and not _serves(variable, settings[variable])
     ]
     answers.conclude("RUN002", findings, "the image's environment lets the driver in")
+
+
+def _unmet(context: Context, variable: str) -> Severity:
+    """How much it matters that the image does not let the driver in: how the runtime is started may do it."""
+    option = context.runtime.environment_option
+    if not option:
+        return "fail"
+    sets_it = variable not in context.image.config.variables and option in context.runtime.started
+    return "info" if sets_it else "risk"
 
 
 def _serves(variable: str, value: str | None) -> bool:

@@ -73,7 +73,9 @@ def in_quotes(problem: str, raw: Any) -> str:
     if not found or not isinstance(value, int | float):
         return ""
     key = re.sub(r"\[\d+\]$", "", found["where"]).rpartition(".")[2]
-    return f'write it in quotes: {key} = "{value}"'
+    shortened = isinstance(value, float) and len(str(value).partition(".")[2]) == 1
+    other = f', or if that was meant "{value}0", which as a number is the same' if shortened else ""
+    return f'write it in quotes: {key} = "{value}"{other}'
 
 
 def way_out(error: msgspec.ValidationError, raw: Any) -> str:

@@ -55,7 +55,7 @@ class Family(Data, frozen=True):
     filtering_program: str = ""
     """The program that brings the default seccomp filter of all of them,"""
     lets_pass_since: dict[str, str] = {}
-    """and its first version that lets a system call pass: before, it answered with EPERM, and no C library falls back."""
+    """and its first version that lets a system call pass; before, it answers EPERM, and no C library falls back."""
     owns_directory: str = ""
     """Directory of the image that it takes for its own, whose scripts it runs if they are there."""
     preloads: bool = False

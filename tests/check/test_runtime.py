@@ -46,6 +46,12 @@ def test_nvidia_docker_1_refuses_old_drivers(driver: str, result: str) -> None:
     assert judged("docker", "RUN001", host)[0] == "not-applicable"
 
 
+def test_what_no_command_reaches_asks_no_runtime_for_the_driver() -> None:
+    unreached = {"/app": "unreached"}
+    assert judged("enroot", "RUN002", reaches=unreached)[0] == "not-applicable"
+    assert judged("enroot", "RUN002")[0] == "fail"
+
+
 def test_unknown_driver_is_unknown() -> None:
     assert judged("nvidia-docker1", "RUN001", cpu("haswell"))[0] == "unknown"
 
@@ -64,10 +70,12 @@ def test_variable_that_turns_injection_off_counts_as_missing(value: str) -> None
     assert judged("enroot", "RUN002", config=config)[0] == "fail"
 
 
-def test_docker_user_can_ask_for_gpus_by_option() -> None:
+def test_docker_user_asks_for_gpus_by_option() -> None:
     result, (finding,) = judged("nvidia", "RUN002")
-    assert result == "risk"
+    assert (result, finding.severity) == ("ok", "info")
     assert "--gpus all" in finding.remedy
+    shut = ImageConfig(environment=("NVIDIA_VISIBLE_DEVICES=void",))
+    assert judged("nvidia", "RUN002", config=shut)[0] == "risk"
 
 
 def test_image_without_gpu_code_needs_no_variables() -> None:

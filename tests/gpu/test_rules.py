@@ -180,6 +180,24 @@ def test_unreached_files_inform_only() -> None:
     assert finding("GPU002", profile, machine, reach="path").severity == "risk"
 
 
+def test_of_what_nothing_reaches_no_question_stays_open() -> None:
+    profile = image({"/app": gpu_file(module(["37"]), cudart="9.2")})
+    unknown = HostProfile("1.0", "host", driver=host(K80, driver="396.44").driver)
+    assert outcomes(profile, unknown)["GPU003"] == "unknown"
+    unreached = outcomes(profile, unknown, reach="unreached")
+    assert "unknown" not in unreached.values()
+    assert "unknown" in outcomes(profile, unknown, reach="unreached", require_gpu=True).values()
+
+
+def test_a_file_that_wants_a_gpu_by_a_runtime_that_is_not_there_is_evidence_too() -> None:
+    profile = image({"/opt/libp.so": gpu_file(needed=["libcudart.so.12"])})
+    machine = host(V100, driver="535.104.05")
+    assert finding("GPU007", profile, machine, PLAIN, opens=None).severity == "fail"
+    assert finding("GPU007", profile, machine, PLAIN, opens=None, reach="unreached").severity == "info"
+    old = finding("GPU012", profile, host(K80, driver="535.104.05"), reach="unreached")
+    assert (old.severity, [each.path for each in old.evidence]) == ("info", ["/opt/libp.so"])
+
+
 # GPU003, GPU004, GPU008
 
 

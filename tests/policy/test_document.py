@@ -81,6 +81,11 @@ def test_a_link_to_a_policy_is_followed(tmp_path):
         ("[severity]\nNO1 = 'info'", "severity: no rule 'NO1'", "imgcheck rules"),
         ("[severity]\nCPU001 = 'ok'", "Invalid enum value 'ok'", "one of fail, risk, degraded, info"),
         ("[[host]]\nglibc = 2.17", "host 1.glibc: Expected `str`, got `float`", 'write it in quotes: glibc = "2.17"'),
+        (
+            "[[host]]\nkernel = 3.10",
+            "host 1.kernel: Expected `str`, got `float`",
+            'kernel = "3.1", or if that was meant "3.10"',
+        ),
         ("[[host]]\ndriver = 535", "host 1.driver: Expected `str`, got `int`", 'write it in quotes: driver = "535"'),
         ("fail_on = 1", "fail_on: Expected `str`, got `int`", "docs/policy.md"),
         ("runtimes = ['apptaner']", "runtimes: unknown runtime 'apptaner'", "did you mean apptainer?"),

@@ -125,3 +125,17 @@ def test_waiving_a_finding_does_not_hide_the_question_that_is_open_besides():
     assert (reviewed.outcome, reviewed.reason) == ("unknown", "one file could not be read")
     settled = run.review_result(CheckResult(before.rule, "fail", before.title), [before], [after])
     assert settled.outcome == "ok"
+
+
+def test_a_rule_made_a_failure_fails_though_its_question_is_open():
+    before = finding(severity="info")
+    after = msgspec.structs.replace(before, severity="fail")
+    reviewed = run.review_result(CheckResult(before.rule, "unknown", "one file could not be read"), [before], [after])
+    assert (reviewed.outcome, reviewed.open) == ("fail", "one file could not be read")
+
+
+def test_a_rule_made_less_than_a_risk_leaves_its_question_open():
+    before = finding()
+    after = msgspec.structs.replace(before, severity="degraded")
+    answered = CheckResult(before.rule, "fail", before.title, open="one file could not be read")
+    assert run.review_result(answered, [before], [after]).outcome == "unknown"
