@@ -40,7 +40,7 @@ class Demand(Struct, frozen=True):
     record: FileRecord
     why: str
     certain: bool = True
-    """Else it is not decided whether the CPU is asked before."""
+    """Else it is not decided whether the CPU is asked before, or whether the code runs."""
 
 
 def check(context: Context) -> Answers:
@@ -79,13 +79,19 @@ def _code(context: Context, host: CpuHost, variants: Variants) -> Iterator[tuple
 
 
 def demands(context: Context) -> Iterator[Demand]:
-    """What the code that the command reaches requires of any CPU beyond the baseline, or may require."""
+    """What the code that the command reaches requires of any CPU beyond the baseline, or may require.
+
+    Of what lies where the command may find it nobody knows whether it runs.
+    """
     host = CpuHost(context)
     variants = Variants(context, host)
     for record, _, isa in _code(context, host, variants):
-        for use in isa.uses if context.closure.runs(record.path) else ():
-            if use.answer != "dispatched" and not use.given:
-                yield Demand(use.feature, record, use.text or use.reason, use.answer == "required")
+        reach = context.closure.reach(record.path)
+        counting = {"path": ("required",), "unreached": ()}.get(reach, ("required", "unknown"))
+        for use in isa.uses:
+            if use.answer in counting and not use.given:
+                certain = use.answer == "required" and reach != "path"
+                yield Demand(use.feature, record, use.text or use.reason, certain)
     for each in refused(context, variants):
         for name in each.demanded if context.closure.runs(each.record.path) else ():
             yield Demand(name, each.record, each.why)

@@ -207,7 +207,6 @@ def _runtime_finding(case: Case, opened: Opened, version: str, asked: str, sever
     uses = [use for use in case.runtimes if use.version == version]
     minimum = cuda.min_driver(case.knowledge, version) or "of a newer branch"
     compat = "; cuda-compat of the image could serve, were it opened" if _dormant_compat(case) else ""
-    older = opened.cuda if severity == "fail" else f"{parse(version)[0] - 1}.x"
     return case.context.finding(
         "GPU002",
         severity,
@@ -216,7 +215,7 @@ def _runtime_finding(case: Case, opened: Opened, version: str, asked: str, sever
         variant=case.framework(("PyTorch", "TensorFlow")),
         runtime=version,
         asked=asked,
-        older=older,
+        older=_newest_served(case, opened.cuda) if severity == "fail" else f"{parse(version)[0] - 1}.x",
         path=opened.path,
         driver_cuda=opened.cuda,
         driver_number=_number(opened.cuda),
@@ -224,6 +223,12 @@ def _runtime_finding(case: Case, opened: Opened, version: str, asked: str, sever
         min_driver=minimum,
         compat_note=compat,
     )
+
+
+def _newest_served(case: Case, driver_cuda: str) -> str:
+    """The newest CUDA whose runtimes a driver serves."""
+    any_minor = does(case.knowledge, "cuda-minor-compatibility", driver_cuda)
+    return f"{parse(driver_cuda)[0]}.x" if any_minor else driver_cuda
 
 
 def _number(version: str) -> int:

@@ -3,6 +3,7 @@
 import pytest
 
 from imgcheck.attach.nfd import spec_of
+from imgcheck.check.cpu import demands
 from imgcheck.check.needs import needs
 from imgcheck.documents.facts import CodeFacts
 from tests.check.contexts import KNOWLEDGE, code, context, use
@@ -23,6 +24,13 @@ def cpu_of(files: dict[str, CodeFacts]) -> str:
 ])  # fmt: skip
 def test_the_cpu_that_it_needs(files: dict[str, CodeFacts], needed: str) -> None:
     assert cpu_of(files) == needed
+
+
+def test_what_may_run_is_undecided_and_what_does_not_is_left_out() -> None:
+    found = context(LIBC | {"/app/a.so": code(use("avx2"))}, reaches={"/app/a.so": "path"})
+    assert [(each.name, each.certain) for each in demands(found)] == [("avx2", False)]
+    found = context(LIBC | {"/app/a.so": code(use("avx2"))}, reaches={"/app/a.so": "unreached"})
+    assert not list(demands(found))
 
 
 def test_node_feature_discovery_is_asked_for_the_same() -> None:
