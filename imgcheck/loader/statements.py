@@ -25,7 +25,11 @@ _LONGEST = 1 << 14
 _COMMENT = re.compile(rb"#[^\n]*")
 _DOTTED = re.compile(r"\.*[^\W\d]\w*(?:\.[^\W\d]\w*)*", re.ASCII)
 _QUOTED = re.compile(rb"[\"']([A-Za-z_]\w*)(?:[.:][\w.:]*)?[\"']")
-_FILES = re.compile(rb"[\"'](/[\w+.,@/-]{2,200}|[\w+.,@/-]{0,200}\.(?:so(?:\.\d+){0,4}|cubin|fatbin|ptx|hsaco))[\"']")
+_FILES = re.compile(
+    rb"[\"'](?:(/[\w+.,@/-]{2,200})(?: [^\"'\n]{0,500})?"
+    rb"|([\w+.,@/-]{0,200}\.(?:so(?:\.\d+){0,4}|cubin|fatbin|ptx|hsaco)))[\"']"
+)
+"""A whole path, behind which words may stand as in the line of a command, or the name of a file with code."""
 _INSIDE = b" \t\r\n#)]}"
 """What a line of a module begins with that is no statement of its own."""
 _LATER = re.compile(rb"(?:async[ \t]+)?def\b")
@@ -103,7 +107,7 @@ def of_application(text: bytes) -> Statements:
     """Those of an application's own text."""
     found = _by_certainty(text, own=True)
     found["certain"] += _CALLED.findall(text)
-    files = {name.decode("ascii", "replace") for name in _FILES.findall(text)}
+    files = {(path or name).decode("ascii", "replace") for path, name in _FILES.findall(text)}
     return _sorted_out(
         found,
         later=_QUOTED.findall(text),

@@ -69,6 +69,12 @@ def test_names_in_strings_are_read_where_that_is_asked() -> None:
     assert of_application(b"import_module('one.two')\nx = 'two'\n") == Statements(("one.two",), later=("one", "two"))
 
 
+def test_a_whole_path_is_read_behind_which_words_stand() -> None:
+    text = b"""os.system("/opt/solver -i in"); run(f'/opt/other {x}', shell=True)\nlib = 'k_sm80.cubin'"""
+    assert of_application(text).mentions == ("/opt/other", "/opt/solver", "k_sm80.cubin")
+    assert of_application(b"""say("see /opt/solver -i"); a = "/opt/x\n" + "b" """).mentions == ()
+
+
 def test_functions_of_an_application_count_and_what_is_for_checkers_alone_does_not() -> None:
     text = b"if TYPE_CHECKING:\n    import a\n\n\ndef main():\n    import b\nif __name__ == '__main__':\n  import c"
     assert of_application(text) == Statements(("b", "c"), later=("__main__",))
