@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Set
 
-from imgcheck.check.gpu_code import capability_of, tally
+from imgcheck.check.gpu_code import capability_of, ptx_fits, tally
 from imgcheck.check.gpu_use import held_runtimes, needs_driver, runtimes_of
 from imgcheck.documents.facts import LIBCUDA, CodeFacts, GpuCode
 from imgcheck.documents.image import FileRecord, ImageProfile
@@ -76,6 +76,7 @@ def _demands(path: str, facts: CodeFacts, held: Set[str], knowledge: Knowledge) 
 def _targets(code: list[tuple[FileRecord, GpuCode]], knowledge: Knowledge) -> Iterator[Statement]:
     groups: dict[str, list[str]] = {"native": [], "jit": [], "partly": [], "none": []}
     lacking: set[str] = set()
+    compiled: set[str] = set()  # PTX ISA versions
     for capability in gpus.capabilities(knowledge):
         tallies = [(r, tally(knowledge, gpu, capability, "")) for r, gpu in code]
         best = {each.best for _, each in tallies}
@@ -87,11 +88,29 @@ def _targets(code: list[tuple[FileRecord, GpuCode]], knowledge: Knowledge) -> It
             lacking |= {r.path for r, each in tallies if each.best not in ("native", "jit")}
         else:
             groups["native" if best == {"native"} else "jit"].append(capability)
+            fitting = zip(code, tallies, strict=True)
+            compiled.update(*(_compiled(gpu, capability, knowledge) for (_, gpu), (_, t) in fitting if t.best == "jit"))
     names = {"native": "GPU, native", "jit": "GPU, by JIT of PTX", "partly": "GPU, in part", "none": "GPU, not on"}
     for key, label in names.items():
         if groups[key]:
             because = tuple(f"no code in {path}" for path in sorted(lacking)[:_SHOWN]) if key == "partly" else ()
-            yield label, f"compute capability {', '.join(groups[key])}", because or _listed(code, key)
+            reader = _reader(compiled, knowledge) if key == "jit" else ""
+            yield label, f"compute capability {', '.join(groups[key])}{reader}", because or _listed(code, key)
+
+
+def _compiled(gpu: GpuCode, capability: str, knowledge: Knowledge) -> Iterator[str]:
+    """ISA versions of the PTX of a file that a driver may compile for `capability`."""
+    for entry in (each for module in gpu.modules for each in (*module.ptx, *module.relocatable)):
+        target, _, isa = entry.partition("@")
+        if ptx_fits(knowledge, target, capability):
+            yield isa
+
+
+def _reader(isas: Set[str], knowledge: Knowledge) -> str:
+    """The driver that reads PTX of all these versions."""
+    first = cuda.ptx_cuda(knowledge, max(isas, key=parse)) if isas else None
+    driver = cuda.first_driver(knowledge, first) if first else None
+    return f", with driver {driver} or newer" if driver else ""
 
 
 def _listed(code: list[tuple[FileRecord, GpuCode]], key: str) -> tuple[str, ...]:

@@ -711,6 +711,10 @@ def test_what_an_image_needs_of_any_host() -> None:
     assert stated["GPU, native"] == "compute capability 3.5, 3.7, 7.0, 7.5"
     assert stated["GPU, by JIT of PTX"].startswith("compute capability 7.2, 8.0")
     assert "5.2" in stated["GPU, not on"]
+    newer = image({"/app": gpu_file(module(["80"], ["80@8.7"]), cudart="12.8")})
+    stated = {what: needed for what, needed, _ in minimum(newer, KNOWLEDGE)}
+    assert stated["GPU driver"] == "525.60.13 or newer"
+    assert stated["GPU, by JIT of PTX"].endswith("with driver 570.26 or newer")
 
 
 def test_an_image_without_gpu_code_states_nothing() -> None:
