@@ -99,9 +99,22 @@ def _headline(report: Report) -> Iterator[RenderableType]:
         yield _hanging("  host", text(report.host.label))
         if report.host.description:
             yield _hanging("", text(report.host.description))
+    yield from _reservations(report)
     fails = sorted({cell.runtime for cell in report.cells if cell.verdict == "incompatible"})
     if fails and report.verdict != "incompatible":
         yield _hanging("  fails under", text(", ".join(fails)), "bold")
+
+
+def _reservations(report: Report) -> Iterator[RenderableType]:
+    """What the verdict leaves open, or leaves out, told at once: its sections come at the end."""
+    questions = across.undecided(report)
+    if report.verdict == "unknown" and questions:
+        more = f" (and {len(questions) - 1} more, below)" if len(questions) > 1 else ""
+        yield _hanging("  open", text(f"{clipped(questions[0].reason, _LONGEST)}{more}"), "bold magenta")
+    waived = [each.finding for each in across.findings(report) if each.finding.waived]
+    failing = sum(finding.severity == "fail" for finding in waived)
+    if failing and report.verdict != "incompatible":
+        yield _hanging("  waived", text(f"{failing} that would fail, below"), "bold")
 
 
 def _requirements(report: Report) -> Iterator[RenderableType]:

@@ -142,6 +142,15 @@ def test_a_waived_finding_counts_nowhere(report):
     assert "Checked and fine" not in table
 
 
+def test_what_is_waived_or_open_stands_at_the_head_of_a_verdict_that_it_qualifies(report):
+    assert "would fail, below" not in FORMATS["table"](report, RENDERING)
+    settled = msgspec.structs.replace(waive(report), verdict="compatible")
+    head, _, _ = FORMATS["table"](settled, RENDERING).partition("\n\n")
+    assert "waived 1 that would fail, below" in head
+    head, _, _ = FORMATS["table"](msgspec.structs.replace(report, verdict="unknown"), RENDERING).partition("\n\n")
+    assert "open   the driver's version is not known" in head
+
+
 def test_a_finding_of_the_configuration_has_a_place_that_code_scanning_accepts(report):
     (first,) = report.findings
     evidence = msgspec.structs.replace(first.evidence[0], path="")
