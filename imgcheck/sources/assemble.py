@@ -137,8 +137,10 @@ def _choose(roots: Sequence[Descriptor], blobs: Blobs, wanted: Platform, search:
         _walk(root, blobs, search, 0)
     known = [(leaf, leaf.platform or _platform_of(leaf, blobs, search)) for leaf in search.leaves]
     ranked = sorted(
-        ((_rank(wanted, offered), leaf) for leaf, offered in known if offered is not None), key=lambda pair: pair[0]
+        ((offered, leaf) for leaf, offered in known if offered is not None), key=lambda pair: _rank(wanted, pair[0])
     )
+    if len(roots) > 1 and ranked:
+        _refuse_several(ranked, blobs.place)
     for _, leaf in ranked:
         try:
             return _documents(leaf, blobs, search)
@@ -148,6 +150,21 @@ def _choose(roots: Sequence[Descriptor], blobs: Blobs, wanted: Platform, search:
     if search.missing:
         raise search.missing
     raise SourceError(f"{blobs.place}: the index names no image", hint="; ".join(search.notes))
+
+
+def _refuse_several(ranked: list[tuple[Platform, Descriptor]], place: str) -> None:
+    """SourceError where the first of `ranked` is not the only one for its platform: which is meant nobody can tell.
+
+    Of an index, which is one image, the first is meant; but skopeo keeps in a layout what was pushed before under the
+    same name, and refuses to choose.
+    """
+    platform = ranked[0][0]
+    digests = dict.fromkeys(leaf.digest for offered, leaf in ranked if distance(platform, offered) == 0)
+    if len(digests) > 1:
+        raise SourceError(
+            f"{place}: holds several images for {platform}: {', '.join(list(digests)[:10])}",
+            hint="name one by its digest: oci:DIR@DIGEST or oci-archive:FILE@DIGEST",
+        )
 
 
 def _rank(wanted: Platform, offered: Platform) -> tuple[int, int]:

@@ -121,7 +121,7 @@ def read_index(files: Files) -> list[Descriptor]:
 
 
 def _pick(reference: Reference, entries: list[Descriptor], place: str) -> list[Descriptor]:
-    """The entries of the name or digest asked for; where none is, all of them if they bear one name."""
+    """The entries of the name or digest asked for; where none is, those of the only name, all where none has one."""
     names = sorted({name for entry in entries if (name := _name(entry))})
     if reference.digest:
         found = [entry for entry in entries if entry.digest == reference.digest]
@@ -137,7 +137,8 @@ def _pick(reference: Reference, entries: list[Descriptor], place: str) -> list[D
         raise SourceError(
             f"{place}: holds several images: {', '.join(names[:10])}", hint=f"name one: {reference.kind}:{place}:NAME"
         )
-    return entries
+    # What has lost its name to a later push stays in the index without one.
+    return [entry for entry in entries if _name(entry)] or entries
 
 
 def _names(entry: Descriptor) -> tuple[str, ...]:

@@ -110,6 +110,30 @@ def test_several_images_must_be_named(layout: Path, tmp_path: Path) -> None:
     assert read(f"oci:{layout}:other") and read(f"oci:{layout}@{first['digest']}")
 
 
+def test_of_a_layout_that_was_pushed_to_twice_the_later_image_is_taken(layout: Path, tmp_path: Path) -> None:
+    later = ImageBuilder().layer({"bin/tool": "later"}).write(tmp_path / "later")
+    for source in (layout, later):
+        run(need("skopeo"), "--insecure-policy", "copy", "-q", f"oci:{source}:latest", f"oci:{tmp_path}/build:latest")
+    assert "annotations" not in _root(tmp_path / "build")
+    assert read(f"oci:{tmp_path}/build") == read(f"oci:{tmp_path}/build:latest") == {"bin/tool": b"later"}
+    assert read(f"oci:{tmp_path}/build@{_root(tmp_path / 'build')['digest']}")["bin/tool"] == b"x"
+
+
+@pytest.mark.parametrize("name", [{}, {"annotations": {"org.opencontainers.image.ref.name": "latest"}}])
+def test_images_for_one_platform_that_no_name_tells_apart_are_refused(layout: Path, name: dict[str, Any]) -> None:
+    first = _root(layout)
+    _rewrite(layout, lambda document: document.update(annotations={"a": "b"}))
+    second = _root(layout)
+    del first["annotations"]
+    _set_root(layout, first | name, second | name)
+    with pytest.raises(SourceError, match=r"holds several images for linux/amd64: sha256:\w+, sha256:") as refused:
+        read(f"oci:{layout}")
+    assert "@DIGEST" in refused.value.hint
+    assert read(f"oci:{layout}@{second['digest']}")
+    _set_root(layout, first | name, first | name)
+    assert read(f"oci:{layout}")
+
+
 def _platforms(tmp_path: Path, *platforms: str) -> str:
     builders = []
     for platform in platforms:
@@ -410,9 +434,9 @@ def test_documents_without_end_are_not_all_read(layout: Path) -> None:
         _blob(layout, digest).write_bytes(data)
         described = manifest["config"] | {"digest": f"sha256:{digest}", "size": len(data)}
         entries.append(_add(layout, manifest | {"config": described}))
-    _set_root(layout, *entries[:5])
+    _set_root(layout, _add(layout, {"schemaVersion": 2, "mediaType": INDEX, "manifests": entries[:5]}))
     assert read(f"oci:{layout}") == {"bin/tool": b"x", "etc/name": b"y"}
-    _set_root(layout, *entries)
+    _set_root(layout, _add(layout, {"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}))
     with pytest.raises(SourceError, match="more than 64 MiB of manifests and configs"):
         read(f"oci:{layout}")
 
