@@ -42,6 +42,10 @@ class Manifest:
     """As the index says, where there was one."""
 
 
+class NoImageError(SourceError):
+    """A manifest of something else than an image, as an index may name beside one."""
+
+
 Documents = tuple[Manifest, ParsedConfig, bytes]
 """A manifest, its config as parsed and as stored."""
 
@@ -52,11 +56,16 @@ class _Search:
 
     leaves: list[Descriptor] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    missing: MissingBlobError | None = None
+    refused: MissingBlobError | NoImageError | None = None
+    """Why the last one that was passed over cannot be taken."""
     visited: int = 0
     documents: dict[str, Documents] = field(default_factory=dict)
     """Manifest and config by the manifest's digest: where no index names the platform, choosing has read them."""
     left: int = _MOST_BYTES
+
+    def pass_over(self, error: MissingBlobError | NoImageError) -> None:
+        self.refused = error
+        self.notes.append(error.message)
 
     def weigh(self, data: bytes, place: str) -> bytes:
         """`data`, one more document; SourceError where they are too many."""
@@ -144,11 +153,10 @@ def _choose(roots: Sequence[Descriptor], blobs: Blobs, wanted: Platform, search:
     for _, leaf in ranked:
         try:
             return _documents(leaf, blobs, search)
-        except MissingBlobError as error:
-            search.missing = error
-            search.notes.append(error.message)
-    if search.missing:
-        raise search.missing
+        except (MissingBlobError, NoImageError) as error:
+            search.pass_over(error)
+    if search.refused:
+        raise search.refused
     raise SourceError(f"{blobs.place}: the index names no image", hint="; ".join(search.notes))
 
 
@@ -177,7 +185,7 @@ def _walk(descriptor: Descriptor, blobs: Blobs, search: _Search, depth: int) -> 
     try:
         data = search.weigh(blobs.manifest(descriptor), blobs.place)
     except MissingBlobError as error:
-        search.missing = error
+        search.refused = error
         return
     if not is_index(data, descriptor, blobs.place):
         search.leaves.append(descriptor)
@@ -216,12 +224,14 @@ def _is_attestation(entry: Descriptor) -> bool:
 
 
 def _platform_of(leaf: Descriptor, blobs: Blobs, search: _Search) -> Platform | None:
-    """The platform that a manifest's config names; the default one where it names none, None where it is absent."""
+    """The platform that a manifest's config names; the default one where it names none, None where it has no such."""
     try:
         return _documents(leaf, blobs, search)[1].platform or Platform()
     except MissingBlobError as error:
-        search.missing = error
-        return None
+        search.refused = error
+    except NoImageError as error:
+        search.pass_over(error)
+    return None
 
 
 def _documents(leaf: Descriptor, blobs: Blobs, search: _Search) -> Documents:
@@ -269,12 +279,15 @@ def _refuse_confusion(document: dict[str, Any], descriptor: Descriptor, what: st
 
 def _refuse_artifact(document: dict[str, Any], manifest: Manifest, what: str) -> None:
     if any(layer.media_type.startswith(_SIF_LAYER) for layer in manifest.layers):
-        raise SourceError(
+        raise NoImageError(
             f"{what} is a SIF file kept in a registry, not an image of layers",
             hint="fetch it with `apptainer pull` and give the file",
         )
     config_type = manifest.config.media_type
-    if config_type in oci.CONFIG_TYPES or any("tar" in layer.media_type for layer in manifest.layers):
+    stated = document.get("artifactType")
+    if config_type in oci.CONFIG_TYPES:
         return
-    kind = document.get("artifactType") or config_type
-    raise SourceError(f"{what} is an artifact of type {str(kind)[:80]!r}, not a container image")
+    if not stated and any("tar" in layer.media_type for layer in manifest.layers):
+        return
+    kind = stated or config_type
+    raise NoImageError(f"{what} is an artifact of type {str(kind)[:80]!r}, not a container image")

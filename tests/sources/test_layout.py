@@ -177,6 +177,22 @@ def test_unknown_entries_and_attestations_are_skipped_and_nested_indexes_entered
         assert len([note for note in found.notes if "was skipped" in note]) == 2
 
 
+@pytest.mark.parametrize("in_index", [True, False])
+@pytest.mark.parametrize("layer", ["text/plain", "application/vnd.example.chart.v1.tar+gzip"])
+def test_artifact_beside_the_image_is_skipped_and_noted(layout: Path, in_index: bool, layer: str) -> None:
+    artifact = _manifest(layout)
+    artifact["artifactType"] = "application/vnd.example.sbom"
+    artifact["config"]["mediaType"] = "application/vnd.oci.empty.v1+json"
+    artifact["layers"][0]["mediaType"] = layer
+    entries = [_add(layout, artifact), _root(layout)]
+    del entries[1]["annotations"]
+    index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}
+    _set_root(layout, *([_add(layout, index)] if in_index else entries))
+    with open_image(f"oci:{layout}", QUICK) as found:
+        assert contents(found)["bin/tool"] == b"x"
+        assert [note for note in found.notes if "is an artifact of type 'application/vnd.example.sbom'" in note]
+
+
 def test_index_of_nothing_usable_is_no_image(layout: Path) -> None:
     _set_root(layout, _add(layout, {"schemaVersion": 2, "mediaType": INDEX, "manifests": []}))
     with pytest.raises(SourceError, match="names no image"):
