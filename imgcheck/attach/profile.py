@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from itertools import islice
 
 import msgspec
 
@@ -16,6 +17,8 @@ ARTIFACT_TYPE = "application/vnd.imgcheck.profile.v1+json"
 BLOB_TYPE = "application/vnd.imgcheck.profile.v1+json+gzip"
 _BLOB_LIMIT = 64 << 20
 _PROFILE_LIMIT = 512 << 20
+_MOST_LOOKED_AT = 20
+"""Artifacts that are fetched: anybody who may push can add some."""
 
 
 def artifact_of(profile: ImageProfile) -> Artifact:
@@ -32,9 +35,8 @@ def attached_profile(image: Image, digest: str = "") -> tuple[ImageProfile | Non
     if image.attached is None:
         return None, "no profile can be attached to an image outside a registry; it was analysed"
     why = f"no attached profile has the digest {digest}" if digest else "no profile is attached to the image"
-    for artifact in image.attached(ARTIFACT_TYPE):
-        if digest and artifact.digest != digest:
-            continue
+    found = (artifact for artifact in image.attached(ARTIFACT_TYPE) if digest in ("", artifact.digest))
+    for artifact in islice(found, _MOST_LOOKED_AT):
         try:
             profile = _checked(image, artifact)
         except (DocumentError, SourceError) as error:

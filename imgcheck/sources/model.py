@@ -12,11 +12,12 @@ class Attached:
     """An artifact that a registry keeps as a referrer of an image (image-spec manifest.md, `subject`)."""
 
     digest: str
-    """Of its manifest, which is verified."""
+    """Of its manifest."""
     created: str
     """RFC 3339, "" where it does not say."""
     read: Callable[[int], bytes]
-    """Its first blob, digest verified; SourceError where it has more bytes than the argument."""
+    """Its first blob, fetched now, manifest and blob verified; SourceError where it is gone, is no artifact of the type
+    about the image, or has more bytes than the argument."""
 
 
 @dataclass(frozen=True)

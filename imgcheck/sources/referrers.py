@@ -5,7 +5,8 @@ OCI distribution-spec, "Listing Referrers" and "Referrers Tag Schema".
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 from urllib.parse import quote
 
 from imgcheck import oci
@@ -16,8 +17,6 @@ from imgcheck.sources.model import Attached
 _NEXT = re.compile(r'<([^<>]*)>\s*;[^,]*\brel="?next"?')
 _LINK_LENGTH = 4096
 _MOST_PAGES = 20
-_MOST_LOOKED_AT = 20
-"""Artifacts of one type whose manifests are fetched: anybody who may push can add some."""
 
 
 class Registry(Blobs, Protocol):
@@ -37,34 +36,30 @@ def fallback_tag(subject: str) -> str:
 
 
 def referring(registry: Registry, subject: str, artifact_type: str) -> Iterator[Attached]:
-    """The artifacts of `artifact_type` whose subject is the manifest `subject`, newest first, manifests verified."""
+    """The artifacts of `artifact_type` whose subject is the manifest `subject`, newest first."""
     what = f"{registry.place}: referrers of {subject[:19]}"
     found = [
         entry for entry in _entries(registry, subject, artifact_type, what) if entry.artifact_type == artifact_type
     ]
     found.sort(key=lambda entry: entry.annotations.get(oci.CREATED, ""), reverse=True)
-    for entry in found[:_MOST_LOOKED_AT]:
-        document = parse_json(registry.manifest(entry), f"{registry.place}: manifest {entry.short}")
-        if artifact := _attached(registry, entry, document, subject, artifact_type):
-            yield artifact
+    for entry in found:
+        created = entry.annotations.get(oci.CREATED, "")
+        yield Attached(entry.digest, created, partial(_read, registry, entry, subject))
 
 
-def _attached(
-    registry: Registry, entry: Descriptor, document: dict[str, Any], subject: str, artifact_type: str
-) -> Attached | None:
-    """The artifact of this manifest; None where the list that led to it does not say what the manifest says."""
+def _read(registry: Registry, entry: Descriptor, subject: str, limit: int) -> bytes:
+    """The artifact's first blob. The list that led to it may name what is gone, or say what the manifest does not."""
+    document = parse_json(registry.manifest(entry), f"{registry.place}: manifest {entry.short}")
     what = f"{registry.place}: artifact {entry.short}"
     layers, about = document.get("layers"), document.get("subject")
-    if not isinstance(about, dict) or about.get("digest") != subject or document.get("artifactType") != artifact_type:
-        return None
+    if not isinstance(about, dict) or about.get("digest") != subject:
+        raise SourceError(f"{what} is about another image than the list of referrers says")
+    if document.get("artifactType") != entry.artifact_type:
+        raise SourceError(f"{what} is of another type than the list of referrers says")
     if not isinstance(layers, list) or not layers:
-        return None
+        raise SourceError(f"{what} has no blob")
     blob = parse_descriptor(layers[0], what)
-
-    def read(limit: int) -> bytes:
-        return verify(read_limited(registry.open(blob), limit, what), blob, what)
-
-    return Attached(entry.digest, entry.annotations.get(oci.CREATED, ""), read)
+    return verify(read_limited(registry.open(blob), limit, what), blob, what)
 
 
 def _entries(registry: Registry, subject: str, artifact_type: str, what: str) -> Iterator[Descriptor]:

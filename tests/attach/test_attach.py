@@ -270,4 +270,22 @@ def test_list_that_lies_about_an_artifact_leads_nowhere(tmp_path: Path, command:
         attach(image, json.loads(command("profile", image)[1])["manifest_digest"],
                Artifact("application/vnd.example", "text/plain", b"x", {}), PLAIN)  # fmt: skip
         modern.entries[0]["artifactType"] = ARTIFACT_TYPE
-        assert "no profile is attached to the image" in command("profile", image, "--trust-attached")[2]
+        said = command("profile", image, "--trust-attached")[2]
+        assert "is of another type than the list of referrers says; the image was analysed" in said
+
+
+def test_list_that_names_what_is_gone_keeps_nothing_else_from_use(tmp_path: Path, command: Command) -> None:
+    with start_server() as server:
+        image = server.load(_layout(tmp_path))
+        server.fault = modern = Modern(server)
+        gone = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "size": 9, "artifactType": ARTIFACT_TYPE}
+        later = {"annotations": {"org.opencontainers.image.created": "2999-01-01T00:00:00Z"}}
+        modern.entries.append(gone | later | {"digest": f"sha256:{'1' * 64}"})
+        status, analysed, said = command("profile", image, "--trust-attached")
+        assert status == 0 and "is missing in the registry; the image was analysed" in said
+        digest = command("attach", image)[1].strip().partition("@")[2]
+        for option, missed in ((("--trust-attached",), 1), (("--attached-digest", digest), 0)):
+            asked = len(server.requests)
+            status, attached, said = command("profile", image, *option)
+            assert (status, attached) == (0, analysed) and f"{digest} was used" in said
+            assert sum("/manifests/sha256:1111" in path for path, _ in server.requests[asked:]) == missed
