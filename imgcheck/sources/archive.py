@@ -92,6 +92,11 @@ def _docker_image(reference: Reference, files: "ArchiveFiles", options: SourceOp
     stated = _DIGEST_NAME.search(config_path)
     if stated and f"sha256:{stated[1]}" != digest:
         raise DigestError(f"{what}: the bytes hash to {digest}")
+    if reference.digest not in ("", digest):
+        raise SourceError(
+            f"{files.place}: its manifest.json knows no digest of an image, and its image's config is {digest}",
+            hint=f"name the image by its tag; an archive that holds digests is read as oci-archive:{files.place}",
+        )
     parsed = parse_config(raw, what)
     found = parsed.platform or Platform()
     return Image(

@@ -202,6 +202,17 @@ def test_several_images_must_be_named(builder: ImageBuilder, tmp_path: Path) -> 
 # --- compressed, piped
 
 
+def test_digest_that_manifest_json_cannot_tell_is_refused(layout: Path, builder: ImageBuilder, tmp_path: Path) -> None:
+    archive = tmp_path / "image.tar"
+    run(need("skopeo"), "--insecure-policy", "copy", "-q", f"oci:{layout}:latest", f"docker-archive:{archive}:a/b:1")
+    with open_image(f"docker-archive:{archive}", QUICK) as image:
+        config = image.config_digest
+    for name in ("", ":a/b:1"):
+        assert read(f"docker-archive:{archive}{name}@{config}")
+        with pytest.raises(SourceError, match=f"knows no digest of an image, and its image's config is {config}"):
+            read(f"docker-archive:{archive}{name}@sha256:{'1' * 64}")
+
+
 def _skippable(data: bytes) -> bytes:
     """Zstd that begins with a skippable frame (RFC 8878, 3.1.2), as writers of zstd:chunked may put anywhere."""
     return b"\x50\x2a\x4d\x18\x04\x00\x00\x00note" + zstandard.compress(data)
