@@ -23,7 +23,7 @@ SQUASHFS = 1
 OTHER_FILESYSTEMS = {
     2: "ext3", 3: "an archive", 4: "a raw device", 5: "an encrypted squashfs", 6: "encrypted by gocryptfs",
 }  # fmt: skip
-SYSTEM, PRIMARY_SYSTEM = 1, 2
+SYSTEM, PRIMARY_SYSTEM, OVERLAY = 1, 2, 4
 ARCHITECTURES = {
     b"01": "386", b"02": "amd64", b"03": "arm", b"04": "arm64", b"05": "ppc64", b"06": "ppc64le", b"07": "mips",
     b"08": "mipsle", b"09": "mips64", b"10": "mips64le", b"11": "s390x", b"12": "riscv64", b"13": "loong64",

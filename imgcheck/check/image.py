@@ -77,7 +77,9 @@ def _judged(context: Context, path: str, reason: str) -> tuple[Evidence, bool]:
     record = context.records.get(path)
     named_as_code = bool(re.search(_LIBRARY, posixpath.basename(path)))
     if record is None:
-        return Evidence(path, detail=reason), named_as_code or posixpath.dirname(path) in _PROGRAMS
+        # Where a directory could not be read, nothing is known of what lies below it.
+        holds = any(f"{place}/".startswith(f"{path.rstrip('/')}/") for place in _PROGRAMS)
+        return Evidence(path, detail=reason), named_as_code or holds or posixpath.dirname(path) in _PROGRAMS
     reached = context.closure.runs(path)
     return context.evidence(record, reason), reached and (record.executable or named_as_code)
 

@@ -53,7 +53,10 @@ def refuse_unreadable(layer: Layer) -> None:
     """ConvertError where a layer that has been read was not readable as a whole: a tree with holes is no image."""
     for path, cause in sorted(layer.unreadable.items()):
         more = f" (and {len(layer.unreadable) - 1} more)" if len(layer.unreadable) > 1 else ""
-        raise ConvertError(f"{path} of the image cannot be read: {cause}{more}", "convert as a user who may read it")
+        raise ConvertError(
+            f"{path or '/'} of the image cannot be read: {cause}{more}",
+            "convert as a user who may read it, or an image without it",
+        )
 
 
 class _Bounds:

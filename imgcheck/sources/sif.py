@@ -6,7 +6,7 @@ partition and for `oci-config.json`, the config of the image that it was made of
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -28,6 +28,7 @@ from imgcheck.sif_format import (
     MAGIC,
     MAGIC_AT,
     OTHER_FILESYSTEMS,
+    OVERLAY,
     PARTITION,
     PRIMARY_SYSTEM,
     SQUASHFS,
@@ -66,6 +67,8 @@ class _Root:
     size: int | None = None
     architecture: str = ""
     config: bytes | None = None
+    overlays: tuple[str, ...] = ()
+    """Partitions that Apptainer mounts above it whenever the file is started, by their names."""
 
     @property
     def is_sif(self) -> bool:
@@ -87,9 +90,9 @@ def open_sif(reference: Reference, options: SourceOptions, progress: Progress) -
             reference=reference.text,
             platform=found,
             config=settings.config,
-            layers=(SquashfsLayer(squashfs, path),),
+            layers=(SquashfsLayer(squashfs, path, _covered(root.overlays)),),
             platform_matches=distance(wanted, found) is not None,
-            notes=settings.notes,
+            notes=(*settings.notes, *_covered(root.overlays).values()),
             family="apptainer" if root.is_sif else settings.family,
         )
 
@@ -97,9 +100,9 @@ def open_sif(reference: Reference, options: SourceOptions, progress: Progress) -
 class SquashfsLayer:
     """All files of a squashfs as the entries of one layer."""
 
-    def __init__(self, squashfs: Squashfs, path: str) -> None:
+    def __init__(self, squashfs: Squashfs, path: str, unreadable: Mapping[str, str]) -> None:
         self.info = LayerInfo(size=squashfs.size, history=f"squashfs of {Path(path).name}")
-        self.unreadable: dict[str, str] = {}
+        self.unreadable = unreadable
         self._squashfs = squashfs
         self._name = path
 
@@ -161,13 +164,21 @@ def _find_root(file: BinaryIO, name: str) -> _Root:
         return _Root()
     architecture, parts = read_parts(file, name)
     part, code = _primary(parts, name)
+    overlays = tuple(one.name for one in parts if one.kind == IS_PARTITION and _partition(one)[1] == OVERLAY)
     config = next((part for part in parts if part.kind == IS_JSON and part.name == CONFIG_NAME), None)
     data = None
     if config is not None:
         if config.size > CONFIG_LIMIT:
             raise SourceError(f"{name}: {CONFIG_NAME} is larger than {CONFIG_LIMIT >> 20} MiB, which none is")
         data = os.pread(file.fileno(), config.size, config.offset)
-    return _Root(part.offset, part.size, ARCHITECTURES.get(code, architecture), data)
+    return _Root(part.offset, part.size, ARCHITECTURES.get(code, architecture), data, overlays)
+
+
+def _covered(overlays: tuple[str, ...]) -> dict[str, str]:
+    """What of the root is not known, with the cause: all of it where overlays may bring or replace any file."""
+    if not overlays:
+        return {}
+    return {"": f"what its overlay partition ({', '.join(overlays)}) puts over the root at each start is not read"}
 
 
 def _primary(parts: tuple[Part, ...], name: str) -> tuple[Part, bytes]:
@@ -176,9 +187,9 @@ def _primary(parts: tuple[Part, ...], name: str) -> tuple[Part, bytes]:
     for part in parts:
         if part.kind != IS_PARTITION:
             continue
-        filesystem, role, code = PARTITION.unpack(part.extra[: PARTITION.size])
+        filesystem, role, code = _partition(part)
         if role in (PRIMARY_SYSTEM, SYSTEM):
-            systems.append((role == PRIMARY_SYSTEM, filesystem, code[:2], part))
+            systems.append((role == PRIMARY_SYSTEM, filesystem, code, part))
     if not systems:
         raise SourceError(f"{name}: holds no system partition, so there is nothing to run in it")
     _primary_one, filesystem, code, part = max(systems, key=lambda found: found[0])
@@ -188,6 +199,12 @@ def _primary(parts: tuple[Part, ...], name: str) -> tuple[Part, bytes]:
             f"{name}: its root is {what}, and only squashfs is read", "apptainer build --sandbox DIR FILE, then dir:DIR"
         )
     return part, code
+
+
+def _partition(part: Part) -> tuple[int, int, bytes]:
+    """Filesystem, role and architecture code of a partition."""
+    filesystem, role, code = PARTITION.unpack(part.extra[: PARTITION.size])
+    return filesystem, role, code[:2]
 
 
 def _settings(squashfs: Squashfs, root: _Root, name: str) -> Settings:

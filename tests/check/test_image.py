@@ -54,6 +54,16 @@ def test_a_program_that_the_user_may_not_read_leaves_the_verdict_open():
     assert outcome(check(msgspec.structs.replace(before, image=image)), "IMG001") == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("directory", "expected"),
+    [("/", "unknown"), ("/usr", "unknown"), ("/usr/bin", "unknown"), ("/usr/b", "ok"), ("/home/me", "ok")],
+)
+def test_a_directory_with_programs_that_the_user_may_not_read_leaves_the_verdict_open(directory: str, expected: str):
+    before = context({"/bin/p": PROGRAM})
+    image = msgspec.structs.replace(before.image, unreadable={directory: "Permission denied"})
+    assert outcome(check(msgspec.structs.replace(before, image=image)), "IMG001") == expected
+
+
 def test_a_secret_that_is_no_program_does_not_matter():
     before = context({"/bin/p": PROGRAM})
     image = msgspec.structs.replace(before.image, unreadable={"/etc/shadow": "Permission denied"})

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from imgcheck.convert.run import convert
 from imgcheck.documents.image import Platform
-from imgcheck.errors import ImgcheckError, LayerError, SourceError
+from imgcheck.errors import ConvertError, ImgcheckError, LayerError, SourceError
+from imgcheck.profile.build import build_profile
+from imgcheck.progress import SILENT
+from imgcheck.sif_format import DESCRIPTOR, IS_PARTITION, OVERLAY, PARTITION
 from imgcheck.sources.open import open_image
 from imgcheck.sources.squashfs import Squashfs
 from tests.images import Directory, File, ImageBuilder, Symlink
@@ -186,6 +189,30 @@ def _descriptor(number: int, field: int) -> int:
 def test_descriptors_are_not_believed(changes, said, sif):
     with pytest.raises(ImgcheckError, match=said):
         _contents(f"sif:{_patched(sif, changes)}")
+
+
+@pytest.fixture
+def covered(sif: Path) -> Path:
+    """The SIF with an overlay partition of ext3, as `apptainer overlay create` appends one."""
+    at = sif.stat().st_size
+    extra = PARTITION.pack(2, OVERLAY, b"02\0")
+    made = DESCRIPTOR.pack(IS_PARTITION, True, 4, 0xF0000001, 0, at, 65536, 65536, 0, 0, 0, 0, b"overlay.img", extra)
+    return _patched(sif, {_descriptor(3, 0): made, at: bytes(65536)})
+
+
+def test_an_overlay_partition_leaves_open_what_the_image_holds(covered):
+    with open_image(f"sif:{covered}") as image:
+        assert [note for note in image.notes if "its overlay partition (overlay.img)" in note]
+        assert build_profile(image, SILENT).unreadable == {"/": image.notes[-1]}
+
+
+@pytest.mark.parametrize("target", ["sandbox", "sif", "oci"])
+def test_an_image_with_an_overlay_partition_is_not_converted_without_it(target, covered, tmp_path):
+    with (
+        open_image(f"sif:{covered}") as image,
+        pytest.raises(ConvertError, match="/ of the image cannot be read: what"),
+    ):
+        convert(image, target, tmp_path / "converted")
 
 
 def test_a_damaged_config_is_a_note(sif):
