@@ -35,8 +35,8 @@ chunk, and with Python's own 5 ms they would mostly wait for the one that walks 
 _QUEUED = 4
 """Pieces of the blob that may wait to be hashed."""
 
-_RATIO_LIMIT = 2000
-_RATIO_FLOOR = 8 << 30
+RATIO_LIMIT = 2000
+RATIO_FLOOR = 8 << 30
 """Deflate cannot exceed 1032:1; zstd can by far. Below, the ratio is nobody's concern: an image with a user whose id is
 20 million has a /var/log/lastlog of 6 GB of zeros."""
 _SIZE_LIMIT = 1 << 40
@@ -307,7 +307,7 @@ class _Pipeline:
             if not count:
                 return
             produced += count
-            if produced > _SIZE_LIMIT or (produced > _RATIO_FLOOR and produced > _RATIO_LIMIT * tap.passed):
+            if produced > _SIZE_LIMIT or (produced > RATIO_FLOOR and produced > RATIO_LIMIT * tap.passed):
                 raise LayerError(f"{self._task}: refused: {tap.passed} bytes expand to more than {produced}")
             if self._content_hash and self._content_hash is not self._blob_hash:
                 self._content_hash.queue.put(buffer[:count])

@@ -19,6 +19,7 @@ from typing import BinaryIO, NoReturn
 from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, Kind
 from imgcheck.layers.model import Content
+from imgcheck.layers.stream import RATIO_FLOOR, RATIO_LIMIT
 from imgcheck.sources import lz
 
 MAGIC = b"hsqs"
@@ -36,6 +37,8 @@ _LONGEST_TARGET = 65535
 _ATTRIBUTE_VALUE = 1 << 16
 _ATTRIBUTES = 1 << 20
 """Bytes of all attributes of a file. Linux lists names of 64 KiB at most; many may share one value in the image."""
+_ALL_ATTRIBUTES = 64 << 20
+"""Bytes of all sets of attributes, of which each is held once: a label or a capability has some dozens."""
 _PREFIXES = ("user.", "trusted.", "security.")
 _EXTENDED = 7
 """What a kind's number grows by where its inode has the extended form."""
@@ -122,6 +125,10 @@ class Squashfs:
         self._fragment_blocks: OrderedDict[int, bytes] = OrderedDict()
         self._found: dict[tuple[int, int, bytes], int | None] = {}
         self._allowed = _OFTEN + self._used
+        self._attribute_sets: dict[int, dict[str, bytes]] = {}
+        self._attributes_left = _ALL_ATTRIBUTES
+        self._most = max(RATIO_FLOOR, RATIO_LIMIT * self._used)
+        self._contents_left = self._most
 
     @property
     def size(self) -> int:
@@ -136,8 +143,10 @@ class Squashfs:
     def entries(self, advance: Callable[[int], None]) -> Iterator[tuple[Entry, Content | None]]:
         """Everything: directories and links first, files in the order in which their bytes lie, further names last.
 
-        `advance` is told of the bytes of files that were passed.
+        `advance` is told of the bytes of files that were passed. Holes cost nothing here, and an inode may have any
+        number of names: LayerError where what is read of the files is out of all proportion, as in TarLayer.
         """
+        self._contents_left = self._most
         files: list[tuple[tuple[int, int], int, Entry, Inode]] = []
         later: list[Entry] = []
         for reference, entry, inode, first in self._walk():
@@ -155,6 +164,12 @@ class Squashfs:
             advance(inode.size)
         for entry in later:
             yield entry, None
+
+    def spend(self, size: int) -> None:
+        """Count bytes of files that are read."""
+        self._contents_left -= size
+        if self._contents_left < 0:
+            self.fail(f"refused: {self._used} bytes expand to more than {self._most}")
 
     def read_file(self, path: str, limit: int) -> bytes | None:
         """A regular file's bytes, at most `limit`, no link followed; None where there is none at `path`."""
@@ -275,8 +290,14 @@ class Squashfs:
         return int.from_bytes(self._item(self._owner_table, self._owners, 4, index, "owner"), "little")
 
     def _attributes(self, index: int) -> dict[str, bytes]:
+        """The set of attributes with this number, one object for all inodes that have it."""
         if index == _NONE or self._attribute_table == _NO_TABLE:
             return {}
+        if index not in self._attribute_sets:
+            self._attribute_sets[index] = self._attribute_set(index)
+        return self._attribute_sets[index]
+
+    def _attribute_set(self, index: int) -> dict[str, bytes]:
         start, count, _ = struct.unpack("<Q2I", self._at(self._attribute_table, 16, "its attributes"))
         item = self._item(self._attribute_table + 16, count, 16, index, "attribute")
         place, number, _size = struct.unpack("<Q2I", item)
@@ -291,8 +312,11 @@ class Squashfs:
                 far = int.from_bytes(value, "little")
                 value, _ = self._value((start + (far >> 16), far & 0xFFFF))
             left -= 8 + len(name) + len(value)
+            self._attributes_left -= 8 + len(name) + len(value)
             if left < 0:
                 self.fail(f"a file with attributes of more than {_ATTRIBUTES >> 20} MiB")
+            if self._attributes_left < 0:
+                self.fail(f"attributes of more than {_ALL_ATTRIBUTES >> 20} MiB")
             if prefix & 0xFF < len(_PREFIXES):
                 found[_PREFIXES[prefix & 0xFF] + name.decode("utf-8", "surrogateescape")] = value
         return found
@@ -473,46 +497,47 @@ class FileContent:
 
     def __init__(self, image: Squashfs, inode: Inode, path: str) -> None:
         self._image = image
+        self._inode = inode
         self._path = path
-        self._pieces = self._blocks(inode)
+        self._sizes = image.block_sizes(inode)
+        self._position = inode.start
         self._piece = memoryview(b"")
         self._left = inode.size
 
     def readinto(self, buffer: memoryview) -> int:
-        while not self._piece and self._left:
-            self._piece = memoryview(next(self._pieces))
-        count = min(len(buffer), len(self._piece))
-        buffer[:count] = self._piece[:count]
-        self._piece = self._piece[count:]
-        self._left -= count
-        return count
+        piece = self._next(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
 
     def read(self, size: int = -1) -> bytes:
         left = self._left if size < 0 else min(size, self._left)
         parts = []
         while left:
-            if not self._piece:
-                self._piece = memoryview(next(self._pieces))
-            part = self._piece[:left]
-            self._piece = self._piece[len(part) :]
-            self._left -= len(part)
-            left -= len(part)
-            parts.append(part)
+            parts.append(self._next(left))
+            left -= len(parts[-1])
         return b"".join(parts)
 
-    def _blocks(self, inode: Inode) -> Iterator[bytes]:
-        position = inode.start
-        for length, size in self._image.block_sizes(inode):
-            if not length:
-                yield bytes(size)
-                continue
-            data = self._image.block(position, length)
-            if len(data) != size:
-                self._image.fail(f"{self._path!r}: a block of {len(data)} bytes where {size} belong")
-            yield data
-            position += length & (_STORED_BLOCK - 1)
-        if inode.fragment != _NONE:
-            yield self._image.fragment(inode)
+    def _next(self, most: int) -> memoryview:
+        """Up to `most` of the next bytes, as far as their block goes."""
+        if not self._piece and self._left:
+            self._piece = memoryview(self._block())
+            self._image.spend(len(self._piece))
+        piece = self._piece[:most]
+        self._piece = self._piece[len(piece) :]
+        self._left -= len(piece)
+        return piece
+
+    def _block(self) -> bytes:
+        length, size = next(self._sizes, (0, 0))
+        if not size:
+            return self._image.fragment(self._inode)
+        if not length:
+            return bytes(size)
+        data = self._image.block(self._position, length)
+        if len(data) != size:
+            self._image.fail(f"{self._path!r}: a block of {len(data)} bytes where {size} belong")
+        self._position += length & (_STORED_BLOCK - 1)
+        return data
 
 
 def _decompressor(number: int, fail: Callable[[str], NoReturn]) -> Decompress:

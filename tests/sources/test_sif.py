@@ -3,6 +3,7 @@
 import contextlib
 import os
 import struct
+import weakref
 from pathlib import Path
 
 import pytest
@@ -339,6 +340,50 @@ def test_value_that_many_attributes_share_is_not_read_without_end(small, tmp_pat
     assert _read_all(_with_attributes(small, 10), tmp_path / "some") == _read_all(small, tmp_path / "small")
     with pytest.raises(LayerError, match="attributes of more than 1 MiB"):
         _read_all(_with_attributes(small, 1000), tmp_path / "many")
+
+
+@pytest.fixture
+def holes(tmp_path: Path) -> Path:
+    """A squashfs with some files of 16 MiB of zeros, which have the same attributes."""
+    (tmp_path / "holes").mkdir()
+    for name in "abc":
+        with (tmp_path / "holes" / name).open("wb") as file:
+            file.truncate(1 << 24)
+        os.setxattr(tmp_path / "holes" / name, "user.a", b"b")
+    run(need("mksquashfs"), tmp_path / "holes", tmp_path / "image", "-quiet", "-no-progress")
+    return tmp_path / "image"
+
+
+def _read_some(image: Path, size: int) -> list[int]:
+    with image.open("rb") as file:
+        return [len(content.read(size)) for _, content in Squashfs(file, "x").entries(lambda amount: None) if content]
+
+
+def test_files_out_of_all_proportion_are_refused_where_they_are_read(holes, monkeypatch):
+    assert sum(_read_some(holes, 1 << 24)) == 3 << 24
+    monkeypatch.setattr("imgcheck.sources.squashfs.RATIO_FLOOR", 1 << 25)
+    assert _read_some(holes, 10) == [10, 10, 10]
+    with pytest.raises(LayerError, match=r"refused: \d+ bytes expand to more than 33554432"):
+        _read_some(holes, 1 << 24)
+
+
+def test_attributes_that_files_share_are_held_once_and_bounded(holes, small, tmp_path, monkeypatch):
+    with holes.open("rb") as file:
+        found = [entry.xattrs for entry, content in Squashfs(file, "x").entries(lambda amount: None) if content]
+    assert found == [{"user.a": b"b"}] * 3 and found[0] is found[1] is found[2]
+    monkeypatch.setattr("imgcheck.sources.squashfs._ALL_ATTRIBUTES", 1 << 19)
+    with pytest.raises(LayerError, match="attributes of more than"):
+        _read_all(_with_attributes(small, 10), tmp_path / "some")
+
+
+def test_contents_are_freed_without_the_garbage_collector(holes):
+    with holes.open("rb") as file:
+        for _, content in Squashfs(file, "x").entries(lambda amount: None):
+            if content:
+                content.read(10)
+                freed = weakref.ref(content)
+                del content
+                assert freed() is None
 
 
 @pytest.mark.parametrize("name", [b"..", b"a/", b"\0x"])
