@@ -11,7 +11,7 @@ from typing import Any
 
 from imgcheck import oci
 from imgcheck.convert.disk import create_file, open_file, write_file
-from imgcheck.convert.gather import gather, refuse_unreadable
+from imgcheck.convert.gather import Bounds, refuse_unreadable
 from imgcheck.convert.model import ConvertOptions
 from imgcheck.convert.policy import lost
 from imgcheck.convert.stage import Stage
@@ -121,15 +121,16 @@ def _repository(reference: Reference) -> str:
 
 
 def _copy_layers(image: Image, stage: Stage, options: ConvertOptions, progress: Progress) -> list[_Blob]:
+    bounds = Bounds(options.limits)
     return [
-        _copy_blob(layer, stage, f"layer{index}", options, progress)
+        _copy_blob(layer, stage, f"layer{index}", bounds, progress)
         if isinstance(layer, TarLayer)
-        else _pack(layer, stage, f"layer{index}", options, progress)
+        else _pack(layer, stage, f"layer{index}", bounds, progress)
         for index, layer in enumerate(image.layers)
     ]
 
 
-def _copy_blob(layer: TarLayer, stage: Stage, name: str, options: ConvertOptions, progress: Progress) -> _Blob:
+def _copy_blob(layer: TarLayer, stage: Stage, name: str, bounds: Bounds, progress: Progress) -> _Blob:
     """Copy first, then verify the copy: what is published is what was verified."""
     blob_hash = hashlib.sha256()
     with layer.open() as blob, create_file(stage.fd, name) as copy:
@@ -137,14 +138,13 @@ def _copy_blob(layer: TarLayer, stage: Stage, name: str, options: ConvertOptions
             blob_hash.update(data)
             copy.write(data)
         size = copy.tell()
-    copied = TarLayer(layer.info, lambda: open_file(stage.fd, name))
-    gather((copied,), lambda *_entry: None, options.limits, progress)
+    bounds.verify(TarLayer(layer.info, lambda: open_file(stage.fd, name)), progress)
     with open_file(stage.fd, name) as blob:
         media_type = _media_type(blob.read(4))
     return _Blob(name, f"sha256:{blob_hash.hexdigest()}", layer.info.diff_id, size, media_type)
 
 
-def _pack(layer: Layer, stage: Stage, name: str, options: ConvertOptions, progress: Progress) -> _Blob:
+def _pack(layer: Layer, stage: Stage, name: str, bounds: Bounds, progress: Progress) -> _Blob:
     """A layer that is no archive (a directory's) as an uncompressed tar: members in the source's order, owners kept."""
     digest = hashlib.sha256()
     with create_file(stage.fd, name) as file:
@@ -160,8 +160,8 @@ def _pack(layer: Layer, stage: Stage, name: str, options: ConvertOptions, progre
         tar.end()
         size = file.tell()
     found = f"sha256:{digest.hexdigest()}"
-    packed = TarLayer(LayerInfo(digest=found, diff_id=found, size=size), lambda: open_file(stage.fd, name))
-    gather((packed,), lambda *_entry: None, options.limits, progress)
+    info = LayerInfo(digest=found, diff_id=found, size=size)
+    bounds.verify(TarLayer(info, lambda: open_file(stage.fd, name)), progress)
     return _Blob(name, found, found, size, oci.LAYER, tar.lost_xattrs)
 
 

@@ -1,6 +1,6 @@
 """First pass: the layers, verified and within bounds, as one merged tree; contents go where the caller keeps them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -23,29 +23,20 @@ class Gathered:
     tree: MergedTree = field(default_factory=MergedTree)
     linked: set[Node] = field(default_factory=set)
     """Nodes that may have several names."""
-    entries: int = 0
-    xattrs: int = 0
-    """Bytes of extended attributes, names included."""
 
 
 def gather(layers: tuple[Layer, ...], keep: Keep, limits: Limits, progress: Progress) -> Gathered:
     """Apply all layers. Raises ConvertError beyond a limit, LayerError and DigestError as layers do."""
     gathered = Gathered()
     tree = gathered.tree
+    bounds = Bounds(limits)
     for index, layer in enumerate(layers):
         tree.begin_layer(index)
-        bounds = _Bounds(limits, layer)
-        for ordinal, (entry, content) in enumerate(layer.entries(progress)):
-            gathered.entries += 1
-            bounds.check(entry, gathered.entries)
-            if entry.xattrs:
-                gathered.xattrs += sum(len(name) + len(value) for name, value in entry.xattrs.items())
-                bounds.check_xattrs(gathered.xattrs)
+        for ordinal, (entry, content) in enumerate(bounds.entries(layer, progress)):
             payload = keep(index, ordinal, entry, content) if content is not None else None
             node = tree.apply(entry, payload)
             if entry.kind == "hardlink" and node is not None:
                 gathered.linked.add(node)
-        refuse_unreadable(layer)
     return gathered
 
 
@@ -59,19 +50,42 @@ def refuse_unreadable(layer: Layer) -> None:
         )
 
 
-class _Bounds:
-    """The limits, as far as one layer can break them."""
+class Bounds:
+    """The limits, as far as the layers of one image can break them, which are read in turn."""
 
-    def __init__(self, limits: Limits, layer: Layer) -> None:
+    def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._entries = 0
+        self._xattrs = 0
+        self._name = ""
+        self._total = 0
+        self._allowed = 0
+
+    def entries(self, layer: Layer, progress: Progress) -> Iterator[tuple[Entry, Content | None]]:
+        """The entries of the next layer, all of which were readable. Raises as `gather` does."""
         self._name = layer.info.digest or layer.info.diff_id or "a layer"
         self._total = 0
-        self._allowed = max(limits.ratio_floor, limits.ratio * layer.info.size) if layer.info.size else 1 << 62
+        size = layer.info.size
+        self._allowed = max(self._limits.ratio_floor, self._limits.ratio * size) if size else 1 << 62
+        for entry, content in layer.entries(progress):
+            self._check(entry)
+            yield entry, content
+        refuse_unreadable(layer)
 
-    def check(self, entry: Entry, count: int) -> None:
+    def verify(self, layer: Layer, progress: Progress) -> None:
+        """Read all of the next layer, which may name what lower ones hold: no tree is made of it."""
+        for _ in self.entries(layer, progress):
+            pass
+
+    def _check(self, entry: Entry) -> None:
         limits = self._limits
-        if count > limits.entries:
+        self._entries += 1
+        if self._entries > limits.entries:
             self._refuse(f"the image has more than {limits.entries} entries")
+        if entry.xattrs:
+            self._xattrs += sum(len(name) + len(value) for name, value in entry.xattrs.items())
+            if self._xattrs > limits.xattrs:
+                self._refuse(f"the image has more than {limits.xattrs} bytes of extended attributes")
         if entry.size:
             self._total += entry.size
             if entry.size > limits.file_size:
@@ -88,10 +102,6 @@ class _Bounds:
             self._refuse(f"{path!r} or its link target holds a NUL byte")
         if entry.kind == "symlink" and not 0 < len(as_bytes(entry.link)) <= limits.path:
             self._refuse(f"the link {path!r} has a target of {len(as_bytes(entry.link))} bytes")
-
-    def check_xattrs(self, total: int) -> None:
-        if total > self._limits.xattrs:
-            self._refuse(f"the image has more than {self._limits.xattrs} bytes of extended attributes")
 
     def _check_names(self, path: bytes) -> None:
         if len(path) > self._limits.path:

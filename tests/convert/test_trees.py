@@ -4,6 +4,7 @@ import itertools
 import os
 import stat
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,16 @@ def test_umoci_unpacks_the_same_tree(name, layout_of, public_tmp):
 
 def _named(layers: list, path: str) -> bool:
     return any(os.path.normpath(key).lstrip("/") == path for members in layers for key in members)
+
+
+@pytest.mark.parametrize("target", ["oci", "docker-archive"])
+@pytest.mark.parametrize("name", CASES)
+def test_layers_that_are_repacked_stay_as_they_are(name, target, layout_of, public_tmp):
+    with open_image(f"oci:{layout_of(CASES[name])}:test") as image:
+        convert(image, target, public_tmp / "repacked")
+        expected = [list(map(itemgetter(0), layer.entries())) for layer in image.layers]
+    with open_image(f"{target}:{public_tmp / 'repacked'}") as image:
+        assert [list(map(itemgetter(0), layer.entries())) for layer in image.layers] == expected
 
 
 @pytest.mark.parametrize("target", ["rootfs", "sandbox", "sif", "enroot", "udocker"])
