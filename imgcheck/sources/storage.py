@@ -84,7 +84,8 @@ class Store:
 @contextmanager
 def open_storage(reference: Reference, options: SourceOptions, progress: Progress) -> Iterator[Image]:
     """The image of a `containers-storage:` reference, by name or by the beginning of its id."""
-    store, entry = _find(reference, _stores(os.environ), options.short_names or short_names())
+    stores = _stores(os.environ)
+    store, entry = _find(reference, stores, options.short_names or short_names())
     what = f"{store.root}: image {entry['id'][:12]}"
     data = store.data(entry["id"], "manifest", MANIFEST_LIMIT)
     manifest = parse_document(data, f"{what}: manifest", MANIFEST_FIELDS)
@@ -96,7 +97,7 @@ def open_storage(reference: Reference, options: SourceOptions, progress: Progres
         reference=reference.text,
         platform=found,
         config=parsed.config,
-        layers=_layers(store, entry, parsed, what),
+        layers=_layers(_beside(store, stores), entry, parsed, what),
         config_digest=described.digest,
         raw_config=raw,
         platform_matches=distance(wanted_platform(options.platform), found) is not None,
@@ -118,12 +119,12 @@ def _roots(environment: Mapping[str, str]) -> list[str]:
     storage = _configuration(environment, home)
     key = "rootless_storage_path" if os.geteuid() and storage.get("rootless_storage_path") else "graphroot"
     configured = storage.get(key)
+    if isinstance(configured, str) and configured:
+        # Not a variable that shells export: containers/storage puts the number there (types/options.go).
+        root = os.path.expandvars(configured.replace("$UID", str(os.geteuid())))
     options = storage.get("options")
     more = options.get("additionalimagestores") if isinstance(options, dict) else None
-    return [
-        os.path.expandvars(configured) if isinstance(configured, str) and configured else root,
-        *_strings(more),
-    ]
+    return [root, *_strings(more)]
 
 
 def _strings(value: Any) -> list[str]:
@@ -172,20 +173,29 @@ def _matches(reference: Reference, entry: dict[str, Any], known: ShortNames) -> 
     return len(reference.name) >= 12 and entry["id"].startswith(reference.name)
 
 
-def _layers(store: Store, entry: dict[str, Any], parsed: ParsedConfig, what: str) -> tuple[TarLayer, ...]:
-    known = {layer["id"]: layer for layer in store.listed("layers") if isinstance(layer.get("id"), str)}
-    chain: list[dict[str, Any]] = []
+def _beside(store: Store, stores: list[Store]) -> list[Store]:
+    """The stores that may hold layers of an image in `store`: each holds only those that the others lack."""
+    return [each for each in stores if each.driver == store.driver]
+
+
+def _layers(stores: list[Store], entry: dict[str, Any], parsed: ParsedConfig, what: str) -> tuple[TarLayer, ...]:
+    known: dict[str, tuple[Store, dict[str, Any]]] = {}
+    for store in stores:
+        for layer in store.listed("layers"):
+            if isinstance(layer.get("id"), str):
+                known.setdefault(layer["id"], (store, layer))
+    chain: list[tuple[Store, dict[str, Any]]] = []
     at = entry.get("layer")
     while isinstance(at, str) and at in known and len(chain) <= len(known):
         chain.insert(0, known[at])
-        at = known[at].get("parent")
+        at = known[at][1].get("parent")
     # An empty layer is not always kept, but then nothing that can be verified is left of it.
     if len(chain) != len(parsed.diff_ids):
         raise SourceError(f"{what} has {len(parsed.diff_ids)} layers, of which the storage holds {len(chain)}")
     history = parsed.history or ("",) * len(chain)
     return tuple(
         TarLayer(LayerInfo(diff_id=diff_id, size=_size(layer), history=line), partial(_open, store, layer["id"]))
-        for layer, diff_id, line in zip(chain, parsed.diff_ids, history, strict=True)
+        for (store, layer), diff_id, line in zip(chain, parsed.diff_ids, history, strict=True)
     )
 
 

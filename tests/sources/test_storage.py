@@ -102,6 +102,36 @@ def test_names_are_found_as_people_write_them(committed: None, buildah: Buildah)
         read("containers-storage:app:3")
 
 
+def test_layers_are_found_in_the_additional_image_stores(
+    committed: None, buildah: Buildah, storage: Path, tmp_path: Path
+) -> None:
+    buildah("umount", "--all")
+    configuration = tmp_path / "storage.conf"
+    settings = configuration.read_text().replace(str(storage), f"{tmp_path}/own")
+    configuration.write_text(f'{settings}\n[storage.options]\nadditionalimagestores = ["{storage}"]\n')
+    container = buildah("from", "--pull=never", "localhost/app:1")
+    (Path(buildah("mount", container)) / "own").write_text("own")
+    buildah("commit", "-q", container, "mine")
+    subprocess.run([need("buildah"), "umount", "--all"], capture_output=True)
+    subprocess.run(["umount", "--lazy", tmp_path / "own" / "overlay"], capture_output=True)
+    found = read("containers-storage:mine")
+    assert found["own"] == b"own" and found["bin/tool"] == b"tool" * 100_000
+    assert "own" not in read("containers-storage:app:1")
+
+
+@pytest.mark.parametrize("key", ["graphroot", "rootless_storage_path"])
+def test_the_users_number_in_a_configured_place_is_filled_in(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 4321)
+    monkeypatch.delenv("UID", raising=False)
+    monkeypatch.setenv("PLACE", str(tmp_path))
+    (tmp_path / "conf").write_text(f'[storage]\n{key} = "$PLACE/$UID/storage"\n')
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(tmp_path / "conf"))
+    with pytest.raises(SourceError, match=f"no storage of Podman or Buildah at {tmp_path}/4321/storage"):
+        read("containers-storage:app:1")
+
+
 def test_image_pulled_with_compressed_layers_is_read(buildah: Buildah, tmp_path: Path) -> None:
     builder = ImageBuilder().layer({"a/b": "1", "link": Symlink("a"), "x": "2"}, compression="gzip")
     layout = builder.layer({"x": Whiteout(), "a/c": "3"}).write(tmp_path / "layout")
