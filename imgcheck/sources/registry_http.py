@@ -202,7 +202,8 @@ class RegistryHttp:
         if not (self.endpoint.is_local or self.endpoint.insecure or self.options.insecure):
             return "https"
         try:
-            self._session.get(f"https://{self.endpoint.host}/v2/", timeout=_PROBE_SECONDS, allow_redirects=False)
+            url = f"https://{self.endpoint.host}/v2/"
+            self._session.get(url, timeout=_PROBE_SECONDS, allow_redirects=False, stream=True).close()
         except requests.exceptions.SSLError as error:
             return "https" if "CERTIFICATE_VERIFY_FAILED" in str(error) else "http"
         except requests.RequestException:

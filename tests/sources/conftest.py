@@ -2,6 +2,7 @@
 
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -146,10 +147,12 @@ def other_server() -> Iterator[Server]:
 
 
 @contextmanager
-def start_server() -> Iterator[Server]:
-    """A running Server on a free port of loopback."""
+def start_server(tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+    """A running Server on a free port of loopback, behind TLS where a context for that is given."""
     handler = type("BoundHandler", (Handler,), {})
     http = QuietServer(("127.0.0.1", 0), handler)
+    if tls:
+        http.socket = tls.wrap_socket(http.socket, server_side=True)
     handler.store = Server(f"127.0.0.1:{http.server_address[1]}")
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

@@ -1,6 +1,8 @@
 """Images in a real docker-registry: plain, behind a password, behind TLS."""
 
+import contextlib
 import json
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ from imgcheck.errors import SourceError
 from imgcheck.sources.open import open_image
 from tests.images import ImageBuilder, write_layout
 from tests.peers import Registry, start_registry
-from tests.sources.conftest import QUICK, contents, read
+from tests.sources.conftest import QUICK, Handler, contents, read, start_server
 from tests.tools import need, run
 
 TLS = replace(QUICK, plain_http=False)
@@ -158,6 +160,29 @@ def test_certificate_of_an_own_authority_needs_its_file(secure: Registry, author
         read(reference, TLS)
     assert read(reference, replace(TLS, ca_file=str(authority / "ca.crt"))) == {"bin/tool": b"x"}
     assert read(reference, replace(TLS, insecure=True)) == {"bin/tool": b"x"}
+
+
+def test_greeting_without_an_end_is_not_read(authority: Path, layout: Path) -> None:
+    sent = [0]
+
+    def greet(request: Handler) -> bool:
+        if request.path != "/v2/":
+            return False
+        request.send_response(200)
+        request.end_headers()
+        request.close_connection = True
+        with contextlib.suppress(OSError):
+            for _ in range(64):
+                request.wfile.write(bytes(1 << 20))
+                sent[0] += 1
+        return True
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority / "server.crt", authority / "server.key")
+    with start_server(context) as server:
+        server.fault = greet
+        assert read(server.load(layout), replace(TLS, insecure=True)) == {"bin/tool": b"x"}
+        assert sent[0] < 32
 
 
 def test_certificate_for_another_host_is_refused(secure: Registry, authority: Path) -> None:
