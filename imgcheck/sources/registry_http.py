@@ -1,10 +1,12 @@
 """HTTP as a registry needs it: TLS or not, login, redirects without credentials, patience with limits."""
 
+import os
 import re
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -32,7 +34,13 @@ _LONGEST_WAIT = 120.0
 """Seconds that a Retry-After may ask for; more is told to the user instead of waited."""
 _PROBE_SECONDS = 5.0
 _ERROR_LIMIT = 64 << 10
-_CERTS_D = ("/etc/containers/certs.d", "/etc/docker/certs.d")
+_OWN_CERTS_D = "~/.config/containers/certs.d"
+_CERTS_D = (_OWN_CERTS_D, "/etc/containers/certs.d", "/etc/docker/certs.d")
+"""Where containers-certs.d(5) keeps a host's authorities and the certificates that it asks for."""
+_WANTS_CERTIFICATE = ("ALERT_CERTIFICATE_REQUIRED", "ALERT_BAD_CERTIFICATE")
+"""What servers end a connection with for want of a client's certificate: the one of TLS 1.3, and Go's before."""
+_SIGNS_OF_TLS = ("CERTIFICATE_VERIFY_FAILED", "_ALERT_")
+"""In the error of a connection on which the other side spoke TLS, though it did not come about."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 BROKEN = (requests.RequestException, HTTPError, OSError)
@@ -205,7 +213,7 @@ class RegistryHttp:
             url = f"https://{self.endpoint.host}/v2/"
             self._session.get(url, timeout=_PROBE_SECONDS, allow_redirects=False, stream=True).close()
         except requests.exceptions.SSLError as error:
-            return "https" if "CERTIFICATE_VERIFY_FAILED" in str(error) else "http"
+            return "https" if any(sign in str(error) for sign in _SIGNS_OF_TLS) else "http"
         except requests.RequestException:
             return "http"
         return "https"
@@ -216,6 +224,11 @@ class RegistryHttp:
             if "CERTIFICATE_VERIFY_FAILED" in text:
                 return SourceError(
                     f"{host}: its TLS certificate is not trusted", hint="give the authority's file with --ca-file"
+                )
+            if any(sign in text for sign in _WANTS_CERTIFICATE):
+                return SourceError(
+                    f"{host}: asks for a client certificate, and took none from here",
+                    hint=f"put NAME.cert and NAME.key into {_OWN_CERTS_D}/{host}",
                 )
             return SourceError(f"{host}: does not speak TLS properly", hint="--plain-http, if it is a plain registry")
         return SourceError(f"{host}: {explain(error, self.options.timeout)}")
@@ -304,22 +317,35 @@ class _TlsAdapter(PatientAdapter):
 
 
 def _tls_context(endpoint: Endpoint, options: SourceOptions, insecure: bool) -> ssl.SSLContext:
-    """The system's authorities (requests adds its own), the user's file, and those under certs.d/HOST:PORT."""
+    """The system's authorities (requests adds its own), the user's file, and what lies under certs.d/HOST:PORT."""
     context = ssl.create_default_context()
-    files = [Path(options.ca_file)] if options.ca_file else []
-    for directory in _CERTS_D:
-        files += sorted(Path(directory, endpoint.host).glob("*.crt"))
-    for file in files:
-        try:
+    places = [Path(os.path.expanduser(place), endpoint.host) for place in _CERTS_D]  # noqa: PTH111 (raises without home)
+    authorities = [file for place in places for file in sorted(place.glob("*.crt"))]
+    for file in [Path(options.ca_file), *authorities] if options.ca_file else authorities:
+        with _read_as(file, "no PEM file of certificate authorities", "name a PEM file with --ca-file"):
             context.load_verify_locations(cafile=str(file))
-        except ssl.SSLError as error:
-            raise SourceError(f"{file}: no PEM file of certificate authorities ({error.reason})") from None
-        except OSError as error:
-            raise SourceError(f"{file}: {error.strerror}", "name a PEM file with --ca-file") from None
+    # Of each kind of key a context keeps the last one; the user's own directory goes before the others.
+    for file in [file for place in reversed(places) for file in sorted(place.glob("*.cert"))]:
+        key = file.with_suffix(".key")
+        if not key.exists():
+            raise SourceError(f"{file}: {key.name} is not beside it", "an authority's file is to end in .crt")
+        with _read_as(file, f"no PEM file of a certificate that {key.name} fits"):
+            context.load_cert_chain(file, key, password="")  # where it is encrypted, nobody is asked
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+@contextmanager
+def _read_as(file: Path, otherwise: str, hint: str = "") -> Iterator[None]:
+    """SourceError naming `file` where it cannot be read, or is what `otherwise` says."""
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise SourceError(f"{file}: {otherwise} ({error.reason or 'damaged'})") from None
+    except OSError as error:
+        raise SourceError(f"{file}: {error.strerror}", hint) from None
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import ssl
 from collections.abc import Iterator
 from dataclasses import replace
@@ -189,6 +190,44 @@ def test_certificate_for_another_host_is_refused(secure: Registry, authority: Pa
     address = secure.address.replace("localhost", "127.0.0.1")
     with pytest.raises(SourceError, match="its TLS certificate is not trusted"):
         read(f"{address}/tool:1", replace(TLS, ca_file=str(authority / "ca.crt")))
+
+
+def test_authority_in_the_users_own_directory_is_taken(
+    secure: Registry, authority: Path, layout: Path, bare_environment: Path
+) -> None:
+    reference = secure.push(f"oci:{layout}:latest", "tool:1")
+    place = bare_environment / ".config/containers/certs.d" / secure.address
+    place.mkdir(parents=True)
+    shutil.copy(authority / "ca.crt", place / "mine.crt")
+    assert read(reference, TLS) == {"bin/tool": b"x"}
+
+
+def test_client_certificate_is_shown_where_the_registry_asks_for_one(
+    authority: Path, layout: Path, tmp_path: Path, bare_environment: Path
+) -> None:
+    settings = {
+        "REGISTRY_HTTP_TLS_CERTIFICATE": str(authority / "server.crt"),
+        "REGISTRY_HTTP_TLS_KEY": str(authority / "server.key"),
+        "REGISTRY_HTTP_TLS_CLIENTCAS": f"[{authority / 'ca.crt'}]",
+    }
+    with start_registry(tmp_path / "registry", environment=settings) as registry:
+        reference = f"{registry.address}/tool:1"
+        for options in (replace(TLS, ca_file=str(authority / "ca.crt")), replace(TLS, insecure=True)):
+            with pytest.raises(SourceError, match="asks for a client certificate") as refused:
+                read(reference, options)
+            assert refused.value.hint.endswith(f"~/.config/containers/certs.d/{registry.address}")
+        place = bare_environment / ".config/containers/certs.d" / registry.address
+        place.mkdir(parents=True)
+        for source, name in (("ca.crt", "mine.crt"), ("server.crt", "me.cert"), ("server.key", "me.key")):
+            shutil.copy(authority / source, place / name)
+        assert registry.push(f"oci:{layout}:latest", "tool:1") == reference
+        assert read(reference, TLS) == {"bin/tool": b"x"}
+        (place / "me.key").write_text("nonsense")
+        with pytest.raises(SourceError, match=r"me\.cert: no PEM file of a certificate that me\.key fits"):
+            read(reference, TLS)
+        (place / "me.key").unlink()
+        with pytest.raises(SourceError, match=r"me\.cert: me\.key is not beside it"):
+            read(reference, TLS)
 
 
 def test_unreadable_authority_file_is_one_clear_error(tmp_path: Path) -> None:
