@@ -17,6 +17,7 @@ from imgcheck.layers.stream import TarLayer
 from imgcheck.progress import Progress
 from imgcheck.sources.ahead import LayersAhead
 from imgcheck.sources.assemble import assemble
+from imgcheck.sources.attempts import BROKEN, explain
 from imgcheck.sources.blobs import (
     CONFIG_LIMIT,
     MANIFEST_LIMIT,
@@ -31,7 +32,7 @@ from imgcheck.sources.pace import Pace, SlowError
 from imgcheck.sources.reference import Reference, local_hint
 from imgcheck.sources.referrers import referring
 from imgcheck.sources.registries import endpoints
-from imgcheck.sources.registry_http import BROKEN, RegistryHttp, explain
+from imgcheck.sources.registry_http import RegistryHttp
 
 # Without it Distribution 2.8 answers 404 for OCI manifests. Schema 1 is asked for last, to be refused by name.
 _ACCEPT = ", ".join((*oci.MANIFEST_TYPES, *oci.INDEX_TYPES, f"{oci.DOCKER_MANIFEST_1}+prettyjws;q=0.1"))
@@ -161,7 +162,7 @@ class RegistryBlobs:
                     data = Pace(self._http.options.timeout).read_all(response, MANIFEST_LIMIT + 1)
             except BROKEN as error:
                 cause = explain(error, self._http.options.timeout)
-                self._http.pause(attempt)
+                self._http.attempts.pause(attempt)
                 continue
             if len(data) > MANIFEST_LIMIT:
                 raise SourceError(f"{what} is larger than {MANIFEST_LIMIT >> 20} MiB, which none is")
@@ -240,7 +241,7 @@ class BlobStream(io.RawIOBase):
         if self._barren >= self._http.options.attempts - 1 or self._resumes > _MOST_RESUMES:
             total = f" of {self._size}" if self._size >= 0 else ""
             raise SourceError(f"{self._what} broke off at byte {self._at}{total}: {cause}", hint="try again")
-        self._http.pause(self._barren)
+        self._http.attempts.pause(self._barren)
         self._response = self._connect()
 
     def _connect(self) -> requests.Response:

@@ -7,20 +7,24 @@ import base64
 import ipaddress
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-from urllib.parse import SplitResult, urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 import requests
-from urllib3.exceptions import HTTPError
 
 from imgcheck.errors import SourceError
+from imgcheck.sources.attempts import BROKEN, Attempts
 from imgcheck.sources.blobs import parse_json
 from imgcheck.sources.credentials import Credentials
+from imgcheck.sources.options import SourceOptions
 from imgcheck.sources.pace import Pace
 
 _BEARER = re.compile(r"\bBearer\s+(.*)", re.IGNORECASE | re.DOTALL)
 _BASIC = re.compile(r"(?:^|,\s*)Basic\b", re.IGNORECASE)
 _PARAMETER = re.compile(r'(?<![A-Za-z])([A-Za-z]++)\s*+=\s*(?:"([^"]*)"|([^\s",]+))')
+_REDIRECTS = (301, 302, 303, 307, 308)
+MOST_REDIRECTS = 5
 _ANSWER_LIMIT = 1 << 20
 _CLIENT = "imgcheck"
 
@@ -47,14 +51,24 @@ def basic(username: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
-def plain_address(url: str) -> SplitResult | None:
-    """`url`, which a server has named, taken apart; None where it is no plain http or https address."""
+def plain_address(url: str, base: str = "") -> SplitResult | None:
+    """`url`, which a server has named at `base`, taken apart; None where it is no plain http or https address."""
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(urljoin(base, url))
         plain = parts.scheme in ("http", "https") and parts.hostname and parts.username is None and parts.port != 0
     except ValueError:  # brackets that do not close, a port above 65535
         return None
     return parts if plain else None
+
+
+def origin_of(url: str) -> tuple[str, str | None, int | None]:
+    """Scheme, host and port: what credentials for `url` may be sent to."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def is_redirect(response: requests.Response) -> bool:
+    return response.status_code in _REDIRECTS and "Location" in response.headers
 
 
 def check_realm(realm: str, origin: str) -> None:
@@ -90,45 +104,46 @@ def _is_inside(host: str) -> bool:
 class TokenServer:
     """Fetches bearer tokens, over the session that the registry client uses."""
 
-    def __init__(self, session: requests.Session, timeout: float) -> None:
+    def __init__(self, session: requests.Session, options: SourceOptions, host: str) -> None:
+        """`host` is the registry."""
         self._session = session
-        self._timeout = timeout
+        self._timeout = options.timeout
+        self._host = host
+        self._attempts = Attempts(f"{host}: its token server", options)
 
-    def token(self, challenge: Challenge, scope: str, credentials: Credentials | None, host: str) -> str:
-        """A bearer token for `scope` at the registry `host`. Raises SourceError where none is given."""
+    def token(self, challenge: Challenge, scope: str, credentials: Credentials | None) -> str:
+        """A bearer token for `scope` at the registry. Raises SourceError where none is given."""
         fields = {"scope": challenge.scope or scope}
         if challenge.service:
             fields["service"] = challenge.service
-        response = self._request(challenge.realm, fields, credentials, host)
+        response = self._request(challenge.realm, fields, credentials)
         with response:
             if response.status_code in (401, 403):
-                raise _refused(host, credentials)
+                raise _refused(self._host, credentials)
             if response.status_code != 200:
-                raise SourceError(f"{host}: its token server answered {response.status_code}")
-            body = self._body(response, host)
-        document = parse_json(body, f"{host}: the answer of its token server")
+                raise SourceError(f"{self._host}: its token server answered {response.status_code}")
+            body = self._body(response)
+        document = parse_json(body, f"{self._host}: the answer of its token server")
         token = _first_text(document, "token", "access_token")
         # What else it may be would break the header that it becomes a part of.
         if not token or not token.isascii() or not token.isprintable():
-            raise SourceError(f"{host}: its token server gave no token")
+            raise SourceError(f"{self._host}: its token server gave no token")
         return token
 
-    def _body(self, response: requests.Response, host: str) -> bytes:
+    def _body(self, response: requests.Response) -> bytes:
         try:
             return Pace(self._timeout).read_all(response, _ANSWER_LIMIT)
-        except (requests.RequestException, HTTPError, OSError):
-            raise SourceError(f"{host}: its token server broke off or came too slowly") from None
+        except BROKEN:
+            raise SourceError(f"{self._host}: its token server broke off or came too slowly") from None
 
-    def _request(
-        self, realm: str, fields: dict[str, str], credentials: Credentials | None, host: str
-    ) -> requests.Response:
+    def _request(self, realm: str, fields: dict[str, str], credentials: Credentials | None) -> requests.Response:
         if credentials and credentials.identity_token:
             form = fields | {
                 "grant_type": "refresh_token",
                 "refresh_token": credentials.identity_token,
                 "client_id": _CLIENT,
             }
-            response = self._send("POST", realm, host, data=form)
+            response = self._send("POST", realm, data=form)
             # A server without the OAuth 2 form takes the same token as a password (token.md).
             if response.status_code not in (404, 405):
                 return response
@@ -138,17 +153,28 @@ class TokenServer:
             secret = credentials.password or credentials.identity_token
             headers["Authorization"] = basic(credentials.username, secret)
         joint = "&" if urlsplit(realm).query else "?"
-        return self._send("GET", realm + joint + urlencode(fields), host, headers=headers)
+        return self._send("GET", realm + joint + urlencode(fields), headers=headers)
 
-    def _send(self, method: str, url: str, host: str, **options: Any) -> requests.Response:
+    def _send(self, method: str, url: str, **options: Any) -> requests.Response:
         try:
-            # Redirects are not followed: a token server that moves would take the credentials along.
-            return self._session.request(
+            return self._attempts.ask(partial(self._follow, method, url, **options))
+        except BROKEN:
+            # The exception's text holds the URL; nothing of it is shown.
+            raise SourceError(f"{self._host}: its token server {urlsplit(url).hostname} cannot be reached") from None
+
+    def _follow(self, method: str, url: str, **options: Any) -> requests.Response:
+        """Ask `url` through redirects of its own origin: elsewhere the credentials would be taken along."""
+        home = origin_of(url)
+        for _ in range(MOST_REDIRECTS):
+            response = self._session.request(
                 method, url, allow_redirects=False, stream=True, timeout=self._timeout, **options
             )
-        except requests.RequestException:
-            # The exception's text holds the URL; nothing of it is shown.
-            raise SourceError(f"{host}: its token server {urlsplit(url).hostname} cannot be reached") from None
+            target = plain_address(response.headers["Location"], url) if is_redirect(response) else None
+            if target is None or origin_of(target.geturl()) != home:
+                return response
+            response.close()
+            url = target.geturl()
+        return response
 
 
 def _refused(host: str, credentials: Credentials | None) -> SourceError:

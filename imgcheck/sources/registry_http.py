@@ -4,34 +4,36 @@ import os
 import re
 import ssl
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import requests
 import urllib3
-from urllib3.exceptions import HTTPError, NameResolutionError
 
 from imgcheck import __version__
 from imgcheck.errors import SourceError
+from imgcheck.sources.attempts import BROKEN, PASSING, Attempts, explain
 from imgcheck.sources.blobs import parse_json
 from imgcheck.sources.credentials import find_credentials
 from imgcheck.sources.options import SourceOptions
-from imgcheck.sources.pace import SLOWEST, Pace, SlowError
-from imgcheck.sources.patience import PatientAdapter, SlowHeadersError
+from imgcheck.sources.pace import Pace
+from imgcheck.sources.patience import PatientAdapter
 from imgcheck.sources.registries import Endpoint
-from imgcheck.sources.registry_auth import TokenServer, basic, check_realm, parse_challenge, plain_address
+from imgcheck.sources.registry_auth import (
+    MOST_REDIRECTS,
+    TokenServer,
+    basic,
+    check_realm,
+    is_redirect,
+    origin_of,
+    parse_challenge,
+    plain_address,
+)
 
-_REDIRECTS = (301, 302, 303, 307, 308)
-_MOST_REDIRECTS = 5
-_PASSING = (429, 500, 502, 503, 504)
-_LONGEST_WAIT = 120.0
-"""Seconds that a Retry-After may ask for; more is told to the user instead of waited."""
 _PROBE_SECONDS = 5.0
 _ERROR_LIMIT = 64 << 10
 _OWN_CERTS_D = "~/.config/containers/certs.d"
@@ -43,9 +45,6 @@ _SIGNS_OF_TLS = ("CERTIFICATE_VERIFY_FAILED", "_ALERT_")
 """In the error of a connection on which the other side spoke TLS, though it did not come about."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
-BROKEN = (requests.RequestException, HTTPError, OSError)
-"""What requests and urllib3 raise where a connection breaks, also while a body is read."""
-
 
 class RegistryHttp:
     """Requests to one registry host. Safe for several threads."""
@@ -54,11 +53,11 @@ class RegistryHttp:
         self.endpoint = endpoint
         self.options = options
         self._session = _session(endpoint, options)
-        self._tokens = TokenServer(self._session, options.timeout)
+        self.attempts = Attempts(endpoint.host, options)
+        self._tokens = TokenServer(self._session, options, endpoint.host)
         self._lock = threading.Lock()
         self._authorization = ""
         self._base = ""
-        self._reached = False
 
     def close(self) -> None:
         self._session.close()
@@ -74,42 +73,32 @@ class RegistryHttp:
         be reached, refuses the login, or goes on failing.
         """
         url = self._base_url() + path if path.startswith("/") else path
-        refused = 0
-        for attempt in range(self.options.attempts):
-            last = attempt + 1 == self.options.attempts
+        logins = renewals = 0
+        while True:
             sent = self._authorization
             try:
-                response = self._follow(method, url, headers, sent, body)
+                response = self.attempts.ask(partial(self._follow, method, url, headers, sent, body))
             except BROKEN as error:
-                if last or _is_final(error, self._reached):
-                    raise self._unreachable(error) from None
-                self.pause(attempt)
-                continue
-            self._reached = True
-            if response.status_code == 401 and refused < 2 and not last:
-                refused += 1
+                raise self._unreachable(error) from None
+            if response.status_code == 401 and logins < 2 and self._is_at_home(response):
+                logins += 1
                 self._log_in(response, sent)
-            elif response.status_code in _PASSING and not last:
+            elif response.status_code in (401, 403) and not renewals and not self._is_at_home(response):
+                # A signed address that ran out: asking the registry again gives a new one.
+                renewals += 1
                 response.close()
-                self.pause(attempt, response.headers.get("Retry-After", ""))
             else:
                 return self._checked(response)
-        raise SourceError(f"{self.endpoint.host}: no attempt was allowed")
-
-    def pause(self, attempt: int, retry_after: str = "") -> None:
-        """Wait before the next attempt: as long as the server asks, else longer each time."""
-        asked = _seconds(retry_after)
-        if asked is not None and asked > _LONGEST_WAIT:
-            raise SourceError(
-                f"{self.endpoint.host}: asks to wait {asked:.0f} s (rate limit)", hint="try again then, or log in"
-            )
-        time.sleep(self.options.backoff * 2**attempt if asked is None else asked)
 
     def refuse(self, response: requests.Response, what: str) -> SourceError:
         """The error for an answer that is not what was asked for; `what` names what that was."""
         host, status = self.endpoint.host, response.status_code
         with response:
             said = _error_text(response, self.options.timeout)
+        if not self._is_at_home(response):
+            return SourceError(
+                f"{what}: {urlsplit(response.url).netloc}, to which {host} redirects, answered {status}{said}"
+            )
         if status in (401, 403):
             return SourceError(
                 f"{what}: access denied by {host} ({status}){said}",
@@ -121,53 +110,49 @@ class RegistryHttp:
 
     def _checked(self, response: requests.Response) -> requests.Response:
         """`response`, unless it is one that stayed what it was after every attempt."""
-        if response.status_code == 429:
+        status, count = response.status_code, self.options.attempts
+        there = "" if self._is_at_home(response) else f"{urlsplit(response.url).netloc}, to which it redirects, "
+        if status == 429:
             raise SourceError(
-                f"{self.endpoint.host}: too many requests (429), also after {self.options.attempts} attempts",
+                f"{self.endpoint.host}: {there}too many requests (429), also after {count} attempts",
                 hint="wait, or log in for a higher limit",
             )
-        if response.status_code in _PASSING:
-            raise SourceError(
-                f"{self.endpoint.host}: answers {response.status_code} after {self.options.attempts} attempts"
-            )
+        if status in PASSING:
+            raise SourceError(f"{self.endpoint.host}: {there}answers {status} after {count} attempts")
         return response
+
+    def _is_at_home(self, response: requests.Response) -> bool:
+        """Whether an answer came from the registry itself, not from a store to which it redirects."""
+        return origin_of(response.url) == origin_of(self._base_url())
 
     def _follow(
         self, method: str, url: str, headers: Mapping[str, str], authorization: str, body: bytes
     ) -> requests.Response:
         """Ask `url` through its redirects. Credentials go to the registry's own origin alone (dist-spec: MUST NOT)."""
-        origin = _origin(self._base_url())
-        for _ in range(_MOST_REDIRECTS + 1):
+        home = origin_of(self._base_url())
+        for _ in range(MOST_REDIRECTS + 1):
             send = {"Accept-Encoding": "identity", **headers}
-            at_home = _origin(url) == origin
-            if at_home and authorization:
+            if authorization and origin_of(url) == home:
                 send["Authorization"] = authorization
             response = self._session.request(
                 method, url, headers=send, data=body, stream=True, allow_redirects=False, timeout=self.options.timeout
             )
-            if response.status_code not in _REDIRECTS or "Location" not in response.headers:
-                if not at_home and response.status_code in (401, 403):
-                    # A signed address that ran out: asking the registry again gives a new one.
-                    response.status_code = 503
+            if not is_redirect(response):
                 return response
             response.close()
             url = self.location(url, response)
-        raise SourceError(f"{self.endpoint.host}: redirects more than {_MOST_REDIRECTS} times")
+        raise SourceError(f"{self.endpoint.host}: redirects more than {MOST_REDIRECTS} times")
 
     def location(self, url: str, response: requests.Response) -> str:
         """Where the `Location` of the answer to `url` leads; SourceError where it must not be followed."""
-        try:
-            target = urljoin(url, response.headers.get("Location", ""))
-        except ValueError:
-            target = ""
-        parts = plain_address(target)
+        parts = plain_address(response.headers.get("Location", ""), url)
         if parts is None:
             raise SourceError(f"{self.endpoint.host}: redirects to something that is no http or https address")
         if parts.scheme == "http" and urlsplit(url).scheme == "https":
             raise SourceError(
                 f"{self.endpoint.host}: redirects from https to plain http at {parts.hostname}, which is refused"
             )
-        return target
+        return parts.geturl()
 
     def _log_in(self, response: requests.Response, sent: str) -> None:
         """Answer the challenge of a 401; another thread may have done so since `sent` was sent."""
@@ -183,7 +168,7 @@ class RegistryHttp:
                 else:
                     check_realm(challenge.realm, self._base)
                     scope = f"repository:{self.endpoint.repository}:pull"
-                    token = self._tokens.token(challenge, scope, credentials, self.endpoint.host)
+                    token = self._tokens.token(challenge, scope, credentials)
                 self._authorization = f"Bearer {token}"
             elif challenge.scheme == "basic" and credentials:
                 self._authorization = basic(credentials.username, credentials.password or credentials.identity_token)
@@ -232,44 +217,6 @@ class RegistryHttp:
                 )
             return SourceError(f"{host}: does not speak TLS properly", hint="--plain-http, if it is a plain registry")
         return SourceError(f"{host}: {explain(error, self.options.timeout)}")
-
-
-def explain(error: BaseException, timeout: float) -> str:
-    """What broke, in words. The exceptions' own texts are not used: they hold URLs, and so may hold secrets."""
-    if isinstance(error, SlowError):
-        return f"sent less than {SLOWEST} bytes a second for {timeout:g} s"
-    if _holds(error, SlowHeadersError):
-        return f"did not finish the headers of its answer within {timeout:g} s"
-    if isinstance(error, requests.exceptions.ProxyError):
-        return "the proxy cannot be used (see the *_proxy environment variables)"
-    if isinstance(error, requests.exceptions.ConnectTimeout):
-        return f"no connection within {timeout:g} s"
-    if isinstance(error, requests.exceptions.Timeout) or "timed out" in str(error).lower():
-        return f"sent nothing for {timeout:g} s"
-    if _reason(error, NameResolutionError):
-        return "the host name cannot be resolved"
-    if "Connection refused" in str(error):
-        return "connection refused"
-    return "the connection broke"
-
-
-def _is_final(error: BaseException, reached: bool) -> bool:
-    """Whether trying again is pointless: an untrusted certificate, no such name, nobody there from the start."""
-    if isinstance(error, requests.exceptions.SSLError) or _reason(error, NameResolutionError):
-        return True
-    return not reached and "Connection refused" in str(error)
-
-
-def _holds(error: object, kind: type[BaseException]) -> bool:
-    """Whether `error` is one of `kind`, or was made from one: requests and urllib3 wrap what they meet."""
-    return isinstance(error, kind) or (
-        isinstance(error, BaseException) and any(_holds(inner, kind) for inner in error.args)
-    )
-
-
-def _reason(error: BaseException, kind: type[BaseException]) -> bool:
-    inner = error.args[0] if error.args else None
-    return isinstance(getattr(inner, "reason", inner), kind)
 
 
 class _Session(requests.Session):
@@ -346,23 +293,6 @@ def _read_as(file: Path, otherwise: str, hint: str = "") -> Iterator[None]:
         raise SourceError(f"{file}: {otherwise} ({error.reason or 'damaged'})") from None
     except OSError as error:
         raise SourceError(f"{file}: {error.strerror}", hint) from None
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-
-
-def _seconds(retry_after: str) -> float | None:
-    """Seconds of a Retry-After header, which is a number or a date (RFC 9110 section 10.2.3)."""
-    text = retry_after.strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        moment = parsedate_to_datetime(text)
-        return max(0.0, (moment - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
 
 
 def _error_text(response: requests.Response, timeout: float) -> str:

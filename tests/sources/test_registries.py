@@ -8,10 +8,10 @@ import pytest
 
 from imgcheck.errors import SourceError, UsageError
 from imgcheck.knowledge import Knowledge
+from imgcheck.sources.attempts import _seconds
 from imgcheck.sources.reference import parse
 from imgcheck.sources.registries import canonical_name, endpoints, short_names
 from imgcheck.sources.registry_auth import Challenge, check_realm, parse_challenge
-from imgcheck.sources.registry_http import _seconds
 from tests.sources.conftest import QUICK, Server, read
 
 DIGEST = "sha256:" + "0" * 64

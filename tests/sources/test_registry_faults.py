@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import random
+import socket
 import threading
 import time
 from contextlib import ExitStack
@@ -267,6 +268,55 @@ def test_identity_token_is_exchanged_by_post(server: Server, reference: str, bar
     assert "grant_type=refresh_token" in bodies[0] and "refresh_token=refresh-me" in bodies[0]
 
 
+@pytest.mark.parametrize("fault", ["503", "429", "reset", "moved"])
+@pytest.mark.parametrize("identity", [True, False])
+def test_token_server_that_is_busy_or_moves_within_its_host_is_asked_again(
+    server: Server, reference: str, bare_environment: Path, fault: str, identity: bool
+) -> None:
+    (bare_environment / ".docker").mkdir()
+    secret = {"identitytoken": "refresh"} if identity else {"auth": base64.b64encode(b"user:pass").decode()}
+    auths = {"auths": {server.address: secret}}
+    (bare_environment / ".docker" / "config.json").write_text(json.dumps(auths))
+    desk = TokenDesk(f"http://{server.address}/token")
+    faults = iter([fault, fault])
+
+    def fail(request: Handler) -> bool:
+        request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        kind = next(faults, "") if request.path.startswith("/token") else ""
+        if kind == "reset":
+            request.connection.shutdown(socket.SHUT_RDWR)
+            request.close_connection = True
+        elif kind == "moved":
+            request.answer(307, headers={"Location": request.path.replace("/token", "/token/new")})
+        elif kind:
+            request.answer(int(kind), headers={"Retry-After": "0"})
+        return bool(kind) or desk(request)
+
+    server.fault = fail
+    assert read(reference)["etc/name"] == b"value"
+    assert desk.issued == 1
+
+
+def test_token_server_that_stays_busy_or_leads_elsewhere_is_told(
+    server: Server, other_server: Server, reference: str
+) -> None:
+    desk = TokenDesk(f"http://{server.address}/token")
+    elsewhere = {"Location": f"http://{other_server.address}/token"}
+    for status, headers, said in (
+        (503, {}, "its token server answered 503"),
+        (429, {"Retry-After": "600"}, r"its token server: asks to wait 600 s \(rate limit\)"),
+        (307, elsewhere, "its token server answered 307"),
+    ):
+
+        def fail(request: Handler, status: int = status, headers: dict[str, str] = headers) -> bool:
+            return desk(request) if request.path.startswith("/v2") else request.answer(status, headers=headers) is None
+
+        server.fault = fail
+        with pytest.raises(SourceError, match=said):
+            read(reference, replace(QUICK, username="user", password="s3cret"))
+    assert not other_server.requests
+
+
 def test_refused_login_names_where_the_credentials_came_from_and_never_shows_them(
     server: Server, reference: str
 ) -> None:
@@ -333,6 +383,22 @@ def test_signed_address_that_ran_out_is_asked_for_again(server: Server, other_se
     server.fault = elsewhere
     other_server.fault = lambda request: next(expired, False) and request.answer(403) is None
     assert read(reference)["bin/tool"] == BIG
+
+
+def test_store_that_refuses_is_named_with_what_it_answers(server: Server, other_server: Server, reference: str) -> None:
+    def elsewhere(request: Handler) -> bool:
+        if _is_blob(request):
+            request.answer(307, headers={"Location": f"http://{other_server.address}{request.path}?signature=s3cret"})
+        return _is_blob(request)
+
+    server.fault = elsewhere
+    for status, count in ((401, 2), (403, 2), (503, QUICK.attempts)):
+        other_server.requests.clear()
+        other_server.fault = lambda request, status=status: request.answer(status) is None
+        told = f"{other_server.address}, to which .*redirects, answer.* {status}"
+        with pytest.raises(SourceError, match=told) as refused:
+            read(reference)
+        assert "s3cret" not in refused.value.message and len(other_server.requests) == count
 
 
 def test_endless_redirects_and_other_schemes_are_refused(server: Server, reference: str) -> None:
