@@ -19,6 +19,7 @@ JSON = struct.Struct("<ii")
 MAGIC_AT, MAGIC = 32, b"SIF_MAGIC\0"
 VERSION = b"01"
 IS_PARTITION, IS_JSON = 0x4004, 0x4006
+BARE_SQUASHFS = b"hsqs"
 SQUASHFS = 1
 OTHER_FILESYSTEMS = {
     2: "ext3", 3: "an archive", 4: "a raw device", 5: "an encrypted squashfs", 6: "encrypted by gocryptfs",
@@ -33,3 +34,12 @@ CODES = {name: code for code, name in ARCHITECTURES.items()}
 UNKNOWN = b"00"
 CONFIG_NAME = "oci-config.json"
 """The data object with the config of the image that the file was made of."""
+
+
+def bare_squashfs_at(head: bytes) -> int:
+    """Where in a file that begins with `head`, and is no SIF, a squashfs begins if it is one.
+
+    Singularity 2.4 to 2.6 put a line before it that starts it, `#!/usr/bin/env run-singularity` (LAUNCH_STRING in
+    their source; _singularity_image_squashfs_init looks for the squashfs behind it).
+    """
+    return head.find(b"\n") + 1 if head.startswith(b"#!") else 0

@@ -8,7 +8,7 @@ from typing import Literal
 
 from imgcheck.digests import is_digest
 from imgcheck.errors import SourceError
-from imgcheck.sif_format import MAGIC, MAGIC_AT
+from imgcheck.sif_format import BARE_SQUASHFS, MAGIC, MAGIC_AT, bare_squashfs_at
 from imgcheck.sources.splitting import split_path
 
 Kind = Literal[
@@ -49,7 +49,7 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{{1,5}}))?")
 _LONGEST_NAME = 255
 
-FILE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2", ".sif", ".json", ".sqsh", ".img")
+FILE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2", ".sif", ".json", ".sqsh", ".img", ".simg")
 _ROOT_SIGNS = ("bin", "usr", "etc", "lib", "lib64", "opt", ".singularity.d", "ch")
 
 
@@ -226,7 +226,7 @@ def _directory_kind(path: Path) -> Kind:
 def _file_kind(path: Path) -> Kind:
     with path.open("rb") as file:
         head = file.read(512)
-    if head[MAGIC_AT:].startswith(MAGIC) or head.startswith(b"hsqs"):
+    if head[MAGIC_AT:].startswith(MAGIC) or head[bare_squashfs_at(head) :].startswith(BARE_SQUASHFS):
         return "sif"
     if head.startswith(b"\x7fELF"):
         raise SourceError(f"{path}: a single binary, not an image", hint=f"try imgcheck binary {path}")

@@ -34,6 +34,7 @@ from imgcheck.sif_format import (
     SQUASHFS,
     SYSTEM,
     VERSION,
+    bare_squashfs_at,
 )
 from imgcheck.sources.archive import refuse_empty
 from imgcheck.sources.blobs import CONFIG_LIMIT, parse_json
@@ -63,22 +64,19 @@ class Part:
 class _Root:
     """Where the squashfs lies in a file, and what a SIF says besides."""
 
-    offset: int = 0
+    offset: int
+    is_sif: bool = False
+    """Whether it is inside a SIF, not a file of its own."""
     size: int | None = None
     architecture: str = ""
     config: bytes | None = None
     overlays: tuple[str, ...] = ()
     """Partitions that Apptainer mounts above it whenever the file is started, by their names."""
 
-    @property
-    def is_sif(self) -> bool:
-        """Whether it is inside a SIF, not a file of its own."""
-        return self.offset > 0
-
 
 @contextmanager
 def open_sif(reference: Reference, options: SourceOptions, progress: Progress) -> Iterator[Image]:
-    """The image of a `sif:` reference, or of a file that is a squashfs from its first byte on."""
+    """The image of a `sif:` reference, or of a file that is a squashfs."""
     path = reference.path
     with _open(path) as file:
         root = _find_root(file, path)
@@ -160,8 +158,8 @@ def _open(path: str) -> Iterator[BinaryIO]:
 
 def _find_root(file: BinaryIO, name: str) -> _Root:
     head = os.pread(file.fileno(), MAGIC_AT + len(MAGIC), 0)
-    if not head.startswith(b"#!") and head[MAGIC_AT:] != MAGIC:
-        return _Root()
+    if head[MAGIC_AT:] != MAGIC:
+        return _Root(bare_squashfs_at(head))
     architecture, parts = read_parts(file, name)
     part, code = _primary(parts, name)
     overlays = tuple(one.name for one in parts if one.kind == IS_PARTITION and _partition(one)[1] == OVERLAY)
@@ -171,7 +169,7 @@ def _find_root(file: BinaryIO, name: str) -> _Root:
         if config.size > CONFIG_LIMIT:
             raise SourceError(f"{name}: {CONFIG_NAME} is larger than {CONFIG_LIMIT >> 20} MiB, which none is")
         data = os.pread(file.fileno(), config.size, config.offset)
-    return _Root(part.offset, part.size, ARCHITECTURES.get(code, architecture), data, overlays)
+    return _Root(part.offset, True, part.size, ARCHITECTURES.get(code, architecture), data, overlays)
 
 
 def _covered(overlays: tuple[str, ...]) -> dict[str, str]:

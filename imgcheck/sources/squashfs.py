@@ -20,9 +20,8 @@ from imgcheck.errors import LayerError
 from imgcheck.layers.entry import Entry, Kind
 from imgcheck.layers.model import Content
 from imgcheck.layers.stream import RATIO_FLOOR, RATIO_LIMIT
+from imgcheck.sif_format import BARE_SQUASHFS
 from imgcheck.sources import lz
-
-MAGIC = b"hsqs"
 
 _SUPERBLOCK = struct.Struct("<5I6H8Q")
 _METADATA = 8192
@@ -112,7 +111,7 @@ class Squashfs:
             major, minor, self._root, self._used, self._owner_table, self._attribute_table, self._inode_table,
             self._directory_table, self._fragment_table, _export,
         ) = _SUPERBLOCK.unpack(head)  # fmt: skip
-        if magic != int.from_bytes(MAGIC, "little"):
+        if magic != int.from_bytes(BARE_SQUASHFS, "little"):
             self.fail("no squashfs: its first bytes are others")
         if (major, minor) != (4, 0):
             self.fail(f"squashfs version {major}.{minor}, which is not read; only 4.0 is")

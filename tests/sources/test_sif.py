@@ -397,6 +397,20 @@ def test_names_that_lead_elsewhere_are_refused(name, small, tmp_path):
         _read_all(bytes(changed), tmp_path / "names")
 
 
+def test_an_image_of_singularity_2_is_a_squashfs_behind_a_line(tmp_path):
+    for directory in ("env", "actions"):
+        (tmp_path / "root/.singularity.d" / directory).mkdir(parents=True)
+    (tmp_path / "root/.singularity.d/env/90-environment.sh").write_text("export A=1\n")
+    (tmp_path / "root/.singularity.d/runscript").write_text('#!/bin/sh\nexec /bin/run "$@"\n')
+    run(need("mksquashfs"), tmp_path / "root", tmp_path / "image", "-quiet", "-no-progress", "-all-root")
+    image = tmp_path / "image.simg"
+    image.write_bytes(b"#!/usr/bin/env run-singularity\n" + (tmp_path / "image").read_bytes())
+    with open_image(str(image)) as opened:
+        assert opened.family == "apptainer"
+        assert (opened.config.command, opened.config.environment) == (("/bin/run",), ("A=1",))
+        assert ".singularity.d/runscript" in {entry.path for entry, _ in opened.layers[0].entries()}
+
+
 def test_unsquashfs_agrees_on_what_sqfstar_made(sif, tmp_path):
     offset = struct.unpack_from("<q", sif.read_bytes(), _descriptor(2, 17))[0]
     run(need("unsquashfs"), "-quiet", "-no-progress", "-offset", str(offset), "-dest", tmp_path / "theirs", sif)
