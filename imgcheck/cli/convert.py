@@ -35,11 +35,13 @@ _NAME_HELP = "udocker: name of the container; oci, docker-archive: name:tag of t
 
 def run(arguments: Sequence[str]) -> int:
     """Convert one image, and hold it against hosts where any are named; returns the exit status."""
+    from imgcheck.convert.run import check_name
     from imgcheck.host.kinds import named_apart
     from imgcheck.sources.open import open_image
 
     parsed = _parser().parse_args(split_host_probe(arguments))
     _refuse_inside(parsed.reference, parsed.destination)
+    check_name(parsed.to, parsed.name)
     knowledge = Knowledge(tuple(parsed.rules))
     hosts = named_apart(load_hosts(parsed.host_probe, knowledge))
     if hosts:

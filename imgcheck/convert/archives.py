@@ -18,13 +18,14 @@ from imgcheck.convert.stage import Stage
 from imgcheck.convert.tarout import TarWriter
 from imgcheck.documents.codec import as_bytes
 from imgcheck.documents.image import LayerInfo
+from imgcheck.errors import SourceError, UsageError
 from imgcheck.layers.entry import Entry
 from imgcheck.layers.model import Layer
 from imgcheck.layers.stream import TarLayer
 from imgcheck.layers.tree import Node
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image
-from imgcheck.sources.reference import FILE_ENDINGS, Reference, parse
+from imgcheck.sources.reference import FILE_ENDINGS, Reference, is_tag, parse, parse_name
 
 Written = tuple[int, list[str]]
 """Bytes, and what was lost, one sentence each."""
@@ -36,6 +37,9 @@ _SUFFIXES = ((b"\x1f\x8b", "+gzip"), (b"\x28\xb5\x2f\xfd", "+zstd"))
 _FIT = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 """Parts of a file's name that the name of a repository may have."""
 _LONGEST = 200
+_UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
+"""What no tag holds."""
+_LONGEST_TAG = 128
 
 
 @dataclass(frozen=True)
@@ -106,9 +110,32 @@ def image_name(name: str, reference: str) -> str:
 
 
 def tagged_name(name: str, reference: str) -> str:
-    """NAME:TAG under which an archive is loaded."""
-    tag = image_name(name, reference)
-    return tag if ":" in tag else f"{_repository(parse(reference))}:{tag}"
+    """NAME:TAG under which an archive is loaded. UsageError where `name`, which is asked for, is none."""
+    if name:
+        return asked_name(name)
+    found = parse(reference)
+    inside = found.tag or "latest"
+    if is_tag(inside):
+        return f"{_repository(found)}:{inside}"
+    # Of a layout, the name of an image in it: a whole name, or any text (image-spec annotations.md).
+    return _whole(inside) or f"{_repository(found)}:{_UNFIT.sub('-', inside).lstrip('-.')[:_LONGEST_TAG] or 'latest'}"
+
+
+def asked_name(name: str) -> str:
+    """`name` with a tag; UsageError where no archive is loaded under it."""
+    found = _whole(name)
+    if not found:
+        raise UsageError(f"--name {name}: not NAME[:TAG] as docker load takes it", "for example team/app:1.2")
+    return found
+
+
+def _whole(name: str) -> str:
+    """`name` with its tag, or with the one that engines take where it has none; "" where it is no name of an image."""
+    try:
+        found = parse_name(name, name)
+    except SourceError:
+        return ""
+    return "" if found.digest else replace(found, tag=found.tag or "latest").name
 
 
 def _repository(reference: Reference) -> str:

@@ -73,6 +73,14 @@ def convert(
         raise _explained(error, path) from error
 
 
+def check_name(target: str, name: str) -> None:
+    """UsageError where `name`, which is asked for, is none that what `target` makes can have."""
+    if name and target == "docker-archive":
+        archives.asked_name(name)
+    if name and target == "udocker":
+        udocker.container_name(name, "")
+
+
 def _explained(error: OSError, destination: Path) -> ConvertError:
     cause = error.strerror or str(error)
     named = f" ({os.fsdecode(error.filename)!r})" if isinstance(error.filename, str | bytes) else ""

@@ -76,6 +76,10 @@ class Reference:
         return full + (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
 
 
+def is_tag(text: str) -> bool:
+    return bool(_TAG.fullmatch(text))
+
+
 def is_registry_host(text: str) -> bool:
     """Whether `text` is HOST[:PORT]: a name, an IPv4 address, or an IPv6 address in brackets."""
     found = _HOST.fullmatch(text)
@@ -138,7 +142,7 @@ def parse_name(name: str, text: str, kind: Kind = "registry") -> Reference:
         )
     rest, tag = _split_tag(rest)
     registry, repository = _split_registry(rest)
-    if tag is not None and not _TAG.fullmatch(tag):
+    if tag is not None and not is_tag(tag):
         raise SourceError(f"{text}: {tag!r} is not a tag", hint="tags are letters, digits, '_', '.' and '-'")
     _check_repository(repository, text)
     if registry and not is_registry_host(registry):

@@ -39,7 +39,30 @@ def test_the_name_of_the_image_in_a_file_is_kept(tmp_path):
     layout = ImageBuilder().layer({"a": b"1"}).write(tmp_path / "build", tag="v1")
     assert tagged_name("", f"oci:{layout}:v1") == "build:v1"
     assert tagged_name("", f"oci:{layout}:team/app:1") == "team/app:1"
+    assert tagged_name("", f"oci:{layout}:docker.io/team/app") == "docker.io/team/app:latest"
     assert image_name("mine:2", f"oci:{layout}:v1") == "mine:2"
+
+
+@pytest.mark.parametrize(
+    ("inside", "tag"), [("named:team/app", "named-team-app"), ("Team/App:1", "Team-App-1"), ("./..", "latest")]
+)
+def test_what_an_image_in_a_layout_is_called_becomes_a_tag(inside, tag, tmp_path):
+    layout = ImageBuilder().layer({"a": b"1"}).write(tmp_path / "build", tag=inside)
+    assert tagged_name("", f"oci:{layout}:{inside}") == f"build:{tag}"
+
+
+@pytest.mark.parametrize(("asked", "name"), [("app", "app:latest"), ("host:5000/a/b:1", "host:5000/a/b:1")])
+def test_the_name_asked_for_is_given_a_tag(asked, name):
+    assert tagged_name(asked, "other:2") == name
+
+
+@pytest.mark.parametrize("name", ["APP:1", "Bad Name:1", "app:", ":1", f"app@sha256:{64 * '0'}", "a//b"])
+def test_a_name_that_nothing_is_loaded_under_is_refused_before_anything_is_read(name, tmp_path, capsys):
+    arguments = ("convert", "oci:/nowhere", "--to", "docker-archive", str(tmp_path / "app.tar"))
+    assert main([*arguments, "--name", name]) == 2
+    assert f"--name {name}: not NAME[:TAG] as docker load takes it" in capsys.readouterr().err
+    assert main([*arguments[:2], "--to", "udocker", str(tmp_path / "udocker"), "--name", "a b"]) == 2
+    assert "--name 'a b': udocker takes letters" in capsys.readouterr().err
 
 
 def test_what_is_loaded_has_that_name(tmp_path):
