@@ -5,6 +5,8 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 """Of a layer that is not compressed."""
+ENCRYPTED = "+encrypted"
+"""What the type of a layer that ocicrypt has encrypted ends in (github.com/containers/ocicrypt, docs)."""
 EMPTY = "application/vnd.oci.empty.v1+json"
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 from imgcheck import oci
 from imgcheck.documents.image import LayerInfo, Platform
@@ -253,10 +253,20 @@ def _layers(manifest: Manifest, parsed: ParsedConfig, blobs: Blobs) -> tuple[Tar
     return tuple(
         TarLayer(
             LayerInfo(diff_id=diff_id, digest=layer.digest, size=max(layer.size, 0), history=line),
-            partial(blobs.open, layer),
+            partial(_open, blobs, layer),
         )
         for layer, diff_id, line in zip(manifest.layers, parsed.diff_ids, history, strict=True)
     )
+
+
+def _open(blobs: Blobs, layer: Descriptor) -> BinaryIO:
+    """The blob of a layer. What is encrypted is refused only now: its diff_id may be known from where it was not."""
+    if layer.media_type.endswith(oci.ENCRYPTED):
+        raise SourceError(
+            f"{blobs.place}: layer {layer.short} is encrypted",
+            hint="decrypt the image first: skopeo copy --decryption-key KEY ...",
+        )
+    return blobs.open(layer)
 
 
 def _refuse_confusion(document: dict[str, Any], descriptor: Descriptor, what: str) -> None:

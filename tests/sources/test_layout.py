@@ -398,6 +398,21 @@ def test_artifacts_are_named_for_what_they_are(layout: Path) -> None:
         read(f"oci:{layout}")
 
 
+def test_encrypted_layer_is_named_as_such(layout: Path, tmp_path: Path) -> None:
+    key, public = tmp_path / "key.pem", tmp_path / "public.pem"
+    run(need("openssl"), "genrsa", "-out", key, "2048")
+    run(need("openssl"), "rsa", "-in", key, "-pubout", "-out", public)
+    copy = (need("skopeo"), "--insecure-policy", "copy", "-q")
+    run(*copy, "--encryption-key", f"jwe:{public}", f"oci:{layout}:latest", f"oci:{tmp_path}/encrypted:1")
+    with open_image(f"oci:{tmp_path}/encrypted:1", QUICK) as image:
+        assert image.config.entrypoint == ("/bin/tool",)
+        with pytest.raises(SourceError, match=r"encrypted: layer sha256:\w+ is encrypted") as refused:
+            contents(image)
+    assert "skopeo copy --decryption-key" in refused.value.hint
+    run(*copy, "--decryption-key", key, f"oci:{tmp_path}/encrypted:1", f"oci:{tmp_path}/decrypted:1")
+    assert read(f"oci:{tmp_path}/decrypted:1")["bin/tool"] == b"x"
+
+
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../index.json"])
 def test_blob_that_is_a_symbolic_link_is_not_followed(layout: Path, target: str) -> None:
     digest = _manifest(layout)["layers"][0]["digest"]
