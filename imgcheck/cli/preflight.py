@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
     from typing import Any
 
     from imgcheck.errors import UsageError
@@ -90,20 +91,32 @@ def _in_trouble(arguments: list[str], error: Exception) -> kept.Answer:
     if name in ("", "none"):
         raise error
     try:
-        from pathlib import Path
-
         from imgcheck.knowledge import Knowledge
         from imgcheck.knowledge.schedulers import schedulers
         from imgcheck.preflight.run import unchecked
         from imgcheck.preflight.words import answer_for
 
-        sites = tuple(Path(site) for site in _values(arguments, "--rules") if site)
-        scheduler = schedulers(Knowledge(sites))[name]
+        scheduler = schedulers(Knowledge(_sites(arguments)))[name]
         return answer_for(scheduler, *unchecked(scheduler, error))
     except Exception:
         # Not even the preset can be read: every scheduler takes 0 for "go on".
         cause = "; ".join(filter(None, (str(error), getattr(error, "hint", ""))))
         return kept.Answer(0, "", f"imgcheck: not checked: {' '.join(cause.split())}\n", "", "", "")
+
+
+def _sites(arguments: list[str]) -> "tuple[Path, ...]":
+    """The directories of --rules, as the parser has them; none where it refuses more than an unknown option.
+
+    A preset names a file to write, and a prolog of root's passes on what a job names: the value that another option
+    lacks, or a name of an image that passes for an option, must not choose the preset.
+    """
+    from imgcheck.errors import UsageError
+
+    try:
+        own, _ = _split_command(arguments)
+        return tuple(_parser().parse_known_args(own)[0].rules)
+    except UsageError:
+        return ()
 
 
 def _misspelt_scheduler(arguments: list[str]) -> str:

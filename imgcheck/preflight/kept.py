@@ -42,7 +42,7 @@ class Answer:
         self.stdout = stdout
         self.stderr = stderr
         self.message_file = message_file
-        """Written with `message` where it exists: Kubernetes' /dev/termination-log."""
+        """A regular file, written with `message` where it exists: Kubernetes' /dev/termination-log."""
         self.message = message
         self.speaker = speaker
         """Variable that numbers the tasks of a job on a node: where it is set, only number 0 prints."""
@@ -191,12 +191,14 @@ def installation() -> str:
 
 def _leave_message(path: str, message: str) -> None:
     try:
-        # Not created: where the file is missing, nobody reads it.
-        handle = os.open(path, os.O_WRONLY | os.O_TRUNC)
+        # Not created: where the file is missing, nobody reads it. Neither a link's target is written, nor a device.
+        handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return
     with os.fdopen(handle, "wb") as file:
-        file.write(message.encode("utf-8", "backslashreplace"))
+        if os.fstat(handle).st_mode & _TYPE == _REGULAR:
+            file.truncate()
+            file.write(message.encode("utf-8", "backslashreplace"))
 
 
 def _sweep(directory: str) -> None:

@@ -13,9 +13,10 @@ for name in ImgcheckImage ContainerImage SingularityImage; do
   image=$(attribute $name)
   [ -z "$image" ] || break
 done
-case $image in "" | docker://*) exit 0 ;; esac
+# A name that begins with "-" would be an option of imgcheck.
+case $image in "" | -* | docker://*) exit 0 ;; esac
 runtime=$(attribute ImgcheckRuntime)
 incompatible=$(attribute ImgcheckIncompatible)
-"$IMGCHECK" preflight "$image" --scheduler htcondor ${runtime:+--runtime "$runtime"} \
-  ${incompatible:+--incompatible "$incompatible"}
+"$IMGCHECK" preflight "$image" --scheduler htcondor ${runtime:+"--runtime=$runtime"} \
+  ${incompatible:+"--incompatible=$incompatible"}
 exit 0

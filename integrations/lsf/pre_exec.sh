@@ -5,9 +5,10 @@
 #   job: the application's PRE_EXEC names the image, or bsub -env "all, IMGCHECK_IMAGE=/shared/app.sif"
 IMGCHECK=${IMGCHECK:-/opt/imgcheck/bin/imgcheck}
 image=${IMGCHECK_IMAGE:-$LSB_CONTAINER_IMAGE}
-[ -n "$image" ] || exit 0
-said=$("$IMGCHECK" preflight "$image" --scheduler lsf ${IMGCHECK_RUNTIME:+--runtime "$IMGCHECK_RUNTIME"} \
-  ${IMGCHECK_INCOMPATIBLE:+--incompatible "$IMGCHECK_INCOMPATIBLE"} 2>&1)
+# A name that begins with "-" would be an option of imgcheck.
+case $image in "" | -*) exit 0 ;; esac
+said=$("$IMGCHECK" preflight "$image" --scheduler lsf ${IMGCHECK_RUNTIME:+"--runtime=$IMGCHECK_RUNTIME"} \
+  ${IMGCHECK_INCOMPATIBLE:+"--incompatible=$IMGCHECK_INCOMPATIBLE"} 2>&1)
 status=$?
 "${LSF_BINDIR:-/nonexistent}/bpost" -d "$(printf %s "$said" | head -c 500)" "$LSB_JOBID" >/dev/null 2>&1
 # 99 ends the job, 43 sends it elsewhere; any other failure would queue it again and again.

@@ -12,18 +12,20 @@ import subprocess
 import pbs
 
 IMGCHECK = "/opt/imgcheck/bin/imgcheck"
+IMAGES = ("/", "oci:", "oci-archive:", "docker-archive:", "dir:", "sif:")
+"""What an image here begins with: what the user names is passed to root's command, where "-" begins an option."""
 OPTIONS = (("IMGCHECK_RUNTIME", "--runtime"), ("IMGCHECK_INCOMPATIBLE", "--incompatible"))
 
 
 def preflight(variables):
     """Exit status and words of imgcheck; 0 where there is nothing to check or it cannot be done."""
-    image = variables.get("IMGCHECK_IMAGE")
-    if not image:
+    image = variables.get("IMGCHECK_IMAGE") or ""
+    if not image.startswith(IMAGES):
         return 0, ""
     command = [IMGCHECK, "preflight", image, "--scheduler", "pbs", "--on-missing", "pass", "--timeout", "60"]
     for name, option in OPTIONS:
         if variables.get(name):
-            command += [option, variables.get(name)]
+            command.append(f"{option}={variables.get(name)}")
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=90)
     except Exception:  # an exception in a hook would queue the job again

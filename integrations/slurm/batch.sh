@@ -5,7 +5,7 @@
 #   IMGCHECK_INCOMPATIBLE=requeue tries other nodes where slurm.conf has RequeueExit=43
 IMGCHECK=${IMGCHECK:-/opt/imgcheck/bin/imgcheck}
 srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 "$IMGCHECK" preflight "$IMGCHECK_IMAGE" \
-  ${IMGCHECK_RUNTIME:+--runtime "$IMGCHECK_RUNTIME"} --scheduler slurm-batch \
-  ${IMGCHECK_INCOMPATIBLE:+--incompatible "$IMGCHECK_INCOMPATIBLE"}
+  ${IMGCHECK_RUNTIME:+"--runtime=$IMGCHECK_RUNTIME"} --scheduler slurm-batch \
+  ${IMGCHECK_INCOMPATIBLE:+"--incompatible=$IMGCHECK_INCOMPATIBLE"}
 case $? in 42) exit 42 ;; 43) exit 43 ;; esac
 exec srun "$@"

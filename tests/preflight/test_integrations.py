@@ -61,7 +61,7 @@ def test_the_batch_script_asks_for_another_node_as_the_task_prolog_does(stand_in
     srun.chmod(0o755)
     names = {"IMGCHECK_IMAGE": "/shared/app.sif", "SLURM_JOB_NUM_NODES": "1", "PATH": f"{tmp_path}:/usr/bin:/bin"}
     assert _call("slurm/batch.sh", stand_in(43), IMGCHECK_INCOMPATIBLE="requeue", **names).returncode == 43
-    assert (tmp_path / "arguments").read_text().splitlines()[-2:] == ["--incompatible", "requeue"]
+    assert (tmp_path / "arguments").read_text().splitlines()[-1:] == ["--incompatible=requeue"]
     assert _call("slurm/batch.sh", stand_in(42), **names).returncode == 42
     assert "--incompatible" not in (tmp_path / "arguments").read_text()
 
@@ -142,7 +142,7 @@ def test_scripts_hand_over_runtime_and_requeue(stand_in, tmp_path):
         IMGCHECK_RUNTIME="docker",
         IMGCHECK_INCOMPATIBLE="requeue",
     )
-    words = ["preflight", "/a b.sif", "--scheduler", "sge", "--runtime", "docker", "--incompatible", "requeue"]
+    words = ["preflight", "/a b.sif", "--scheduler", "sge", "--runtime=docker", "--incompatible=requeue"]
     assert (tmp_path / "arguments").read_text().splitlines() == words
 
 
@@ -168,7 +168,7 @@ def test_condor_takes_the_image_from_the_job_ad(stand_in, tmp_path, name):
     ad = f'ClusterId = 7\n{name} = "/shared/app.sif"\nImgcheckIncompatible = "requeue"\n'
     done = _call("htcondor/prepare_job.sh", stand_in(0), stdin=ad)
     assert (done.returncode, done.stdout) == (0, "because\n")
-    words = ["preflight", "/shared/app.sif", "--scheduler", "htcondor", "--incompatible", "requeue"]
+    words = ["preflight", "/shared/app.sif", "--scheduler", "htcondor", "--incompatible=requeue"]
     assert (tmp_path / "arguments").read_text().splitlines() == words
 
 
@@ -178,8 +178,9 @@ def test_condor_strings_are_read_as_the_old_syntax_has_them(stand_in, tmp_path):
     assert r'/shared/a "new" b\c.sif' in (tmp_path / "arguments").read_text().splitlines()
 
 
-@pytest.mark.parametrize("ad", ["ClusterId = 7\n", 'ContainerImage = "docker://app:1"\n'])
-def test_condor_leaves_other_jobs_alone(stand_in, tmp_path, ad):
+@pytest.mark.parametrize("image", ["docker://app:1", "--rules=/x", ""])
+def test_condor_leaves_other_jobs_alone(stand_in, tmp_path, image):
+    ad = f'ContainerImage = "{image}"\n' if image else "ClusterId = 7\n"
     done = _call("htcondor/prepare_job.sh", stand_in(0), stdin=ad)
     assert (done.returncode, done.stdout) == (0, "")
     assert not (tmp_path / "arguments").exists()
@@ -196,6 +197,24 @@ def test_condor_leaves_other_jobs_alone(stand_in, tmp_path, ad):
 )
 def test_pbs_hook(stand_in, tmp_path, status, calls):
     assert _hook(tmp_path, {"IMGCHECK_IMAGE": "/shared/app.sif"}, stand_in(status)) == calls
+
+
+@pytest.mark.parametrize("image", ["--rules=/home/user/site", "-x", "--", "app.sif", "registry/app:1"])
+def test_the_pbs_hook_hands_root_no_option_of_the_users(tmp_path, stand_in, image):
+    assert _hook(tmp_path, {"IMGCHECK_IMAGE": image}, stand_in(42)) == ["accept"]
+    assert not (tmp_path / "arguments").exists()
+    variables = {"IMGCHECK_IMAGE": "/app.sif", "IMGCHECK_RUNTIME": image, "IMGCHECK_INCOMPATIBLE": image}
+    _hook(tmp_path, variables, stand_in(42))
+    words = (tmp_path / "arguments").read_text().splitlines()
+    assert words[-2:] == [f"--runtime={image}", f"--incompatible={image}"]
+
+
+@pytest.mark.parametrize("script", ["lsf/pre_exec.sh", "sge/prolog.sh", "slurm/task_prolog.sh"])
+def test_an_image_that_looks_like_an_option_is_handed_to_nobody(stand_in, tmp_path, script):
+    assert _call(script, stand_in(0), IMGCHECK_IMAGE="--rules=/home/user/site").returncode == 0
+    assert not (tmp_path / "arguments").exists()
+    _call(script, stand_in(0), IMGCHECK_IMAGE="/app.sif", IMGCHECK_RUNTIME="--rules=/home/user/site")
+    assert (tmp_path / "arguments").read_text().splitlines()[-1] == "--runtime=--rules=/home/user/site"
 
 
 def test_pbs_hook_accepts_where_imgcheck_is_missing_or_not_asked(tmp_path, stand_in):

@@ -90,6 +90,32 @@ def test_a_missing_termination_log_is_not_made(place):
     assert not log.exists()
 
 
+@pytest.mark.parametrize("other", ["link", "fifo"])
+def test_what_is_no_file_of_its_own_gets_no_message(place, other):
+    log, target = place.directory / "termination-log", place.directory / "target"
+    target.write_text("precious")
+    log.symlink_to(target) if other == "link" else os.mkfifo(log)
+    site = _site(place, f'message_file = "{log}"')
+    assert _run(place, "incompatible", "--scheduler", "kubernetes", "--rules", site) == 42
+    assert target.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "words", [("--rules={}",), ("app.sif", "--runtime", "--rules={}"), ("app.sif", "--", "x", "--rules={}")]
+)
+def test_rules_that_the_parser_does_not_take_choose_no_preset(place, words):
+    log = place.directory / "passwd"
+    log.write_text("precious")
+    preset = _site(place, f'message_file = "{log}"') / "schedulers/kubernetes.toml"
+    text = preset.read_text()
+    preset.write_text(
+        text.replace("[scheduler.unchecked]\nexit = 0", '[scheduler.unchecked]\nexit = 7\nmessage = ["x"]')
+    )
+    image, *rest = [word.format(preset.parent.parent) for word in words]
+    assert place.preflight("--scheduler", "kubernetes", "--timeout", "60", image, *rest) == 0
+    assert log.read_text() == "precious"
+
+
 def test_a_site_may_let_unchecked_jobs_fail(place, capsys):
     site = place.directory / "site"
     (site / "schedulers").mkdir(parents=True)
