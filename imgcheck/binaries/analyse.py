@@ -91,7 +91,8 @@ def analyse(data: memoryview, isa: bool = True) -> CodeFacts | None:
 
     Code is an ELF file, a standalone fatbin, cubin or PTX file, or an ar archive with GPU code in its members (host
     code in archives does not run, so an archive without GPU code is None). Never raises on hostile bytes: what
-    could not be read stands in `CodeFacts.error`. `isa` False leaves the instruction sets out.
+    could not be read stands in `CodeFacts.error`. MemoryError where there is too little memory, which says nothing of
+    the bytes. `isa` False leaves the instruction sets out.
     """
     head = bytes(data[:8])
     if head[:4] == ELF_MAGIC:
@@ -135,7 +136,7 @@ def _attempt(errors: list[str], what: str, read: Callable[[], T]) -> T | None:
         return read()
     except ElfError as error:
         errors.append(f"{what}: {error.message}")
-    except (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError, struct.error) as error:
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError, struct.error) as error:
         errors.append(f"{what} could not be read ({type(error).__name__}: {error})")
     return None
 

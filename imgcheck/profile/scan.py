@@ -311,6 +311,8 @@ def _script(entry: Entry, data: bytes) -> Script | None:
     executable = bool(entry.mode & 0o111)
     try:
         return read_script(data, executable, whole=len(data) == entry.size)
+    except MemoryError:  # which would be kept as if the file were so
+        raise
     except Exception:  # a defect of ours: it must not cost the other files
         return script_untold(data, executable)
 
@@ -318,6 +320,8 @@ def _script(entry: Entry, data: bytes) -> Script | None:
 def _python(entry: Entry, data: bytes, script: Script | None) -> PythonText:
     try:
         return PythonText(read_python(entry.path, data), script)
+    except MemoryError:  # as in _script
+        raise
     except Exception:  # as in _script
         return PythonText(Statements(anything=True), script)
 

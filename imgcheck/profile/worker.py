@@ -4,9 +4,9 @@ One process imports the engines and forks a worker whenever it is asked to, so t
 Files are handed over as a memfd, several small ones in one, which the worker maps: their bytes cross no pipe.
 
 To a worker: `<I` number of files, then `<QQ` offset and size of each, with the descriptor; from it, for each in turn,
-`<Q` length and a msgpack CodeFacts (or nil). To the process that forks: `<i` 0 with the socket of a worker to be, which
-`<i` process id answers (-1: none can be forked); or `<i` id of a worker that is gone, which `<i` its exit status
-answers.
+`<Q` length and a msgpack CodeFacts (or nil); length 0 where it had too little memory to tell. To the process that
+forks: `<i` 0 with the socket of a worker to be, which `<i` process id answers (-1: none can be forked); or `<i` id of a
+worker that is gone, which `<i` its exit status answers.
 """
 
 import gc
@@ -182,7 +182,7 @@ class Worker:
     def analyse(self, memory: Memory) -> Iterator[CodeFacts | None]:
         """For each file in turn as binaries.analyse.analyse; it ends with the one at which the worker died.
 
-        Where it died, or did not answer, that is the facts' error.
+        Where it died, did not answer or had too little memory, that is the facts' error.
         """
         places = [_PLACE.pack(*place) for place in memory.places]
         size = 0
@@ -191,6 +191,10 @@ class Worker:
             for _, size in memory.places:
                 self._socket.settimeout(_PATIENCE + _PATIENCE_PER_MIB * (size >> 20))
                 (length,) = _LENGTH.unpack(_exactly(self._socket, _LENGTH.size))
+                if not length:
+                    self.stop()  # a new one has all the memory that there is
+                    yield CodeFacts(size, error="there was too little memory to analyse it")
+                    return
                 yield _decode(_exactly(self._socket, length))
         except TimeoutError:
             self.stop()
@@ -294,7 +298,10 @@ def _serve(connection: socket.socket) -> None:
 def _answer(connection: socket.socket, fd: int, places: list[tuple[int, int]]) -> None:
     data = _mapped(fd, sum(places[-1]))
     for offset, size in places:
-        answer = msgspec.msgpack.encode(_analyse(data[offset : offset + size]))
+        try:
+            answer = msgspec.msgpack.encode(_analyse(data[offset : offset + size]))
+        except (MemoryError, OSError):
+            answer = b""
         connection.sendall(_LENGTH.pack(len(answer)) + answer)
 
 
@@ -311,6 +318,8 @@ def _analyse(data: memoryview) -> CodeFacts | None:
 
     try:
         return analyse(data)
+    except (MemoryError, OSError):  # of this machine, not of the file
+        raise
     except Exception as error:  # a defect of ours: it must not cost the other files
         return CodeFacts(len(data), error=f"the analysis failed ({type(error).__name__}: {error})")
 

@@ -1,5 +1,6 @@
 """A limit of threads or processes is trouble of the tool, and nothing that is said of the image."""
 
+import resource
 import threading
 from pathlib import Path
 
@@ -7,9 +8,10 @@ import pytest
 
 from imgcheck.cli import main
 from imgcheck.profile import analysis
+from imgcheck.profile.store import Store
 from imgcheck.profile.worker import Engines, Worker
-from tests.images import ImageBuilder
-from tests.tools import compile_c
+from tests.images import File, ImageBuilder
+from tests.tools import compile_c, need
 
 
 @pytest.fixture
@@ -77,3 +79,27 @@ def test_threads_without_a_process_leave_their_files_to_the_others(image, monkey
     monkeypatch.setattr(Engines, "fork", one)
     assert main(["image", image, "--no-store"]) == 0
     assert "could not be read" not in capsys.readouterr().out
+
+
+def test_what_too_little_memory_has_left_out_is_told_and_not_kept(monkeypatch, tmp_path):
+    program = Path(need("bash")).read_bytes()
+    image = f"oci:{ImageBuilder(command=('/p',)).layer({'p': File(program, mode=0o755)}).write(tmp_path / 'layout')}"
+    fork = Engines.fork
+
+    def poor(engines: Engines) -> Worker:
+        worker = fork(engines)
+        used = int(Path(f"/proc/{worker._process}/statm").read_text().split()[0]) * resource.getpagesize()
+        most = used + len(program) + (1 << 20)
+        resource.prlimit(worker._process, resource.RLIMIT_AS, (most, most))
+        return worker
+
+    monkeypatch.setattr(Engines, "fork", poor)
+    store = Store(tmp_path / "store", "any")
+    arguments = ["profile", image, "--store", str(store.directory), "-q", "-o"]
+    main([*arguments, str(tmp_path / "poor.json")])
+    assert "too little memory to analyse it" in (tmp_path / "poor.json").read_text()
+    assert not list(store.files())
+    monkeypatch.setattr(Engines, "fork", fork)
+    main([*arguments, str(tmp_path / "rich.json")])
+    assert "too little memory" not in (tmp_path / "rich.json").read_text()
+    assert {file.kind for file in store.files()} == {"layers", "profiles"}
