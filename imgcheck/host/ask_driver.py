@@ -20,7 +20,9 @@ class Answer:
     cuda: int = 0
     """cuDriverGetVersion: 9020 for 9.2."""
     driver: str = ""
+    """"535.104.05"; empty where NVML does not answer."""
     gpus: tuple[Gpu, ...] = ()
+    """Those that NVML lets this process use: where it answers, an empty list is an answer, too."""
 
 
 def ask(root: Root, libcuda: str) -> Answer:
@@ -76,17 +78,31 @@ def _nvml() -> dict[str, Any]:
 
     pynvml.nvmlInit()
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        count = pynvml.nvmlDeviceGetCount()
         return {
             "driver": pynvml.nvmlSystemGetDriverVersion(),
-            "gpus": [gpu for handle in handles for gpu in _device(pynvml, handle)],
+            "gpus": [gpu for index in range(count) for gpu in _usable(pynvml, index)],
         }
     finally:
         pynvml.nvmlShutdown()
 
 
+def _usable(pynvml: Any, index: int) -> list[dict[str, Any]]:
+    """The entries of one GPU, none where this process may not use it or it is lost.
+
+    NVML counts the GPUs of the node, also those that the job's control group denies it (nvml.h,
+    nvmlDeviceGetCount_v2). Raises NVMLError where NVML cannot tell of GPUs.
+    """
+    try:
+        return _device(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index))
+    except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
+        raise
+    except pynvml.NVMLError:
+        return []
+
+
 def _device(pynvml: Any, handle: Any) -> list[dict[str, Any]]:
-    """One entry, or one per MIG instance where the GPU is partitioned."""
+    """One entry, or one per MIG instance where the GPU is partitioned: without any CUDA cannot use it."""
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     number = pynvml.nvmlDeviceGetPciInfo(handle).pciDeviceId
     gpu = {
@@ -97,7 +113,7 @@ def _device(pynvml: Any, handle: Any) -> list[dict[str, Any]]:
         "brand": _brand(pynvml, handle),
         "mig": _partitioned(pynvml, handle),
     }
-    return [gpu] * max(1, _instances(pynvml, handle) if gpu["mig"] else 1)
+    return [gpu] * (_instances(pynvml, handle) if gpu["mig"] else 1)
 
 
 def _brand(pynvml: Any, handle: Any) -> str:

@@ -79,6 +79,9 @@ def _cuda(knowledge: Knowledge, answer: Answer, userland: Fact[str]) -> Fact[str
 def _gpus(root: Root, knowledge: Knowledge, answer: Answer, kernel: Fact[str]) -> Fact[tuple[Gpu, ...]]:
     if answer.gpus:
         return known(answer.gpus, "NVML")
+    if answer.driver:
+        # What /proc and PCI list is the node's, and a job may be denied all of it.
+        return absent("NVML shows no GPU that may be used here")
     listed = _from_proc(root, knowledge)
     if listed:
         return known(listed, _GPU_FOLDER)

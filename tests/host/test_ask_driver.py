@@ -1,9 +1,14 @@
 """Asking a driver library in a process of its own: right answers, and none from a library that hangs or dies."""
 
+from pathlib import Path
+
 import pytest
 
 import imgcheck.host.ask_driver as ask_driver
+from imgcheck.host import nvidia
 from imgcheck.host.files import Root
+from imgcheck.host.libraries import Libraries
+from imgcheck.knowledge import Knowledge
 from tests.tools import compile_c
 
 
@@ -55,10 +60,19 @@ int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "535.1
 """
 
 
-def test_nvml_gives_an_entry_per_gpu_and_per_instance_of_a_partitioned_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = compile_c(_NVML, "-shared", "-fPIC", "-w", out="libnvidia-ml.so.1")
+def _answer(monkeypatch: pytest.MonkeyPatch, instead: tuple[str, str] = ("", "")) -> ask_driver.Answer:
+    """What is said where the stand-in has the second text of `instead` in place of the first."""
+    assert instead[0] in _NVML
+    library = compile_c(_NVML.replace(*instead), "-shared", "-fPIC", "-w", out="libnvidia-ml.so.1")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
-    answer = ask_driver.ask(Root(), _library("*v = 12020; return 0;"))
+    return ask_driver.ask(Root(), _library("*v = 12020; return 0;"))
+
+
+_HANDLE = "*d = &devices[i]; return "
+
+
+def test_nvml_gives_an_entry_per_gpu_and_per_instance_of_a_partitioned_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = _answer(monkeypatch)
     assert (answer.cuda, answer.driver) == (12020, "535.104.05")
     assert [(gpu.mig, gpu.compute_capability, gpu.pci_id) for gpu in answer.gpus] == [
         (True, "8.0", "10de:20b0"),
@@ -68,3 +82,38 @@ def test_nvml_gives_an_entry_per_gpu_and_per_instance_of_a_partitioned_one(monke
     ]
     assert answer.gpus[3].name == "NVIDIA A100-SXM4-40GB"
     assert answer.gpus[3].brand == "tesla"
+
+
+@pytest.mark.parametrize("error", [4, 15], ids=["no permission", "lost"])
+def test_a_gpu_that_nvml_denies_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    answer = _answer(monkeypatch, (f"{_HANDLE}0;", f"{_HANDLE}i ? 0 : {error};"))
+    assert answer.driver == "535.104.05"
+    assert [gpu.mig for gpu in answer.gpus] == [False]
+
+
+def test_a_gpu_that_is_lost_while_it_is_asked_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = _answer(monkeypatch, ("*minor = 0; return 0;", "*minor = 0; return *d ? 0 : 15;"))
+    assert [gpu.mig for gpu in answer.gpus] == [False]
+
+
+def test_a_partitioned_gpu_without_instances_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [gpu.mig for gpu in _answer(monkeypatch, ("i < 3 ? 0 : 6", "6")).gpus] == [False]
+
+
+@pytest.mark.parametrize("instead", [("*n = 2;", "*n = 0;"), (f"{_HANDLE}0;", f"{_HANDLE}4;")])
+def test_where_nvml_shows_no_gpu_there_is_none_whatever_the_node_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, instead: tuple[str, str]
+) -> None:
+    answer = _answer(monkeypatch, instead)
+    folder = tmp_path / "proc/driver/nvidia/gpus/0000:3b:00.0"
+    folder.mkdir(parents=True)
+    (folder / "information").write_text("Model: \t Tesla V100-PCIE-32GB\nBus Location: \t 0000:3b:00.0\n")
+    root = Root(tmp_path)
+    for said, state in ((answer, "absent"), (ask_driver.Answer(), "known")):
+        monkeypatch.setattr(nvidia, "ask", lambda *_, said=said: said)
+        assert nvidia.probe_nvidia(root, Knowledge(), Libraries(root, "x86_64")).gpus.state == state
+
+
+def test_nvml_that_cannot_tell_of_gpus_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = _answer(monkeypatch, ("*minor = 0; return 0;", "*minor = 0; return 3;"))
+    assert (answer.driver, answer.gpus) == ("", ())
