@@ -65,12 +65,20 @@ def read_document(path: "os.PathLike[str] | str") -> bytes | None:
     return data if kind_of(data) else None
 
 
-def open_document(path: str, type: type[DocumentT], name: str) -> DocumentT | None:
+def _anybodys(status: os.stat_result) -> bool:
+    return True
+
+
+def open_document(
+    path: str, type: type[DocumentT], name: str, believed: Callable[[os.stat_result], bool] = _anybodys
+) -> DocumentT | None:
     """The document of `type` at `path`, None where the file is none of our documents; in one pass over its bytes.
+
+    Nor is it one where its status is not `believed`.
 
     Raises OSError for a file that cannot be read, DocumentError as `decode` does.
     """
-    data = _read(path)
+    data = _read(path, believed)
     try:
         return decode(data, type, name)
     except DocumentError:
@@ -79,15 +87,19 @@ def open_document(path: str, type: type[DocumentT], name: str) -> DocumentT | No
         return None
 
 
-def _read(path: "os.PathLike[str] | str") -> bytes:
-    """Content of the file at `path`, b"" where it cannot be a document."""
-    return read_regular(path, _LARGEST, lambda head: head.lstrip().startswith(b"{"))
+def _read(path: "os.PathLike[str] | str", believed: Callable[[os.stat_result], bool] = _anybodys) -> bytes:
+    """Content of the file at `path`, b"" where it cannot be a document or its status is not `believed`."""
+    return read_regular(path, _LARGEST, lambda head: head.lstrip().startswith(b"{"), believed)
 
 
 def read_regular(
-    path: "os.PathLike[str] | str", limit: int, wanted: Callable[[bytes], bool] = lambda head: True
+    path: "os.PathLike[str] | str",
+    limit: int,
+    wanted: Callable[[bytes], bool] = lambda head: True,
+    believed: Callable[[os.stat_result], bool] = _anybodys,
 ) -> bytes:
-    """Content of the regular file at `path`; b"" where it is another, has more bytes than `limit`, or is not `wanted`.
+    """Content of the regular file at `path`; b"" where it is another, has more bytes than `limit`, or is not `wanted`
+    or `believed`.
 
     `wanted` is asked about its first bytes, before the others are read. What somebody puts in the file's place
     meanwhile makes nobody wait, and what grows is read no further. Raises OSError for a file that cannot be read.
@@ -97,7 +109,9 @@ def read_regular(
     # Unbuffered, since a buffer that holds the beginning makes the whole be copied: new memory is what costs here.
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_size > limit or not wanted(file.read(64)):
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limit or not believed(status):
+            return b""
+        if not wanted(file.read(64)):
             return b""
         file.seek(0)
         data = file.read(status.st_size)

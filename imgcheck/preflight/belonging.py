@@ -6,6 +6,7 @@ and when it was made: reading all of it would take longer than the check. An OCI
 
 import binascii
 import os
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from imgcheck.documents.codec import read_regular
 _ENDS = 1 << 16
 """Bytes at the beginning and at the end."""
 _LARGEST_INDEX = 4 << 20
+_BY_OTHERS = 0o022
+"""Modes by which others than its owner may write a file."""
 _NAMES = (oci.REF_NAME, oci.IMAGE_NAME)
 """The annotations that tag an image of a layout (containerd's have the full name)."""
 
@@ -48,6 +51,24 @@ def belongs(profile: ImageProfile, path: str, inside: str, digest: str) -> bool:
     if os.path.isfile(f"{path}/index.json"):
         return not profile.manifest_digest or profile.manifest_digest in map(_digest, _listed(path, inside, digest))
     return not profile.file_identity or profile.file_identity == file_identity(path, inside)
+
+
+def written_by_its_writers(path: str, beside: str) -> Callable[[os.stat_result], bool]:
+    """Whether the file at `beside`, by its status, is this user's, root's or of the owner of the image at `path`, and
+    nobody may write it who may not write the image: anybody else's could say that the image is fine.
+    """
+    try:
+        image = os.stat(path)
+        owners = {0, os.geteuid(), image.st_uid}
+        link_owner = os.lstat(beside).st_uid
+    except OSError:
+        return lambda status: False
+
+    def believed(status: os.stat_result) -> bool:
+        shared = image.st_mode if status.st_gid == image.st_gid else 0
+        return {status.st_uid, link_owner} <= owners and not status.st_mode & ~shared & _BY_OTHERS
+
+    return believed
 
 
 def for_another_platform(profile: ImageProfile, path: str, inside: str, digest: str, architecture: str) -> bool:

@@ -10,10 +10,11 @@ from imgcheck.documents import ImageProfile
 from imgcheck.documents.codec import open_document
 from imgcheck.errors import ImgcheckError, SourceError
 from imgcheck.preflight import kept
-from imgcheck.preflight.belonging import belongs, for_another_platform
+from imgcheck.preflight.belonging import belongs, for_another_platform, written_by_its_writers
 from imgcheck.sources.splitting import split_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from imgcheck.knowledge import Knowledge
@@ -48,15 +49,25 @@ def find_profile(reference: str, inputs: dict[str, str], architecture: str) -> t
         return profile, []
     beside = path + SUFFIX
     inputs[beside] = kept.fingerprint(beside)
-    profile = open_document(beside, ImageProfile, beside)
+    by_its_writers = written_by_its_writers(path, beside)
+    profile = open_document(beside, ImageProfile, beside, by_its_writers)
     if profile is None:
-        return None, [f"{beside} is no profile and was not used"] if os.path.lexists(beside) else []
+        return None, _unused(beside, by_its_writers)
     watch(reference, inputs)
     if not belongs(profile, path, inside, digest):
         return None, [f"{beside} is of another image, or of an earlier state of this one, and was not used"]
     if for_another_platform(profile, path, inside, digest, architecture):
         return None, [f"{beside} is of the image for {profile.platform}, and was not used: there is one for this host"]
     return profile, []
+
+
+def _unused(beside: str, by_its_writers: "Callable[[os.stat_result], bool]") -> list[str]:
+    """Why what lies at `beside` gave no profile; nothing where nothing lies there."""
+    if not os.path.lexists(beside):
+        return []
+    if os.path.exists(beside) and not by_its_writers(os.stat(beside)):
+        return [f"{beside} may be written by others than the image, and was not used"]
+    return [f"{beside} is no profile and was not used"]
 
 
 def refuse_special(reference: str) -> None:

@@ -99,7 +99,7 @@ def fingerprint(path: str) -> str:
     """What changes when the file at `path` does; "absent" where there is none.
 
     That is its identity (node.identity), which spares the tasks of a job the reading; of a smaller file that was
-    written a moment ago, whose times the next write might leave as they are, checksums of its bytes.
+    written a moment ago, whose times the next write might leave as they are, checksums of its bytes, and who may write.
     """
     return _told(path, False)
 
@@ -123,7 +123,8 @@ def _told(path: str, by_bytes: bool) -> str:
 
                 # Whether another write came is told by checksums as well as by a digest, whose import takes 3 ms.
                 data = file.read()
-                return f"{_BYTES}{len(data)} {zlib.crc32(data)} {zlib.adler32(data)}"
+                writers = f"{status.st_uid}:{status.st_gid}:{status.st_mode:o}"
+                return f"{_BYTES}{len(data)} {zlib.crc32(data)} {zlib.adler32(data)} {writers}"
             return node.told(status)
     except (OSError, ValueError):
         return "absent"

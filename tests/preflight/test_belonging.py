@@ -1,6 +1,7 @@
 """A profile beside an image is believed where it is of this image; one that is not used is named."""
 
 import json
+import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -93,6 +94,34 @@ def test_a_profile_is_of_the_digest_that_names_an_image_of_a_layout(place, layou
 def test_a_profile_that_says_nothing_of_a_file_is_believed(place):
     image = place.image("app.sif", answer="dispatched")
     assert place.preflight(image, "--host", place.host(), "--runtime", "apptainer", "--on-missing", "fail") == FITS
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_a_profile_of_another_user_than_the_images_is_not_believed(place, capsys):
+    image = place.image("app.sif", answer="dispatched")
+    beside = image.with_name("app.sif.imgcheck.json")
+    arguments = (image, "--host", place.host(), "--runtime", "apptainer", "--on-missing", "fail")
+    os.chown(beside, 12345, 12345)
+    assert place.preflight(*arguments) == DOES_NOT
+    assert f"{beside} may be written by others than the image, and was not used" in capsys.readouterr().out
+    os.chown(image, 12345, 12345)
+    assert place.preflight(*arguments) == FITS
+    beside.rename(place.directory / "elsewhere")
+    beside.symlink_to(place.directory / "elsewhere")
+    assert place.preflight(*arguments) == FITS
+    os.chown(beside, 54321, 54321, follow_symlinks=False)
+    shutil.rmtree(place.cache)
+    assert place.preflight(*arguments) == DOES_NOT
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_a_profile_that_others_may_write_is_believed_where_they_may_write_the_image(place, mode):
+    image = place.image("app.sif", answer="dispatched")
+    image.with_name("app.sif.imgcheck.json").chmod(mode)
+    arguments = (image, "--host", place.host(), "--runtime", "apptainer", "--on-missing", "fail")
+    assert place.preflight(*arguments) == DOES_NOT
+    image.chmod(mode)
+    assert place.preflight(*arguments) == FITS
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\x7fELF", None], ids=["empty", "no document", "binary", "directory"])
