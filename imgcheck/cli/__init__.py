@@ -8,7 +8,7 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from imgcheck.errors import ImgcheckError
 from imgcheck.streams import lead_nowhere, put
@@ -42,13 +42,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         _mend_streams()
         _spare_collections()
+        if arguments[:1] == ["preflight"]:
+            from imgcheck.cli.preflight import run_within_limit
+
+            status = _ended(lambda: run_within_limit(arguments[1:], _ended))
+            os._exit(status)  # at the end Python goes through all objects, and what a child shares would be copied
+    return _ended(lambda: _dispatch(arguments))
+
+
+def _ended(work: Callable[[], int]) -> int:
+    """Do `work`; the exit status that it returns, or that says how it failed."""
     try:
-        status = _dispatch(arguments)
+        status = work()
         sys.stdout.flush()
-        if argv is None and arguments[:1] == ["preflight"]:
-            # A tenth of its time would go into taking the profile apart again.
-            sys.stderr.flush()
-            os._exit(status)
         return status
     except SystemExit as leave:  # argparse: --help
         return leave.code if isinstance(leave.code, int) else TROUBLE

@@ -13,11 +13,11 @@ TYPE_CHECKING = False
 """Of type checkers alone True, as that of `typing`, for which a kept answer has no time."""
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
-    from imgcheck.errors import UsageError
+    from imgcheck.errors import ImgcheckError, UsageError
     from imgcheck.knowledge.schedulers import Scheduler
     from imgcheck.preflight.run import Task
 
@@ -29,6 +29,9 @@ imgcheck profile app.sif -o app.sif.imgcheck.json                once, so that a
 """
 _TIME_LIMIT = 60.0
 _LONGEST = 86400.0
+_MARGIN = 5.0
+"""Seconds after the time limit for what keeps the limit itself, with a better message."""
+_LATE = "not checked: no answer within {:g} s"
 
 
 def run(arguments: "Sequence[str]") -> int:
@@ -41,6 +44,41 @@ def run(arguments: "Sequence[str]") -> int:
         return kept.emit(_in_trouble(arguments, _nowhere(error)))
     answer = kept.find(directory, asked) if directory else None
     return kept.emit(answer or _answer(arguments, directory, asked))
+
+
+def run_within_limit(arguments: "Sequence[str]", ended: "Callable[[Callable[[], int]], int]") -> int:
+    """`run` in a child that is given up where its own limit does not end it, as in a file system that is gone.
+
+    `ended` turns what fails into words and an exit status. Nothing but a child asks a file system.
+    """
+    from imgcheck.preflight.child import said_within
+
+    own = list(arguments)
+    limit = _limit(own)
+    try:
+        said = said_within(limit + _MARGIN, lambda: ended(lambda: run(own)))
+        if said is None:
+            said = said_within(_MARGIN, lambda: ended(lambda: kept.emit(_in_trouble(own, _late(limit)))))
+    except OSError:  # no process can be had: what hangs holds this one
+        return run(own)
+    if said is None:  # not even the preset can be read
+        going_on = _scheduler(own) not in ("", "none")
+        return kept.emit(kept.Answer(0 if going_on else 2, "", f"imgcheck: {_LATE.format(limit)}\n", "", "", ""))
+    return said.passed_on()
+
+
+def _limit(arguments: list[str]) -> float:
+    """The seconds of --timeout; those without it also where it is to be complained of."""
+    try:
+        return max(0.0, min(float(_value(arguments, "--timeout") or _TIME_LIMIT), _LONGEST))
+    except ValueError:
+        return _TIME_LIMIT
+
+
+def _late(limit: float) -> "ImgcheckError":
+    from imgcheck.errors import ImgcheckError
+
+    return ImgcheckError(_LATE.format(limit), "a file system may be gone")
 
 
 def _nowhere(error: OSError) -> "UsageError":
@@ -87,7 +125,7 @@ def _answer(arguments: list[str], directory: str, asked: str) -> kept.Answer:
 
 def _in_trouble(arguments: list[str], error: Exception) -> kept.Answer:
     """What the preset of the scheduler says of a check that could not be done; without a scheduler `error` again."""
-    name = _value(arguments, "--scheduler") or _misspelt_scheduler(arguments)
+    name = _scheduler(arguments)
     if name in ("", "none"):
         raise error
     try:
@@ -102,6 +140,10 @@ def _in_trouble(arguments: list[str], error: Exception) -> kept.Answer:
         # Not even the preset can be read: every scheduler takes 0 for "go on".
         cause = "; ".join(filter(None, (str(error), getattr(error, "hint", ""))))
         return kept.Answer(0, "", f"imgcheck: not checked: {' '.join(cause.split())}\n", "", "", "")
+
+
+def _scheduler(arguments: list[str]) -> str:
+    return _value(arguments, "--scheduler") or _misspelt_scheduler(arguments)
 
 
 def _sites(arguments: list[str]) -> "tuple[Path, ...]":

@@ -91,3 +91,23 @@ def _cpu_time(command: list[str]) -> float:
     subprocess.run(command, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(CHECKOUT)})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_one_that_hears_no_signal_is_given_up_at_its_limit(place):
+    # SIGSTOP stands for a file system that is gone: what waits there hears nothing either.
+    code = """
+import os, signal, sys
+from imgcheck.cli import main, preflight
+from imgcheck.preflight import kept
+preflight._MARGIN = 0.5
+kept.find = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+{more}
+sys.exit(main())
+"""
+    arguments = ["preflight", place.image(), f"--cache={place.cache}", "--timeout=0.1", "--scheduler"]
+    for scheduler, status in (("slurm-task", 0), ("none", 2)):
+        for more in ("", "preflight._in_trouble = kept.find"):
+            command = [sys.executable, "-c", code.format(more=more), *map(str, arguments), scheduler]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            assert done.returncode == status
+            assert "not checked: no answer within 0.1 s" in done.stdout + done.stderr
