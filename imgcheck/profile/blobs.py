@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from imgcheck.profile.store import BLOBS, UNFINISHED, Store
+from imgcheck.profile.store import BLOBS, UNFINISHED, Store, itself
 
 _FREE = 2 << 30
 """Bytes that must stay free on the disk: what comes early is not worth a full one."""
@@ -40,7 +40,7 @@ class KeptBlobs:
         if place is None:
             return None
         try:
-            file = place.open("rb", buffering=0)
+            file = open(place, "rb", buffering=0, opener=itself)  # noqa: SIM115
         except OSError:
             return None
         try:

@@ -10,8 +10,10 @@ Layout: DIR/v1/KEY/{layers,profiles}/HH/HEX, where HH are the first two digits o
 (profile.blobs).
 """
 
+import errno
 import hashlib
 import os
+import re
 import stat
 import tempfile
 import time
@@ -38,6 +40,9 @@ _TIDY_AFTER = 3600
 """Seconds between two looks at the size of the whole store."""
 UNFINISHED = ".new-"
 """What the name of a file begins with that is still being written."""
+_NAME = re.compile(rf"[0-9a-f]{{64}}|{re.escape(UNFINISHED)}.*")
+_DEPTH = 3
+"""Directories between DIR/v1 and a file."""
 BLOBS = "blobs"
 _ANY_KEY = "any"
 _WRITING = 3600
@@ -149,13 +154,14 @@ class Store:
 
     def files(self) -> Iterator[StoredFile]:
         """Every file of the store, of whichever version of the engines; also what a killed writer left long ago."""
-        for path in _listed(self._root):
+        for entry in _listed(str(self._root), _DEPTH):
             try:
-                status = path.stat()
+                status = entry.stat(follow_symlinks=False)
             except OSError:
                 continue  # pruned meanwhile by another process
-            if path.name.startswith(UNFINISHED) and time.time() - status.st_mtime < _WRITING:
+            if entry.name.startswith(UNFINISHED) and time.time() - status.st_mtime < _WRITING:
                 continue
+            path = Path(entry.path)
             kind = path.parent.parent.name
             yield StoredFile(path, kind, path.name, status.st_size, max(status.st_mtime, status.st_atime))
 
@@ -195,7 +201,9 @@ class Store:
     def drop(self, file: StoredFile) -> bool:
         """Remove one file; False, with `trouble`, where that cannot be done."""
         try:
-            file.path.unlink(missing_ok=True)
+            _unlink(file.path)
+        except FileNotFoundError:
+            pass
         except OSError as error:
             self.trouble = f"the store {self.directory} cannot be pruned: {error.strerror}"
             return False
@@ -257,7 +265,7 @@ class Store:
     def _believed(self, path: Path) -> bytes:
         """Content of a file of the store; empty where it is none that may be believed."""
         try:
-            with open(path, "rb", buffering=0, opener=_itself) as file:
+            with open(path, "rb", buffering=0, opener=itself) as file:
                 return file.readall() if self._is_believed(os.fstat(file.fileno())) else b""
         except OSError:
             return b""
@@ -290,28 +298,52 @@ def open_store(directory: Path | None, key: str, limit: int = DEFAULT_LIMIT) -> 
     return Store(place, key, limit) if place else None
 
 
-def _listed(root: Path) -> list[Path]:
+def _listed(directory: str, depth: int) -> Iterator[os.DirEntry[str]]:
+    """The store's own files, `depth` directories below: no link is followed, and what else lies there is left alone."""
     try:
-        return sorted(root.glob("*/*/??/*"))
+        with os.scandir(directory) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
     except OSError:
-        return []  # the file system went away
+        return  # no directory, or the file system went away
+    for entry in entries:
+        if depth and entry.is_dir(follow_symlinks=False):
+            yield from _listed(entry.path, depth - 1)
+        elif not depth and _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            yield entry
+
+
+def _unlink(path: Path) -> None:
+    """Remove the file at `path`, in a directory that is no link meanwhile. Raises OSError."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.unlink(path.name, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with open(path, "rb", buffering=0, opener=itself) as file:
+            return file.readall()
     except OSError:
         return b""
 
 
-def _itself(path: str, flags: int) -> int:
-    """Opens no link, since whoever made it chose the file, and waits for no writer."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+def itself(path: str, flags: int) -> int:
+    """Opens regular files alone: no link, since whoever made it chose the file, and no FIFO, whose writer never comes.
+
+    An opener for `open`. Raises OSError.
+    """
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return handle
 
 
 def _is_sound_blob(file: StoredFile) -> bool:
     try:
-        with file.path.open("rb") as content:
+        with open(file.path, "rb", opener=itself) as content:
             return hashlib.file_digest(content, "sha256").hexdigest() == file.name
     except OSError:
         return False

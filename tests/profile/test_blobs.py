@@ -197,6 +197,14 @@ def test_blobs_of_one_image_do_not_push_each_other_out(store: Path) -> None:
     assert [blobs.has_blob(digest) for digest in digests] == [True, True, False, False]
 
 
+def test_a_fifo_in_the_place_of_a_blob_holds_nobody_up(tmp_path: Path) -> None:
+    store = Store(tmp_path, "key")
+    place = store.place("blobs", "sha256:" + "0" * 64)
+    place.parent.mkdir(parents=True)
+    os.mkfifo(place)
+    assert KeptBlobs(store, keep=False).blob("sha256:" + "0" * 64) is None
+
+
 def test_store_that_cannot_be_written_or_has_no_disk_is_only_trouble(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     facts = Store(tmp_path / "file" / "store", "key")

@@ -227,6 +227,34 @@ def test_a_fifo_in_the_place_of_an_entry_holds_nobody_up(store: Store, program: 
     assert store.layer(f"sha256:{kept.name}") is None
 
 
+def test_only_the_stores_own_files_are_listed_and_dropped(store: Store, program: bytes, tmp_path: Path) -> None:
+    build_profile(image_of(Counting(archive([file("p", program)]))), SILENT, store)
+    (kept,) = store.files()
+    folder = kept.path.parent
+    foreign = tmp_path / "home"
+    foreign.mkdir(parents=True)
+    name = "f" * 64
+    for place in (foreign / name, tmp_path / name, folder / "notes.txt"):
+        place.write_text("precious")
+    (folder / ("a" * 64)).symlink_to(tmp_path / name)
+    (folder.parent / "ff").symlink_to(foreign)
+    (store.directory / "v1" / "other").symlink_to(folder.parent.parent)
+    os.mkfifo(folder / ("e" * 64))
+    assert [file.path for file in store.files()] == [kept.path]
+    assert not list(store.damaged())
+    assert [file.path for file in store.prune(limit=0)] == [kept.path]
+    assert (foreign / name).exists() and (tmp_path / name).exists() and (folder / "notes.txt").exists()
+
+
+def test_a_directory_that_has_become_a_link_is_not_pruned(store: Store, program: bytes, tmp_path: Path) -> None:
+    build_profile(image_of(Counting(archive([file("p", program)]))), SILENT, store)
+    (kept,) = store.files()
+    kept.path.parent.rename(tmp_path / "elsewhere")
+    kept.path.parent.symlink_to(tmp_path / "elsewhere")
+    assert not store.drop(kept)
+    assert (tmp_path / "elsewhere" / kept.name).exists()
+
+
 def test_room_is_counted_once_while_there_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path, "key", limit=1000)
     place = store.place("blobs", "sha256:" + "0" * 64)
