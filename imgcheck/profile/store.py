@@ -3,11 +3,11 @@
 A layer's index lies under its diff_id, an image's profile under its config digest; both under a key made of the
 digests of the engines' code and data, so that facts of another version are never mixed in. A file is written
 beside its place and renamed, so readers need no lock and many nodes may share a directory. Each file carries the
-SHA-256 of what follows; one that does not match is dropped and made again.
+SHA-256 of its place and what follows; one that does not match, or was moved, is dropped and made again.
 
-Layout: DIR/v1/KEY/{layers,profiles}/HH/HEX, where HH are the first two digits of HEX. A file is 8 bytes of magic,
-32 bytes of SHA-256 over the rest, then zstd-compressed MessagePack. DIR/v1/any/blobs/HH/HEX are blobs as they are
-(profile.blobs).
+Layout: DIR/v1/KEY/{layers,profiles}/HH/HEX, where HH are the first two digits of HEX. A file is 8 bytes of magic, 32
+bytes of SHA-256 over its path below v1 and the rest, then zstd-compressed MessagePack. DIR/v1/any/blobs/HH/HEX are
+blobs as they are (profile.blobs).
 """
 
 import errno
@@ -30,7 +30,7 @@ from imgcheck.errors import ImgcheckError
 from imgcheck.layers.entry import Kind
 from imgcheck.loader.statements import Statements
 
-_MAGIC = b"imgchk1\n"
+_MAGIC = b"imgchk2\n"
 _HEAD = len(_MAGIC) + 32
 _FILE_LIMIT = 1 << 30
 """Expanded size of one file; a larger one was not written by us."""
@@ -222,7 +222,7 @@ class Store:
 
     def reference(self, file: StoredFile) -> str:
         """The image that a profile was made of, as it was written then; empty for other files and damaged ones."""
-        payload = _payload(_read(file.path)) if file.kind == "profiles" else None
+        payload = _payload(file.path, _read(file.path)) if file.kind == "profiles" else None
         try:
             return msgspec.msgpack.decode(payload, type=_Named).reference if payload else ""
         except msgspec.MsgspecError:
@@ -231,7 +231,7 @@ class Store:
     def damaged(self) -> Iterator[StoredFile]:
         """Files whose bytes do not match their checksum."""
         for file in self.files():
-            if not (_is_sound_blob(file) if file.kind == BLOBS else _payload(_read(file.path))):
+            if not (_is_sound_blob(file) if file.kind == BLOBS else _payload(file.path, _read(file.path))):
                 yield file
 
     def place(self, kind: str, digest: str) -> Path | None:
@@ -243,7 +243,7 @@ class Store:
 
     def _get(self, kind: str, digest: str, type: type[DocumentT]) -> DocumentT | None:
         path = self.place(kind, digest)
-        payload = _payload(self._believed(path)) if path else None
+        payload = _payload(path, self._believed(path)) if path else None
         if path is None or payload is None:
             return None
         try:
@@ -279,7 +279,7 @@ class Store:
         payload = zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(document))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, _MAGIC + hashlib.sha256(payload).digest() + payload)
+            _write(path, _MAGIC + _checksum(path, payload) + payload)
         except OSError as error:
             self.trouble = f"the store {self.directory} cannot be written: {error.strerror}"
 
@@ -349,9 +349,16 @@ def _is_sound_blob(file: StoredFile) -> bool:
         return False
 
 
-def _payload(data: bytes) -> bytes | None:
-    """The MessagePack in a file's bytes; None where they are damaged."""
-    if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(memoryview(data)[_HEAD:]).digest() != data[len(_MAGIC) : _HEAD]:
+def _checksum(path: Path, payload: bytes | memoryview) -> bytes:
+    """That of an entry at `path`, which says what it is of: moved elsewhere it would be believed of something else."""
+    total = hashlib.sha256("/".join(path.parts[-1 - _DEPTH :]).encode() + b"\0")
+    total.update(payload)
+    return total.digest()
+
+
+def _payload(path: Path, data: bytes) -> bytes | None:
+    """The MessagePack in the bytes of the file at `path`; None where they are damaged."""
+    if data[: len(_MAGIC)] != _MAGIC or _checksum(path, memoryview(data)[_HEAD:]) != data[len(_MAGIC) : _HEAD]:
         return None
     import zstandard
 

@@ -96,7 +96,20 @@ def test_a_damaged_entry_is_found_and_made_again(store: Store, program: bytes) -
     assert not list(store.damaged())
 
 
-@pytest.mark.parametrize("damage", [b"", b"imgchk1\n", b"x" * 100])
+@pytest.mark.parametrize("kind", ["layers", "profiles"])
+def test_an_entry_is_of_what_it_was_kept_for_alone(store: Store, program: bytes, kind: str) -> None:
+    blob = Counting(archive([file("p", program)]))
+    build_profile(image_of(blob, config_digest="sha256:" + "a" * 64), SILENT, store)
+    (kept,) = (each for each in store.files() if each.kind == kind)
+    for other in (store, Store(store.directory, "other key")):
+        moved = other.place(kind, "sha256:" + "0" * 64)
+        moved.parent.mkdir(parents=True)
+        moved.write_bytes(kept.path.read_bytes())
+        assert (other.layer if kind == "layers" else other.profile)("sha256:" + "0" * 64) is None
+    assert {each.name for each in store.damaged()} == {"0" * 64}
+
+
+@pytest.mark.parametrize("damage", [b"", b"imgchk2\n", b"x" * 100])
 def test_a_truncated_or_foreign_file_is_no_entry(store: Store, program: bytes, damage: bytes) -> None:
     blob = Counting(archive([file("p", program)]))
     build_profile(image_of(blob), SILENT, store)
