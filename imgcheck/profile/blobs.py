@@ -68,6 +68,7 @@ class KeptBlobs:
                 del self._own[place.name]
                 return None
         try:
+            self._store.make_directory(place.parent)
             return _NewBlob(place, self._told)
         except OSError as error:
             self._told(error)
@@ -89,7 +90,7 @@ class KeptBlobs:
     def scratch(self) -> Path | None:
         directory = self._store.directory / "v1"
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            self._store.make_directory(directory)
         except OSError:
             return None
         return directory if os.access(directory, os.W_OK) else None
@@ -99,7 +100,6 @@ class _NewBlob:
     """A blob on its way into the store, beside its place until all of it is there."""
 
     def __init__(self, place: Path, tell: Callable[[OSError], None]) -> None:
-        place.parent.mkdir(parents=True, exist_ok=True)
         descriptor, self._path = tempfile.mkstemp(prefix=UNFINISHED, dir=place.parent)
         self.file: BinaryIO = os.fdopen(descriptor, "r+b", buffering=0)
         self._place = place

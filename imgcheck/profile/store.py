@@ -43,6 +43,7 @@ UNFINISHED = ".new-"
 _NAME = re.compile(rf"[0-9a-f]{{64}}|{re.escape(UNFINISHED)}.*")
 _DEPTH = 3
 """Directories between DIR/v1 and a file."""
+_READABLE = 0o755
 BLOBS = "blobs"
 _ANY_KEY = "any"
 _WRITING = 3600
@@ -213,7 +214,7 @@ class Store:
         """Prune to the store's limit, unless somebody has done so lately: it asks for every file's time and size."""
         mark = self._root / "tidied"
         try:
-            if mark.exists() and time.time() - mark.stat().st_mtime < _TIDY_AFTER:
+            if mark.exists() and abs(time.time() - mark.stat().st_mtime) < _TIDY_AFTER:
                 return
             mark.touch()
         except OSError:
@@ -240,6 +241,23 @@ class Store:
         if algorithm != "sha256" or len(name) != 64 or not set(name) <= set("0123456789abcdef"):
             return None
         return self._root / (_ANY_KEY if kind == BLOBS else self._key) / kind / name[:2] / name
+
+    def make_directory(self, path: Path) -> None:
+        """Make the store's directory `path` and those above it, where they are missing. Raises OSError.
+
+        As the files they are readable for all and writable for their owner, whatever the umask says.
+        """
+        if path.is_dir():
+            return
+        if path == self.directory:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        else:
+            self.make_directory(path.parent)
+        try:
+            path.mkdir()
+            path.chmod(_READABLE)
+        except FileExistsError:
+            path.stat()  # of a dangling link the error is told
 
     def _get(self, kind: str, digest: str, type: type[DocumentT]) -> DocumentT | None:
         path = self.place(kind, digest)
@@ -278,7 +296,7 @@ class Store:
 
         payload = zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(document))
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self.make_directory(path.parent)
             _write(path, _MAGIC + _checksum(path, payload) + payload)
         except OSError as error:
             self.trouble = f"the store {self.directory} cannot be written: {error.strerror}"

@@ -268,6 +268,17 @@ def test_a_directory_that_has_become_a_link_is_not_pruned(store: Store, program:
     assert (tmp_path / "elsewhere" / kept.name).exists()
 
 
+def test_new_directories_are_as_readable_as_the_files(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        Store(tmp_path / "shared" / "store", "key").keep_profile("sha256:" + "0" * 64, None)
+    finally:
+        os.umask(before)
+    below = [tmp_path / "shared/store", *(tmp_path / "shared/store").rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in below if path.is_dir()} == {0o755}
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o700
+
+
 def test_room_is_counted_once_while_there_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path, "key", limit=1000)
     place = store.place("blobs", "sha256:" + "0" * 64)
