@@ -29,7 +29,7 @@ def run(arguments: Sequence[str]) -> int:
         raise UsageError(f"--store {parsed.store}: no such directory")
     store = open_store(parsed.store, key="")
     if store is None:
-        raise UsageError("there is no home directory to keep facts in", "name the store with --store DIR")
+        raise UsageError("there is no directory of this user's own to keep facts in", "name the store with --store DIR")
     return {"ls": _list, "prune": _prune, "verify": _verify}[parsed.action](store, parsed)
 
 

@@ -120,12 +120,13 @@ def default_directory() -> Path | None:
 class Store:
     """The store at `directory`. A store that cannot be read or written costs time, never the answer.
 
-    Files are believed only where the user, root or the owner of `directory` wrote them: another user's file could
-    say that an image is fine.
+    Files are believed only where the user, root or, of a `common` store, the owner of `directory` wrote them: another
+    user's file could say that an image is fine.
     """
 
-    def __init__(self, directory: Path, key: str, limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, directory: Path, key: str, limit: int = DEFAULT_LIMIT, common: bool = True) -> None:
         self.directory = directory
+        self._common = common
         self._root = directory / "v1"
         self._key = key
         self._limit = limit
@@ -278,7 +279,9 @@ class Store:
             return False
 
     def _is_believed(self, status: os.stat_result) -> bool:
-        return stat.S_ISREG(status.st_mode) and status.st_uid in (os.geteuid(), 0, self.directory.stat().st_uid)
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        return status.st_uid in (os.geteuid(), 0) or (self._common and status.st_uid == self.directory.stat().st_uid)
 
     def _believed(self, path: Path) -> bytes:
         """Content of a file of the store; empty where it is none that may be believed."""
@@ -308,12 +311,25 @@ def store_key(engines: dict[str, str]) -> str:
 
 
 def open_store(directory: Path | None, key: str, limit: int = DEFAULT_LIMIT) -> Store | None:
-    """The store at `directory`, or at its default place; None where no directory is named and the user has no home."""
-    place = directory or default_directory()
+    """The store at `directory`, or at its default place; None where none is named and the user has no place of theirs.
+
+    Of a directory that is named its owner is trusted as well. Who made the default one, as another user can where
+    $XDG_CACHE_HOME is for all, is nobody's choice.
+    """
     # os.path: what may not be looked at is no error here, Path would raise.
     if directory and os.path.exists(directory) and not os.path.isdir(directory):  # noqa: PTH110, PTH112
         raise ImgcheckError(f"--store {directory}: not a directory")
-    return Store(place, key, limit) if place else None
+    if directory:
+        return Store(directory, key, limit)
+    own = default_directory()
+    return Store(own, key, limit, common=False) if own and not _is_anothers(own) else None
+
+
+def _is_anothers(directory: Path) -> bool:
+    try:
+        return directory.stat().st_uid != os.geteuid()
+    except OSError:
+        return False  # it is made, or cannot be
 
 
 def _listed(directory: str, depth: int) -> Iterator[os.DirEntry[str]]:

@@ -11,7 +11,7 @@ from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platf
 from imgcheck.errors import SourceError
 from imgcheck.layers.stream import TarLayer
 from imgcheck.profile.build import build_profile
-from imgcheck.profile.store import Store, default_directory, store_key
+from imgcheck.profile.store import Store, default_directory, open_store, store_key
 from imgcheck.progress import SILENT
 from imgcheck.sources.model import Image
 from tests.layers.layouts import archive, digest_of, file, symlink
@@ -181,6 +181,24 @@ def test_default_place_follows_xdg_and_ignores_a_relative_one(monkeypatch: pytes
     assert default_directory() == tmp_path / ".cache" / "imgcheck"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
     assert default_directory() == tmp_path / "x" / "imgcheck"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_the_owner_of_a_directory_counts_where_it_was_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: bytes
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    digest = "sha256:" + "a" * 64
+    named = open_store(tmp_path / "imgcheck", "key")
+    build_profile(image_of(Counting(archive([file("p", program)])), config_digest=digest), SILENT, named)
+    for path in (tmp_path / "imgcheck").rglob("*"):
+        os.chown(path, 12345, 12345)
+    assert named.profile(digest) is None
+    own = open_store(None, "key")
+    os.chown(tmp_path / "imgcheck", 12345, 12345)
+    assert named.profile(digest) is not None
+    assert own.profile(digest) is None
+    assert open_store(None, "key") is None
 
 
 def test_list_names_the_image_of_a_profile_and_sizes(
