@@ -14,6 +14,10 @@ from imgcheck.errors import SourceError
 from imgcheck.preflight.image import MAKE_ONE, NoProfileError, StorePlace, as_path, is_local, recipe
 from imgcheck.sources.platforms import platform_for
 
+_DIE_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.getppid() == {} or sys.exit(1); "
+"""PR_SET_PDEATHSIG and SIGKILL (prctl(2)): nobody keeps the time limit of a child whose parent was killed. Its workers
+end when it does. The parent may have gone before this was asked for."""
+
 
 def analyse(reference: str, place: StorePlace, limit: float, architecture: str, sites: Sequence[str]) -> ImageProfile:
     """The profile of a local image, made within `limit` seconds or not at all, by a process that can be killed.
@@ -47,7 +51,8 @@ def _platform_options(architecture: str) -> list[str]:
 
 def _run(arguments: list[str], reference: str, limit: float) -> None:
     # -I leaves out the current directory and PYTHONPATH, which on a node may be the user's: sys.path is handed over.
-    code = f"import sys; sys.path[:0] = {sys.path!r}; from imgcheck.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = _DIE_WITH_PARENT.format(os.getpid())
+    code += f"sys.path[:0] = {sys.path!r}; from imgcheck.cli import main; sys.exit(main(sys.argv[1:]))"
     child = subprocess.Popen(
         [sys.executable, "-I", "-B", "-c", code, *arguments],
         stdin=subprocess.DEVNULL,

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -130,6 +131,38 @@ def test_an_unpacked_root_is_read_again_by_the_next_job(place, monkeypatch):
     answer.unlink()
     assert place.preflight(f"dir:{root}", "--host", place.host()) == UNDECIDED
     assert not place.answers()
+
+
+def test_a_preflight_that_is_killed_leaves_no_reader_behind(place):
+    code = (
+        "import os; from imgcheck.preflight import analyse\n"
+        "analyse._run(['profile', 'dir:/usr', '--no-store', '-q', '-o', os.devnull], 'x', 600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(CHECKOUT)})
+    (reader,) = _within(60, lambda: _children_of(process.pid))
+    workers = _within(60, lambda: _children_of(reader))
+    process.kill()
+    process.wait()
+    assert workers and _within(30, lambda: not any(map(_lives, [reader, *workers])))
+
+
+def _within(seconds, look):
+    """What `look` finds, as soon as it finds something."""
+    end = time.monotonic() + seconds
+    while not (found := look()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
+
+
+def _children_of(process: int | str) -> list[str]:
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
+def _lives(process: str) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:1]
+    except OSError:
+        return False
 
 
 def _children() -> list[str]:
