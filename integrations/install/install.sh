@@ -8,6 +8,7 @@
 # A version that DIRECTORY holds is replaced: the new one is made beside it, and renaming bin/imgcheck switches to it at
 # once. A run that fails leaves the old one as it was.
 set -eu
+umask 022  # the tree is for every user of the nodes, whoever makes it
 tree=${1:?usage: install.sh DIRECTORY [PIP OPTIONS ...]}
 shift
 PYTHON=${PYTHON:-/usr/bin/python3}

@@ -57,6 +57,16 @@ def test_a_newer_version_replaces_the_old_one_and_nothing_else(tree):
     assert sorted(path.name for path in (tree / "lib").iterdir()) == sorted([version_in(tree).name, "site"])
 
 
+def test_every_user_may_read_a_tree_whatever_the_umask_was(tree):
+    before = os.umask(0o077)
+    try:
+        assert _install(tree, "1").returncode == 0
+    finally:
+        os.umask(before)
+    for path in (tree, *tree.rglob("*")):
+        assert path.stat().st_mode & 0o055 == (0o055 if path.is_dir() or path.name == "imgcheck" else 0o044), path
+
+
 def test_the_script_never_leads_to_no_version(tree):
     """The old files are there until bin/imgcheck names the new ones."""
     assert _install(tree, "1").returncode == 0
