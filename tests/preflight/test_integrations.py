@@ -66,6 +66,20 @@ def test_the_batch_script_asks_for_another_node_as_the_task_prolog_does(stand_in
     assert "--incompatible" not in (tmp_path / "arguments").read_text()
 
 
+def test_a_node_without_imgcheck_hides_no_refusal_of_another_from_the_batch_script(stand_in, tmp_path):
+    srun = tmp_path / "srun"
+    srun.write_text(
+        '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nworst=0\n'
+        f"for imgcheck in {tmp_path}/imgcheck /no/such; do\n  (for word; do shift; "
+        f'[ "$word" != {tmp_path}/imgcheck ] || word=$imgcheck; set -- "$@" "$word"; done; "$@")\n'
+        "  status=$?; [ $status -le $worst ] || worst=$status\ndone\nexit $worst\n"
+    )
+    srun.chmod(0o755)
+    names = {"IMGCHECK_IMAGE": "/shared/app.sif", "SLURM_JOB_NUM_NODES": "2", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    for status in (42, 43):
+        assert _call("slurm/batch.sh", stand_in(status), **names).returncode == status
+
+
 @pytest.mark.parametrize("script", PASSED_ON)
 def test_scripts_leave_jobs_without_an_image_alone(stand_in, tmp_path, script):
     assert _call(script, stand_in(42)).returncode == 0
