@@ -10,6 +10,11 @@ case $image in "" | -*) exit 0 ;; esac
 said=$("$IMGCHECK" preflight "$image" --scheduler lsf ${IMGCHECK_RUNTIME:+"--runtime=$IMGCHECK_RUNTIME"} \
   ${IMGCHECK_INCOMPATIBLE:+"--incompatible=$IMGCHECK_INCOMPATIBLE"} 2>&1)
 status=$?
-"${LSF_BINDIR:-/nonexistent}/bpost" -d "$(printf %s "$said" | head -c 500)" "$LSB_JOBID" >/dev/null 2>&1
+# A job that fits needs no message, and a master host that does not answer shall not hold the others.
+case $said in
+  "imgcheck: compatible: "*) ;;
+  *) timeout -s KILL 10 "${LSF_BINDIR:-/nonexistent}/bpost" -d "$(printf %s "$said" | head -c 500)" "$LSB_JOBID" \
+    >/dev/null 2>&1 ;;
+esac
 # 99 ends the job, 43 sends it elsewhere; any other failure would queue it again and again.
 case $status in 99 | 43) exit "$status" ;; *) exit 0 ;; esac

@@ -168,6 +168,24 @@ def test_lsf_posts_the_reason_to_the_job(stand_in, tmp_path):
     assert (tmp_path / "posted").read_text().splitlines() == ["-d", "because", "7"]
 
 
+def test_lsf_posts_nothing_to_a_job_that_fits(stand_in, tmp_path):
+    (tmp_path / "bpost").write_text(f"#!/bin/sh\necho >{tmp_path}/posted\n")
+    (tmp_path / "bpost").chmod(0o755)
+    program = stand_in(0)
+    program.write_text(program.read_text().replace("because", "'imgcheck: compatible: /x.sif on node'"))
+    _call("lsf/pre_exec.sh", program, LSB_CONTAINER_IMAGE="/x.sif", LSF_BINDIR=str(tmp_path), LSB_JOBID="7")
+    assert not (tmp_path / "posted").exists()
+
+
+def test_lsf_does_not_wait_for_a_message_that_nobody_takes(stand_in, tmp_path):
+    (tmp_path / "bpost").write_text("#!/bin/sh\nexec sleep 100\n")
+    (tmp_path / "bpost").chmod(0o755)
+    (tmp_path / "timeout").write_text('#!/bin/sh\nshift 3\nexec /usr/bin/timeout -s KILL 0.1 "$@"\n')
+    (tmp_path / "timeout").chmod(0o755)
+    names = {"LSB_CONTAINER_IMAGE": "/x.sif", "LSF_BINDIR": str(tmp_path), "LSB_JOBID": "7"}
+    assert _call("lsf/pre_exec.sh", stand_in(99), PATH=f"{tmp_path}:/usr/bin:/bin", **names).returncode == 99
+
+
 def test_lsf_application_lines_run_under_the_shell(stand_in, tmp_path):
     lines = (FILES / "lsf/lsb.applications").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith("PRE_EXEC") and "powerai" in line]
