@@ -45,7 +45,7 @@ def _architecture(root: Root, info: dict[str, str]) -> Fact[str]:
     captured = (root.text("/proc/sys/kernel/arch") or "").strip()
     if captured:
         return known(spelt(captured) or captured, "/proc/sys/kernel/arch")
-    if "flags" in info:
+    if info.get("flags"):
         return known("x86_64" if " lm " in f" {info['flags']} " else "i386", _CPUINFO)
     if "CPU implementer" in info:
         return known("aarch64" if info.get("CPU architecture") == "8" else "arm", _CPUINFO)
@@ -67,7 +67,7 @@ def _features(root: Root, knowledge: Knowledge, architecture: Fact[str], info: d
     if machine == "ppc64le":
         return _power_features(root, knowledge, info)
     listed = info.get(_FLAG_KEYS.get(machine, ""))
-    if listed is None:
+    if not listed:  # no CPU has none
         return unknown(f"{_CPUINFO} lists no features")
     return known(tuple(sorted(cpus.from_flags(knowledge, machine, listed.split()))), _CPUINFO)
 

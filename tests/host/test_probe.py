@@ -71,6 +71,18 @@ def test_power_features_come_from_the_auxiliary_vector_where_there_is_one(tmp_pa
     assert probe_host(str(root)).cpu.features.value == ("arch_2_07", "arch_3_00")
 
 
+@pytest.mark.parametrize("flags", ["flags\t\t:", "flags\t\t: "])
+def test_a_list_of_features_that_is_empty_is_unknown(haswell: Path, flags: str) -> None:
+    file = haswell / "proc/cpuinfo"
+    lines = [flags if line.startswith("flags") else line for line in file.read_text().splitlines()]
+    file.write_text("\n".join(lines))
+    (haswell / "proc/sys/kernel").mkdir(parents=True, exist_ok=True)
+    (haswell / "proc/sys/kernel/arch").write_text("x86_64\n")
+    cpu = probe_host(str(haswell)).cpu
+    assert cpu.architecture.value == "x86_64"
+    assert cpu.features.unknown and cpu.microarchitecture.unknown
+
+
 def test_open_kernel_module(tmp_path: Path) -> None:
     root = captured("zen2-a100", tmp_path, libcuda="usr/lib64/libcuda.so.535.104.05")
     host = probe_host(str(root))
