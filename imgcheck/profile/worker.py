@@ -52,6 +52,8 @@ library of 800 MB. Other C libraries, and releases without one of these, ignore 
 memory is in pieces, the kernel makes room for each.
 """
 
+_CODE = "import sys; sys.path[:0] = {!r}; from imgcheck.profile.worker import main; main()"
+
 _decode = msgspec.msgpack.Decoder(CodeFacts | None).decode
 
 
@@ -121,8 +123,8 @@ class Engines:
         self._lock = threading.Lock()
         with theirs:
             self._process = subprocess.Popen(
-                # -P: the directory that the user happens to stand in is no place to import from.
-                [sys.executable, "-P", "-m", "imgcheck.profile.worker", str(theirs.fileno())],
+                # -I: neither the directory that the user stands in nor settings of their Python have a part in it.
+                [sys.executable, "-I", "-c", _CODE.format(list(filter(None, sys.path))), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env=environment(),
                 stdin=subprocess.DEVNULL,
@@ -220,7 +222,6 @@ def environment() -> dict[str, str]:
     tunables = [*_TUNABLES, os.environ.get("GLIBC_TUNABLES", "")]
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "OPENBLAS_NUM_THREADS": "1",
         "GLIBC_TUNABLES": ":".join(filter(None, tunables)),
     }
@@ -324,7 +325,8 @@ def _analyse(data: memoryview) -> CodeFacts | None:
         return CodeFacts(len(data), error=f"the analysis failed ({type(error).__name__}: {error})")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The process that imports the engines, with the number of its socket as its argument."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Ctrl-C reaches the whole group, and the parent decides. Who kills the group, as preflight does, kills this too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

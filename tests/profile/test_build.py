@@ -356,6 +356,13 @@ def runs(process: int) -> bool:
         return False
 
 
+def test_settings_of_the_users_python_have_no_part_in_the_engines(program: bytes, monkeypatch) -> None:
+    monkeypatch.setenv("PYTHONHOME", "/no/such/place")
+    engines = Engines()
+    assert facts_of(engines.fork(), program)[0].linkage
+    engines.stop()
+
+
 def test_engines_are_killed_with_the_group_of_their_parent() -> None:
     code = "from imgcheck.profile.worker import Engines; w = Engines().fork(); print(w._process, flush=True); input()"
     parent = subprocess.Popen(
