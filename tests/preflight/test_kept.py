@@ -80,12 +80,15 @@ def test_the_node_is_probed_once_a_boot(place, probed, monkeypatch, tmp_path):
     assert len(probed) == 2
 
 
-@pytest.mark.parametrize("changed", ["driver", "libraries", "programs", "allocation"])
+@pytest.mark.parametrize("changed", ["driver", "devices", "libraries", "programs", "allocation", "allocation of AMD's"])
 def test_a_change_of_the_node_is_probed(place, probed, monkeypatch, tmp_path, changed):
     driver, cache, programs = tmp_path / "version", tmp_path / "ld.so.cache", tmp_path / "bin"
+    fabric = tmp_path / "infiniband"
     programs.mkdir()
+    fabric.mkdir()
     monkeypatch.setattr(node, "_DRIVER", (str(driver),))
     monkeypatch.setattr(node, "_LOADER_CACHE", str(cache))
+    monkeypatch.setattr(node, "_DEVICES", (str(fabric),))
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     image = place.image()
     place.preflight(image)
@@ -94,12 +97,16 @@ def test_a_change_of_the_node_is_probed(place, probed, monkeypatch, tmp_path, ch
     match changed:
         case "driver":
             driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.08\n")
+        case "devices":
+            (fabric / "mlx5_0").mkdir()
         case "libraries":
             cache.write_bytes(b"")
         case "programs":
             (programs / "apptainer").write_text("")
         case "allocation":
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+        case "allocation of AMD's":
+            monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "3")
     place.preflight(image)
     assert len(probed) == 2
 
