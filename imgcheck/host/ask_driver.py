@@ -38,6 +38,7 @@ def ask(root: Root, libcuda: str) -> Answer:
         child.kill()
         if child.stdout:
             child.stdout.close()
+        root.late.append(libcuda)
         return Answer()
     except OSError:
         return Answer()

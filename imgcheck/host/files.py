@@ -10,8 +10,10 @@ _TEXT_LIMIT = 1 << 22
 class Root:
     """The file system of a host. Nothing raises: what cannot be read reads as absent."""
 
-    def __init__(self, path: str | os.PathLike[str] = "/") -> None:
+    def __init__(self, path: str | os.PathLike[str] = "/", late: list[str] | None = None) -> None:
         self.path = Path(path)
+        self.late = [] if late is None else late
+        """Programs and libraries of this machine that did not answer in time: another time they may."""
         self.live = Path(path).resolve() == Path("/")
         """This machine itself, so system calls and programs may be asked too."""
 

@@ -16,13 +16,14 @@ from imgcheck.loader.glibc import LIBC, named_version, newest_node
 _OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 
 
-def probe_host(root: str = "/", knowledge: Knowledge | None = None) -> HostProfile:
+def probe_host(root: str = "/", knowledge: Knowledge | None = None, late: list[str] | None = None) -> HostProfile:
     """What the machine offers. Asks no GPU tool, needs no root, and never fails: what cannot be read is unknown.
 
     `root` other than "/" is a directory with a captured machine's proc/, sys/, etc/ and so on; then no system call or
-    program of this machine is asked.
+    program of this machine is asked. What was asked and did not answer in time is added to `late`: that it is unknown
+    says nothing of the next time.
     """
-    files = Root(root)
+    files = Root(root, late)
     rules = knowledge or Knowledge()
     cpu = probe_cpu(files, rules)
     libraries = Libraries(files, cpu.architecture.value or "")

@@ -55,14 +55,15 @@ def _versions(root: Root, installed: list[tuple[Runtime, str]]) -> dict[str, str
                 )
             except OSError:
                 continue
-    return {path: _version(process) for path, process in running.items()}
+    return {path: _version(root, path, process) for path, process in running.items()}
 
 
-def _version(process: subprocess.Popen[str]) -> str:
+def _version(root: Root, path: str, process: subprocess.Popen[str]) -> str:
     try:
         output, _ = process.communicate(timeout=_TIME_LIMIT)
     except subprocess.TimeoutExpired:
         process.kill()
+        root.late.append(path)
         return ""
     match = _VERSION.search(output)
     return match[0] if match else ""

@@ -11,9 +11,11 @@ from imgcheck.preflight import kept, node
 
 
 def host_of(
-    named: str, directory: str, inputs: dict[str, str], rules: dict[str, str], knowledge: Knowledge
+    named: str, directory: str, inputs: dict[str, str], rules: dict[str, str], knowledge: Knowledge, late: list[str]
 ) -> HostProfile:
     """The host in the file `named`, or this node. What it was made from is added to `inputs`.
+
+    What of the node did not answer in time is added to `late`: neither such a probe nor an answer by it is to be kept.
 
     The probe of this node is kept in `directory` (none: "") under its state, so a new boot, driver or allocation of
     GPUs means a new probe, and so do other data files (`rules`, with their fingerprints).
@@ -28,7 +30,7 @@ def host_of(
             raise DocumentError(f"{named}: {error.strerror}", "imgcheck probe -o HOST.json makes one") from None
     state = "\n".join([kept.installation(), *map("=".join, rules.items()), node.state()])
     place = kept.named(directory, "hosts", state) if directory else ""
-    return _kept_host(place, state) or _probed(place, state, knowledge)
+    return _kept_host(place, state) or _probed(place, state, knowledge, late)
 
 
 def _kept_host(place: str, state: str) -> HostProfile | None:
@@ -39,11 +41,11 @@ def _kept_host(place: str, state: str) -> HostProfile | None:
         return None
 
 
-def _probed(place: str, state: str, knowledge: Knowledge) -> HostProfile:
+def _probed(place: str, state: str, knowledge: Knowledge, late: list[str]) -> HostProfile:
     from imgcheck.host.probe import probe_host
 
-    host = probe_host(knowledge=knowledge)
-    if place:
+    host = probe_host(knowledge=knowledge, late=late)
+    if place and not late:
         with suppress(OSError):  # then the next task probes again
             kept.write_private(place, as_bytes(state) + b"\0" + encode(host))
     return host

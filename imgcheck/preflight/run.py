@@ -93,9 +93,13 @@ def unchecked(scheduler: Scheduler, error: BaseException) -> tuple[Outcome, list
 
 def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str]]:
     # First: of an image of several platforms the host says which one is meant.
-    host = host_of(task.host, directory, case.inputs, case.rules, task.knowledge)
+    late: list[str] = []
+    host = host_of(task.host, directory, case.inputs, case.rules, task.knowledge, late)
+    if late:
+        case.only_for = kept.job() or None
     architecture = host.cpu.architecture.value or ""
-    profile, case.notes = image.find_profile(task.reference, case.inputs, architecture)
+    profile, notes = image.find_profile(task.reference, case.inputs, architecture)
+    case.notes = [*(f"{each} did not answer in time" for each in late), *notes]
     if profile is None:
         image.refuse_special(task.reference)
         if task.attached is not None and not image.is_local(task.reference):

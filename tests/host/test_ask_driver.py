@@ -31,7 +31,10 @@ def test_library_that_kills_its_process_does_not_kill_ours() -> None:
 
 def test_library_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ask_driver, "_TIME_LIMIT", 0.5)
-    assert ask_driver.ask(Root(), _library("sleep(60); return 0;")) == ask_driver.Answer()
+    late: list[str] = []
+    library = _library("sleep(60); return 0;")
+    assert ask_driver.ask(Root(late=late), library) == ask_driver.Answer()
+    assert late == [library]
 
 
 def test_captured_host_is_never_asked(tmp_path) -> None:

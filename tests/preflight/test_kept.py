@@ -111,6 +111,24 @@ def test_a_change_of_the_node_is_probed(place, probed, monkeypatch, tmp_path, ch
     assert len(probed) == 2
 
 
+def test_a_probe_to_which_something_did_not_answer_in_time_is_not_kept(
+    place, probed, worked_out, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr("imgcheck.host.runtimes._TIME_LIMIT", 0.2)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    program = programs / "docker"
+    program.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+    program.chmod(0o755)
+    image = place.image()
+    for job in ("1", "2"):
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        place.preflight(image)
+        assert f"note: {program} did not answer in time" in capsys.readouterr().out
+        place.preflight(image)
+    assert len(probed) == len(worked_out) == 2
+
+
 def test_what_could_not_be_checked_is_asked_again_by_the_next_job(place, monkeypatch, worked_out):
     missing = place.directory / "missing.sif"
     monkeypatch.setenv("SLURM_JOB_ID", "1")
