@@ -202,11 +202,19 @@ def _task(arguments: list[str]) -> "tuple[Task, dict[str, str]]":
 
 
 def _below(directory: str) -> list[str]:
-    """`directory` with all that lies in it, by absolute paths."""
-    found: list[str] = []
-    for place, folders, files in os.walk(os.path.join(os.getcwd(), directory)):  # noqa: PTH109, PTH118
-        found += [place, *(f"{place}/{name}" for name in (*folders, *files))]
-    return list(dict.fromkeys(found))
+    """`directory`, what lies in it and what lies in its folders, which may be links, by absolute paths: as far as
+    Knowledge reads.
+    """
+    site = os.path.join(os.getcwd(), directory)  # noqa: PTH109, PTH118
+    folders = _inside(site)
+    return [site, *folders, *(path for folder in folders for path in _inside(folder))]
+
+
+def _inside(directory: str) -> list[str]:
+    try:
+        return [f"{directory}/{name}" for name in os.listdir(directory)]  # noqa: PTH208
+    except OSError:
+        return []
 
 
 def _plainly(arguments: list[str]) -> "Any":

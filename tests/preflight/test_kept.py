@@ -8,6 +8,7 @@ import pytest
 
 from imgcheck.preflight import node, run
 from imgcheck.preflight.place import private_directory
+from tests.tools import CHECKOUT
 
 
 @pytest.fixture
@@ -49,6 +50,19 @@ def test_a_new_profile_is_a_new_question(place, worked_out):
     os.utime(profile, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert place.preflight(image, "--host", host) == 0
     assert len(worked_out) == 2
+
+
+def test_a_change_of_a_sites_rules_behind_a_link_counts(place):
+    site, elsewhere = place.directory / "site", place.directory / "schedulers of all sites"
+    site.mkdir()
+    elsewhere.mkdir()
+    (site / "schedulers").symlink_to(elsewhere)
+    text = (CHECKOUT / "rules/schedulers/sge.toml").read_text()
+    (elsewhere / "sge.toml").write_text(text)
+    arguments = (place.image(), "--host", place.host(), "--scheduler", "sge", "--rules", site)
+    assert place.preflight(*arguments) == 100
+    (elsewhere / "sge.toml").write_text(text.replace("exit = 100", "exit = 77"))
+    assert place.preflight(*arguments) == 77
 
 
 def test_a_profile_that_appears_is_used(place):
