@@ -128,10 +128,15 @@ def watch(reference: str, inputs: dict[str, str]) -> bool:
     """Add what tells that the image has changed to `inputs`; False for an unpacked root, where nothing tells."""
     path = local_path(reference)
     index = f"{path}/index.json"  # of an OCI layout: it names all else by digest
-    if os.path.isfile(index):
+    if os.path.isfile(index) and not reference.startswith("dir:") and _is_layout(path):
         inputs[index] = kept.fingerprint(index)
         return True
     return os.path.isfile(path)
+
+
+def _is_layout(path: str) -> bool:
+    """Whether a directory with an index.json is a layout, as sources.reference has it: a root may have such a file."""
+    return os.path.isfile(f"{path}/oci-layout") or os.path.isdir(f"{path}/blobs")
 
 
 def local_path(reference: str) -> str:

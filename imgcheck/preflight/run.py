@@ -102,6 +102,8 @@ def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str
     case.notes = [*(f"{each} did not answer in time" for each in late), *notes]
     if profile is None:
         image.refuse_special(task.reference)
+        # Before it is read: what is written meanwhile is another image.
+        told = image.watch(task.reference, case.inputs)
         if task.attached is not None and not image.is_local(task.reference):
             profile = image.registry_profile(task.reference, task.attached, architecture, task.knowledge)
         elif task.on_missing == "analyse":
@@ -110,11 +112,11 @@ def _outcome(task: Task, directory: str, case: _Case) -> tuple[Outcome, list[str
             profile = analyse(task.reference, task.store, task.timeout, architecture, task.knowledge.sites)
         else:
             profile = image.stored_profile(task.reference, task.store, architecture)
-        if profile is None:
-            case.only_for = kept.job() or None  # the store may have it by then
-            return _missing(task)
-        if not image.watch(task.reference, case.inputs):
+        if profile is None or not told:
+            # The store may have it by then, and nothing tells that a root has changed.
             case.only_for = kept.job() or None
+        if profile is None:
+            return _missing(task)
     return _checked(task, profile, host)
 
 

@@ -119,17 +119,37 @@ def test_tasks_that_start_at_once_read_the_image_once(place):
     assert len(place.answers()) == 1
 
 
-def test_an_unpacked_root_is_read_again_by_the_next_job(place, monkeypatch):
+def test_a_layout_that_is_written_while_it_is_read_is_read_again(place, monkeypatch):
+    from imgcheck.preflight import analyse
+
+    layout = place.directory / "layout"
+    shutil.copytree(CHECKOUT / "demo/skylake512", layout)
+    real, read = analyse.analyse, []
+
+    def read_and_rewrite(*arguments):
+        profile = real(*arguments)
+        (layout / "index.json").write_text((layout / "index.json").read_text() + "\n" * (1 + len(read)))
+        return read.append(1) or profile
+
+    monkeypatch.setattr(analyse, "analyse", read_and_rewrite)
+    for _ in range(2):
+        assert place.preflight(f"oci:{layout}", "--host", place.host(), "--runtime", "apptainer") == 1
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("transport", ["dir:", ""])
+def test_an_unpacked_root_is_read_again_by_the_next_job(place, monkeypatch, transport):
     root = place.directory / "root"
     (root / "bin").mkdir(parents=True)
+    (root / "index.json").write_text("{}")  # of a web server, say
     (root / "bin/sh").write_text("#!/bin/none")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    assert place.preflight(f"dir:{root}", "--host", place.host()) == UNDECIDED
+    assert place.preflight(f"{transport}{root}", "--host", place.host()) == UNDECIDED
     (answer,) = place.answers()
     assert b"SLURM_JOB_ID=1" in answer.read_bytes()
     monkeypatch.delenv("SLURM_JOB_ID")
     answer.unlink()
-    assert place.preflight(f"dir:{root}", "--host", place.host()) == UNDECIDED
+    assert place.preflight(f"{transport}{root}", "--host", place.host()) == UNDECIDED
     assert not place.answers()
 
 
