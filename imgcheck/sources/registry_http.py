@@ -81,8 +81,8 @@ class RegistryHttp:
             except BROKEN as error:
                 raise self._unreachable(error) from None
             if response.status_code == 401 and logins < 2 and self._is_at_home(response):
-                logins += 1
-                self._log_in(response, sent)
+                # One that another thread made may be used up already.
+                logins += self._log_in(response, sent)
             elif response.status_code in (401, 403) and not renewals and not self._is_at_home(response):
                 # A signed address that ran out: asking the registry again gives a new one.
                 renewals += 1
@@ -154,12 +154,12 @@ class RegistryHttp:
             )
         return parts.geturl()
 
-    def _log_in(self, response: requests.Response, sent: str) -> None:
-        """Answer the challenge of a 401; another thread may have done so since `sent` was sent."""
+    def _log_in(self, response: requests.Response, sent: str) -> bool:
+        """Answer the challenge of a 401; False where another thread has done so since `sent` was sent."""
         response.close()
         with self._lock:
             if self._authorization != sent:
-                return
+                return False
             challenge = parse_challenge(response.headers.get("WWW-Authenticate", ""))
             credentials = find_credentials(self.endpoint, self.options)
             if challenge.scheme == "bearer":
@@ -181,6 +181,7 @@ class RegistryHttp:
                     f"{self.endpoint.host}: login required (401)",
                     hint="log in with podman or docker login, or give --username and --password-stdin",
                 )
+            return True
 
     def _base_url(self) -> str:
         """The URL before `/v2/`, found once: TLS, except where plain HTTP is asked for or the host is this machine."""
