@@ -107,10 +107,7 @@ def test_rules_that_the_parser_does_not_take_choose_no_preset(place, words):
     log = place.directory / "passwd"
     log.write_text("precious")
     preset = _site(place, f'message_file = "{log}"') / "schedulers/kubernetes.toml"
-    text = preset.read_text()
-    preset.write_text(
-        text.replace("[scheduler.unchecked]\nexit = 0", '[scheduler.unchecked]\nexit = 7\nmessage = ["x"]')
-    )
+    preset.write_text(preset.read_text().replace("[scheduler.unchecked]\nexit = 0", "[scheduler.unchecked]\nexit = 7"))
     image, *rest = [word.format(preset.parent.parent) for word in words]
     assert place.preflight("--scheduler", "kubernetes", "--timeout", "60", image, *rest) == 0
     assert log.read_text() == "precious"
