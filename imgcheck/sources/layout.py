@@ -134,8 +134,9 @@ def _pick(reference: Reference, entries: list[Descriptor], place: str) -> list[D
             raise SourceError(f"{place}: no image named {reference.tag!r}; {there}")
         return found
     if len(names) > 1:
+        kind = "oci" if reference.kind == "oci" else "oci-archive"
         raise SourceError(
-            f"{place}: holds several images: {', '.join(names[:10])}", hint=f"name one: {reference.kind}:{place}:NAME"
+            f"{place}: holds several images: {', '.join(names[:10])}", hint=f"name one: {kind}:{reference.path}:NAME"
         )
     # What has lost its name to a later push stays in the index without one.
     return [entry for entry in entries if _name(entry)] or entries

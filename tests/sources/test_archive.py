@@ -199,7 +199,15 @@ def test_several_images_must_be_named(builder: ImageBuilder, tmp_path: Path) -> 
     assert read(f"docker-archive:{archive}:c:2") == EXPECTED
 
 
-# --- compressed, piped
+def test_several_images_of_a_layout_in_an_archive_must_be_named(layout: Path, tmp_path: Path) -> None:
+    members = _layout_members(layout)
+    index = json.loads(members["index.json"])
+    index["manifests"].append(index["manifests"][0] | {"annotations": {"org.opencontainers.image.ref.name": "other"}})
+    archive = _write(tmp_path / "a.tar", members | {"index.json": json.dumps(index).encode()})
+    with pytest.raises(SourceError, match="holds several images: latest, other") as refused:
+        read(str(archive))
+    assert refused.value.hint == f"name one: oci-archive:{archive}:NAME"
+    assert read(f"oci-archive:{archive}:other") == EXPECTED
 
 
 def test_digest_that_manifest_json_cannot_tell_is_refused(layout: Path, builder: ImageBuilder, tmp_path: Path) -> None:
@@ -211,6 +219,9 @@ def test_digest_that_manifest_json_cannot_tell_is_refused(layout: Path, builder:
         assert read(f"docker-archive:{archive}{name}@{config}")
         with pytest.raises(SourceError, match=f"knows no digest of an image, and its image's config is {config}"):
             read(f"docker-archive:{archive}{name}@sha256:{'1' * 64}")
+
+
+# --- compressed, piped
 
 
 def _skippable(data: bytes) -> bytes:
