@@ -4,12 +4,11 @@ Everything is read with numpy, so that 700,000 functions cost no Python loop, an
 to its areas.
 """
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, islice
+from itertools import accumulate
 
 import numpy as np
 
@@ -327,8 +326,8 @@ class Layout:
             for kind, name in wanted:
                 if section.type == kind and section.link < len(self.elf.sections):
                     table = self.elf.sections[section.link]
-                    hits = re.finditer(re.escape(name), self.elf.section_data(table))
-                    offsets += [table.offset + hit.start() for hit in islice(hits, _NAMES_LIMIT)]
+                    data = np.frombuffer(self.elf.section_data(table), np.uint8)
+                    offsets += (Texts([name]).find(data, _NAMES_LIMIT)[0] + table.offset).tolist()
         return symbols.value[np.isin(symbols.string, np.array(offsets, np.int64))]
 
     def names(self, symbols: Symbols, indices: np.ndarray) -> list[bytes]:
@@ -357,9 +356,11 @@ class Layout:
 
     def is_landing_pad(self, addresses: np.ndarray) -> np.ndarray:
         """Whether ENDBR64 or ENDBR32 stands at each address, where indirect branches may arrive (x86)."""
-        found = np.isin(self.bytes_behind(addresses, len(_ENDBR)), (0xFA, 0xFB))
+        found = np.zeros(len(addresses), bool)
+        at = np.arange(len(addresses))
         for distance, byte in enumerate(_ENDBR):
-            found &= self.bytes_behind(addresses, distance) == byte
+            at = at[self.bytes_behind(addresses[at], distance) == byte]  # few are left behind the first
+        found[at] = np.isin(self.bytes_behind(addresses[at], len(_ENDBR)), (0xFA, 0xFB))
         return found
 
     def is_behind_end(self, addresses: np.ndarray, padded: bool = True) -> np.ndarray:

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from imgcheck.binaries.isa.x86.control import ControlFlow
-from imgcheck.binaries.isa.x86.endings import Endings
 from imgcheck.binaries.isa.x86.facts import INDIRECT_JUMP, PUSHED, RETURN, Code, Memory, facts, located
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters
 from imgcheck.binaries.isa.x86.stack import settled
@@ -30,7 +29,7 @@ class Bodies:
         """`unread`: bytes of functions that may be read for their parameters alone, besides those that are followed."""
         self._layout, self._bits = found.layout, found.bits
         self._graph, self._functions, self._calls = found.graph, found.functions, found.graph.calls
-        self._endings = Endings(found)
+        self._endings = found.endings
         position = found.graph.position
         self._learnt = position.registers if position else {}
         self._unread = unread

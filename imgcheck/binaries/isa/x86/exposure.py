@@ -57,6 +57,8 @@ class Exposure:
         self._users: dict[str, np.ndarray] = {}
         self._counted: dict[bytes, tuple[int, int]] = {}
         self._nearby: dict[bytes, _Led] = {}
+        self._begun: dict[tuple, tuple[np.ndarray, bytes]] = {}
+        """Where `reached` begins, and the same as bytes, by all that it rests on."""
 
     # Conditions
 
@@ -146,8 +148,26 @@ class Exposure:
         code also leads to functions whose addresses it takes.
         """
         # By conditions and names of their own, features that the same calls expose start elsewhere.
-        own = self._versions(feature) if start == "pointers" else self._roots(start, feature)
-        return self._by_exposure((start, own.tobytes()), feature, lambda: self._reached(start, feature, own))
+        own, told = self._begin(start, feature)
+        return self._by_exposure((start, told), feature, lambda: self._reached(start, feature, own))
+
+    def _begin(self, start: str, feature: str) -> tuple[np.ndarray, bytes]:
+        """`own` of _reached, and what tells it from that of other features."""
+        if start == "pointers":
+            return self._kept_once((start, self.found.least(feature)), lambda: self._versions(feature))
+        if start == "exports":
+            return self._kept_once(
+                (start, *self.found.told_by_exports(feature)), lambda: self.found.export_roots(feature)
+            )
+        own = self._roots(start, feature)
+        return own, own.tobytes()
+
+    def _kept_once(self, key: tuple, work: Callable[[], np.ndarray]) -> tuple[np.ndarray, bytes]:
+        """What is the same for many features, with its bytes, which are large."""
+        if key not in self._begun:
+            found = work()
+            self._begun[key] = found, found.tobytes()
+        return self._begun[key]
 
     def _reached(self, start: str, feature: str, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`own`: the functions where that begins; of "pointers" those of Graph.leads that may choose a version."""
@@ -266,8 +286,10 @@ class Exposure:
 
         Where a test for `feature` stands before one call, it may stand unseen before others.
         """
-        unpicked = self.found.clones(feature) & ~self._picked_by_code
-        return self._by_exposure(("excused", unpicked.tobytes()), feature, lambda: self._excused(feature, unpicked))
+        unpicked, told = self._kept_once(
+            ("excused", self.found.least(feature)), lambda: self.found.clones(feature) & ~self._picked_by_code
+        )
+        return self._by_exposure(("excused", told), feature, lambda: self._excused(feature, unpicked))
 
     def _excused(self, feature: str, unpicked: np.ndarray) -> np.ndarray:
         unseen = unpicked.copy()

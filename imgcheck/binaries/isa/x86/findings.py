@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
 from itertools import pairwise
+from weakref import proxy
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.modules import methods, offering
 from imgcheck.binaries.isa.names import analysis, clones, family, family_for_any_cpu, generation, generations
 from imgcheck.binaries.isa.names import queries as rules_of_queries
-from imgcheck.binaries.isa.ordered import distinct, numbers, within
+from imgcheck.binaries.isa.ordered import distinct, numbers, spread_out, within
 from imgcheck.binaries.isa.reach import reach
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.values import literals
@@ -25,8 +26,9 @@ from imgcheck.binaries.isa.x86.bodies import LONGEST
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
 from imgcheck.binaries.isa.x86.encodings import BASELINE, PACKED, QUERIES, UNDECODED, VECTOR, Encodings
+from imgcheck.binaries.isa.x86.endings import Endings
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
-from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, Graph
+from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, LONGEST_IMMEDIATE, Graph
 from imgcheck.binaries.isa.x86.guards import Guards
 from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.binaries.isa.x86.hints import hints
@@ -36,9 +38,13 @@ from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
 from imgcheck.binaries.isa.x86.retrace import Retrace
 from imgcheck.binaries.isa.x86.screen import pairs
 from imgcheck.binaries.isa.x86.spread import Spread
+from imgcheck.binaries.isa.x86.variables import Variables
+from imgcheck.binaries.kernels.arrays import Sorted
 
 ON_PURPOSE = ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed")
 """No compiler emits them by itself: a few functions with them are for callers that know their CPU."""
+_MANY = 32
+"""One function marked of so many symbols is enough to look at all of these."""
 _NAMED_USERS = 5_000
 _ORDINARY = ("sse3", "ssse3", "avx")
 """Where very many functions use what a compiler writes everywhere, no names tell them apart."""
@@ -287,6 +293,50 @@ class Findings:
         return Spread(self)
 
     @cached_property
+    def endings(self) -> Endings:
+        """Which calls never return."""
+        return Endings(proxy(self))  # as in Spread a reference back would keep the file's bytes
+
+    @cached_property
+    def calls_of_comparing(self) -> tuple[np.ndarray, list[str], np.ndarray]:
+        """Functions that call a library function that compares texts, its name, and the sites of the calls."""
+        symbols = queries.imports(self.layout, analysis()["texts"]["functions"])
+        function, symbol, site = self.graph.imported(list(symbols))
+        return function, [symbols[number] for number in symbol.tolist()], site
+
+    @cached_property
+    def references(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sites and targets of the references that may be to variables, and which take an address.
+
+        Most references are to code and constants.
+        """
+        site, target, kind = self.graph.references
+        taken, variables = kind == LEA_OPCODE, Variables(self.layout)
+        if variables.thread:
+            more = self.graph.thread_references
+            site, target = np.append(site, more[0]), np.append(target, more[1])
+            taken = np.append(taken, np.zeros(len(more[0]), bool))
+        inside = np.zeros(len(target), bool)
+        for first, end in variables.writable:
+            inside |= (target >= first - LONGEST_IMMEDIATE) & (target < end)
+        return site[inside], target[inside], taken[inside]
+
+    @cached_property
+    def deciding(self) -> np.ndarray:
+        """Functions that lead to a use, or take the address of one that does, or of a table of such."""
+        leads = self.leads_to_use
+        marks = leads.copy()
+        taken, pointers = self.graph.taken, self.layout.pointers
+        marks[taken.source[taken.into(leads)]] = True
+        index = self.graph.starting_at(pointers.target)
+        site, target, kind = self.graph.references
+        named = np.flatnonzero(kind == LEA_OPCODE)
+        users = pointers.slot[(index >= 0) & leads[index]]
+        tables = named[Sorted(users).at(target[named], LARGEST_TABLE) >= 0]
+        marks[numbers(self.functions.holding(site[tables]), len(self.functions))] = True
+        return marks
+
+    @cached_property
     def _retrace(self) -> Retrace:
         return Retrace(self._spread)
 
@@ -461,10 +511,14 @@ class Findings:
 
         What is named for SSE or AVX may not use AVX-512: nobody who calls it would ask for that.
         """
-        least = _first_using(feature)
+        least = self.least(feature)
         if least not in self._clones:
             self._clones[least] = self._generation >= least
         return self._clones[least]
+
+    def least(self, feature: str) -> int:
+        """The first generation of CPUs whose implementations may use `feature`: all that `clones` rests on."""
+        return _first_using(feature)
 
     @cached_property
     def named(self) -> np.ndarray:
@@ -495,8 +549,12 @@ class Findings:
 
     def _symbols_of(self, marks: np.ndarray) -> np.ndarray:
         """Indices of the layout's symbols of code with which a marked function begins."""
-        index = self._of_symbols
-        return np.flatnonzero((index >= 0) & marks[np.maximum(index, 0)])
+        index, marked = self._of_symbols, np.flatnonzero(marks)
+        if len(marked) > len(index) // _MANY:
+            return np.flatnonzero((index >= 0) & marks[np.maximum(index, 0)])
+        value, starts = self.layout.code_symbols.value, self.functions.start[marked]
+        found, _ = spread_out(np.searchsorted(value, starts, "left"), np.searchsorted(value, starts, "right"))
+        return found
 
     def _names(self, symbols: np.ndarray) -> list[str]:
         return [name.decode("utf-8", "replace") for name in self.layout.names(self.layout.code_symbols, symbols)]
@@ -586,6 +644,11 @@ class Findings:
         asked_for = [functions for told, functions in self._offers if feature in told]
         roots = self._exported[~versions[self._exported]]
         return roots[~within(roots, distinct(np.concatenate(asked_for)))] if asked_for else roots
+
+    def told_by_exports(self, feature: str) -> tuple[int, str]:
+        """All that `export_roots` rests on: most features have the same."""
+        own = (feature in ON_PURPOSE and bool(self.asks_cpu)) or any(feature in told for told, _ in self._offers)
+        return self.least(feature), feature if own else ""
 
     @cached_property
     def _offers(self) -> list[tuple[set[str], np.ndarray]]:

@@ -9,7 +9,7 @@ import numpy as np
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.x86.bodies import Bodies
 from imgcheck.binaries.isa.x86.facts import CALL, INDIRECT_CALL, LEA
-from imgcheck.binaries.isa.x86.graph import LARGEST_TABLE, LEA_OPCODE, LONGEST_IMMEDIATE
+from imgcheck.binaries.isa.x86.graph import LONGEST_IMMEDIATE
 from imgcheck.binaries.isa.x86.handed import STRUCT
 from imgcheck.binaries.isa.x86.variables import Variables
 from imgcheck.binaries.kernels.arrays import Sorted
@@ -32,25 +32,10 @@ class Readers:
         self._graph, self._functions, self._pointers = found.graph, found.functions, found.layout.pointers
 
     @cached_property
-    def deciding(self) -> np.ndarray:
-        """Functions that lead to a use, or take the address of one that does, or of a table of such."""
-        leads = self._found.leads_to_use
-        marks = leads.copy()
-        taken, pointers = self._graph.taken, self._pointers
-        marks[taken.source[taken.into(leads)]] = True
-        index = self._graph.starting_at(pointers.target)
-        site, target, kind = self._graph.references
-        named = np.flatnonzero(kind == LEA_OPCODE)
-        users = pointers.slot[(index >= 0) & leads[index]]
-        tables = named[_leads_to(target[named], users, LARGEST_TABLE)]
-        marks[self._holding(site[tables])] = True
-        return marks
-
-    @cached_property
     def informed(self) -> set[int]:
         """Functions that refer to a variable where something is seen to be stored, or to a structure with one."""
         variables, pointers = np.array(self._variables.written, np.int64), self._pointers
-        site, target, _ = self._references
+        site, target, _ = self._found.references
         near = _leads_to(target, variables, STRUCT)
         near |= within(target, pointers.slot[_leads_to(pointers.target, variables, STRUCT)])
         return set(self._holding(site[near]).tolist())
@@ -63,7 +48,7 @@ class Readers:
         variables = np.array(sorted(held), np.int64)
         if not len(variables):
             return set()
-        site, target, _ = self._references
+        site, target, _ = self._found.references
         # The scan does not know the immediate behind the operand, of up to as many bytes as a variable has.
         near = within(target & ~3, distinct(np.append(variables - LONGEST_IMMEDIATE, variables)))
         pointers = self._pointers
@@ -75,30 +60,13 @@ class Readers:
     def _holding(self, sites: np.ndarray) -> np.ndarray:
         return numbers(self._functions.holding(sites), len(self._functions))
 
-    @cached_property
-    def _references(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Sites and targets of the references that may be to variables, and which take an address.
-
-        Most references are to code and constants.
-        """
-        site, target, kind = self._graph.references
-        taken = kind == LEA_OPCODE
-        if self._variables.thread:
-            more = self._graph.thread_references
-            site, target = np.append(site, more[0]), np.append(target, more[1])
-            taken = np.append(taken, np.zeros(len(more[0]), bool))
-        inside = np.zeros(len(target), bool)
-        for first, end in self._variables.writable:
-            inside |= (target >= first - LONGEST_IMMEDIATE) & (target < end)
-        return site[inside], target[inside], taken[inside]
-
     def _readers_of_members(self, variables: np.ndarray) -> set[int]:
         """Functions that use or choose something and take the address of a structure, one of whose members they read.
 
         Only of members that are understood: any address comes before some variable.
         """
         bodies = self._bodies
-        structures = self._distances(self._variables.telling(variables.tolist()), self.deciding)
+        structures = self._distances(self._variables.telling(variables.tolist()), self._found.deciding)
 
         def reads(function: int, among: set[int]) -> bool:
             return bodies.affords(function) and any(at in among for at, _ in bodies.loads_elsewhere(function))
@@ -133,7 +101,7 @@ class Readers:
 
     def _distances(self, variables: set[int], among: np.ndarray) -> dict[int, set[int]]:
         """How far the `variables` lie from addresses that functions take, by those of the functions that are marked."""
-        site, target, taken = self._references
+        site, target, taken = self._found.references
         before = np.flatnonzero(taken & _leads_to(target, np.array(sorted(variables), np.int64), STRUCT))
         holder = self._functions.holding(site[before])
         structures: dict[int, set[int]] = defaultdict(set)

@@ -14,9 +14,8 @@ from weakref import proxy
 import numpy as np
 
 from imgcheck.binaries.isa.conditions import ALWAYS, bit_conditions
-from imgcheck.binaries.isa.names import analysis, queries
+from imgcheck.binaries.isa.names import queries
 from imgcheck.binaries.isa.ordered import numbers
-from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.signs import Hint
 from imgcheck.binaries.isa.values import Options, Value, has_alternatives, in_part, joined, word
@@ -163,7 +162,7 @@ class Spread:
         """
         chosen = np.array(sorted(self.readers.readers(held)), np.int64)
         size = self._functions.end[chosen] - self._functions.start[chosen]
-        worth = self.readers.deciding[chosen] | (size <= ACCESSOR)
+        worth = self.found.deciding[chosen] | (size <= ACCESSOR)
         others = chosen[~worth].tolist()
         return set(chosen[worth].tolist()).union(filter(self._returns_address, others), self._working_out(others, held))
 
@@ -385,20 +384,13 @@ class Spread:
     @cached_property
     def _comparisons(self) -> dict[int, str]:
         """Next addresses of the calls of library functions that compare texts -> the names of these."""
-        _, names, sites = self._calls_of_comparing
+        _, names, sites = self.found.calls_of_comparing
         return dict(zip(self._graph.behind(sites).tolist(), names, strict=True))
 
     @cached_property
     def _comparing(self) -> set[int]:
         """Functions that compare texts: what they tell, they may tell of the feature that their caller names."""
-        return set(self._calls_of_comparing[0].tolist())
-
-    @cached_property
-    def _calls_of_comparing(self) -> tuple[np.ndarray, list[str], np.ndarray]:
-        """Functions that call a library function that compares texts, its name, and the sites of the calls."""
-        symbols = imports(self.found.layout, analysis()["texts"]["functions"])
-        function, symbol, site = self._graph.imported(list(symbols))
-        return function, [symbols[number] for number in symbol.tolist()], site
+        return set(self.found.calls_of_comparing[0].tolist())
 
     def tells_of(self, function: int, member: Member) -> bool:
         """Whether a function reads what may be such a member and is small enough to do so for its callers."""

@@ -328,8 +328,7 @@ class _Judge:
         what calls itself alone is a set of kernels to which pointers lead.
         """
         calls, into = self.found.graph.calls, self._plain_calls(feature, users)
-        stretch = np.cumsum(self.ordinary.legacy)
-        size = np.bincount(stretch[self.ordinary.vector], minlength=len(stretch) + 1)
+        stretch, size = self._stretches
         elsewhere = into[stretch[calls.source[into]] != stretch[calls.target[into]]]
 
         def kinds(column: np.ndarray, over: np.ndarray) -> np.ndarray:
@@ -339,6 +338,14 @@ class _Judge:
 
         many = (kinds(calls.source, elsewhere) >= PART) & (kinds(calls.target, into) >= np.maximum(PART, size // 4))
         return bool((many & (size >= _STRETCH)).any())
+
+    @cached_property
+    def _stretches(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each function the number of the stretch without legacy SSE that it lies in, and how many of vectors each
+        stretch has.
+        """
+        stretch = np.cumsum(self.ordinary.legacy)
+        return stretch, np.bincount(stretch[self.ordinary.vector], minlength=len(stretch) + 1)
 
     def _plain_calls(self, feature: str, users: np.ndarray) -> np.ndarray:
         """Calls of users that no name or choice tells apart, by ordinary code that does not ask the CPU."""
