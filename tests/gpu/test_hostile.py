@@ -15,6 +15,7 @@ from imgcheck.binaries.gpu.engine import read_gpu
 from imgcheck.documents.facts import GpuCode
 from imgcheck.errors import ElfError
 from tests.gpu_files import container, entry
+from tests.isa.elves import with_headers
 from tests.tools import compile_c
 
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -153,3 +154,13 @@ def around_sections(data: bytes, names: bytes, headers: list[bytes]) -> bytes:
     at, count = 64 + len(data) + len(names), len(headers)
     header = struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, at, 0, 64, 56, 0, 64, count, count - 1)
     return ident + header + data + names + b"".join(headers)
+
+
+def test_very_many_wrappers_and_areas_are_looked_up_and_not_compared() -> None:
+    count = 8000
+    place = 24 * count
+    linked = b"".join(struct.pack("<IIQQ", 0x466243B1, 2, 0x100000 + place + 8 * i, 0) for i in range(count))
+    headers = [(".nvFatBinSegment", 1, 2, 0, 0, place, 0), ("__nv_relfatbin", 1, 2, 0, place, 16, 0)]
+    headers += [(".nv_fatbin", 1, 2, 0, place + 16 * i, 8, 0) for i in range(count)]
+    library = with_headers(linked + bytes(16 * count), headers, loaded=0x100000)
+    assert timed(lambda: read_gpu(memoryview(library), Elf(library))) < 2

@@ -31,6 +31,27 @@ def elf_around(code: bytes, **options: int) -> Elf:
     return Elf(around(code, **options))
 
 
+def with_headers(blob: bytes, headers: list[tuple[str, int, int, int, int, int, int]], loaded: int = 0) -> bytes:
+    """An x86-64 library of `blob` with any section headers: name, type, flags, address, offset, size and link.
+
+    `loaded`: the address at which a segment brings the blob.
+    """
+    names = b"\0" + b"\0".join(dict.fromkeys(name.encode() for name, *_ in headers)) + b"\0"
+    rows = [("", 0, 0, 0, 0, 0, 0), *headers, ("", 3, 0, 0, len(blob), len(names), 0)]
+    begin = 64 + 56
+    place = begin + len(blob) + len(names)
+    ident = b"\x7fELF\2\1\1".ljust(16, b"\0")
+    head = struct.pack("<16sHHIQQQIHHHHHH", ident, 3, 62, 1, 0, 64, place, 0, 64, 56, 1, 64, len(rows), len(rows) - 1)
+    segment = struct.pack("<IIQQQQQQ", 1, 4, begin, loaded, loaded, len(blob), len(blob), 0x1000)
+    section = struct.Struct("<IIQQQQIIQQ")
+    texts = {name: names.find(f"\0{name}\0".encode()) + 1 for name, *_ in rows if name}
+    table = [
+        section.pack(texts.get(name, 0), kind, flags, address, begin + offset, size, link, 0, 1, 0)
+        for name, kind, flags, address, offset, size, link in rows
+    ]
+    return head + segment + blob + names + b"".join(table)
+
+
 def function(name: str, body: str, visibility: str = "hidden") -> str:
     """GNU assembler's text of one function, with unwind data."""
     return (

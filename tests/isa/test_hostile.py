@@ -19,7 +19,7 @@ from imgcheck.binaries.isa.layout import Layout
 from imgcheck.binaries.isa.x86.facts import facts
 from imgcheck.binaries.isa.x86.variables import Variables
 from imgcheck.errors import ElfError
-from tests.isa.elves import BASE, around, elf_around, function
+from tests.isa.elves import BASE, around, elf_around, function, with_headers
 from tests.isa.programs import SOURCES
 from tests.tools import compile_c
 
@@ -120,6 +120,26 @@ def test_time_grows_with_the_size_alone(machine: int) -> None:
         analyse_isa(elf)
         times.append(time.process_time() - began)
     assert times[1] < 12 * times[0] + 0.5
+
+
+def test_very_many_sections_of_code_cost_each_a_time() -> None:
+    query = b"\x0f\xa2\xc5\xf8\x77\xc3".ljust(16, b"\xcc")
+    count, filling = 3000, b"\x90" * (7 << 20)  # larger code is read whole
+    headers = [(".text", 1, 6, 0x1000 + 64 * i, 16 * i, 16, 0) for i in range(count)]
+    headers.append((".big", 1, 6, 1 << 28, 16 * count, len(filling), 0))
+    library = with_headers(query * count + filling, headers)
+    began = time.process_time()
+    assert "avx" in features(library)
+    assert time.process_time() - began < 12
+
+
+def test_very_many_headers_of_symbols_have_their_names_read_once() -> None:
+    names, code = b"PyIni\0" * (1 << 18), AVX + RETURN
+    headers = [(".strtab", 3, 0, 0, 0, len(names), 0), (".text", 1, 6, 0x1000, len(names), len(code), 0)]
+    library = with_headers(names + code, headers + [(".dynsym", 11, 0, 0, 0, 0, 1)] * 4000)
+    began = time.process_time()
+    assert features(library) == {"avx"}
+    assert time.process_time() - began < 4
 
 
 def test_code_of_nothing_but_queries_ends() -> None:

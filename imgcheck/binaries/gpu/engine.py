@@ -1,6 +1,7 @@
 """Reads the GPU code and the CUDA evidence of one file."""
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 
@@ -106,8 +107,10 @@ def _made(elf: Elf) -> frozenset[tuple[int, int]] | None:
     offsets = wrappers.linked(elf)
     if offsets is None:
         return None
-    located = list(enumerate(elf.located_areas(FATBIN_SECTIONS[0])))
-    return frozenset((n, at - start) for at in offsets for n, (start, area) in located if 0 <= at - start < len(area))
+    located = elf.located_areas(FATBIN_SECTIONS[0])
+    starts = [start for start, _ in located]
+    places = [(bisect_right(starts, at) - 1, at) for at in offsets]
+    return frozenset((n, at - starts[n]) for n, at in places if n >= 0 and at - starts[n] < len(located[n][1]))
 
 
 def _modules(

@@ -321,13 +321,15 @@ class Layout:
         """Addresses of symbols whose names begin with wanted ones, in tables of the kind that goes with each."""
         symbols = self.code_symbols
         # Linkers let a name share the end of a longer one, so a name need not follow a NUL.
+        sections = self.elf.sections
+        linked = {(each.link, name) for each in sections for kind, name in wanted if each.type == kind}
+        linking = ((sections[link], name) for link, name in linked if link < len(sections))
+        # Each of very many headers may lead to one table.
+        tables = {(table.offset, table.size, name): table for table, name in linking}
         offsets: list[int] = []
-        for section in self.elf.sections:
-            for kind, name in wanted:
-                if section.type == kind and section.link < len(self.elf.sections):
-                    table = self.elf.sections[section.link]
-                    data = np.frombuffer(self.elf.section_data(table), np.uint8)
-                    offsets += (Texts([name]).find(data, _NAMES_LIMIT)[0] + table.offset).tolist()
+        for (offset, _, name), table in tables.items():
+            data = np.frombuffer(self.elf.section_data(table), np.uint8)
+            offsets += (Texts([name]).find(data, _NAMES_LIMIT)[0] + offset).tolist()
         return symbols.value[np.isin(symbols.string, np.array(offsets, np.int64))]
 
     def names(self, symbols: Symbols, indices: np.ndarray) -> list[bytes]:
