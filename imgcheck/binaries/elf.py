@@ -7,7 +7,7 @@ System V gABI (elf.h).
 """
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
 from typing import Literal
 
@@ -250,7 +250,14 @@ class Elf:
 
     def located_areas(self, name: str) -> list[tuple[int, memoryview]]:
         """The same, each with its offset in the file."""
-        wanted = [section for section in self.sections if section.name == name and section.type != SHT_NOBITS]
+        return self._located(section for section in self.sections if section.name == name)
+
+    def areas_beginning(self, *prefixes: str) -> list[memoryview]:
+        """As `areas`, of all sections whose names begin with one of `prefixes`."""
+        return [area for _, area in self._located(each for each in self.sections if each.name.startswith(prefixes))]
+
+    def _located(self, sections: Iterable[Section]) -> list[tuple[int, memoryview]]:
+        wanted = (section for section in sections if section.type != SHT_NOBITS)
         spans = sorted({(section.offset, section.offset + section.size) for section in wanted})
         found, read = [], 0
         for start, end in spans:

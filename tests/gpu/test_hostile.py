@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from imgcheck.binaries.analyse import analyse
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.gpu import fatbin, hip
 from imgcheck.binaries.gpu.engine import read_gpu
@@ -164,3 +165,9 @@ def test_very_many_wrappers_and_areas_are_looked_up_and_not_compared() -> None:
     headers += [(".nv_fatbin", 1, 2, 0, place + 16 * i, 8, 0) for i in range(count)]
     library = with_headers(linked + bytes(16 * count), headers, loaded=0x100000)
     assert timed(lambda: read_gpu(memoryview(library), Elf(library))) < 2
+
+
+def test_very_many_headers_of_the_same_constants_are_read_once() -> None:
+    data = b"x" * (2 << 20)
+    library = with_headers(data, [(".rodata", 1, 2, 0, 0, len(data), 0)] * 4000)
+    assert timed(lambda: analyse(memoryview(library))) < 4

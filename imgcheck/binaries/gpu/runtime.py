@@ -7,10 +7,11 @@ linking and stripping, so the version stands in the code of whatever holds the f
 import json
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
-from imgcheck.binaries.elf import Elf, Section
+from imgcheck.binaries.elf import Elf
 from imgcheck.documents.facts import ForwardCompat
 from imgcheck.knowledge.cuda import version_of
 
@@ -49,12 +50,8 @@ def driver_cuda_version(elf: Elf) -> str:
 
 def driver_version(elf: Elf) -> str:
     """Version of a libcuda, from the name of the profile file that it reads: "390.157"."""
-    for section in read_only_data(elf):
-        for chunk in chunks(elf, section):
-            match = _PROFILES.search(chunk)
-            if match:
-                return match[1].decode()
-    return ""
+    matches = (_PROFILES.search(chunk) for chunk in read_only_data(elf))
+    return next((match[1].decode() for match in matches if match), "")
 
 
 def is_stub(elf: Elf, driver_cuda: str) -> bool:
@@ -106,7 +103,7 @@ def _stores_x86(elf: Elf) -> list[tuple[int, bool]]:
     """(constant, whether a `ret` follows closely) of each `mov dword ptr [rdi], imm32` that may be a version."""
     found = set()
     for section in elf.code:
-        for chunk in chunks(elf, section):
+        for chunk in _chunks(elf.section_data(section)):
             for match in _STORE_X86.finditer(chunk):
                 found.add((int.from_bytes(match[1], "little"), match[2] is not None))
     return [(number, returns) for number, returns in found if _plausible(number)]
@@ -133,17 +130,16 @@ def _plausible(number: int) -> bool:
     return 5000 <= number < 30000 and number % 10 == 0 and number % 1000 < 100
 
 
-def read_only_data(elf: Elf) -> tuple[Section, ...]:
-    """The sections that hold a file's constant strings."""
-    return tuple(s for s in elf.sections if s.name.startswith((".rodata", ".lrodata")))
+def read_only_data(elf: Elf) -> Iterator[bytes]:
+    """What holds a file's constant strings, in pieces as `_chunks` has them."""
+    return chain.from_iterable(map(_chunks, elf.areas_beginning(".rodata", ".lrodata")))
 
 
 def _in_data(elf: Elf, text: bytes) -> bool:
-    return any(text in chunk for section in read_only_data(elf) for chunk in chunks(elf, section))
+    return any(text in chunk for chunk in read_only_data(elf))
 
 
-def chunks(elf: Elf, section: Section) -> Iterator[bytes]:
+def _chunks(data: memoryview) -> Iterator[bytes]:
     """A section's bytes in pieces that overlap, so that a short pattern is never cut in all of them."""
-    data = elf.section_data(section)
     for at in range(0, len(data), _CHUNK):
         yield bytes(data[at : at + _CHUNK + _OVERLAP])

@@ -3,7 +3,7 @@
 import re
 
 from imgcheck.binaries.elf import Elf
-from imgcheck.binaries.gpu.runtime import chunks, read_only_data
+from imgcheck.binaries.gpu.runtime import read_only_data
 
 _NCCL = re.compile(rb"NCCL version (\d+\.\d+(?:\.\d+)?(?:\+cuda\d+\.\d+)?)")
 _TENSORFLOW = re.compile(rb"\.(?:(?<=\0\d\.)|(?<=\0\d\d\.))\d\0+(?:\d\d?\.\d\0+){1,31}")
@@ -35,9 +35,8 @@ def libraries(elf: Elf, soname: str) -> tuple[str, ...]:
 
 def _first(elf: Elf, pattern: re.Pattern[bytes], before: int = 0) -> bytes | None:
     """The first match in the read-only data, with some bytes before it."""
-    for section in read_only_data(elf):
-        for chunk in chunks(elf, section):
-            match = pattern.search(chunk)
-            if match:
-                return chunk[max(match.start() - before, 0) : match.end()]
+    for chunk in read_only_data(elf):
+        match = pattern.search(chunk)
+        if match:
+            return chunk[max(match.start() - before, 0) : match.end()]
     return None

@@ -79,10 +79,9 @@ def text_markers(elf: Elf) -> tuple[str, ...]:
     """Ids of the text markers of a Python extension module, by its read-only data; none where it has no sections."""
     texts, finder = _texts()
     there = set[str]()
-    for section in elf.sections:
-        if section.name.startswith(_READ_ONLY):
-            places = finder.find(np.frombuffer(elf.section_data(section), np.uint8), 1)
-            there.update(text for text, found in zip(texts, places, strict=True) if len(found))
+    for data in elf.areas_beginning(*_READ_ONLY):
+        places = finder.find(np.frombuffer(data, np.uint8), 1)
+        there.update(text for text, found in zip(texts, places, strict=True) if len(found))
     return tuple(
         marker.id for marker in _rules().text if there.intersection(marker.any) and there.isdisjoint(marker.none)
     )

@@ -33,12 +33,10 @@ def mentions(elf: Elf) -> tuple[str, ...]:
 
 
 def _strings(elf: Elf) -> Iterator[str]:
-    for section in elf.sections:
-        if section.name.startswith(_SECTIONS):
-            data = elf.section_data(section)
-            for first in range(0, len(data), _CHUNK):
-                begin = max(first - _LONGEST, 0)
-                yield from _in(bytes(data[begin : first + _CHUNK]), first - begin)
+    for data in elf.areas_beginning(*_SECTIONS):
+        for first in range(0, len(data), _CHUNK):
+            begin = max(first - _LONGEST, 0)
+            yield from _in(bytes(data[begin : first + _CHUNK]), first - begin)
 
 
 def _in(data: bytes, first: int) -> Iterator[str]:
