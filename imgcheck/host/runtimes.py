@@ -29,7 +29,8 @@ def probe_runtimes(root: Root, knowledge: Knowledge, driver: bool) -> Fact[tuple
         if runtime.programs and (driver or not runtime.injects_driver)
         if all(found := [_which(root, program, directories) for program in runtime.programs])
     }
-    versions = _versions(root, [(knowledge.runtimes[name], found[-1]) for name, found in places.items()])
+    deciding = (name for name in places if _is_decisive(knowledge, knowledge.runtimes[name]))
+    versions = _versions(root, [places[name][-1] for name in deciding])
     return known(
         tuple(InstalledRuntime(name, versions.get(found[-1], ""), found[-1]) for name, found in places.items()), "PATH"
     )
@@ -42,19 +43,24 @@ def _which(root: Root, program: str, directories: list[str]) -> str:
     return next((path for path in paths if os.access(root.host_path(path), os.X_OK)), "")
 
 
-def _versions(root: Root, installed: list[tuple[Runtime, str]]) -> dict[str, str]:
+def _is_decisive(knowledge: Knowledge, runtime: Runtime) -> bool:
+    """Whether something depends on the version of a runtime's last program."""
+    family, program = knowledge.family_of(runtime), runtime.programs[-1]
+    return bool(runtime.changes) or program == family.filtering_program or program in family.takes_backticks_since
+
+
+def _versions(root: Root, programs: list[str]) -> dict[str, str]:
     """Program path to its version; all are asked at once."""
     if not root.live:
         return {}
     running: dict[str, subprocess.Popen[str]] = {}
-    for runtime, path in installed:
-        if runtime.changes and path not in running:
-            try:
-                running[path] = subprocess.Popen(
-                    [path, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
-                )
-            except OSError:
-                continue
+    for path in dict.fromkeys(programs):
+        try:
+            running[path] = subprocess.Popen(
+                [path, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+            )
+        except OSError:
+            continue
     return {path: _version(root, path, process) for path, process in running.items()}
 
 

@@ -204,6 +204,17 @@ def test_runtimes_are_found_by_their_programs(haswell: Path) -> None:
     assert found["apptainer-nv"] == "/usr/bin/apptainer"
 
 
+@pytest.mark.parametrize("program, asked", [("docker", "20.10.5"), ("apptainer", "20.10.5"), ("podman", "")])
+def test_versions_are_asked_where_an_answer_rests_on_them(
+    program: str, asked: str, tmp_path: Path, monkeypatch
+) -> None:
+    (tmp_path / program).write_text("#!/bin/sh\necho version 20.10.5, build 1\n")
+    (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    versions = {runtime.id: runtime.version for runtime in probe_host().runtimes.value}
+    assert versions[program] == asked
+
+
 def test_runtimes_that_inject_a_driver_are_left_out_where_there_is_none(tmp_path: Path) -> None:
     root = captured("virtual-machine", tmp_path, libc="lib64/libc-2.31.so")
     (root / "usr/bin").mkdir(parents=True)
