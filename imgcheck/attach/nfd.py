@@ -15,7 +15,7 @@ from imgcheck.architectures import machine_of
 from imgcheck.attach.push import Artifact
 from imgcheck.check.context import Context
 from imgcheck.check.cpu import demands
-from imgcheck.check.needs import anywhere, needs
+from imgcheck.check.needs import anywhere, needs_of
 from imgcheck.documents.image import FileRecord, ImageProfile
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.cpus import LEVELS, baseline, level_features
@@ -55,7 +55,7 @@ def spec_of(profile: ImageProfile, knowledge: Knowledge) -> Spec:
     if gpu:
         sets.append(_set(_WITH_GPU, rules + gpu, 2, f"{about}; for use of the GPU"))
     unnamed = [feature for feature in wanted if feature not in names]
-    return Spec({"version": _VERSION, "compatibilities": sets}, tuple(_limits(profile, knowledge, unnamed)))
+    return Spec({"version": _VERSION, "compatibilities": sets}, tuple(_limits(context, unnamed)))
 
 
 def artifact_of(spec: Spec) -> Artifact:
@@ -110,14 +110,14 @@ def _gpu(vendor: str, table: dict[str, Any]) -> Iterator[Rule]:
     }
 
 
-def _limits(profile: ImageProfile, knowledge: Knowledge, unnamed: list[str]) -> Iterator[str]:
+def _limits(context: Context, unnamed: list[str]) -> Iterator[str]:
     if unnamed:
         yield f"Node Feature Discovery has no name for {', '.join(unnamed)}, which the image requires"
-    for need in needs(profile, knowledge):
+    for need in needs_of(context):
         if need.what not in _EXPRESSED:
             yield f"a spec of Node Feature Discovery cannot ask for this: {need.what}: {need.needed}"
-    if profile.unreadable:
-        yield f"{len(profile.unreadable)} files could not be read; what they need is not in the spec"
+    if context.image.unreadable:
+        yield f"{len(context.image.unreadable)} files could not be read; what they need is not in the spec"
 
 
 def _flags(name: str, flags: list[str]) -> Rule:

@@ -1,6 +1,6 @@
 """What every rule sees, and what it answers with. Rules are pure: nothing here reads a file."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -72,6 +72,10 @@ class Context(Struct, frozen=True, dict=True):
         wanting = {key for key, facts in objects.items() if wants_nvidia(facts)}
         found = [record for record in self.image.files if record.object in wanting]
         return tuple(sorted(found, key=lambda record: self.closure.rank(record.path)))
+
+    def may_use_gpu(self, files: Sequence[FileRecord]) -> bool:
+        """Whether one of `files`, what the command reaches first, may run, or the user asks for a GPU."""
+        return self.require_gpu or any(self.closure.reach(record.path) != "unreached" for record in files[:1])
 
     def variant(self, rule: str, name: str) -> str:
         """`name` where the catalogue has an error text of that name for the rule, else "": its first one."""

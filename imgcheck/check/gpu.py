@@ -42,7 +42,7 @@ def check(context: Context) -> Answers:
             answers.answer(name, "not-applicable", reason)
         else:
             _rule(name)(case, answers)
-    if not case.is_reached:
+    if not context.may_use_gpu(case.gpu_files):
         answers.checks = [_of_no_matter(answer) for answer in answers.checks]
     return answers
 

@@ -13,11 +13,14 @@ from imgcheck.check.gpu_use import RuntimeUse, cuda_runtimes, lacks_nvidia
 from imgcheck.documents.facts import LIBCUDA, CodeFacts, ForwardCompat, GpuCode
 from imgcheck.documents.host import HostLibrary
 from imgcheck.documents.image import Component, FileRecord
+from imgcheck.documents.report import Evidence
 from imgcheck.knowledge import cuda, gpus
 from imgcheck.knowledge.changes import does
 from imgcheck.versions import compare, is_driver, parse
 
 _OVERRIDE, _GFX_VERSION = "HSA_OVERRIDE_GFX_VERSION", r"(\d{1,2})\.(\d{1,2})\.(\d{1,2})"
+_SHOWN = 8
+"""Files that are evidence of a need for a GPU."""
 _COMPAT_PLACE = r"/usr/local/cuda(?:-\d+(?:\.\d+)?)?/compat/"
 
 
@@ -99,11 +102,9 @@ class Case:
         every = {record.path: record for record in (*self.context.nvidia_files, *(r for r, _ in self.amd_code))}
         return tuple(sorted(every.values(), key=lambda record: self.context.closure.rank(record.path)))
 
-    @cached_property
-    def is_reached(self) -> bool:
-        """Whether anything that needs a GPU may run, or the user asks for one."""
-        reaches = (self.context.closure.reach(record.path) for record in self.gpu_files[:1])
-        return self.context.require_gpu or any(reach != "unreached" for reach in reaches)
+    def evidence_of_use(self, detail: str) -> tuple[Evidence, ...]:
+        """Evidence at the first of these files, which decide."""
+        return tuple(self.context.evidence(record, detail) for record in self.gpu_files[:_SHOWN])
 
     @cached_property
     def environment(self) -> Mapping[str, str]:

@@ -44,18 +44,23 @@ class Tally(Struct, frozen=True):
 
 def capability_of(target: str) -> str:
     """Compute capability of a target: "70" gives "7.0", "100f" gives "10.0", "101" gives "11.0"; "" for nonsense."""
+    own = _stated(target)
+    return _RENAMED.get(own, own)
+
+
+def _stated(target: str) -> str:
+    """The same as the target says it."""
     digits = target.rstrip("af")
     if not digits.isascii() or not digits.isdecimal() or not 2 <= len(digits) <= 3:
         return ""
-    own = f"{digits[:-1]}.{digits[-1]}"
-    return _RENAMED.get(own, own)
+    return f"{digits[:-1]}.{digits[-1]}"
 
 
 def sass_fits(knowledge: Knowledge, target: str, capability: str) -> Literal["yes", "no", "undecided"]:
     """Whether machine code for `target` ("80", "90a") runs on `capability` ("8.6")."""
     own = capability_of(target)
     if own == capability and own:
-        return "undecided" if own in _RENAMED.values() and not target.startswith(own.replace(".", "")) else "yes"
+        return "yes" if own == _stated(target) else "undecided"
     if not own or target.endswith("a"):
         return "no"
     if target.endswith("f"):

@@ -10,13 +10,12 @@ from imgcheck.check.gpu_require import Facts, disabled, evaluate_all, requiremen
 from imgcheck.check.runtime_gpu import legacy_hook
 from imgcheck.documents.facts import LIBCUDA
 from imgcheck.documents.image import FileRecord
-from imgcheck.documents.report import Evidence, Finding, Severity
+from imgcheck.documents.report import Evidence, Finding, Outcome, Severity
 from imgcheck.knowledge import cuda, gpus
 from imgcheck.knowledge.changes import does
 from imgcheck.versions import compare, compare_drivers, parse
 
 _NVML = "libnvidia-ml.so.1"
-_SHOWN = 8
 _COMPAT_BRANDS = frozenset(["tesla", "nvidia", "quadro", "quadrortx", "nvidiartx", ""])
 """Brands that forward compatibility may serve; GeForce and TITAN never are."""
 
@@ -183,24 +182,31 @@ def runtime_version(case: Case, answers: Answers) -> None:
     if not opened.cuda:
         why = f"the image needs CUDA {versions[-1]}; the CUDA version of {opened.path} is not known"
         return answers.answer("GPU002", "unknown", why)
-    findings, undecided = [], []
-    for version in versions:
-        floor, documented = cuda.runtime_floor(case.knowledge, version), cuda.min_driver(case.knowledge, version)
-        if floor is None:
-            undecided.append(f"what CUDA {version} demands of the driver is not known")
-        elif floor and compare(opened.cuda, floor) < 0:
-            findings.append(_runtime_finding(case, opened, version, f"the driver for CUDA {floor} or newer", "fail"))
-        elif documented and opened.driver and not opened.compat:
-            order = compare_drivers(opened.driver, documented)
-            if order is None:
-                undecided.append(
-                    f"CUDA {version} asks for driver {documented}, and of {opened.driver} the branch alone is known"
-                )
-            elif order < 0:
-                asked = f"for driver {documented} or newer, by its documentation"
-                findings.append(_runtime_finding(case, opened, version, asked, "risk"))
+    lacks = [(version, *_lack(case, opened, version)) for version in versions]
+    findings = [
+        _runtime_finding(case, opened, version, asked, outcome)
+        for version, outcome, asked in lacks
+        if outcome == "fail" or outcome == "risk"
+    ]
+    unknown = "; ".join(why for _, outcome, why in lacks if outcome == "unknown")
     fine = f"CUDA {', '.join(versions)} of the image runs on the driver's CUDA {opened.cuda}"
-    return answers.conclude("GPU002", findings, fine, "; ".join(undecided))
+    return answers.conclude("GPU002", findings, fine, unknown)
+
+
+def _lack(case: Case, opened: Opened, version: str) -> tuple[Outcome, str]:
+    """How the driver falls short of a CUDA runtime, and what that asks; or that it is open, and why."""
+    floor, documented = cuda.runtime_floor(case.knowledge, version), cuda.min_driver(case.knowledge, version)
+    if floor is None:
+        return "unknown", f"what CUDA {version} demands of the driver is not known"
+    if floor and compare(opened.cuda, floor) < 0:
+        return "fail", f"the driver for CUDA {floor} or newer"
+    if not documented or not opened.driver or opened.compat:
+        return "ok", ""
+    order = compare_drivers(opened.driver, documented)
+    if order is None:
+        why = f"CUDA {version} asks for driver {documented}, and of {opened.driver} the branch alone is known"
+        return "unknown", why
+    return ("risk", f"for driver {documented} or newer, by its documentation") if order < 0 else ("ok", "")
 
 
 def _runtime_finding(case: Case, opened: Opened, version: str, asked: str, severity: Severity) -> Finding:
@@ -453,7 +459,7 @@ def _unsupported_finding(
         "GPU012",
         severity if certain else "risk",
         kind.label,
-        tuple(case.context.evidence(record, "uses the GPU") for record in case.gpu_files[:_SHOWN]),
+        case.evidence_of_use("uses the GPU"),
         variant="dropped" if last else "",
         driver=case.kernel_driver,
         gpu=kind.label,

@@ -5,7 +5,6 @@ import re
 from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case
 
-_SHOWN = 8
 _LONGEST = 80
 """Characters of a value that are shown."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -31,7 +30,7 @@ def no_gpu(case: Case, answers: Answers) -> None:
         "GPU011",
         "fail" if case.context.require_gpu else "degraded",
         "GPU",
-        tuple(case.context.evidence(record, "GPU code or a CUDA runtime") for record in case.gpu_files[:_SHOWN]),
+        case.evidence_of_use("GPU code or a CUDA runtime"),
         variant="amd" if amd else case.wording(frameworks=False),
         vendor=("AMD" if amd else "NVIDIA") if case.gpu_files else "usable",
         need="The image has GPU code" if case.gpu_files else "A GPU is asked for (--require-gpu)",

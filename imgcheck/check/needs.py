@@ -31,8 +31,12 @@ class Need(Struct, frozen=True):
 
 def needs(image: ImageProfile, knowledge: Knowledge) -> Iterator[Need]:
     """Every need in the order in which a run would meet it."""
-    context = anywhere(image, knowledge)
-    closure = context.closure
+    return needs_of(anywhere(image, knowledge))
+
+
+def needs_of(context: Context) -> Iterator[Need]:
+    """The same, of the image in a context that `anywhere` has made."""
+    image, knowledge, closure = context.image, context.knowledge, context.closure
     yield Need("architecture", str(image.platform))
     of_cpu = list(demands(context))
     yield _cpu(of_cpu, certain=True)

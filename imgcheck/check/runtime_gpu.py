@@ -35,7 +35,7 @@ def _not_applicable(context: Context, nothing: str) -> str:
         return nothing
     if not context.nvidia_files:
         return "the image has no code for NVIDIA GPUs"
-    if not context.require_gpu and context.closure.reach(context.nvidia_files[0].path) == "unreached":
+    if not context.may_use_gpu(context.nvidia_files):
         return "nothing that the command reaches uses an NVIDIA GPU"
     if lacks_nvidia(context.host) and not context.require_gpu:
         return "the host has no NVIDIA GPU"

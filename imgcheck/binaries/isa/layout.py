@@ -168,6 +168,11 @@ class Layout:
     def _area_starts(self) -> list[int]:
         return [area.address for area in self.areas]
 
+    def areas_between(self, first: int, last: int) -> tuple[Area, ...]:
+        """The areas from the one that holds `first`, or comes next, to the one that holds `last`, or comes before."""
+        begin = bisect_right(self.areas, first, key=lambda area: area.end)
+        return self.areas[begin : bisect_right(self._area_starts, last)]
+
     def area_of(self, address: int) -> Area | None:
         index = bisect_right(self._area_starts, address) - 1
         return self.areas[index] if index >= 0 and address < self.areas[index].end else None

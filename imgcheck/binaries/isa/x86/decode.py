@@ -1,6 +1,5 @@
 """Confirms candidates: an instruction counts only if it begins where decoding from a function's start arrives."""
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -73,11 +72,11 @@ def confirm(
     Of the baseline of x86-64, which tells nothing but which functions hold it, most are left out.
     """
     confirmer = Confirmer(table.screen, table.baseline_alone, functions.start, functions.end)
-    starts, ends = zip(*((area.address, area.end) for area in layout.areas), strict=True) if layout.areas else ((), ())
     for candidates in pieces:
+        if not len(candidates.address):
+            continue
         # A hostile file has an area and a piece for each of very many sections.
-        first, last = (candidates.address[at] if len(candidates.address) else -1 for at in (0, -1))
-        for area in layout.areas[bisect_right(ends, first) : bisect_right(starts, last)]:
+        for area in layout.areas_between(candidates.address[0], candidates.address[-1]):
             held = slice(*np.searchsorted(candidates.address, [area.address, area.end]))
             if held.start == held.stop:  # as most: sections of some bytes around the code
                 continue

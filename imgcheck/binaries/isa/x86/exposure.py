@@ -20,7 +20,7 @@ from imgcheck.binaries.isa.names import matches, switches
 from imgcheck.binaries.isa.ordered import distinct, spread_out, within
 from imgcheck.binaries.isa.reach import Edges, reach
 from imgcheck.binaries.isa.x86.encodings import VECTOR
-from imgcheck.binaries.isa.x86.findings import Findings
+from imgcheck.binaries.isa.x86.findings import Findings, first_using
 from imgcheck.binaries.isa.x86.guards import Conditioned
 from imgcheck.binaries.isa.x86.instructions import Instructions
 from imgcheck.binaries.isa.x86.tabled import Tabled
@@ -154,7 +154,7 @@ class Exposure:
     def _begin(self, start: str, feature: str) -> tuple[np.ndarray, bytes]:
         """`own` of _reached, and what tells it from that of other features."""
         if start == "pointers":
-            return self._kept_once((start, self.found.least(feature)), lambda: self._versions(feature))
+            return self._kept_once((start, first_using(feature)), lambda: self._versions(feature))
         if start == "exports":
             return self._kept_once(
                 (start, *self.found.told_by_exports(feature)), lambda: self.found.export_roots(feature)
@@ -287,7 +287,7 @@ class Exposure:
         Where a test for `feature` stands before one call, it may stand unseen before others.
         """
         unpicked, told = self._kept_once(
-            ("excused", self.found.least(feature)), lambda: self.found.clones(feature) & ~self._picked_by_code
+            ("excused", first_using(feature)), lambda: self.found.clones(feature) & ~self._picked_by_code
         )
         return self._by_exposure(("excused", told), feature, lambda: self._excused(feature, unpicked))
 

@@ -34,12 +34,12 @@ from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.binaries.isa.x86.hints import hints
 from imgcheck.binaries.isa.x86.instructions import Instructions
 from imgcheck.binaries.isa.x86.parameters import first_arguments
+from imgcheck.binaries.isa.x86.readers import leads_to
 from imgcheck.binaries.isa.x86.recorded import Recorded, recorded
 from imgcheck.binaries.isa.x86.retrace import Retrace
 from imgcheck.binaries.isa.x86.screen import pairs
 from imgcheck.binaries.isa.x86.spread import Spread
 from imgcheck.binaries.isa.x86.variables import Variables
-from imgcheck.binaries.kernels.arrays import Sorted
 
 ON_PURPOSE = ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed")
 """No compiler emits them by itself: a few functions with them are for callers that know their CPU."""
@@ -332,7 +332,7 @@ class Findings:
         site, target, kind = self.graph.references
         named = np.flatnonzero(kind == LEA_OPCODE)
         users = pointers.slot[(index >= 0) & leads[index]]
-        tables = named[Sorted(users).at(target[named], LARGEST_TABLE) >= 0]
+        tables = named[leads_to(target[named], users, LARGEST_TABLE)]
         marks[numbers(self.functions.holding(site[tables]), len(self.functions))] = True
         return marks
 
@@ -511,14 +511,10 @@ class Findings:
 
         What is named for SSE or AVX may not use AVX-512: nobody who calls it would ask for that.
         """
-        least = self.least(feature)
+        least = first_using(feature)
         if least not in self._clones:
             self._clones[least] = self._generation >= least
         return self._clones[least]
-
-    def least(self, feature: str) -> int:
-        """The first generation of CPUs whose implementations may use `feature`: all that `clones` rests on."""
-        return _first_using(feature)
 
     @cached_property
     def named(self) -> np.ndarray:
@@ -648,7 +644,7 @@ class Findings:
     def told_by_exports(self, feature: str) -> tuple[int, str]:
         """All that `export_roots` rests on: most features have the same."""
         own = (feature in ON_PURPOSE and bool(self.asks_cpu)) or any(feature in told for told, _ in self._offers)
-        return self.least(feature), feature if own else ""
+        return first_using(feature), feature if own else ""
 
     @cached_property
     def _offers(self) -> list[tuple[set[str], np.ndarray]]:
@@ -714,7 +710,7 @@ class Findings:
 
 
 @cache
-def _first_using(feature: str) -> int:
+def first_using(feature: str) -> int:
     """The number of the first generation of CPUs whose implementations may use `feature`."""
     needed = implied(feature)
     return next(i for i, one in enumerate(generations("x86_64")) if one.get("below") not in needed)

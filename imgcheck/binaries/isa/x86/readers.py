@@ -36,8 +36,8 @@ class Readers:
         """Functions that refer to a variable where something is seen to be stored, or to a structure with one."""
         variables, pointers = np.array(self._variables.written, np.int64), self._pointers
         site, target, _ = self._found.references
-        near = _leads_to(target, variables, STRUCT)
-        near |= within(target, pointers.slot[_leads_to(pointers.target, variables, STRUCT)])
+        near = leads_to(target, variables, STRUCT)
+        near |= within(target, pointers.slot[leads_to(pointers.target, variables, STRUCT)])
         return set(self._holding(site[near]).tolist())
 
     def readers(self, held: set[int]) -> set[int]:
@@ -102,7 +102,7 @@ class Readers:
     def _distances(self, variables: set[int], among: np.ndarray) -> dict[int, set[int]]:
         """How far the `variables` lie from addresses that functions take, by those of the functions that are marked."""
         site, target, taken = self._found.references
-        before = np.flatnonzero(taken & _leads_to(target, np.array(sorted(variables), np.int64), STRUCT))
+        before = np.flatnonzero(taken & leads_to(target, np.array(sorted(variables), np.int64), STRUCT))
         holder = self._functions.holding(site[before])
         structures: dict[int, set[int]] = defaultdict(set)
         for function, address in zip(holder.tolist(), target[before].tolist(), strict=True):
@@ -111,6 +111,6 @@ class Readers:
         return structures
 
 
-def _leads_to(addresses: np.ndarray, variables: np.ndarray, span: int) -> np.ndarray:
+def leads_to(addresses: np.ndarray, variables: np.ndarray, span: int) -> np.ndarray:
     """Whether one of the sorted variables lies within so many bytes from each address on."""
     return Sorted(variables).at(addresses, span) >= 0
