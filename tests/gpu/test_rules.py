@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from imgcheck.check.gpu import check
+from imgcheck.check.gpu_code import capability_of, sass_fits
 from imgcheck.check.gpu_minimum import minimum
 from imgcheck.check.needs import with_minimum
 from imgcheck.documents import ImageProfile, decode, encode
@@ -199,6 +200,12 @@ def test_a_file_that_wants_a_gpu_by_a_runtime_that_is_not_there_is_evidence_too(
 
 
 # GPU003, GPU004, GPU008
+
+
+@pytest.mark.parametrize("target, fits", [("110", "yes"), ("101", "undecided"), ("101a", "undecided"), ("100", "no")])
+def test_machine_code_for_a_renamed_target_is_undecided(target: str, fits: str) -> None:
+    assert sass_fits(KNOWLEDGE, target, "11.0") == fits
+    assert capability_of("101") == "11.0"
 
 
 def targets(*modules, gpu=V100, driver="535.104.05", components=(), path="/app") -> dict[str, str]:
