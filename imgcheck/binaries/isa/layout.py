@@ -334,7 +334,8 @@ class Layout:
         offsets: list[int] = []
         for (offset, _, name), table in tables.items():
             data = np.frombuffer(self.elf.section_data(table), np.uint8)
-            offsets += (Texts([name]).find(data, _NAMES_LIMIT)[0] + offset).tolist()
+            # What lies outside of the file, where nothing is found, may begin where no integer of numpy reaches.
+            offsets += [offset + at for at in Texts([name]).find(data, _NAMES_LIMIT)[0].tolist()]
         return symbols.value[np.isin(symbols.string, np.array(offsets, np.int64))]
 
     def names(self, symbols: Symbols, indices: np.ndarray) -> list[bytes]:
