@@ -20,7 +20,7 @@ _BY_GLIBC = "the image's glibc {glibc} compares that mark with the CPU before it
 _REFUSERS = {
     "glibc": ("The C library", "its note", _BY_GLIBC),
     "": ("The loader", "its note", _BY_GLIBC),
-    "itself": ("The program itself", "its start code", "its start code tests for it before it does anything else"),
+    "itself": ("The program itself", "its start code", "its start code tests for it, and ends the program without it"),
 }
 """Who refuses a CPU, the worst first: by the variant of the predicted error, the name, what asks, and how."""
 _POWER_FLOORS = (("arch_3_1", "3.1", "POWER10"), ("arch_3_00", "3.00", "POWER9"))
@@ -46,7 +46,9 @@ class Refused(Struct, frozen=True):
     @property
     def why(self) -> str:
         """What asks for these."""
-        return self.refusal.words if self.refusal else f"its note asks for {self.level}"
+        if self.refusal is None:
+            return f"its note asks for {self.level}"
+        return self.refusal.words or f"it asks for {', '.join(self.demanded)} by itself"
 
 
 def refusals(context: Context, host: CpuHost, variants: Variants, answers: Answers) -> None:
@@ -101,16 +103,17 @@ def _level_findings(context: Context, host: CpuHost, refusing: list[Refused]) ->
         wanted = f"{level} with {cpus.display(host.knowledge, 'x86_64', beyond)}" if beyond else level
         members.sort(key=lambda each: (context.closure.rank(each.record.path), each.record.path))
         refuser, asks, how = _REFUSERS[by]
+        printed = members[0].refusal.words if members[0].refusal else ""
         yield context.finding(
             "CPU003",
             "fail",
             subject=f"{by} {level}" if by else level,
             evidence=tuple(context.evidence(each.record, f"{asks} asks for {wanted}", level=level) for each in members),
-            variant=by,
+            variant="silently" if by == "itself" and not printed else by,
             refuser=refuser,
             level=wanted,
             path=members[0].record.path,
-            words=members[0].refusal.words if members[0].refusal else "",
+            words=printed,
             how=how.replace("{glibc}", members[0].glibc or "(version unknown)"),
             host_cpu=host.name,
             host_level=cpus.level_of(host.knowledge, host.features or ()),

@@ -106,13 +106,13 @@ class IsaUse(Document, frozen=True):
 
 
 class Refusal(Document, frozen=True):
-    """A program's own test of the CPU, with which it ends before it does anything else."""
+    """A program's own test of the CPU, on every way through its start, behind which it ends with a failure."""
 
     level: str
     """Microarchitecture level below which it ends: x86-64-v2, x86-64-v3 or x86-64-v4. Where it names features, the
     lowest that has those of them which any level has."""
     words: str
-    """What it prints."""
+    """What it prints; "" where that is not seen."""
     features: tuple[str, ...] = ()
     """Those without one of which it ends, where it names them; without any it is the level that counts."""
 

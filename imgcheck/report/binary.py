@@ -59,7 +59,8 @@ def _isa(isa: Isa) -> Iterator[RenderableType]:
         yield line(f"  {'asks the CPU':<12}", " by ", ", ".join(isa.asks_cpu))
     if isa.refusal:
         wanted = f"without {' '.join(isa.refusal.features)}" if isa.refusal.features else f"below {isa.refusal.level}"
-        yield line(f"  {'refuses':<12}", f"a CPU {wanted}, by itself: {isa.refusal.words}")
+        words = f": {isa.refusal.words}" if isa.refusal.words else ""
+        yield line(f"  {'refuses':<12}", f"a CPU {wanted}, by itself{words}")
     grid = Table.grid(padding=(0, 2))
     for _ in range(3):
         grid.add_column(no_wrap=True)

@@ -25,7 +25,7 @@ def analyse_isa(elf: Elf) -> Isa | None:
         from imgcheck.binaries.isa.x86.engine import analyse
 
         found = analyse(elf, 64 if elf.machine == "x86_64" else 32)
-        return msgspec.structs.replace(found, refusal=refusal(elf)) if found else None
+        return msgspec.structs.replace(found, refusal=refusal(elf) or found.refusal) if found else None
     if elf.machine in ("aarch64", "ppc64le"):
         from imgcheck.binaries.isa.words.engine import analyse as analyse_words
 

@@ -1,7 +1,7 @@
 """Programs whose own start code refuses a CPU: told by the words that they print (rules/analysis/refusals.toml)."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Iterable
 from functools import cache
 
 import msgspec
@@ -39,15 +39,18 @@ def _of_list(elf: Elf, at: int, entry: _Entry) -> Refusal | None:
     if elf.machine != "x86_64":
         return None
     listed = elf.string(at, _LONGEST_LIST).partition("]")[0]
-    features = tuple(entry.features[name] for name in listed.split(", ") if name in entry.features)
-    return Refusal(_level_of(features), f"{entry.words}{listed}]", features) if features else None
+    features = [entry.features[name] for name in listed.split(", ") if name in entry.features]
+    return refusal_of(features, f"{entry.words}{listed}]")
 
 
-def _level_of(features: Collection[str]) -> str:
-    """The lowest level that has those of `features` which any level has."""
-    table = cpus.features(Knowledge(), "x86_64")
-    levels = {table[feature].level for feature in features}
-    return next((level for level in reversed(cpus.LEVELS) if level in levels), cpus.LEVELS[0])
+def refusal_of(features: Iterable[str], words: str) -> Refusal | None:
+    """That of a program for x86-64 that wants these features, but for what every such CPU has; None without any."""
+    knowledge = Knowledge()
+    table, given = cpus.features(knowledge, "x86_64"), cpus.baseline(knowledge, "x86_64")
+    known = tuple(feature for feature in features if feature in table and feature not in given)
+    levels = {table[feature].level for feature in known}
+    level = next((level for level in reversed(cpus.LEVELS) if level in levels), cpus.LEVELS[0])
+    return Refusal(level, words, known) if known else None
 
 
 @cache

@@ -106,7 +106,18 @@ class ControlFlow:
     @cached_property
     def _lasting(self) -> Tree:
         """The same where the program does not end."""
-        return postdominators(self.dominators, self._ways_out, _EXIT, self.final)
+        lasting = (number for number in self._ways_out if not self._may_end(self.blocks[number]))
+        return postdominators(self.dominators, lasting, _EXIT, self.final)
+
+    @cached_property
+    def inevitable(self) -> list[int]:
+        """The blocks on every way through the function on which the program lasts, in the order in which they run."""
+        back = self._lasting
+        at, found = back.place.get(0, 0), []
+        while at:
+            found.append(back.order[at])
+            at = back.above[at]
+        return found
 
     @property
     def _ways_out(self) -> Iterator[int]:
@@ -116,6 +127,10 @@ class ControlFlow:
         """Whether a way out of the function begins at the end of the block."""
         target = self.code.targets.get(block.control, -1)
         return not block.successors or (target >= 0 and not self.code.inside(target))
+
+    def _may_end(self, block: Block) -> bool:
+        """Whether it goes on, or leaves for code of the function's own elsewhere that ends the program."""
+        return bool(block.successors) and block.control in self.code.endings
 
     def met(self, number: int) -> int:
         """As dominators.met."""
@@ -141,7 +156,8 @@ class ControlFlow:
             number = waiting.pop()
             found.add(number)
             leading = ((one, blocks[one]) for one in self.before[number] if one not in found)
-            waiting += [one for one, block in leading if not self._leaves(block) and found.issuperset(block.successors)]
+            remaining = ((one, block) for one, block in leading if not self._leaves(block) or self._may_end(block))
+            waiting += [one for one, block in remaining if found.issuperset(block.successors)]
         return found
 
     @cached_property

@@ -25,6 +25,7 @@ from imgcheck.binaries.isa.x86.arms import arms
 from imgcheck.binaries.isa.x86.bodies import LONGEST
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.decode import are_instructions, instructions
+from imgcheck.binaries.isa.x86.demands import refusal
 from imgcheck.binaries.isa.x86.encodings import BASELINE, PACKED, QUERIES, UNDECODED, VECTOR, Encodings
 from imgcheck.binaries.isa.x86.endings import Endings
 from imgcheck.binaries.isa.x86.facts import CALL, COMPUTE, INDIRECT_CALL, LEA, PARAMETERS, RSP, Code, Fact, facts
@@ -40,6 +41,7 @@ from imgcheck.binaries.isa.x86.retrace import Retrace
 from imgcheck.binaries.isa.x86.screen import pairs
 from imgcheck.binaries.isa.x86.spread import Spread
 from imgcheck.binaries.isa.x86.variables import Variables
+from imgcheck.documents.facts import Refusal
 
 ON_PURPOSE = ("aes", "pclmulqdq", "sha_ni", "vaes", "vpclmulqdq", "rdrand", "rdseed")
 """No compiler emits them by itself: a few functions with them are for callers that know their CPU."""
@@ -287,6 +289,13 @@ class Findings:
     @cached_property
     def guards(self) -> Guards:
         return self._spread.run() if len(self.askers) else Guards()
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """With which features lacking the program ends by itself, by the tests in its start code."""
+        if not self.layout.is_program:
+            return None
+        return refusal(self.graph, self.guards.flows, self._spread.bodies)
 
     @cached_property
     def _spread(self) -> Spread:

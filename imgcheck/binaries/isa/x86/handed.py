@@ -129,6 +129,8 @@ class Flow:
     """Next address of a call -> what it hands to the callee."""
     guarded: list[Guarded] = field(default_factory=list)
     """Address ranges that run only behind a test, and what it tells."""
+    demands: dict[int, Condition] = field(default_factory=dict)
+    """Address of a test -> what is necessary there for the program to go on."""
     result: Value = None
     """What is known of what it returns."""
     assigned: dict[int, Value] = field(default_factory=dict)

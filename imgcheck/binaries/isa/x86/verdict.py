@@ -89,6 +89,7 @@ def judge(found: Findings) -> Isa:
         vector_functions=found.vector_functions,
         functions=int(found.functions.unwind.sum()),
         asks_cpu=found.asks_cpu,
+        refusal=found.refusal,
     )
 
 

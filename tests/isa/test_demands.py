@@ -1,0 +1,159 @@
+"""Programs that ask the CPU before they go on, and end with a failure where it lacks something.
+
+The programs are compiled here, and qemu-user is the oracle: one that is said to refuse a CPU ends there with a status
+other than 0, and one that is not ends with 0.
+"""
+
+import subprocess
+
+import pytest
+
+from imgcheck.binaries.elf import Elf
+from imgcheck.binaries.isa.engine import analyse_isa
+from imgcheck.documents.facts import Refusal
+from tests.tools import compile_c, need
+
+BEGINNING = """
+#include <assert.h>
+#include <cpuid.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define has __builtin_cpu_supports
+static float x[1024], y[1024];
+__attribute__((target("avx2,fma"), noinline)) void fast(void) { for (int i = 0; i < 1024; i++) x[i] = x[i] * y[i] + 1; }
+__attribute__((noinline)) void plain(void) { for (int i = 0; i < 1024; i++) x[i] = x[i] * y[i] + 1; }
+"""
+END = 'printf("%f\\n", x[3]); return 0;'
+WORDS = "this program needs AVX2"
+REFUSING = {
+    "returns a status": f"""
+        int main(void) {{ if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); return 1; }} fast(); {END} }}""",
+    "exits": f"""
+        int main(int count, char **given) {{
+            if (!has("avx2")) {{ fprintf(stderr, "%s: {WORDS}\\n", given[0]); exit(2); }}
+            fast(); {END}
+        }}""",
+    "a function of its own ends it": f"""
+        __attribute__((noinline, noreturn)) void die(const char *why) {{
+            fprintf(stderr, "fatal: %s\\n", why);
+            exit(3);
+        }}
+        int main(void) {{ if (!has("avx2")) die("{WORDS}"); fast(); {END} }}""",
+    "a function called first": f"""
+        __attribute__((noinline)) static void check(void) {{ if (!has("avx2")) {{ puts("{WORDS}"); exit(1); }} }}
+        int main(void) {{ check(); fast(); {END} }}""",
+    "a function called second to that": f"""
+        __attribute__((noinline)) static void check(void) {{ if (!has("avx2")) {{ puts("{WORDS}"); exit(1); }} }}
+        __attribute__((noinline)) static void begin(void) {{ puts("begins"); check(); puts("has begun"); }}
+        int main(int count, char **given) {{ begin(); if (count > 1) plain(); fast(); {END} }}""",
+    "its end is taken for rare": f"""
+        int main(void) {{ if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); abort(); }} fast(); {END} }}""",
+    "an initialiser": f"""
+        __attribute__((constructor)) static void check(void) {{
+            __builtin_cpu_init();
+            if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); abort(); }}
+        }}
+        int main(void) {{ fast(); {END} }}""",
+    "a result": f"""
+        __attribute__((noinline)) static int good(void) {{ return has("avx2") && has("fma"); }}
+        int main(void) {{ if (!good()) {{ fputs("{WORDS}\\n", stderr); return 1; }} fast(); {END} }}""",
+    "cpuid itself": f"""
+        static int good(void) {{
+            unsigned a, b, c, d;
+            return __get_cpuid_count(7, 0, &a, &b, &c, &d) && b >> 5 & 1;
+        }}
+        int main(void) {{ if (!good()) {{ fputs("{WORDS}\\n", stderr); return 1; }} fast(); {END} }}""",
+    "nothing else of the kind in the file": f"""
+        int main(void) {{ if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); return 1; }} plain(); {END} }}""",
+}
+GOING_ON = {
+    "only where it is asked for": f"""
+        int main(int count, char **given) {{
+            if (count > 1) {{ if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); return 1; }} fast(); }}
+            {END}
+        }}""",
+    "may be told otherwise": f"""
+        int main(void) {{
+            if (!has("avx2") && !getenv("HOME")) {{ fputs("{WORDS}\\n", stderr); return 1; }}
+            plain(); {END}
+        }}""",
+    "skips its work": f'int main(void) {{ if (!has("avx2")) {{ puts("{WORDS}"); exit(0); }} fast(); {END} }}',
+    "warns": f'int main(void) {{ if (!has("avx2")) fputs("{WORDS}\\n", stderr); plain(); {END} }}',
+    "has a version for any CPU": f'int main(void) {{ if (has("avx2")) fast(); else plain(); {END} }}',
+    "wants less": f"""
+        int main(void) {{
+            if (!has("sse2")) {{ fputs("{WORDS}\\n", stderr); return 1; }}
+            if (has("avx2")) fast(); else plain();
+            {END}
+        }}""",
+    "refuses more": f"""
+        int main(void) {{ if (has("avx512f")) {{ fputs("{WORDS}\\n", stderr); return 1; }} plain(); {END} }}""",
+}
+LEVELS = ["-O0", "-O2"]
+
+
+def refused(code: str, *flags: str) -> Refusal | None:
+    found = analyse_isa(Elf(compile_c(BEGINNING + code, *flags).read_bytes()))
+    assert found
+    return found.refusal
+
+
+def status(code: str, cpu: str, *flags: str) -> int:
+    program = compile_c(BEGINNING + code, *flags)
+    environment = {"HOME": "/"}
+    qemu = [need("qemu-x86_64"), "-cpu", cpu, str(program)]
+    return subprocess.run(qemu, env=environment, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("shape", REFUSING)
+def test_program_that_ends_on_a_cpu_says_so(shape: str, level: str) -> None:
+    assert refused(REFUSING[shape], level) == Refusal("x86-64-v3", WORDS, ("avx2",))
+    assert status(REFUSING[shape], "Nehalem", level) not in (0, 132, -4)
+    assert status(REFUSING[shape], "Haswell", level) == 0
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("shape", GOING_ON)
+def test_program_that_goes_on_refuses_nothing(shape: str, level: str) -> None:
+    assert refused(GOING_ON[shape], level) is None
+    assert status(GOING_ON[shape], "Nehalem", level) == 0
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_failure_that_is_told_after_the_work_is_no_refusal(level: str) -> None:
+    code = f"""
+        int main(void) {{
+            int failed = 0;
+            if (!has("avx2")) {{ puts("{WORDS}"); failed = 1; }}
+            plain();
+            return failed;
+        }}"""
+    assert refused(code, level) is None
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_test_for_another_vendor_names_no_feature(level: str) -> None:
+    code = f"""
+        int main(void) {{
+            unsigned a, b, c, d;
+            __get_cpuid(0, &a, &b, &c, &d);
+            if (b != 0x756e6547) {{ fputs("this program is for Intel's CPUs\\n", stderr); return 1; }}
+            plain(); {END}
+        }}"""
+    assert refused(code, level) is None
+
+
+def test_what_a_stripped_static_program_demands_is_seen_too() -> None:
+    assert refused(REFUSING["returns a status"], "-O2", "-static", "-s") == Refusal("x86-64-v3", WORDS, ("avx2",))
+
+
+def test_a_library_is_loaded_whatever_its_functions_demand() -> None:
+    code = f'void check(void) {{ if (!has("avx2")) {{ puts("{WORDS}"); exit(1); }} fast(); }}'
+    assert refused(code, "-O2", "-shared", "-fPIC") is None
+
+
+def test_words_that_are_not_seen_are_left_out() -> None:
+    code = f'int main(void) {{ if (!has("avx2")) abort(); fast(); {END} }}'
+    assert refused(code, "-O2") == Refusal("x86-64-v3", "", ("avx2",))
