@@ -38,6 +38,8 @@ def run(arguments: Sequence[str]) -> int:
     if parsed.write and parsed.write.resolve() == parsed.directory.resolve():
         raise UsageError(f"--write {parsed.write}: the directory that is read", "name another: kinds are no nodes")
     if parsed.nodes is not None:
+        if parsed.output:
+            raise UsageError(f"-o {parsed.output[0]}: --nodes prints names of files alone", "leave one of the two out")
         return _name_files(parsed.directory, parsed.nodes)
     hosts = list(_read(parsed.directory).values())
     found = kinds(hosts)

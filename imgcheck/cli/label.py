@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from imgcheck.cli import FOUND, OK, options
 from imgcheck.cli.reference import profile_of
+from imgcheck.errors import UsageError
 from imgcheck.knowledge import Knowledge
 from imgcheck.report.text import safe
 
@@ -34,6 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     options.add_rules_option(parser)
     options.add_quiet_option(parser)
     parsed = parser.parse_args(arguments)
+    if parsed.check and parsed.output:
+        raise UsageError(f"-o {parsed.output[0]}: --check prints no labels", "leave one of the two out")
     outputs = options.outputs(parsed.output, tuple(_FORMATS))
     knowledge = Knowledge(tuple(parsed.rules))
     image = profile_of(parsed, knowledge)

@@ -54,6 +54,11 @@ def test_labels_that_tell_less_than_is_needed_are_named(image, tmp_path, capsys)
     assert "imgcheck.needs.cpu is 'sse2', and should be" in capsys.readouterr().out
 
 
+def test_a_format_of_labels_is_refused_where_none_are_printed(image, capsys):
+    assert main(["label", "--check", f"oci:{image}", "-o", "json"]) == 2
+    assert "-o json: --check prints no labels" in capsys.readouterr().err
+
+
 def test_an_image_without_labels_fails_the_check(image, capsys):
     assert main(["label", "--check", f"oci:{image}", "--no-store"]) == 1
     assert "it carries no labels" in capsys.readouterr().out

@@ -144,6 +144,11 @@ def test_more_nodes_than_any_cluster_has_are_refused(nodes, capsys):
     assert "more nodes than any cluster has" in capsys.readouterr().err
 
 
+def test_a_format_is_refused_where_names_of_files_alone_are_printed(nodes, capsys):
+    assert main(["hosts", str(nodes), "--nodes", "n1", "-o", "json"]) == 2
+    assert "-o json: --nodes prints names of files alone" in capsys.readouterr().err
+
+
 def test_a_host_that_claims_a_vast_name_is_one_host(nodes, capsys):
     vast = msgspec.structs.replace(HOST, name="m[1-99999999999]")
     (nodes / "a.json").write_bytes(encode(vast))
