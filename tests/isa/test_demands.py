@@ -49,6 +49,11 @@ REFUSING = {
         int main(int count, char **given) {{ begin(); if (count > 1) plain(); fast(); {END} }}""",
     "its end is taken for rare": f"""
         int main(void) {{ if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); abort(); }} fast(); {END} }}""",
+    "it never returns": f"""
+        int main(void) {{
+            if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); exit(1); }}
+            fast(); puts("done"); exit(0);
+        }}""",
     "an initialiser": f"""
         __attribute__((constructor)) static void check(void) {{
             __builtin_cpu_init();
@@ -119,6 +124,16 @@ def test_program_that_ends_on_a_cpu_says_so(shape: str, level: str) -> None:
 def test_program_that_goes_on_refuses_nothing(shape: str, level: str) -> None:
     assert refused(GOING_ON[shape], level) is None
     assert status(GOING_ON[shape], "Nehalem", level) == 0
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_a_server_demands_is_seen_too(level: str) -> None:
+    code = f"""
+        int main(void) {{
+            if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); return 1; }}
+            for (;;) {{ fast(); puts("served"); }}
+        }}"""
+    assert refused(code, level) == Refusal("x86-64-v3", WORDS, ("avx2",))
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -8,7 +8,7 @@ and 9.6).
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -109,10 +109,16 @@ class ControlFlow:
         lasting = (number for number in self._ways_out if not self._may_end(self.blocks[number]))
         return postdominators(self.dominators, lasting, _EXIT, self.final)
 
-    @cached_property
-    def inevitable(self) -> list[int]:
-        """The blocks on every way through the function on which the program lasts, in the order in which they run."""
-        back = self._lasting
+    def inevitable(self, failing: Set[int]) -> list[int]:
+        """The blocks on every way through the function that leads over none of `failing`, as they run one by one.
+
+        A way ends, too, where nothing but more of the same is to come, as requests to a server.
+        """
+        reached = self.dominators
+        leaving = {number for number in self._ways_out if not self._may_end(self.blocks[number])}
+        ending = postdominators(reached, leaving, _EXIT).place
+        leaving.update(number for number in reached.order if number not in ending)
+        back = postdominators(reached, leaving, _EXIT, failing)
         at, found = back.place.get(0, 0), []
         while at:
             found.append(back.order[at])
@@ -148,9 +154,22 @@ class ControlFlow:
     @cached_property
     def final(self) -> set[int]:
         """The blocks behind which the program ends, whatever happens there: those that handle errors."""
+        return self.leading_to(self.ends | self.failures)
+
+    @cached_property
+    def ends(self) -> set[int]:
+        """The blocks at whose ends the program ends."""
         blocks, endings = self.blocks, self.code.endings
-        waiting = [one for one in self.before if not blocks[one].successors and blocks[one].control in endings]
-        waiting += failing(self.code, blocks).intersection(self.before) if self.code.is_main else ()
+        return {one for one in self.before if not blocks[one].successors and blocks[one].control in endings}
+
+    @cached_property
+    def failures(self) -> set[int]:
+        """The blocks of `main` that bring a status other than 0, which it returns whatever it does from there on."""
+        return failing(self.code, self.blocks).intersection(self.before) if self.code.is_main else set()
+
+    def leading_to(self, ends: Set[int]) -> set[int]:
+        """Some blocks, and those that lead to them whatever happens there."""
+        blocks, waiting = self.blocks, list(ends)
         found: set[int] = set()
         while waiting:
             number = waiting.pop()

@@ -16,93 +16,100 @@ from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.refusals import refusal_of
 from imgcheck.binaries.isa.x86.bodies import Bodies
 from imgcheck.binaries.isa.x86.control import ControlFlow
-from imgcheck.binaries.isa.x86.facts import ARGUMENTS, LEA, Code, Fact
+from imgcheck.binaries.isa.x86.facts import ARGUMENTS, CALL, INDIRECT_CALL, LEA, Code, Fact
 from imgcheck.binaries.isa.x86.graph import Graph
 from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.documents.facts import Refusal
 
 _DEEPEST = 4
-"""Calls from the start of a program to a function that demands something."""
+"""Calls from the start of a program to a function that tests the CPU."""
 _MOST = 64
 """Functions that are looked at for such calls."""
+_MOST_BLOCKS = 64
+"""Blocks in which a program gives up: it has few left to go through."""
 _SHORTEST, _LONGEST = 8, 256
 """Letters of what is printed."""
-_STATUS = ARGUMENTS[0]
+_STATUS, _INT = ARGUMENTS[0], 32
 _CONVERSION = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]*)?[hlqjzt]*[a-zA-Z]")
 """What printf fills in."""
 
 
-def demanded(graph: ControlFlow, tests: dict[int, Labels]) -> dict[int, Condition]:
-    """By the address of a test in the function what it demands."""
-    found = {}
-    for number in graph.inevitable if tests else ():
-        block = graph.blocks[number]
-        lasting = [one for one in block.successors if one not in graph.final]
-        ends = len(block.successors) > 1 or block.control in graph.code.endings
-        if block.control in tests and len(lasting) == 1 and ends:
-            ending = _behind(graph, number)
-            # What both directions come to at once is the program's work, after which it may well tell of a failure.
-            if lasting[0] not in ending and not _succeeds(graph, ending):
-                taken = graph.blocks[lasting[0]].first == graph.code.targets.get(block.control)
-                found[block.control] = tests[block.control][0 if taken else 1]
-    return found
-
-
 def refusal(graph: Graph, flows: dict[int, Flow], bodies: Bodies) -> Refusal | None:
     """What a 64-bit program demands, as far as that is understood, and what it prints where it ends for want of it."""
-    demanding = {function for function, flow in flows.items() if flow.demands}
-    begun = sorted(_begun(graph, bodies, demanding)) if demanding and graph.bits == 64 else []
-    demands = [(each, *demand) for each in begun for demand in flows[each].demands.items()]
-    features = _strongest(frozenset[str]().union(*(_necessary(condition) for _, _, condition in demands)))
-    telling = ((each, test) for each, test, condition in demands if not _necessary(condition).isdisjoint(features))
+    testing = {function for function, flow in flows.items() if flow.tests}
+    begun = sorted(_begun(graph, bodies, testing)) if testing and graph.bits == 64 else []
+    demands = [(each, *demand) for each in begun for demand in _demands(bodies.chart(each), flows[each].tests)]
+    features = _strongest(frozenset[str]().union(*(wanted for _, _, wanted in demands)))
+    telling = ((each, test) for each, test, wanted in demands if not wanted.isdisjoint(features))
     texts = (text for each, test in telling for text in _texts(graph, bodies, each, test))
     return refusal_of(features, next(filter(None, texts), "")) if features else None
 
 
-def _begun(graph: Graph, bodies: Bodies, demanding: set[int]) -> Iterator[int]:
+def _demands(graph: ControlFlow, tests: dict[int, Labels]) -> Iterator[tuple[int, frozenset[str]]]:
+    """The addresses of tests in a function that demand something, and the features that each wants."""
+    failing = _failing(graph)
+    for number in graph.inevitable(failing):
+        block = graph.blocks[number]
+        lasting = [one for one in block.successors if one not in failing]
+        may_end = len(block.successors) > 1 or block.control in graph.code.endings
+        if block.control not in tests or len(lasting) != 1 or not may_end:
+            continue
+        ending = _behind(graph, number, failing)
+        # What both directions come to at once is the program's work, after which it may well tell of a failure.
+        if len(ending) <= _MOST_BLOCKS and lasting[0] not in ending:
+            taken = graph.blocks[lasting[0]].first == graph.code.targets.get(block.control)
+            yield block.control, _necessary(tests[block.control][0 if taken else 1])
+
+
+def _begun(graph: Graph, bodies: Bodies, functions: set[int]) -> Iterator[int]:
     """Those of some functions that are called whenever the program is started."""
-    leading = _leading(graph.calls.backwards, demanding)
-    waiting = [one for one in {*graph.first_roots.tolist(), *graph.own_mains.tolist()} if one in leading]
+    leading = _leading(graph.calls, functions)
+    waiting = [one for one in {*graph.first_roots.tolist(), *graph.own_mains.tolist()} if leading[one]]
     seen = set(waiting)
     while waiting and len(seen) < _MOST:
         function = waiting.pop()
-        if function in demanding:
+        if function in functions:
             yield function
-        called = leading.intersection(_called(bodies, function)) - seen
+        called = {one for one in _called(bodies, function) if leading[one]} - seen
         seen |= called
         waiting += called
 
 
-def _leading(callers: Edges, functions: set[int]) -> set[int]:
-    """The functions, and those that lead to them by a few calls."""
-    found = new = functions
+def _leading(calls: Edges, functions: set[int]) -> np.ndarray:
+    """Marks the functions, and those that lead to them by a few calls."""
+    marks = np.zeros(calls.count, bool)
+    marks[list(functions)] = True
     for _ in range(_DEEPEST):
-        new = {caller for one in new for caller in callers.target[callers.among(one)].tolist()} - found
-        found = found | new
-    return found
+        marks[calls.source[calls.into(marks)]] = True
+    return marks
 
 
 def _called(bodies: Bodies, function: int) -> Iterator[int]:
     """What a function calls, or leaves for, on every way through it."""
-    if not bodies.affords(function):
+    chart = bodies.chart(function) if bodies.affords(function) else None
+    if chart is None or not chart.blocks:
         return
-    chart, sites = bodies.chart(function), bodies.sites(function)
-    for number in chart.inevitable:
+    sites = bodies.sites(function)
+    for number in chart.inevitable(_failing(chart)):
         for i in chart.blocks[number].numbers:
             after = chart.code.ips[i] + chart.code.facts[i].size
             if after in sites:
                 yield sites[after]
 
 
-def _succeeds(graph: ControlFlow, ending: list[int]) -> bool:
-    """Whether one of some blocks ends the program with the status 0."""
-    code = graph.code
-    for number in ending:
-        block = graph.blocks[number]
-        given = [_number(code.facts[i]) for i in block.numbers if code.facts[i].written & _STATUS]
-        if not block.successors and given and given[-1] == 0:
-            return True
-    return False
+def _failing(graph: ControlFlow) -> set[int]:
+    """The blocks behind which the program ends with a failure, whatever happens there."""
+    return graph.leading_to({number for number in graph.ends if not _may_succeed(graph, number)} | graph.failures)
+
+
+def _may_succeed(graph: ControlFlow, number: int) -> bool:
+    """Whether the program may end with the status 0 at the end of a block: that, or one that is not known, is given.
+
+    A status is no wider than an int; what is wider leads to the words of a function of the program's own.
+    """
+    facts = reversed([graph.code.facts[i] for i in graph.blocks[number].numbers[:-1]])
+    given = next((fact for fact in facts if fact.kind in (CALL, INDIRECT_CALL) or fact.written & _STATUS), None)
+    return given is not None and given.operation is not None and given.operation.bits <= _INT and not _number(given)
 
 
 def _number(fact: Fact) -> int | None:
@@ -112,10 +119,12 @@ def _number(fact: Fact) -> int | None:
     return fact.operation.number if fact.moves and fact.operation else None
 
 
-def _behind(graph: ControlFlow, number: int) -> list[int]:
-    """The blocks that run where a block leads to the program's end alone, in about that order."""
-    found = [one for one in graph.blocks[number].successors if one in graph.final]
+def _behind(graph: ControlFlow, number: int, failing: set[int]) -> list[int]:
+    """The blocks that run where a block leads to such an end, in about that order."""
+    found = [one for one in graph.blocks[number].successors if one in failing]
     for one in found:
+        if len(found) > _MOST_BLOCKS:
+            break
         found += [other for other in graph.blocks[one].successors if other not in found]
     return found
 
@@ -135,9 +144,10 @@ def _ending(graph: Graph, bodies: Bodies, function: int, test: int) -> Iterator[
     chart = bodies.chart(function)
     target = chart.code.targets.get(test, -1)
     if chart.code.inside(target):
-        number = next(number for number in chart.inevitable if chart.blocks[number].control == test)
-        for block in _behind(chart, number):
-            if block in chart.final:
+        failing = _failing(chart)
+        number = next(number for number, block in enumerate(chart.blocks) if block.control == test)
+        for block in _behind(chart, number, failing):
+            if block in failing:
                 yield from ((chart.code, i) for i in chart.blocks[block].numbers)
         return
     # What compilers take for rare is a function of its own.

@@ -27,7 +27,6 @@ from imgcheck.binaries.isa.values import SETTLED, Options, outcome, tells, word
 from imgcheck.binaries.isa.x86.branches import Branches, narrow
 from imgcheck.binaries.isa.x86.calls import Calls
 from imgcheck.binaries.isa.x86.control import Block, ControlFlow, Loop
-from imgcheck.binaries.isa.x86.demands import demanded
 from imgcheck.binaries.isa.x86.dominance import guarded, merged
 from imgcheck.binaries.isa.x86.facts import (
     BRANCH,
@@ -273,7 +272,7 @@ def follow(graph: ControlFlow, context: Context, given: Given, tells: bool, argu
         changed = {where & ~3 for _, where, _ in notes.written}
         alike = [ips for key, ips in walk.alike.items() if len(ips) > 1 and key[0] & ~3 not in changed]
         flow.guarded = merged(guarded(graph, walk.tests, alike), walk.arrivals())
-        flow.demands = demanded(graph, walk.tests)
+        flow.tests = walk.tests
     summarise(flow, notes, walk.operands.initial, context.initial)
     if tells and any(labels != (ALWAYS, ALWAYS) for labels in walk.tests.values()):
         tell(flow, notes, context.initial)

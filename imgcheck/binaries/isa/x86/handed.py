@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from imgcheck.binaries.isa.conditions import Condition
+from imgcheck.binaries.isa.conditions import Condition, Labels
 from imgcheck.binaries.isa.guarded import Guarded
 from imgcheck.binaries.isa.values import Frame, Value, completed
 from imgcheck.binaries.isa.x86.facts import RSP
@@ -129,8 +129,8 @@ class Flow:
     """Next address of a call -> what it hands to the callee."""
     guarded: list[Guarded] = field(default_factory=list)
     """Address ranges that run only behind a test, and what it tells."""
-    demands: dict[int, Condition] = field(default_factory=dict)
-    """Address of a test -> what is necessary there for the program to go on."""
+    tests: dict[int, Labels] = field(default_factory=dict)
+    """Address of each branch that tests the CPU -> what holds where it is taken, and where it is not."""
     result: Value = None
     """What is known of what it returns."""
     assigned: dict[int, Value] = field(default_factory=dict)
