@@ -213,7 +213,7 @@ class _Judge:
         despite = despite or (self._doubtfully_chosen(feature) if picked else None) or self._mistaken(feature)
         if despite:
             return despite
-        loose = np.flatnonzero(open_users & ~found.clones(feature) & ~found.called & ~self.open.chosen & found.pointed)
+        loose = np.flatnonzero(open_users & self._not_told_apart(feature) & ~found.called & found.pointed)
         if feature in WIDE and len(loose) and self._own_code_is_wide:
             return Verdict("unknown", _LOOSE_REASON, int(loose[0]))
         farther_on = self._farther_on(feature, open_users)
@@ -233,7 +233,7 @@ class _Judge:
         static = found.layout.is_program and not found.layout.elf.interpreter
         if not static or not len(found.resolvers) or not found.asks_before_main:
             return False
-        own = users & ~found.clones(feature) & ~self.open.chosen & self.open.users(feature)
+        own = users & self._not_told_apart(feature) & self.open.users(feature)
         free, guarded = self.open.callers(feature, own)
         return not guarded and bool(free or (own & found.pointed).any())
 
@@ -328,32 +328,39 @@ class _Judge:
         Linkers keep what one library is made of together, and no legacy SSE is among that. Its callers stand elsewhere:
         what calls itself alone is a set of kernels to which pointers lead.
         """
+        stretch, many = self._stretches
+        using = np.flatnonzero(users & self._not_told_apart(feature))
+        if not (np.bincount(stretch[using], minlength=len(many)) >= many).any():  # as of most features
+            return False
         calls, into = self.found.graph.calls, self._plain_calls(feature, users)
-        stretch, size = self._stretches
         elsewhere = into[stretch[calls.source[into]] != stretch[calls.target[into]]]
 
         def kinds(column: np.ndarray, over: np.ndarray) -> np.ndarray:
             """How many different ones of a column of the calls `over` lead into each stretch."""
             pairs = distinct(stretch[calls.target[over]] * len(stretch) + column[over])
-            return np.bincount(pairs // len(stretch), minlength=len(size))
+            return np.bincount(pairs // len(stretch), minlength=len(many))
 
-        many = (kinds(calls.source, elsewhere) >= PART) & (kinds(calls.target, into) >= np.maximum(PART, size // 4))
-        return bool((many & (size >= _STRETCH)).any())
+        return bool(((kinds(calls.source, elsewhere) >= PART) & (kinds(calls.target, into) >= many)).any())
 
     @cached_property
     def _stretches(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each function the number of the stretch without legacy SSE that it lies in, and how many of vectors each
-        stretch has.
+        """For each function the number of the stretch without legacy SSE that it lies in, and for each stretch how many
+        functions are much of it: of a short one more than there are.
         """
         stretch = np.cumsum(self.ordinary.legacy)
-        return stretch, np.bincount(stretch[self.ordinary.vector], minlength=len(stretch) + 1)
+        size = np.bincount(stretch[self.ordinary.vector], minlength=len(stretch) + 1)
+        return stretch, np.where(size >= _STRETCH, size // 4, len(stretch) + 1)
 
     def _plain_calls(self, feature: str, users: np.ndarray) -> np.ndarray:
         """Calls of users that no name or choice tells apart, by ordinary code that does not ask the CPU."""
         found, calls = self.found, self.found.graph.calls
         source = self.open.plain(feature, users) & ~self.open.asking
-        into = calls.into(users & ~found.clones(feature) & ~self.open.chosen)
+        into = calls.into(users & self._not_told_apart(feature))
         return into[self.open.calls(feature)[into] & source[calls.source[into]]]
+
+    def _not_told_apart(self, feature: str) -> np.ndarray:
+        """Functions that no name or choice tells apart."""
+        return ~self.found.clones(feature) & ~self.open.chosen
 
     @cached_property
     def _own_code_is_wide(self) -> bool:
@@ -385,7 +392,7 @@ class _Judge:
         Libraries are full of classes that their callers choose among, and Go's types of methods found by reflection.
         """
         layout, functions = self.found.layout, self.found.functions
-        unexcused = users & ~self.found.clones(feature) & ~self.open.chosen
+        unexcused = users & self._not_told_apart(feature)
         if not layout.is_program or len(layout.go.start) or not unexcused.any():
             return None
         terms = unshielded(self.open.behind_tests(feature, unexcused) or NEVER, feature)
