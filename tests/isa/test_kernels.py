@@ -256,6 +256,17 @@ def test_what_edges_lead_to_is_reached(edges: list[tuple[int, int, bool]], roots
         assert before < 0 or (before, node, True) in edges
 
 
+@given(EDGES, st.lists(st.integers(0, 9)), st.lists(st.integers(0, 9)))
+def test_a_search_goes_on_where_another_ended(edges: list[tuple[int, int, bool]], first: list[int], more: list[int]):
+    source, target, early = (np.array([edge[i] for edge in edges], kind) for i, kind in enumerate((int, int, bool)))
+    network = arrays.Network(source, target, 10)
+    known, _ = network.reach(np.array(first, int), early)
+    left = source[~early]
+    begin = np.append(left[known[left]], more)
+    seen, _ = network.reach(begin.astype(int), known=known)
+    assert seen.tolist() == network.reach(np.array([*first, *more], int))[0].tolist()
+
+
 @given(st.lists(st.integers(0, 9)))
 def test_numbers_are_sorted_and_equal_ones_stay_in_order(numbers: list[int]):
     assert arrays.sorted_by(np.array(numbers, int), 10).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)

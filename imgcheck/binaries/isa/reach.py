@@ -47,13 +47,18 @@ class Edges:
 
 
 def reach(
-    edges: Edges, roots: np.ndarray, over: np.ndarray | None = None, closed: np.ndarray | None = None
+    edges: Edges,
+    roots: np.ndarray,
+    over: np.ndarray | None = None,
+    closed: np.ndarray | None = None,
+    known: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Functions reached from `roots`, and for each the function it came from (-1 for roots).
 
-    `over` says which edges count, if not all, and `closed` which functions lead nowhere.
+    `over` says which edges count, if not all, and `closed` which functions lead nowhere. What is `known` to be reached
+    counts, and is not followed again.
     """
-    return edges.network.reach(roots[roots >= 0], over, closed)
+    return edges.network.reach(roots[roots >= 0], over, closed, known)
 
 
 def path_to(layout: Layout, functions: Functions, parent: np.ndarray, function: int) -> tuple[str, ...]:

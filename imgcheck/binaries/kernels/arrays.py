@@ -162,17 +162,24 @@ class Network:
         """For each node, and one behind the last, the number of its first edge."""
 
     def reach(
-        self, roots: np.ndarray, over: np.ndarray | None = None, closed: np.ndarray | None = None
+        self,
+        roots: np.ndarray,
+        over: np.ndarray | None = None,
+        closed: np.ndarray | None = None,
+        known: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """What is reached from `roots`, and for each node the one that it was reached from (-1 for roots).
 
-        `over` says which edges count, if not all, and `closed` which nodes lead nowhere.
+        `over` says which edges count, if not all, and `closed` which nodes lead nowhere. From what is `known` to be
+        reached the search does not go on, unless it is among `roots`.
         """
         count = len(self.first) - 1
         seen, parent, queue = np.zeros(count, bool), np.full(count, -1, np.int32), np.empty(count, np.int32)
         seen[roots] = True
         begun = np.flatnonzero(seen)  # each once, whatever `roots` holds: the queue has room for as many as there are
         queue[: len(begun)] = begun
+        if known is not None:
+            seen |= known
         _reach(
             address(self.first), address(self._target), _marks(over, len(self._target)), _marks(closed, count),
             address(seen), address(parent), address(queue), len(begun),

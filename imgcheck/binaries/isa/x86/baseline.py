@@ -127,7 +127,7 @@ class Baseline:
 
     def _seems_vex(self) -> bool:
         """Whether the code looks as if its vectors were made for AVX as a whole."""
-        load, exports = (self._open.reached(start, "avx")[0] for start in ("load", "exports"))
+        load, exports = (self._open.reached(start, "avx") for start in ("load", "exports"))
         # What only pointers lead to may be versions of one function in a table, of which a query picks one.
         known = self._found.called | load | exports
         density = Density(int((self._vector & known).sum()), self._density.legacy)
@@ -159,7 +159,7 @@ class Baseline:
         by_hand = found.bits == 32 and feature != "popcnt" and _HARDLY * vector < found.functions.unwind.sum()
         if by_hand or open_users.sum() < max(PART, _OF_ALL_CODE * vector):
             return False
-        if (open_users & self._open.reached("exports", feature)[0]).sum() >= EXPORTED * users.sum():
+        if (open_users & self._open.reached("exports", feature)).sum() >= EXPORTED * users.sum():
             return True
         free, guarded = self._open.callers(feature, open_users)
         return free > guarded and free >= _FREE * users.sum()

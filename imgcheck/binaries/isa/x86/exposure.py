@@ -140,13 +140,23 @@ class Exposure:
         closed = self._tested_leads.under(~self.guards.exposing(feature))
         return _all_but(len(self.graph.leads.site), closed, self.graph.parts_of_leads[0].take(self._false))
 
-    def reached(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
-        """What is reached by open calls, and from where (see `reach`).
+    def reached(self, start: str, feature: str) -> np.ndarray:
+        """Marks what is reached by open calls.
 
         `start` is "load", "main" (Graph.own_mains), "exports", "methods" (those that an extension module offers to
         Python), "choices" (those that code picks by tests that do not shield `feature`) or "pointers": from load, where
         code also leads to functions whose addresses it takes.
         """
+        if start != "exports":
+            return self._search(start, feature)[0]
+        own, told = self._begin(start, feature)
+        return self._by_exposure(("marks", told), feature, lambda: self._reached_by_exports(feature, own))
+
+    def ways(self, start: str, feature: str) -> np.ndarray:
+        """For each function that is reached the one that it is reached from (see `reach`)."""
+        return self._search(start, feature)[1]
+
+    def _search(self, start: str, feature: str) -> tuple[np.ndarray, np.ndarray]:
         # By conditions and names of their own, features that the same calls expose start elsewhere.
         own, told = self._begin(start, feature)
         return self._by_exposure((start, told), feature, lambda: self._reached(start, feature, own))
@@ -177,6 +187,18 @@ class Exposure:
             return reach(self.graph.leads, self.graph.first_roots, over)
         return reach(self.graph.calls, own, self.calls(feature))
 
+    def _reached_by_exports(self, feature: str, own: np.ndarray) -> np.ndarray:
+        calls, known = self.graph.calls, self._reached_by_all_exports
+        onward = calls.source[self._tested_calls.row]
+        begin = np.append(own[~known[own]], onward[known[onward]])
+        return reach(calls, begin, self.calls(feature), known=known)[0]
+
+    @cached_property
+    def _reached_by_all_exports(self) -> np.ndarray:
+        """What is reached from exports whatever the feature is: these may be hundreds of thousands."""
+        free = _all_but(len(self.graph.calls.site), self._tested_calls.row, self._false)
+        return reach(self.graph.calls, self.found.export_roots_of_all, free)[0]
+
     def _roots(self, start: str, feature: str) -> np.ndarray:
         if start == "methods":
             return self._methods(feature)
@@ -193,7 +215,7 @@ class Exposure:
     def _methods(self, feature: str) -> np.ndarray:
         """What Python may call of an extension module: methods that code offers which the import reaches openly."""
         (method, table), (offered, giver) = self.found.methods, self.found.offered
-        return distinct(method[within(table, distinct(offered[self.reached("load", feature)[0][giver]]))])
+        return distinct(method[within(table, distinct(offered[self.reached("load", feature)[giver]]))])
 
     def _versions(self, feature: str) -> np.ndarray:
         """Those of Graph.leads that may be the choice of a version: by its name, or because it seems to be kept."""
@@ -225,7 +247,22 @@ class Exposure:
 
         Code leads to what it calls, and to what it takes the address of, with no test for `feature` before that.
         """
-        return reach(self.graph.leads, np.flatnonzero(~own & ~self._led), self._leads(feature), own)[0]
+        begin, known = ~own & ~self._led, None
+        if not (own & ~self.found.apart).any():
+            known, onward = self._led_past_all
+            begin = (begin | (known & ~own)) & onward
+        return reach(self.graph.leads, np.flatnonzero(begin), self._leads(feature), own, known)[0]
+
+    @cached_property
+    def _led_past_all(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same past all that is Findings.apart whatever the feature is, and which functions may lead on from there
+        for some feature.
+        """
+        leads, onward = self.graph.leads, self.found.apart.copy()
+        free = _all_but(len(leads.site), self._tested_leads.row, self.graph.parts_of_leads[0].take(self._false))
+        known = reach(leads, np.flatnonzero(~onward & ~self._led), free, onward)[0]
+        onward[leads.source[self._tested_leads.row]] = True
+        return known, onward
 
     @cached_property
     def _led(self) -> np.ndarray:
@@ -249,7 +286,7 @@ class Exposure:
         free[calls.target[of_users[plainly]]] = True
         return int(free.sum()), int((users & self.found.called & ~free).sum())
 
-    def _by_exposure(self, what: str | tuple[str, bytes], feature: str, work: Callable[[], Any]) -> Any:
+    def _by_exposure(self, what: tuple[str | bytes, ...], feature: str, work: Callable[[], Any]) -> Any:
         """Most features are exposed by the same conditions, so that the answer for one serves for others.
 
         It is asked for again soon or never, so that few answers are kept.

@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from itertools import pairwise
 from weakref import proxy
 
@@ -52,6 +52,8 @@ _ORDINARY = ("sse3", "ssse3", "avx")
 """Where very many functions use what a compiler writes everywhere, no names tell them apart."""
 _NEAR_CALL = 64
 """Bytes from where an address is taken up to a call that gets it."""
+_RARE = 16
+"""One function in so many that use a feature are few of them."""
 _PREFIXES = [*range(0x40, 0x50), 0x2E, 0x3E, 0x66, 0x67, 0xF2, 0xF3]
 """What may stand before the opcode of a call or jump: REX, hints of branches and NOTRACK, sizes, BND."""
 _CHECKED = 8
@@ -626,6 +628,12 @@ class Findings:
         return marks
 
     @cached_property
+    def apart(self) -> np.ndarray:
+        """Functions that are versions by name, or use what few do: other code is the same for all features."""
+        rare = (self.using(feature) for feature in self.features)
+        return reduce(np.logical_or, (marks for marks in rare if marks.sum() <= len(marks) // _RARE), self.named)
+
+    @cached_property
     def alive(self) -> np.ndarray:
         """Functions that load, start, exports or an address lead to."""
         exported = numbers(self.graph.starting_at(self.layout.exports), len(self.functions))
@@ -646,7 +654,15 @@ class Findings:
         versions = self.clones(feature)
         if feature in ON_PURPOSE and self.asks_cpu:
             versions = versions | self.using(feature)
-        asked_for = [functions for told, functions in self._offers if feature in told]
+        return self._exported_without(versions, [functions for told, functions in self._offers if feature in told])
+
+    @cached_property
+    def export_roots_of_all(self) -> np.ndarray:
+        """Those that `export_roots` has whatever the feature is."""
+        versions = self.named | self.using(*ON_PURPOSE)
+        return self._exported_without(versions, [functions for _, functions in self._offers])
+
+    def _exported_without(self, versions: np.ndarray, asked_for: list[np.ndarray]) -> np.ndarray:
         roots = self._exported[~versions[self._exported]]
         return roots[~within(roots, distinct(np.concatenate(asked_for)))] if asked_for else roots
 

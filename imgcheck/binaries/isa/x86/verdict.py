@@ -122,7 +122,7 @@ class _Judge:
         if verdict.reason not in (_BY_EXPORT, _BY_METHOD):
             return verdict
         left = self.open.users(feature)
-        left = left & reduce(np.logical_or, (self.open.reached(start, feature)[0] for start in _STARTS))
+        left = left & reduce(np.logical_or, (self.open.reached(start, feature) for start in _STARTS))
         kinds: tuple[str, ...] = ()
         for other in sorted(dispatched, key=lambda f: (-len(implied(f)), f)):
             using = self.found.using(other)
@@ -298,7 +298,7 @@ class _Judge:
         free, guarded = self.open.callers(feature, users)
         if free > guarded or feature not in LEGACY:
             return free > guarded
-        exported = users & self.open.reached("exports", feature)[0] & ~self.found.clones(feature)
+        exported = users & self.open.reached("exports", feature) & ~self.found.clones(feature)
         return int(exported.sum()) >= max(PART, EXPORTED * users.sum())
 
     def _is_called_plainly(self, feature: str, users: np.ndarray) -> bool:
@@ -315,7 +315,7 @@ class _Judge:
         that copy of a function of a header which a wide part brought.
         """
         calls = self.found.graph.calls
-        exported = self.open.reached("exports", feature)[0]
+        exported = self.open.reached("exports", feature)
         vector, legacy = int((self.ordinary.vector & exported).sum()), int((self.ordinary.legacy & exported).sum())
         if vector < PART or 3 * vector < legacy:
             return False
@@ -353,7 +353,7 @@ class _Judge:
 
     def _plain_calls(self, feature: str, users: np.ndarray) -> np.ndarray:
         """Calls of users that no name or choice tells apart, by ordinary code that does not ask the CPU."""
-        found, calls = self.found, self.found.graph.calls
+        calls = self.found.graph.calls
         source = self.open.plain(feature, users) & ~self.open.asking
         into = calls.into(users & self._not_told_apart(feature))
         return into[self.open.calls(feature)[into] & source[calls.source[into]]]
@@ -373,10 +373,11 @@ class _Judge:
         """An open user reached from `start`, of those that `among` marks; its path is looked at closely."""
         found = self.found
         for _ in range(_PATH_TRIES):
-            seen, parent = self.open.reached(start, feature)
+            seen = self.open.reached(start, feature)
             hit = np.flatnonzero(self.open.users(feature) & seen & among(self.open, feature))
             if not len(hit):
                 return None
+            parent = self.open.ways(start, feature)
             # Before what has the name of a version a test may stand unseen, however near it is.
             first = nearest(parent, hit) if among is Exposure.unexcused else int(hit[0])
             if not found.look_closer(steps_to(parent, first), self.open.calls(feature)):
