@@ -115,13 +115,13 @@ def words(layout: Layout, known: Iterable[bytes], pieces: Iterable[bytes] = ()) 
     None where it names no file in which the kernel lists such words.
     """
     files = analysis()["words"]["files"]
-    forms = [form for word in known for form in (word, word + b" ", b" " + word, b" " + word + b" ")]
-    pieces = list(pieces)
-    places = layout.addresses_of(*(name.encode() + b"\0" for name in files), *(form + b"\0" for form in forms), *pieces)
-    file = next((name for name, at in zip(files, places, strict=False) if len(at)), None)
-    if file is None:
+    named = layout.addresses_of(*(name.encode() + b"\0" for name in files))
+    file = next((name for name, at in zip(files, named, strict=True) if len(at)), None)
+    if file is None:  # as in most files, which are spared the look for so many and shorter texts
         return None
-    begins, spelled = places[len(files) : len(files) + len(forms)], places[len(files) + len(forms) :]
+    forms = [form for word in known for form in (word, word + b" ", b" " + word, b" " + word + b" ")]
+    places = layout.addresses_of(*(form + b"\0" for form in forms), *pieces)
+    begins, spelled = places[: len(forms)], places[len(forms) :]
     ends = [at + len(form) for form, at in zip(forms, begins, strict=True)]
     none = np.empty(0, np.int64)
     texts = distinct(np.concatenate([none, *begins, *ends]))
