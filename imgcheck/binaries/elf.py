@@ -141,6 +141,10 @@ def _rel(o: str, bits: int) -> np.dtype:
     return np.dtype([("offset", w), ("info", w)])
 
 
+def _text(raw: memoryview) -> str:
+    return bytes(raw).partition(b"\0")[0].decode("utf-8", "backslashreplace")
+
+
 class Elf:
     """`data` seen as an ELF file. Raises ElfError where even its header cannot be believed."""
 
@@ -198,8 +202,7 @@ class Elf:
 
     def string(self, offset: int, limit: int = 4096) -> str:
         r"""The NUL-terminated string at file `offset`; bytes that are no UTF-8 come as `\xNN`."""
-        raw = bytes(self.slice(offset, limit))
-        return raw.partition(b"\0")[0].decode("utf-8", "backslashreplace")
+        return _text(self.slice(offset, limit))
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -231,8 +234,8 @@ class Elf:
     def _section_names(self, raw: np.ndarray, index: int) -> list[str]:
         if index >= len(raw):
             return [""] * len(raw)
-        table, size, starts = int(raw[index]["offset"]), int(raw[index]["size"]), raw["name"].tolist()
-        names = {start: self.string(table + start, min(_LONGEST_NAME, size - start)) for start in set(starts)}
+        table, starts = self.slice(int(raw[index]["offset"]), int(raw[index]["size"])), raw["name"].tolist()
+        names = {start: _text(table[start : start + _LONGEST_NAME]) for start in set(starts)}
         return [names[start] for start in starts]
 
     def section(self, name: str) -> Section | None:

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 import numpy as np
 
@@ -368,7 +368,9 @@ class Layout:
         at = np.arange(len(addresses))
         for distance, byte in enumerate(_ENDBR):
             at = at[self.bytes_behind(addresses[at], distance) == byte]  # few are left behind the first
-        found[at] = np.isin(self.bytes_behind(addresses[at], len(_ENDBR)), (0xFA, 0xFB))
+            if not len(at):
+                return found
+        found[at] = self.bytes_behind(addresses[at], len(_ENDBR)) | 1 == 0xFB
         return found
 
     def is_behind_end(self, addresses: np.ndarray, padded: bool = True) -> np.ndarray:
@@ -425,8 +427,9 @@ class Layout:
     @cached_property
     def relocations(self) -> np.ndarray:
         """offset, type, symbol, addend of every dynamic relocation (of static ones in object files)."""
-        parts = [self._relocations(table) for table in self._relocation_tables()]
-        return np.concatenate(parts) if parts else np.empty(0, _RELOCATION)
+        by_form = groupby(self._relocation_tables(), key=lambda table: table.with_addends)
+        parts = [self._relocations(list(tables), rela) for rela, tables in by_form]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, _RELOCATION), *parts])
 
     def _relocation_tables(self) -> list[RelocationTable]:
         tables = set(self.elf.relocation_tables.values())
@@ -438,8 +441,8 @@ class Layout:
             }
         return sorted(tables, key=lambda table: (table.offset, table.size, table.with_addends))
 
-    def _relocations(self, table: RelocationTable) -> np.ndarray:
-        raw, rela = self.elf.relocation_entries(table), table.with_addends
+    def _relocations(self, tables: list[RelocationTable], rela: bool) -> np.ndarray:
+        raw = np.concatenate([self.elf.relocation_entries(table) for table in tables])
         out = np.empty(len(raw), _RELOCATION)
         shift, mask = (32, 0xFFFFFFFF) if self.elf.bits == 64 else (8, 0xFF)
         out["offset"] = _clipped(raw["offset"])

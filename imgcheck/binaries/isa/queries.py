@@ -34,6 +34,8 @@ def data(layout: Layout) -> dict[str, np.ndarray]:
     found = foreign(layout, patterns)
     # A position-dependent program gets its own copy of such data, and the C library fills that.
     copied = layout.relocations["symbol"][layout.relocations["type"] == _COPY]
+    if not len(copied):  # as in nearly all files
+        return found
     copied = distinct(copied[(copied > 0) & (copied < len(symbols.value))])
     for i, name in _fitting(layout, copied, patterns).items():
         first = int(symbols.value[i])

@@ -73,16 +73,19 @@ def _walk(layout: "Layout") -> tuple[np.ndarray, np.ndarray]:
 
 def _ranges(layout: "Layout", entries: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """pc_range of each FDE written as pcrel|sdata4; up to the next start where the entry is of another form."""
-    ranges = np.diff(starts, append=starts[-1:] + 1) if len(starts) else starts
     base = layout.elf.offset_of(int(entries[0])) if len(entries) else None
     if base is None:
-        return ranges
+        return _up_to_next(starts)
     at = entries - entries[0] + base
     good = (at >= 0) & (at + 16 <= len(layout.elf.array))
-    at = np.where(good, at, 0)
-    words = [layout.words(at + shift) for shift in (8, 12)]
-    good &= words[0] + entries + 8 == starts
-    return np.where(good & (words[1] > 0), words[1], ranges)
+    at[~good] = 0
+    first, size = (layout.words(at + shift) for shift in (8, 12))
+    good &= (first + entries + 8 == starts) & (size > 0)
+    return size if good.all() else np.where(good, size, _up_to_next(starts))
+
+
+def _up_to_next(starts: np.ndarray) -> np.ndarray:
+    return np.diff(starts, append=starts[-1:] + 1) if len(starts) else starts
 
 
 def _relative_pointers(entry: bytes) -> bool:

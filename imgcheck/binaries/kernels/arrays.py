@@ -35,12 +35,11 @@ class Ranges(ctypes.Structure):
 
     def __init__(self, data: np.ndarray, ranges: list[tuple[int, int, int]]) -> None:
         """`ranges`: start, end and offset of each."""
+        if any(offset < 0 or offset + end - start > len(data) for start, end, offset in ranges):
+            raise ValueError("ranges lie outside of the data")
         self.columns = np.array(ranges, np.int64).reshape(-1, 3).T.copy()
         self._kept = data
-        starts, ends, offsets = self.columns
-        if (offsets < 0).any() or (offsets + (ends - starts) > len(data)).any():
-            raise ValueError("ranges lie outside of the data")
-        super().__init__(address(data), *map(address, self.columns), len(starts))
+        super().__init__(address(data), *map(address, self.columns), len(ranges))
 
     def holding(self, addresses: np.ndarray) -> np.ndarray:
         """Index of the range that holds each address, or -1."""

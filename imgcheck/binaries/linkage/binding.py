@@ -94,7 +94,10 @@ class _Relocations:
         numbers = self._numbers(relocations[self._types(relocations) != 0])
         numbers = numbers[numbers < len(wanted)]
         numbers = numbers[wanted[numbers]]
+        left = np.count_nonzero(wanted) - len(numbers)
         wanted[numbers] = False
+        if np.count_nonzero(wanted) == left:  # as in most files, where none is named twice
+            return numbers
         return numbers[np.sort(np.unique(numbers, return_index=True)[1])]
 
     def _numbers(self, relocations: np.ndarray) -> np.ndarray:

@@ -54,6 +54,7 @@ def read_linkage(elf: Elf) -> Linkage:
     needed = tuple(_names(elf, strings, DT_NEEDED))
     soname = next(_names(elf, strings, DT_SONAME), "")
     python_module = is_python_module(symbols)
+    abi, isa_level = _noted(elf)
     return Linkage(
         elf_class=elf.bits,
         machine=elf.machine,
@@ -68,8 +69,8 @@ def read_linkage(elf: Elf) -> Linkage:
         flags=_flags(elf),
         verneed=read_verneed(elf, strings),
         verdef=read_verdef(elf, strings),
-        abi=_abi(elf),
-        isa_level=_isa_level(elf),
+        abi=abi,
+        isa_level=isa_level,
         driver_functions=driver_functions(symbols, needed),
         python_module=python_module,
         loader_directories=_loader_directories(elf, soname),
@@ -133,24 +134,24 @@ def _order(elf: Elf) -> Literal["little", "big"]:
     return "little" if elf.order == "<" else "big"
 
 
-def _abi(elf: Elf) -> str:
-    """The lowest kernel of NT_GNU_ABI_TAG: four words, the system and three version numbers."""
+def _noted(elf: Elf) -> tuple[str, str]:
+    """The lowest kernel and the level of the instruction set that GNU's notes name."""
+    abi, needed = "", 0
     for note in elf.notes():
-        if note.owner == "GNU" and note.type == NT_GNU_ABI_TAG and len(note.description) >= 16:
-            system, *version = (int.from_bytes(note.description[i : i + 4], _order(elf)) for i in range(0, 16, 4))
-            name = _ABI_SYSTEMS[system] if system < len(_ABI_SYSTEMS) else f"os-{system}"
-            return f"{name} {'.'.join(map(str, version))}"
-    return ""
-
-
-def _isa_level(elf: Elf) -> str:
-    if elf.machine not in ("x86_64", "i386"):
-        return ""
-    needed = 0
-    for note in elf.notes():
-        if note.owner == "GNU" and note.type == NT_GNU_PROPERTY_TYPE_0:
+        if note.owner != "GNU":
+            continue
+        if note.type == NT_GNU_ABI_TAG and len(note.description) >= 16:
+            abi = abi or _abi(note.description, _order(elf))
+        elif note.type == NT_GNU_PROPERTY_TYPE_0 and elf.machine in ("x86_64", "i386"):
             needed |= _property(note.description, GNU_PROPERTY_X86_ISA_1_NEEDED, 8 if elf.bits == 64 else 4)
-    return next((name for bit, name in _ISA_LEVELS if needed & bit), "")
+    return abi, next((name for bit, name in _ISA_LEVELS if needed & bit), "")
+
+
+def _abi(tag: bytes, order: Literal["little", "big"]) -> str:
+    """The lowest kernel of NT_GNU_ABI_TAG: four words, the system and three version numbers."""
+    system, *version = (int.from_bytes(tag[i : i + 4], order) for i in range(0, 16, 4))
+    name = _ABI_SYSTEMS[system] if system < len(_ABI_SYSTEMS) else f"os-{system}"
+    return f"{name} {'.'.join(map(str, version))}"
 
 
 def _property(area: bytes, wanted: int, align: int) -> int:
