@@ -167,7 +167,7 @@ class Elf:
         self.e_flags = int(header["flags"])
         self._header = header
 
-    @property
+    @cached_property
     def machine(self) -> str:
         """The name used in Linkage.machine."""
         name = _MACHINES.get(self.e_machine, f"em-{self.e_machine}")

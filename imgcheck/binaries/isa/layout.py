@@ -84,6 +84,9 @@ class Symbols(Columns):
     """File offset of the name."""
 
 
+_NO_SYMBOLS = Symbols(*(np.empty(0, kind) for kind in ("i8", "i8", "u1", "u1", "u2", "u1", "i8")))
+
+
 @dataclass(frozen=True, slots=True)
 class Pointers:
     """Addresses that relocations write into data: `slot` holds `target`, or the imported symbol `symbol`.
@@ -216,7 +219,7 @@ class Layout:
         table = self.elf.offset_of(table) if table is not None else None
         strings = self.elf.offset_of(strings) if strings is not None else None
         if table is None or strings is None:
-            return self._symbols(0, 0, 0)
+            return _NO_SYMBOLS
         return self._symbols(table, (self.elf.dynamic_symbol_count or 0) * self.elf.symbol_dtype.itemsize, strings)
 
     @property
@@ -224,7 +227,7 @@ class Layout:
         """.symtab, read anew for each of the few who ask: that of a large library takes tens of megabytes."""
         section = next((s for s in self.elf.sections if s.type == SHT_SYMTAB), None)
         if section is None or section.link >= len(self.elf.sections):
-            return self._symbols(0, 0, 0)
+            return _NO_SYMBOLS
         return self._symbols(section.offset, section.size, self.elf.sections[section.link].offset)
 
     def _symbols(self, offset: int, size: int, strings: int) -> Symbols:
@@ -447,7 +450,10 @@ class Layout:
         shift, mask = (32, 0xFFFFFFFF) if self.elf.bits == 64 else (8, 0xFF)
         out["offset"] = _clipped(raw["offset"])
         out["type"], out["symbol"] = raw["info"] & mask, raw["info"] >> shift
-        out["addend"] = np.clip(raw["addend"], -ADDRESS_LIMIT, ADDRESS_LIMIT) if rela else self._stored(out["offset"])
+        out["addend"] = raw["addend"] if rela else self._stored(out["offset"])
+        if rela:  # numpy's own clip takes several times as long where there are few
+            np.maximum(out["addend"], -ADDRESS_LIMIT, out=out["addend"])
+            np.minimum(out["addend"], ADDRESS_LIMIT, out=out["addend"])
         if not rela and self.elf.machine == "i386":
             out["addend"][np.isin(out["type"], _SYMBOL_ALONE)] = 0
         return out

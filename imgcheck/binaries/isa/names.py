@@ -164,7 +164,8 @@ def _literals(patterns: tuple[str, ...]) -> tuple[bytes, ...]:
 def matching(names: list[bytes], patterns: list[str]) -> dict[int, str]:
     """Index and text of those of `names` that a glob of `patterns` fits."""
     joined = b"\0".join(names)
-    hits = [at for literal in _literals(tuple(patterns)) for at in _occurrences(joined, literal)]
+    there = [literal for literal in _literals(tuple(patterns)) if literal in joined]
+    hits = [at for literal in there for at in _occurrences(joined, literal)]
     found = {i: names[i].decode("utf-8", "backslashreplace") for i in _holding(names, hits)}
     return {i: name for i, name in found.items() if matches(name, patterns)}
 
