@@ -123,10 +123,12 @@ def clones(names: list[bytes], machine: str) -> dict[int, int]:
     """Indices of the clones among `names`, in no order, with the number of the newest generation each is named for."""
     joined = b"\0" + b"\0".join(names) + b"\0"
     hits = list(_clone_finder(machine).finditer(joined.lower()))
-    of_files = matching(names, analysis("clones")["of_files"])
+    held = _holding(names, [hit.start() for hit in hits])
+    hit_names = list(dict.fromkeys(held))
+    of_files = {hit_names[k] for k in matching([names[i] for i in hit_names], analysis("clones")["of_files"])}
     found: dict[int, int] = {}
     doubtful: set[int] = set()
-    for i, hit in zip(_holding(names, [hit.start() for hit in hits]), hits, strict=True):
+    for i, hit in zip(held, hits, strict=True):
         if not _ENDED.match(joined, hit.end()):
             doubtful.add(i)
         elif i not in of_files:
