@@ -322,15 +322,15 @@ class Findings:
         Most references are to code and constants.
         """
         site, target, kind = self.graph.references
-        taken, variables = kind == LEA_OPCODE, Variables(self.layout)
+        parts, variables = [(site, target, kind == LEA_OPCODE)], Variables(self.layout)
         if variables.thread:
-            more = self.graph.thread_references
-            site, target = np.append(site, more[0]), np.append(target, more[1])
-            taken = np.append(taken, np.zeros(len(more[0]), bool))
-        inside = np.zeros(len(target), bool)
-        for first, end in variables.writable:
-            inside |= (target >= first - LONGEST_IMMEDIATE) & (target < end)
-        return site[inside], target[inside], taken[inside]
+            site, target = self.graph.thread_references
+            parts.append((site, target, np.zeros(len(site), bool)))
+        # Joined once few are left: those in the thread's block have wider addresses than most of the rest.
+        inside = [_into(target, variables.writable) for _, target, _ in parts]
+        kept = [[column.take(at) for column in part] for part, at in zip(parts, inside, strict=True)]
+        site, target, taken = map(np.concatenate, zip(*kept, strict=True))
+        return site, target, taken
 
     @cached_property
     def deciding(self) -> np.ndarray:
@@ -732,6 +732,14 @@ class Findings:
         taking = np.flatnonzero((kind == LEA_OPCODE) & within(target, address))[:_MOST_OFFERS]
         giver = self.functions.holding(site[taking])
         return offered[np.searchsorted(address, target[taking[giver >= 0]])], giver[giver >= 0]
+
+
+def _into(targets: np.ndarray, ranges: list[tuple[int, int]]) -> np.ndarray:
+    """The numbers of the targets that may lie in one of some ranges, or are counted from there."""
+    inside = np.zeros(len(targets), bool)
+    for first, end in ranges:
+        inside |= (targets >= first - LONGEST_IMMEDIATE) & (targets < end)
+    return np.flatnonzero(inside)
 
 
 @cache
