@@ -73,24 +73,32 @@ def test_a_whole_library_is_read_as_the_decoder_reads_it():
 
 
 @settings(max_examples=300)
-@given(CODE, SORTED, st.lists(st.integers(0, 90), max_size=20).map(sorted), st.integers(0, 40))
-def test_an_instruction_is_found_by_any_of_its_bytes(code: bytes, starts: list[int], wanted: list[int], size: int):
+@given(CODE, SORTED, st.sets(st.integers(0, 90), min_size=2, max_size=20).map(sorted), st.integers(0, 40))
+def test_instructions_begin_where_reading_a_function_arrives(
+    code: bytes, starts: list[int], wanted: list[int], size: int
+):
     stops = [start + size for start in starts]
-    expected = dict.fromkeys(wanted, -1)
-    for start, stop, following in zip(starts, stops, _following(starts), strict=True):
+    begun, holders = set(), dict.fromkeys(wanted, -1)
+    for number, (start, stop, following) in enumerate(zip(starts, stops, _following(starts), strict=True)):
+        stop = min(stop, following, len(code))
+        holders |= dict.fromkeys((position for position in wanted if start <= position < stop), number)
         at = start
-        while at < min(stop, following, len(code)):
-            length = x86.lengths(code[at:], 64)[0]
-            for position in range(at, min(at + length, stop, following, len(code))):
-                if position in expected:
-                    expected[position] = at
-            at += length
-    found = x86.beginnings(_bytes(code), np.array(starts), np.array(stops), np.array(wanted), 64)
-    assert found.tolist() == [expected[position] for position in wanted]
+        while at < stop:
+            begun.add(at)
+            at += x86.lengths(code[at:], 64)[0]
+    reader = x86.Reader(np.array(starts) + 7, np.array(stops) + 7, 64)
+    for part in (wanted[:1], wanted[1:]):
+        found, function = reader.read(_bytes(code), 7, np.array(part) + 7)
+        assert function.tolist() == [holders[position] for position in part]
+        assert found.at(np.array(part)).tolist() == [position in begun for position in part]
 
 
 @settings(max_examples=300)
-@given(CODE, st.lists(st.tuples(ADDRESS, ADDRESS), max_size=8), st.lists(st.tuples(ADDRESS, BYTE, BYTE), max_size=20))
+@given(
+    CODE,
+    st.lists(st.tuples(ADDRESS, ADDRESS), max_size=8),
+    st.lists(st.tuples(ADDRESS, BYTE, BYTE), min_size=1, max_size=20),
+)
 def test_only_code_is_told_to_hold_instructions(code: bytes, functions: list, asked: list):
     """Whatever is taken for a function, and wherever an instruction is thought to be."""
     starts, ends = (np.array([bound[i] for bound in functions], np.int64) for i in range(2))
@@ -291,10 +299,6 @@ def test_what_lies_outside_is_refused():
         arrays.first_of_kinds(np.array([0]), np.array([3]), 3)
     with pytest.raises(ValueError, match="three bytes"):
         arrays.Texts([b"no"])
-    with pytest.raises(ValueError, match="not sorted"):
-        x86.beginnings(data, np.array([9, 3]), np.array([10, 8]), np.array([4]), 64)
-    with pytest.raises(ValueError, match="not sorted"):
-        x86.beginnings(data, np.array([-4]), np.array([8]), np.array([4]), 64)
     screen = encodings(64).screen
     with pytest.raises(ValueError, match="as many ends"):
         x86.Confirmer(screen, np.zeros(4, bool), np.array([1, 2]), np.array([2]))

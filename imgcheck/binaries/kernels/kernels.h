@@ -8,6 +8,7 @@
 #endif
 
 #define EXPORT __attribute__((visibility("default")))
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 
 #define EACH(byte) ((uint64_t)(byte) * 0x0101010101010101u)
 

@@ -3,18 +3,22 @@
 #include "kernels.h"
 
 enum { LONGEST = 15 };
+enum { ROOM = 24 };         // bytes that may be looked at to tell the length of an instruction, whatever they are
 enum { MOST_PREFIXES = 4 }; // before the VEX, EVEX, XOP or 0F byte of an instruction
 
-// The form of an opcode: the length of what stands behind it, and whether a ModRM byte does. As in x86.py.
+// The form of an opcode: the length of what stands behind it, whether a ModRM byte does, and how many bytes lead to the
+// second table, or whether that and REX are not all that has to be known. As in x86.py.
 enum {
-    OPERANDS = 15, MODRM = 16, PREFIX = 32,
+    OPERANDS = 15, MODRM = 16, PREFIX = 32, ESCAPE = 64, LONG_WAY = 3,
     NONE = 0, BYTE = 1, WORD_ = 2, FRAME = 3, FULL, ANY, NEAR, ADDRESS, FAR, BYTE_OF_TEST, FULL_OF_TEST
 };
+enum { FIRST, SECOND };
+enum { WITHOUT_BASE = 128 }; // the bytes behind an opcode are four more where its SIB byte has no base
 
 typedef struct {
-    const uint8_t *first;  // forms of one-byte opcodes
-    const uint8_t *second; // and of those behind 0F
-    int wide;              // 64-bit code, else 32-bit code
+    const uint8_t (*opcodes)[256]; // forms of those of one byte, and of those behind 0F
+    uint8_t *behind; // [REX.W][form up to MODRM][ModRM]: bytes behind an opcode, where no prefix but REX stands
+    int wide;        // 64-bit code, else 32-bit code
 } Forms;
 
 typedef struct {
@@ -27,24 +31,24 @@ typedef struct {
 static int form_in_map(const Forms *forms, int map, int opcode)
 {
     switch (map) {
-    case 1: return forms->second[opcode];
+    case 1: return forms->opcodes[SECOND][opcode];
     case 3: return MODRM | BYTE;
-    case 4: return forms->first[opcode] | MODRM;
+    case 4: return forms->opcodes[FIRST][opcode] | MODRM;
     case 7: return MODRM | FULL;
     default: return MODRM | NONE;
     }
 }
 
-static int addressing(const uint8_t *code, int64_t at, int64_t end, int words)
+static int addressing(int modrm, int sib, int words)
 {
-    int mod = code[at] >> 6, rm = code[at] & 7, sib = mod != 3 && rm == 4 && !words;
+    int mod = modrm >> 6, rm = modrm & 7, with_sib = mod != 3 && rm == 4 && !words;
     if (mod == 3)
         return 1;
     if (words)
         return 1 + (mod == 2 || (mod == 0 && rm == 6) ? 2 : mod);
-    if (sib)
-        rm = at + 1 < end ? code[at + 1] & 7 : 0;
-    return 1 + sib + (mod == 1 ? 1 : mod == 2 || rm == 5 ? 4 : 0);
+    if (with_sib)
+        rm = sib & 7;
+    return 1 + with_sib + (mod == 1 ? 1 : mod == 2 || rm == 5 ? 4 : 0);
 }
 
 static int immediate(int kind, const Prefixes *prefixes, int wide)
@@ -60,98 +64,195 @@ static int immediate(int kind, const Prefixes *prefixes, int wide)
     }
 }
 
-static int64_t length(const uint8_t *code, int64_t at, int64_t size, const Forms *forms)
+static int behind(int form, int modrm, int sib, const Prefixes *prefixes, int wide)
 {
-    int64_t end = at + LONGEST < size ? at + LONGEST : size, here = at;
+    int kind = form & OPERANDS;
+    if (!(form & MODRM))
+        return immediate(kind, prefixes, wide);
+    if (kind >= BYTE_OF_TEST)
+        kind = modrm & 0x30 ? NONE : kind == BYTE_OF_TEST ? BYTE : FULL;
+    return addressing(modrm, sib, prefixes->address_size && !wide) + immediate(kind, prefixes, wide);
+}
+
+static int behind_key(int rex_w, int form, int modrm)
+{
+    return (rex_w * 2 * MODRM + (form & (MODRM | OPERANDS))) * 256 + modrm;
+}
+
+EXPORT void fill_behind(const Forms *forms)
+{
+    for (int key = 0; key < behind_key(2, 0, 0); key++) {
+        Prefixes prefixes = {0, 0, 0, key >= behind_key(1, 0, 0)};
+        int form = key >> 8, modrm = key & 255, bytes = behind(form, modrm, 0, &prefixes, forms->wide);
+        int without_base = behind(form, modrm, 5, &prefixes, forms->wide) > bytes;
+        forms->behind[key] = (uint8_t)(bytes | without_base * WITHOUT_BASE);
+    }
+}
+
+static int length_with_prefixes(const uint8_t *code, const Forms *forms)
+{
     Prefixes prefixes = {0, 0, 0, 0};
-    int opcode, form;
+    int opcode, form, here = 0;
     for (;;) {
-        if (here >= end)
-            return end - at;
         opcode = code[here++];
-        form = forms->first[opcode];
-        if (form != PREFIX)
+        form = forms->opcodes[FIRST][opcode];
+        if (!(form & PREFIX))
             break;
+        if (here == LONGEST)
+            return LONGEST;
         prefixes.rex_w = forms->wide && (opcode & 0xF8) == 0x48;
         prefixes.operand_size |= opcode == 0x66;
         prefixes.address_size |= opcode == 0x67;
         prefixes.repeat |= opcode == 0xF2;
     }
-    if (here < end) {
-        int following = code[here], vector = forms->wide || following >= 0xC0;
-        if (opcode == 0x0F) {
+    int following = code[here], vector = forms->wide || following >= 0xC0;
+    if (opcode == 0x0F) {
+        here++;
+        form = forms->opcodes[SECOND][following];
+        if (following == 0x38 || following == 0x3A) {
             here++;
-            form = forms->second[following];
-            if (following == 0x38 || following == 0x3A) {
-                here++;
-                form = form_in_map(forms, following == 0x38 ? 2 : 3, 0);
-            } else if (following == 0x78 && (prefixes.operand_size || prefixes.repeat)) {
-                form = MODRM | WORD_; // EXTRQ and INSERTQ
-            }
-        } else if (opcode == 0xD5 && forms->wide) { // REX2
-            prefixes.rex_w = (following & 8) != 0;
-            here += 2;
-            if (here <= end)
-                form = following & 0x80 ? forms->second[code[here - 1]] : forms->first[code[here - 1]];
-        } else if (opcode == 0xC5 && vector) {
-            here += 2;
-            form = here <= end ? forms->second[code[here - 1]] : NONE;
-        } else if ((opcode == 0xC4 || opcode == 0x62) && vector) {
-            int evex = opcode == 0x62;
-            here += evex ? 4 : 3;
-            prefixes.operand_size = 0;
-            if (here <= end)
-                form = form_in_map(forms, following & (evex ? 7 : 31), code[here - 1]);
-        } else if (opcode == 0x8F && (following & 31) >= 8) { // XOP
-            here += 3;
-            form = MODRM | ((following & 31) == 8 ? BYTE : (following & 31) == 10 ? FULL : NONE);
+            form = form_in_map(forms, following == 0x38 ? 2 : 3, 0);
+        } else if (following == 0x78 && (prefixes.operand_size || prefixes.repeat)) {
+            form = MODRM | WORD_; // EXTRQ and INSERTQ
         }
+    } else if (opcode == 0xD5 && forms->wide) { // REX2
+        prefixes.rex_w = (following & 8) != 0;
+        here += 2;
+        form = following & 0x80 ? forms->opcodes[SECOND][code[here - 1]] : forms->opcodes[FIRST][code[here - 1]];
+    } else if (opcode == 0xC5 && vector) {
+        here += 2;
+        form = forms->opcodes[SECOND][code[here - 1]];
+    } else if ((opcode == 0xC4 || opcode == 0x62) && vector) {
+        int evex = opcode == 0x62;
+        here += evex ? 4 : 3;
+        prefixes.operand_size = 0;
+        form = form_in_map(forms, following & (evex ? 7 : 31), code[here - 1]);
+    } else if (opcode == 0x8F && (following & 31) >= 8) { // XOP
+        here += 3;
+        form = MODRM | ((following & 31) == 8 ? BYTE : (following & 31) == 10 ? FULL : NONE);
     }
-    int kind = form & OPERANDS;
-    if ((form & MODRM) && here < end) {
-        if (kind >= BYTE_OF_TEST)
-            kind = code[here] & 0x30 ? NONE : kind == BYTE_OF_TEST ? BYTE : FULL;
-        here += addressing(code, here, end, prefixes.address_size && !forms->wide);
-    }
-    here += immediate(kind, &prefixes, forms->wide);
-    return (here < end ? here : end) - at;
+    here += behind(form, code[here], code[here + 1], &prefixes, forms->wide);
+    return here < LONGEST ? here : LONGEST;
 }
 
-EXPORT int64_t lengths(const uint8_t *code, int64_t size, const uint8_t *first, const uint8_t *second, int32_t wide,
-                       uint8_t *found)
+// Of an instruction with ROOM bytes to look at. Most have no prefix but REX, and an opcode of one byte or behind 0F or
+// C5: of those it is told without branches, as which of them comes next cannot be foreseen.
+static ALWAYS_INLINE int length_in_room(const uint8_t *code, const Forms *forms)
 {
-    Forms forms = {first, second, wide};
+    uint64_t word = word_at(code);
+    int rex = forms->wide & ((word & 0xF0) == 0x40), rex_w = rex & (int)(word >> 3);
+    word >>= 8 * rex;
+    int escape = forms->opcodes[FIRST][word & 255] / ESCAPE;
+    word >>= 8 * escape;
+    int form = forms->opcodes[escape > 0][word & 255];
+    if ((escape == LONG_WAY) | (form / ESCAPE == LONG_WAY))
+        return length_with_prefixes(code, forms);
+    int bytes = forms->behind[behind_key(rex_w, form, word >> 8 & 255)], no_base = (word >> 16 & 7) == 5;
+    return rex + escape + 1 + (bytes & ~WITHOUT_BASE) + 4 * (no_base & bytes / WITHOUT_BASE);
+}
+
+static int length_at_end(const uint8_t *code, int64_t left, const Forms *forms)
+{
+    uint8_t last[ROOM] = {0};
+    for (int64_t i = 0; i < left; i++)
+        last[i] = code[i];
+    int found = length_in_room(last, forms);
+    return found < left ? found : (int)left;
+}
+
+static inline int length(const uint8_t *code, int64_t at, int64_t size, const Forms *forms)
+{
+    return size - at < ROOM ? length_at_end(code + at, size - at, forms) : length_in_room(code + at, forms);
+}
+
+EXPORT int64_t lengths(const uint8_t *code, int64_t size, const Forms *forms, uint8_t *found)
+{
     int64_t count = 0;
     for (int64_t at = 0; at < size; at += found[count++])
-        found[count] = (uint8_t)length(code, at, size, &forms);
+        found[count] = (uint8_t)length(code, at, size, forms);
     return count;
 }
 
-// Where the instruction begins that holds `at`, read from the one at `begin` on.
-static int64_t holding(const uint8_t *code, int64_t begin, int64_t at, int64_t size, const Forms *forms)
+// A bit for each byte from `origin` on: whether an instruction begins there.
+typedef struct {
+    uint64_t *bits;
+    int64_t origin, count;
+} Marks;
+
+static inline void mark(const Marks *marks, int64_t at)
 {
-    for (int64_t next = begin; next <= at; next += length(code, next, size, forms))
-        begin = next;
-    return begin;
+    uint64_t bit = (uint64_t)(at - marks->origin);
+    if (bit < (uint64_t)marks->count)
+        marks->bits[bit / 64] |= (uint64_t)1 << bit % 64;
 }
 
-EXPORT void beginnings(const uint8_t *code, int64_t size, const uint8_t *first, const uint8_t *second, int32_t wide,
-                       const int64_t *starts, const int64_t *stops, int64_t count, const int64_t *wanted,
-                       int64_t wanted_count, int64_t *found)
+static inline int is_marked(const Marks *marks, int64_t at)
 {
-    Forms forms = {first, second, wide};
-    int64_t here = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t stop = stops[i] < size ? stops[i] : size, at = starts[i];
-        if (i + 1 < count && starts[i + 1] < stop)
-            stop = starts[i + 1];
-        for (; here < wanted_count && wanted[here] < at; here++)
-            found[here] = -1;
-        for (; here < wanted_count && wanted[here] < stop; here++)
-            found[here] = at = holding(code, at, wanted[here], size, &forms);
+    uint64_t bit = (uint64_t)(at - marks->origin);
+    return bit < (uint64_t)marks->count && marks->bits[bit / 64] >> bit % 64 & 1;
+}
+
+enum { LANES = 4 }; // stretches of code that are read side by side
+
+// Marks the instructions from each of `from` on that begin before what of `to` goes with it. Where one begins is told
+// by the one before, so that a processor that reads a single stretch mostly waits.
+static void read_stretches(const uint8_t *code, int64_t size, const Forms *forms, const int64_t *from,
+                           const int64_t *to, int64_t count, Marks marks)
+{
+    int64_t at[LANES], end[LANES], next = 0;
+    int lanes = 0;
+    for (; lanes < LANES && next < count; lanes++, next++) {
+        at[lanes] = from[next];
+        end[lanes] = to[next];
     }
-    for (; here < wanted_count; here++)
-        found[here] = -1;
+    while (lanes) {
+        for (int i = 0; i < lanes; i++) {
+            if (at[i] < end[i]) {
+                mark(&marks, at[i]);
+                at[i] += length(code, at[i], size, forms);
+            } else if (next < count) {
+                at[i] = from[next];
+                end[i] = to[next++];
+            } else {
+                lanes--;
+                at[i] = at[lanes];
+                end[i] = end[lanes];
+            }
+        }
+    }
+}
+
+// `place` is the function that was read last, and the address of the instruction where that stopped: it holds the last
+// byte that was wanted, and may hold the next one, too.
+EXPORT void beginnings(const uint8_t *code, int64_t size, int64_t base, const Forms *forms, const int64_t *starts,
+                       const int64_t *ends, int64_t functions, const int64_t *wanted, int64_t count, int64_t *place,
+                       int64_t *from, int64_t *to, const Marks *marks, int32_t *holders)
+{
+    int64_t near = -1, reading = -1, stretches = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = wanted[i] - base;
+        near = last_before(starts, functions, wanted[i], near);
+        int held = near >= 0 && starts[near] >= base && wanted[i] < ends[near] && at < size;
+        holders[i] = held ? (int32_t)near : -1;
+        if (!held)
+            continue;
+        if (near != reading) {
+            int goes_on = near == place[0] && base <= place[1] && place[1] <= wanted[i];
+            from[stretches] = (goes_on ? place[1] : starts[near]) - base;
+            to[stretches++] = 0;
+            reading = near;
+        }
+        if (to[stretches - 1] <= at)
+            to[stretches - 1] = at + 1;
+    }
+    read_stretches(code, size, forms, from, to, stretches, *marks);
+    if (!stretches)
+        return;
+    int64_t last = to[stretches - 1] - 1;
+    while (last > from[stretches - 1] && !is_marked(marks, last))
+        last--;
+    place[0] = reading;
+    place[1] = base + last;
 }
 
 EXPORT int64_t branches(const uint8_t *data, int64_t size, int64_t address, int64_t lowest, int64_t highest,
@@ -357,68 +458,34 @@ static int prefix_among(const Code *code, int64_t begin, int64_t at)
     return found;
 }
 
-// What the sets of some encodings tell: those that are common tell nothing but which functions hold one of them.
-typedef struct {
-    const uint8_t *legacy, *ambiguous; // as in Tables
-    const uint8_t *common;             // by set
-    int32_t *last;                     // by common set: the function where it was found last
-} Known;
-
-static int is_known(const Known *known, int set, int32_t function)
+// Where the instruction begins that has its VEX, EVEX, XOP or 0F byte at `at`, in a function that begins at `first`; -1
+// where none has.
+static int64_t beginning(const Code *code, const Forms *forms, const Marks *marks, int64_t first, int64_t at)
 {
-    return known->common[set] && known->last[set] == function;
-}
-
-// Whether nothing new follows from an instruction with its VEX, EVEX, XOP or 0F byte at `at`, whichever of the bytes
-// before that are prefixes of it.
-static int tells_nothing(const Known *known, const Code *code, int64_t at, int set, int depth, int32_t function)
-{
-    if (!is_known(known, set, function))
-        return 0;
-    if (!depth)
-        return 1;
-    Legacy read = legacy_at(code, at);
-    for (int prefix = 0; prefix < 4; prefix++) {
-        int key = legacy_key(read, prefix);
-        if (known->ambiguous[key] || (known->legacy[key] && !is_known(known, known->legacy[key], function)))
-            return 0;
+    int64_t begin = at;
+    while (!is_marked(marks, begin)) {
+        begin--;
+        if (begin < first || at - begin > MOST_PREFIXES || !(forms->opcodes[FIRST][code->data[begin]] & PREFIX))
+            return -1;
     }
-    return 1;
+    return begin;
 }
 
-static int are_prefixes(const Code *code, int64_t begin, int64_t at, const Forms *forms)
-{
-    if (at - begin > MOST_PREFIXES)
-        return 0;
-    while (begin < at && forms->first[code->data[begin]] == PREFIX)
-        begin++;
-    return begin == at;
-}
-
-EXPORT int64_t confirm(const uint8_t *data, int64_t size, int64_t base, const uint8_t *first, const uint8_t *second,
-                       int32_t wide, const int64_t *starts, const int64_t *ends, int64_t functions,
+EXPORT int64_t confirm(const uint8_t *data, int64_t size, int64_t base, const Forms *forms, const int64_t *starts,
                        const int64_t *addresses, const uint8_t *sets, const uint8_t *doubtful, const uint8_t *depths,
-                       int64_t count, const uint8_t *legacy, const uint8_t *ambiguous, const uint8_t *common,
-                       int32_t *last, int64_t *place, int64_t *begins, uint8_t *confirmed, uint8_t *unsure,
-                       int32_t *holders)
+                       int64_t count, const Marks *marks, const uint8_t *legacy, const uint8_t *ambiguous,
+                       const uint8_t *common, int32_t *last, int32_t *holders, int64_t *begins, uint8_t *confirmed,
+                       uint8_t *unsure)
 {
-    Forms forms = {first, second, wide};
     Code code = {data, size};
-    Known known = {legacy, ambiguous, common, last};
-    int64_t found = 0, near = -1, reading = place[0], begin = place[1] - base;
+    int64_t found = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t at = addresses[i] - base;
-        near = last_before(starts, functions, addresses[i], near);
-        if (near < 0 || starts[near] < base || addresses[i] >= ends[near] || at >= size)
+        int32_t function = holders[i];
+        if (function < 0)
             continue;
-        int32_t function = (int32_t)near;
-        if (!doubtful[i] && tells_nothing(&known, &code, at, sets[i], depths[i], function))
-            continue;
-        if (near != reading || begin < 0 || begin > at)
-            begin = starts[near] - base;
-        reading = near;
-        begin = holding(data, begin, at, size, &forms);
-        if (!are_prefixes(&code, begin, at, &forms))
+        int64_t begin = beginning(&code, forms, marks, starts[function] - base, at);
+        if (begin < 0)
             continue;
         int set = sets[i], open = doubtful[i];
         if (at - begin < depths[i]) { // what was taken for a prefix belongs to the instruction before
@@ -426,17 +493,16 @@ EXPORT int64_t confirm(const uint8_t *data, int64_t size, int64_t base, const ui
             set = legacy[key];
             open |= ambiguous[key];
         }
-        if (!open && (!set || is_known(&known, set, function)))
+        // Common sets tell nothing but which functions hold one of them.
+        if (!open && (!set || (common[set] && last[set] == function)))
             continue;
         if (!open)
-            known.last[set] = function;
+            last[set] = function;
         begins[found] = base + begin;
         confirmed[found] = (uint8_t)set;
         unsure[found] = (uint8_t)open;
         holders[found++] = function;
     }
-    place[0] = reading;
-    place[1] = base + begin;
     return found;
 }
 

@@ -13,10 +13,11 @@ import numpy as np
 from imgcheck.binaries.kernels.arrays import Ranges, column_of
 from imgcheck.binaries.kernels.library import SMALL, N, P, address, by_width, declared
 
-_lengths = declared("lengths", N, P, N, P, P, SMALL, P)
-_beginnings = declared("beginnings", None, P, N, P, P, SMALL, P, P, N, P, N, P)
+_fill_behind = declared("fill_behind", None, P)
+_lengths = declared("lengths", N, P, N, P, P)
+_beginnings = declared("beginnings", None, P, N, N, P, P, P, N, P, N, *[P] * 5)
 _screen = declared("screen", N, P, N, N, N, *[P] * 5, *[SMALL] * 4, *[P] * 4)
-_confirm = declared("confirm", N, P, N, N, P, P, SMALL, P, P, N, *[P] * 4, N, *[P] * 9)
+_confirm = declared("confirm", N, P, N, N, *[P] * 6, N, *[P] * 9)
 _branches = declared("branches", N, P, N, N, N, N, P, P, P)
 _behind_end = by_width("behind_end", P, P, N, SMALL, P)
 _operands = declared("operands", N, P, N, N, SMALL, N, N, P, P)
@@ -40,6 +41,12 @@ _FAR = 8
 _BYTE_OF_TEST, _FULL_OF_TEST = 9, 10
 """the same where the ModRM byte says TEST, in groups that have an operand for that alone."""
 _MODRM, _PREFIX = 16, 32
+_ESCAPE = 64
+"""As often as there are bytes, one or two, that lead to the second table;"""
+_LONG_WAY = 3 * _ESCAPE
+"""of prefixes, and where more than this byte tells what there is."""
+_LONGEST = 15
+"""Bytes of an instruction."""
 
 
 def _span(*bounds: int) -> set[int]:
@@ -75,10 +82,15 @@ _FIRST_32 = _forms(
         _PREFIX: {0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3},
     },
 )
+_FIRST_32[0x0F] |= _ESCAPE
+_FIRST_32[[0x62, 0x8F, 0xC4, 0xC5]] |= _LONG_WAY
+_FIRST_32[_FIRST_32 == _PREFIX] |= _LONG_WAY
 """By the opcode, of 32-bit code."""
 _FIRST_64 = _FIRST_32.copy()
-_FIRST_64[0x40:0x50] = _PREFIX
+_FIRST_64[0x40:0x50] = _PREFIX | _LONG_WAY
 _FIRST_64[[0x82, 0x9A, 0xD4, 0xEA]] = _NONE
+_FIRST_64[0xC5] = 2 * _ESCAPE  # VEX, and no longer LDS where its operand is in memory
+_FIRST_64[0xD5] |= _LONG_WAY  # REX2
 _SECOND = _forms(
     _span(0x00, 0x03, 0x0D, 0x0D, 0x0F, 0x1F, 0x28, 0x2F, 0x38, 0x38, 0x3A, 0x3A, 0x40, 0x76, 0x78, 0x7F)
     | _span(0x90, 0x9F, 0xA3, 0xA7, 0xAB, 0xC7, 0xD0, 0xFF),
@@ -88,8 +100,24 @@ _SECOND = _forms(
         _NEAR: _span(0x80, 0x8F),
     },
 )
+_SECOND[[0x38, 0x3A]] |= _LONG_WAY
 """Behind 0F, and in map 1 of VEX and EVEX."""
-_FORMS = {32: (address(_FIRST_32), address(_SECOND)), 64: (address(_FIRST_64), address(_SECOND))}
+
+
+class _Forms(ctypes.Structure):
+    """The forms of a mode's opcodes, and what C makes of them."""
+
+    _BEHIND = 2 * 32 * 256
+
+    _fields_ = [("opcodes", P), ("behind", P), ("wide", SMALL)]
+
+    def __init__(self, first: np.ndarray, bits: int) -> None:
+        self._opcodes, self._behind = np.stack([first, _SECOND]), np.empty(self._BEHIND, np.uint8)
+        super().__init__(address(self._opcodes), address(self._behind), bits == 64)
+        _fill_behind(ctypes.addressof(self))
+
+
+_FORMS = {32: _Forms(_FIRST_32, 32), 64: _Forms(_FIRST_64, 64)}
 
 
 def lengths(code: bytes, bits: int) -> bytes:
@@ -99,27 +127,52 @@ def lengths(code: bytes, bits: int) -> bytes:
     """
     found = bytearray(len(code))
     room = (ctypes.c_uint8 * len(found)).from_buffer(found)
-    count = _lengths(code, len(code), *_FORMS[bits], bits == 64, ctypes.addressof(room))
+    count = _lengths(code, len(code), ctypes.addressof(_FORMS[bits]), ctypes.addressof(room))
     return bytes(found[:count])
 
 
-def beginnings(code: np.ndarray, starts: np.ndarray, stops: np.ndarray, wanted: np.ndarray, bits: int) -> np.ndarray:
-    """Where the instruction begins that holds each of the sorted positions `wanted`; -1 where none does.
+class Beginnings(ctypes.Structure):
+    """Where instructions begin, a bit for each byte around the positions that are asked about."""
 
-    Instructions are read one after the other, from each of the sorted positions `starts` up to what of `stops` goes
-    with it, or to the next start. `bits` is 32 or 64.
-    """
-    starts, stops, wanted = (np.ascontiguousarray(column, np.int64) for column in (starts, stops, wanted))
-    if len(starts) != len(stops) or (len(starts) and (starts[0] < 0 or (starts[1:] < starts[:-1]).any())):
-        raise ValueError("starts are not sorted, or not as many as stops")
-    found = np.empty(len(wanted), np.int64)
-    _beginnings(
-        address(code), len(code),
-        *_FORMS[bits], bits == 64,
-        address(starts), address(stops), len(starts),
-        address(wanted), len(wanted), address(found),
-    )  # fmt: skip
-    return found
+    _fields_ = [("bits", P), ("origin", N), ("count", N)]
+
+    def __init__(self, wanted: np.ndarray) -> None:
+        origin = int(wanted.min()) - _LONGEST
+        self._marks = np.zeros((int(wanted.max()) - origin) // 64 + 1, np.uint64)
+        super().__init__(address(self._marks), origin, 64 * len(self._marks))
+
+    def at(self, wanted: np.ndarray) -> np.ndarray:
+        """Whether an instruction begins at each of those positions."""
+        bit = wanted - self.origin
+        return (self._marks[bit // 64] >> (bit % 64).astype(np.uint64) & np.uint64(1)).astype(bool)
+
+
+class Reader:
+    """Reads functions from their starts on, and none of their code twice where what is asked about goes up."""
+
+    def __init__(self, starts: np.ndarray, ends: np.ndarray, bits: int) -> None:
+        """`starts` and `ends` bound the functions, by address. `bits` is 32 or 64."""
+        if len(starts) != len(ends):
+            raise ValueError("functions need as many ends as starts")
+        self.starts, self._ends = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
+        self.forms = ctypes.addressof(_FORMS[bits])
+        self._place = np.full(2, -1, np.int64)
+        """The function that was read last, and the address of the instruction where that stopped."""
+
+    def read(self, data: np.ndarray, at: int, wanted: np.ndarray) -> tuple[Beginnings, np.ndarray]:
+        """Where instructions begin around one or more addresses in `data`, which lies at the address `at`.
+
+        With these positions in `data` comes the function that holds each address; -1 where none there does.
+        """
+        wanted = np.ascontiguousarray(wanted, np.int64)
+        found, holders = Beginnings(wanted - at), np.empty(len(wanted), np.int32)
+        room = np.empty((2, len(wanted)), np.int64)
+        _beginnings(
+            address(data), len(data), at, self.forms,
+            address(self.starts), address(self._ends), len(self.starts), address(wanted), len(wanted),
+            address(self._place), address(room[0]), address(room[1]), ctypes.addressof(found), address(holders),
+        )  # fmt: skip
+        return found, holders
 
 
 class Screen:
@@ -177,23 +230,21 @@ class Confirmer:
 
     def __init__(self, screen: Screen, common: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> None:
         """`starts` and `ends` bound the functions, by address; `common` marks sets of which one in each is enough."""
-        if len(starts) != len(ends) or len(common) > _SETS:
-            raise ValueError("functions need as many ends as starts, and sets have numbers of one byte")
-        self._tables, self._bits = screen.legacy_tables, screen.bits
+        if len(common) > _SETS:
+            raise ValueError("sets have numbers of one byte")
+        self._tables = screen.legacy_tables
         self._common = np.zeros(_SETS, bool)
         self._common[: len(common)] = common
-        self._starts, self._ends = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
+        self._reader = Reader(starts, ends, screen.bits)
         self._last = np.full(_SETS, -1, np.int32)
         """By common set the function where it was found last."""
-        self._place = np.full(2, -1, np.int64)
-        """The function that was read last, and the address of the instruction where that stopped."""
 
     def of(self, data: np.ndarray, at: int, columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         """Of what Screen.of found in `data`, which lies at the address `at`, what is an instruction of a function.
 
-        `columns` are those of Screen.of, with addresses for positions. Those that come back: the address of the first
-        byte, the set, whether only a decoder can tell what it is, and the function. Of sets that are common most are
-        left out.
+        `columns` are those of Screen.of, with addresses for positions, of one or more. Those that come back: the
+        address of the first byte, the set, whether only a decoder can tell what it is, and the function. Of sets that
+        are common most are left out.
         """
         kinds = np.int64, np.uint8, np.bool_, np.uint8
         pairs = zip(columns, kinds, strict=True)
@@ -201,16 +252,16 @@ class Confirmer:
         count = len(asked[0])
         if any(len(column) != count for column in asked):
             raise ValueError("columns of different lengths")
-        found = [np.empty(count, kind) for kind in (*kinds[:3], np.int32)]
+        beginnings, function = self._reader.read(data, at, asked[0])
+        found = [function, *(np.empty(count, kind) for kind in kinds[:3])]
         number = _confirm(
-            address(data), len(data), at,
-            *_FORMS[self._bits], self._bits == 64,
-            address(self._starts), address(self._ends), len(self._starts),
-            *map(address, asked), count,
-            *map(address, self._tables), address(self._common), address(self._last), address(self._place),
+            address(data), len(data), at, self._reader.forms,
+            address(self._reader.starts), *map(address, asked), count,
+            ctypes.addressof(beginnings), *map(address, self._tables), address(self._common), address(self._last),
             *map(address, found),
         )  # fmt: skip
-        return tuple(column[:number].copy() for column in found)
+        function, begin, confirmed, unsure = (column[:number].copy() for column in found)
+        return begin, confirmed, unsure, function
 
 
 def branches(data: np.ndarray, at: int, within: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

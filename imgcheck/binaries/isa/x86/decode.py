@@ -38,15 +38,14 @@ def are_instructions(
 
     Decoding goes from each function's start up to the end given for it.
     """
+    reader = x86.Reader(starts, ends, bits)
     found = np.zeros(len(addresses), bool)
     for area in layout.areas:
         held = slice(*np.searchsorted(addresses, [area.address, area.end]))
         if held.start == held.stop:
             continue
-        inside = slice(*np.searchsorted(starts, [area.address, area.end]))
-        wanted = addresses[held] - area.address
-        begin = x86.beginnings(area.data, starts[inside] - area.address, ends[inside] - area.address, wanted, bits)
-        found[held] = begin == wanted
+        beginnings, _ = reader.read(area.data, area.address, addresses[held])
+        found[held] = beginnings.at(addresses[held] - area.address)
     return found
 
 
