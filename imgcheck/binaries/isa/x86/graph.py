@@ -140,7 +140,7 @@ class Graph:
         leaving = np.append(functions.unwind, False)
         if (functions.start[loose[:-1]] % ALIGNMENT).any():
             leaving[:-1] = True
-            short_site, short_target = self._short_jumping()
+            short_site, short_target = self._short_jumping
             site, target = np.append(site, short_site), np.append(target, short_target)
         other = functions.holding(target)
         into = np.flatnonzero(loose[other])
@@ -354,7 +354,7 @@ class Graph:
 
         So few bits often match by chance, so that the functions they stand in are decoded.
         """
-        site, target = self._short_jumping()
+        site, target = self._short_jumping
         index = self.starting_at(target)
         site, index = site[index >= 0], index[index >= 0]
         source = self.functions.holding(site)
@@ -363,6 +363,7 @@ class Graph:
         real = self._is_instruction(site, self.functions)
         return site[real], index[real]
 
+    @cached_property
     def _short_jumping(self) -> tuple[np.ndarray, np.ndarray]:
         """Sites and targets of everything that looks like `EB` with an 8-bit displacement."""
         sites, targets = [self._none], [self._none]
