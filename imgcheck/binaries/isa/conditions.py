@@ -49,16 +49,17 @@ def ways_not_understood(address: int, merged: bool = False) -> Labels:
 
 def both(one: Condition, other: Condition) -> Condition:
     """One condition and the other hold."""
-    if one in (ALWAYS, other):
+    # One of them mostly is this very object, and a comparison of sets takes longer.
+    if one is ALWAYS:
         return other
-    return one if other == ALWAYS else _both(one, other)
+    return one if other is ALWAYS else _both(one, other)
 
 
 def either(one: Condition, other: Condition) -> Condition:
     """One condition or the other holds."""
-    if not one or one == other:
-        return other
-    return one if not other else _either(one, other)
+    if one is ALWAYS or other is ALWAYS:
+        return ALWAYS
+    return _either(one, other) if one and other else one or other
 
 
 @lru_cache(_KEPT)
@@ -72,12 +73,14 @@ def opposite(condition: Condition) -> Condition:
 
 @lru_cache(_KEPT)
 def _both(one: Condition, other: Condition) -> Condition:
-    return _simplified({a | b for b in other for a in one if a.isdisjoint(_opposed(b))})
+    if one in (ALWAYS, other):
+        return other
+    return one if other == ALWAYS else _simplified({a | b for b in other for a in one if a.isdisjoint(_opposed(b))})
 
 
 @lru_cache(_KEPT)
 def _either(one: Condition, other: Condition) -> Condition:
-    return _simplified(one | other)
+    return one if one == other else _simplified(one | other)
 
 
 @lru_cache(_KEPT)
@@ -105,7 +108,9 @@ def _simplified(left: Set[Term]) -> Condition:
     if len(minimal) > _MOST_TERMS:
         minimal = set(_minimal(_weakened(minimal)))
     too_much = len(minimal) > _MOST_TERMS or max(map(len, minimal), default=0) > _MOST_LITERALS
-    return UNTOLD if too_much else frozenset(minimal)
+    if too_much:
+        return UNTOLD
+    return ALWAYS if minimal == ALWAYS else frozenset(minimal)
 
 
 def _weakened(terms: Set[Term]) -> set[Term]:
