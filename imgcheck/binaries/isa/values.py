@@ -94,8 +94,8 @@ def joined(one: Value, one_path: Condition, other: Value, other_path: Condition)
     def merged(a: Bit, b: Bit) -> Bit:
         if a == b:  # whichever way one came
             return a
-        held, clear = (either(both(x, one_path), both(y, other_path)) for x, y in zip(a, b, strict=True))
-        return held, clear
+        held = either(both(a[0], one_path), both(b[0], other_path))
+        return held, either(both(a[1], one_path), both(b[1], other_path))
 
     return _known(_bitwise(first, second, merged, (1 << 64) - 1), 64)
 
@@ -174,16 +174,14 @@ def _bitwise(one: Word, other: Word, work: Callable[[Bit, Bit], Bit], mask: int)
     found = []
     for at in sorted(told):
         if mask >> at & 1:
-            held, clear = work(_bit_of(ones, one, at), _bit_of(others, other, at))
+            a = ones.get(at) or (_UNKNOWN if one.unknown >> at & 1 else _ZERO)
+            b = others.get(at) or (_UNKNOWN if other.unknown >> at & 1 else _ZERO)
+            held, clear = work(a, b)
             if held == clear == ALWAYS:
                 left |= 1 << at
             elif held:
                 found.append((at, held, clear))
     return Word(tuple(found), left)
-
-
-def _bit_of(told: dict[int, Bit], word: Word, at: int) -> Bit:
-    return told.get(at) or (_UNKNOWN if word.unknown >> at & 1 else _ZERO)
 
 
 def combined(work: Callable[[int, int], int], one: Value, other: Value, bits: int) -> Value:
@@ -205,17 +203,20 @@ def _of_each(work: Callable[[int, int], int], one: Options, other: Options, mask
 def _masked(work: Callable[[int, int], int], word: Word, number: int, mask: int) -> Word:
     """AND, OR or XOR of a word and a number: each bit of the number leaves that of the word, turns or settles it."""
     known = {at: (held, clear) for at, held, clear in word.bits if mask >> at & 1}
+    made = [(work(0, bit) & 1, work(1, bit) & 1) for bit in (0, 1)]
+    """Of a bit that is clear and of one that is set, by the bit of the number."""
     number &= mask
     unknown = word.unknown & mask & (-1 if work(1, 0) else number)  # AND: where the number has none there is none
     unknown &= ~number if work(0, 1) and work(1, 1) else -1  # OR: where the number has one there is one
-    ones = (at for at in range(number.bit_length()) if number >> at & 1 and not unknown >> at & 1)
+    new = number & ~unknown if work(0, 1) else 0  # AND: where there was none there is none
+    ones = (at for at in range(new.bit_length()) if new >> at & 1)
     found = []
     for at in sorted({*known, *ones}):
-        bit = number >> at & 1
+        of_clear, of_set = made[number >> at & 1]
         held, clear = known.get(at, _ZERO)
-        if work(0, bit) & 1 == work(1, bit) & 1:
-            held, clear = (ALWAYS, NEVER) if work(0, bit) & 1 else _ZERO
-        elif work(0, bit) & 1:
+        if of_clear == of_set:
+            held, clear = (ALWAYS, NEVER) if of_clear else _ZERO
+        elif of_clear:
             held, clear = clear, held
         if held:
             found.append((at, held, clear))
@@ -466,6 +467,8 @@ def numbered(value: Value) -> Options | None:
 
 
 def _numbers(value: Value, bits: int) -> list[tuple[int, Condition]] | None:
+    if value is None:
+        return None
     mask = (1 << bits) - 1
     if isinstance(value, Options):
         return [(n & mask, c) for n, c in value.numbers]
