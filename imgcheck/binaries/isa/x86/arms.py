@@ -13,7 +13,7 @@ import numpy as np
 
 from imgcheck.binaries.isa.conditions import ALWAYS
 from imgcheck.binaries.isa.x86.control import Block, ControlFlow
-from imgcheck.binaries.isa.x86.facts import BRANCH, CALL, CLOBBERED, INDIRECT_CALL, OF_BITS, PARAMETERS, Code, Fact
+from imgcheck.binaries.isa.x86.facts import BRANCH, CALLS, CLOBBERED, OF_BITS, PARAMETERS, Code, Fact
 
 if TYPE_CHECKING:
     from imgcheck.binaries.isa.x86.findings import Findings
@@ -142,7 +142,7 @@ def _reached(chart: ControlFlow, number: int, test: int) -> set[int]:
 def _goes_on(chart: ControlFlow, block: Block) -> bool:
     """Whether a block calls something or closes a loop, as what does the work does."""
     code = chart.code
-    if any(code.facts[i].kind in (CALL, INDIRECT_CALL) for i in block.numbers):
+    if any(code.facts[i].kind in CALLS for i in block.numbers):
         return True
     target = code.targets.get(block.control, -1)
     return target >= 0 and (not code.inside(target) or target <= block.first)
@@ -180,8 +180,7 @@ def _last_to_write(facts: list[Fact], register: int) -> int:
     """The number of the last one that writes to a register, calls of what may do so included; -1 where none does."""
     clobbered = bool(register & CLOBBERED)
     numbers = range(len(facts) - 1, -1, -1)
-    calls = (CALL, INDIRECT_CALL)
-    return next((i for i in numbers if facts[i].written & register or (clobbered and facts[i].kind in calls)), -1)
+    return next((i for i in numbers if facts[i].written & register or (clobbered and facts[i].kind in CALLS)), -1)
 
 
 def _masks(fact: Fact) -> bool:

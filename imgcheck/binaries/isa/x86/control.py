@@ -16,9 +16,9 @@ from itertools import pairwise
 from imgcheck.binaries.isa.dominators import Tree, met, postdominators, tree
 from imgcheck.binaries.isa.x86.facts import (
     CALL,
+    CALLS,
     CLOBBERED,
     FLAGS,
-    INDIRECT_CALL,
     INDIRECT_JUMP,
     JUMP,
     PARAMETERS,
@@ -33,8 +33,9 @@ from imgcheck.binaries.isa.x86.statuses import failing
 
 _EXIT = -1
 """Where all ways out of a function end."""
-_ALL = 2 * FLAGS - 1
-_CALLS = CALL, INDIRECT_CALL
+_ALL = -1
+"""Each register, and FLAGS."""
+_ELSEWHERE = *CALLS, INDIRECT_JUMP
 _ROUNDS = 12
 """Passes after which all registers count as live: real functions need as many as loops are nested, and two more."""
 _LOOP_INSTRUCTIONS = 20_000
@@ -227,7 +228,7 @@ class ControlFlow:
             for i in numbers:
                 fact = code.facts[i]
                 registers |= fact.written
-                if fact.kind in _CALLS:
+                if fact.kind in CALLS:
                     calls.append(i)
                 for memory in fact.stores:
                     if memory.base & code.stack:
@@ -388,10 +389,10 @@ def _at_worst(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
         return RAX | RDX, 0
     if fact.kind == STOP:
         return fact.uses, 0
-    leaves = fact.kind in (*_CALLS, INDIRECT_JUMP) or not code.inside(code.targets.get(ip, -1))
-    return fact.uses | (PARAMETERS if leaves else 0), RAX | FLAGS if fact.kind in _CALLS else 0
+    leaves = fact.kind in _ELSEWHERE or not code.inside(code.targets.get(ip, -1))
+    return fact.uses | (PARAMETERS if leaves else 0), RAX | FLAGS if fact.kind in CALLS else 0
 
 
 def _for_sure(code: Code, fact: Fact, ip: int) -> tuple[int, int]:
     """What is read here and now. Of calls the results are new; who reads another register knows that they keep it."""
-    return fact.uses, RAX | RDX if fact.kind in _CALLS else 0
+    return fact.uses, RAX | RDX if fact.kind in CALLS else 0

@@ -22,6 +22,9 @@ COMPUTE, LEA, SWAP, CPUID, XGETBV, CALL, INDIRECT_CALL, BRANCH, JUMP, INDIRECT_J
 """Kinds of instructions. SWAP exchanges two whole registers, BRANCH is conditional and the first that may lead
 elsewhere in the function, JUMP the first that never goes on behind itself. STOP ends the program: UD2, calls of what
 never returns."""
+CALLS = CALL, INDIRECT_CALL
+LEADING = CALL, BRANCH, JUMP
+"""What leads to an address that it names."""
 
 _FLOW = iced.FlowControl
 _KINDS = {_FLOW.CONDITIONAL_BRANCH: BRANCH, _FLOW.CALL: CALL, _FLOW.INDIRECT_CALL: INDIRECT_CALL,
@@ -314,7 +317,7 @@ def stopped(code: Code, before: Callable[[int], bool], ends: Callable[[int], boo
     `before` says whether what calls or jumps before an address never comes back, and `ends` whether that is because
     the program ends.
     """
-    leading = (i for i, fact in enumerate(code.facts) if fact.kind in (CALL, BRANCH, JUMP))
+    leading = (i for i, fact in enumerate(code.facts) if fact.kind in LEADING)
     final = [i for i in leading if before(code.ips[i] + code.facts[i].size)]
     traps = {code.ips[i] for i in code.controls if code.facts[i].kind == STOP}
     if not final:

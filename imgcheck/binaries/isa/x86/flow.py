@@ -31,6 +31,7 @@ from imgcheck.binaries.isa.x86.dominance import guarded, merged
 from imgcheck.binaries.isa.x86.facts import (
     BRANCH,
     CALL,
+    CALLS,
     COMPUTE,
     CPUID,
     INDIRECT_CALL,
@@ -209,7 +210,7 @@ class _Walk(Calls):
                     self.alike.setdefault((*state.compared, fact.condition >> 1), []).append(ip)
         elif kind == LEA:
             self._lea(ip, fact)
-        elif kind in (CALL, INDIRECT_CALL):
+        elif kind in CALLS:
             self._call(ip, fact)
         elif kind == RETURN:
             # Anything may be left in RDX where a result has no second word.

@@ -8,12 +8,13 @@ from typing import NamedTuple
 from imgcheck.binaries.isa.x86.facts import (
     BRANCH,
     CALL,
+    CALLS,
     CLOBBERED,
     COMPUTE,
     FIRST_ARGUMENT,
-    INDIRECT_CALL,
     JUMP,
     LEA,
+    LEADING,
     PARAMETERS,
     RAX,
     Code,
@@ -65,14 +66,14 @@ def _passed_through(code: Code, arrivals: dict[int, int]) -> Parameters:
         kind = fact.kind
         if fact.brings is None:
             read |= fact.read & fresh
-        if kind in (CALL, BRANCH, JUMP):
+        if kind in LEADING:
             target = code.targets.get(ip, 0)
             if target in arrivals:
                 arrivals[target] |= fresh
             if kind == CALL or not code.inside(target):
                 # What is to be handed on by the stack is pushed anew, but for a jump.
                 passed[ip + fact.size] = _named(fresh & ~code.pushed if kind == CALL else fresh, code)
-        fresh &= ~(CLOBBERED if kind in (CALL, INDIRECT_CALL) else fact.written)
+        fresh &= ~(CLOBBERED if kind in CALLS else fact.written)
         goes_on = kind < JUMP
     return Parameters(_named(read, code), passed)
 
@@ -93,7 +94,7 @@ def compared(code: Code) -> int:
     copies = _Copies(code)
     for fact in code.facts:
         found |= copies.step(fact, fresh)
-        fresh &= ~(CLOBBERED if fact.kind in (CALL, INDIRECT_CALL) else fact.written)
+        fresh &= ~(CLOBBERED if fact.kind in CALLS else fact.written)
     return _named(found, code)
 
 
@@ -109,7 +110,7 @@ class _Copies:
     def step(self, fact: Fact, fresh: int) -> int:
         """Go over an instruction; the parameter that it compares with a number other than 0, where it does."""
         # What is read behind a call that may have changed it is known not to have been.
-        written = RAX if fact.kind in (CALL, INDIRECT_CALL) else fact.written
+        written = RAX if fact.kind in CALLS else fact.written
         if not self._held and not fact.read & fresh:
             return 0
         original = self._original(fact, fresh)
@@ -153,7 +154,7 @@ def takes_result(code: Code, registers: int) -> bool:
     for fact in behind:
         if fact.brings is None and fact.read & registers:
             return True
-        if fact.kind in (CALL, INDIRECT_CALL):
+        if fact.kind in CALLS:
             return bool(code.pushed)  # 32-bit code may hand it over where it is
         registers &= ~fact.written
         if not registers:

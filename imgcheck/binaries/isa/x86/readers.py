@@ -8,7 +8,7 @@ import numpy as np
 
 from imgcheck.binaries.isa.ordered import distinct, numbers, within
 from imgcheck.binaries.isa.x86.bodies import Bodies
-from imgcheck.binaries.isa.x86.facts import CALL, INDIRECT_CALL, LEA
+from imgcheck.binaries.isa.x86.facts import CALLS, LEA
 from imgcheck.binaries.isa.x86.graph import LONGEST_IMMEDIATE
 from imgcheck.binaries.isa.x86.handed import STRUCT
 from imgcheck.binaries.isa.x86.variables import Variables
@@ -90,8 +90,7 @@ class Readers:
         """Whether a function that takes an address neither calls anything nor stores anywhere but on the stack."""
         code = self._bodies.code(function)
         return not any(
-            fact.kind in (CALL, INDIRECT_CALL) or any(not memory.base & code.stack for memory in fact.stores)
-            for fact in code.facts
+            fact.kind in CALLS or any(not memory.base & code.stack for memory in fact.stores) for fact in code.facts
         )
 
     def _points_to_element(self, function: int, distances: set[int]) -> bool:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from imgcheck.binaries.isa.x86.facts import (
     CALL,
+    CALLS,
     COMPUTE,
-    INDIRECT_CALL,
     JUMP,
     LEA,
     PUSHED_ARGUMENTS,
@@ -25,7 +25,6 @@ from imgcheck.binaries.isa.x86.facts import (
 
 WORD = 4
 """Bytes of what is pushed."""
-_CALLS = (CALL, INDIRECT_CALL)
 
 
 def parameter_places() -> Iterator[tuple[int, tuple[int, int]]]:
@@ -44,7 +43,7 @@ def settled(code: Code) -> Code:
     facts = [_settled(fact, depth, frame, code.stack) for fact, depth in zip(code.facts, depths, strict=True)]
     handed = {}
     for ip, fact, depth in zip(code.ips, code.facts, depths, strict=True):
-        if fact.kind in _CALLS:
+        if fact.kind in CALLS:
             handed[ip] = -depth
         elif fact.kind >= JUMP and not code.inside(code.targets.get(ip, -1)):
             handed[ip] = WORD
@@ -65,7 +64,7 @@ def _depths(code: Code) -> tuple[list[int], int]:
         if fact.kind >= CALL:
             usual = usual or depth
             waiting.setdefault(code.targets.get(ip, -1), depth)
-        if fact.kind in _CALLS:
+        if fact.kind in CALLS:
             depth -= WORD if _pops(code, number) else 0
         elif fact.moves and fact.source == RSP and not fact.written:
             frame = depth

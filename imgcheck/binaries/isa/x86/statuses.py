@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import iced_x86 as iced
 
-from imgcheck.binaries.isa.x86.facts import CALL, CLOBBERED, INDIRECT_CALL, RAX, RETURN, Code, Fact
+from imgcheck.binaries.isa.x86.facts import CALLS, CLOBBERED, RAX, RETURN, Code, Fact
 from imgcheck.binaries.isa.x86.state import Place
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _passed(code: Code, block: "Block", held: frozenset[Place]) -> frozenset[Pla
     now = set(held)
     for number in block.numbers:
         fact = code.facts[number]
-        lost = fact.written | (CLOBBERED if fact.kind in (CALL, INDIRECT_CALL) else 0)
+        lost = fact.written | (CLOBBERED if fact.kind in CALLS else 0)
         places = [(memory.base, memory.displacement) for memory in fact.stores if memory.base & code.stack]
         is_status = _status(fact) or (fact.moves and not now.isdisjoint(_sources(fact)))
         now = {place for place in now if not (isinstance(place, int) and place & lost)}.difference(places)
