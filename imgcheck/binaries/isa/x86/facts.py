@@ -65,8 +65,8 @@ _ACCESS = iced.OpAccess
 _READS = {_ACCESS.READ, _ACCESS.COND_READ, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
 _WRITES = {_ACCESS.WRITE, _ACCESS.COND_WRITE, _ACCESS.READ_WRITE, _ACCESS.READ_COND_WRITE}
 _R = iced.Register
-FLAGS = 1 << 199
-"""Stands for the flags among registers; none of these has a bit so high."""
+FLAGS = 1
+"""Stands for the flags among registers, none of which has the lowest bit: so sets of few stay small."""
 THREAD = 1 << 61
 """Stands for the address of the thread's own block, below which its variables lie (ELF TLS for x86-64, variant II): FS
 in 64-bit code. What lies there is known by its distance from here."""

@@ -39,7 +39,7 @@ def each_of(bits: int) -> tuple[int, ...]:
     return tuple(1 << at for at in range(bits.bit_length()) if bits >> at & 1)
 
 
-_EACH = set(each_of(FLAGS - 1))
+_EACH = set(each_of(CALLER - 1 & ~FLAGS))
 """Of a set that is not frozen and the keys of a dictionary, Python goes through whichever are fewer."""
 
 
