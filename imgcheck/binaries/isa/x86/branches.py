@@ -112,7 +112,7 @@ class Branches:
         if found:
             return found[0 if met else 1] == NEVER
         where, bits, *_ = state.compared
-        bits = min(bits, 8 * self._graph.writes.variables.get(where, WORD), WHOLE)
+        bits = min(bits, 8 * self._graph.variables.get(where, WORD), WHOLE)
         return met and number > _LARGEST >> WHOLE - bits and not _is_met(state, fact, 0)
 
     def _is_range_check(self, block: Block) -> bool:

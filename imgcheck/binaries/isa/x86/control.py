@@ -18,6 +18,7 @@ from imgcheck.binaries.isa.x86.facts import (
     CALL,
     CALLS,
     CLOBBERED,
+    CPUID,
     FLAGS,
     INDIRECT_JUMP,
     JUMP,
@@ -28,6 +29,7 @@ from imgcheck.binaries.isa.x86.facts import (
     STOP,
     Code,
     Fact,
+    Memory,
 )
 from imgcheck.binaries.isa.x86.statuses import failing
 
@@ -93,6 +95,16 @@ class ControlFlow:
     def blocks(self) -> list[Block]:
         """By address."""
         return _blocks(self.code) if self.code.ips else []
+
+    @cached_property
+    def asks(self) -> bool:
+        """Whether it asks the CPU itself."""
+        return any(fact.kind == CPUID for fact in self.code.facts)
+
+    @cached_property
+    def frameless(self) -> bool:
+        """Whether it never moves the stack pointer down."""
+        return not any(fact.lowers > 0 for fact in self.code.facts)
 
     @cached_property
     def dominators(self) -> Tree:
@@ -209,6 +221,16 @@ class ControlFlow:
         """What any of the instructions writes to."""
         return self._writes([range(len(self.code.ips))])
 
+    @cached_property
+    def variables(self) -> dict[int, int]:
+        """The variables that any of the instructions writes to, as in Writes."""
+        found: dict[int, int] = {}
+        for i, fact in enumerate(self.code.facts):
+            for memory in fact.stores:
+                if (where := _variable(self.code, i, memory)) is not None:
+                    found[where] = max(found.get(where, 0), memory.size)
+        return found
+
     def changed(self, writes: Writes, registers: int) -> int:
         """Which of some registers code may leave changed, callees and all."""
         changed = registers & writes.registers
@@ -225,16 +247,14 @@ class ControlFlow:
         slots: set[tuple[int, int]] = set()
         variables: dict[int, int] = {}
         for numbers in parts:
-            for i in numbers:
-                fact = code.facts[i]
+            for i, fact in enumerate(code.facts[numbers.start : numbers.stop], numbers.start):
                 registers |= fact.written
                 if fact.kind in CALLS:
                     calls.append(i)
                 for memory in fact.stores:
                     if memory.base & code.stack:
-                        slots.update((memory.base, memory.displacement + at) for at in range(memory.size))
-                    elif memory.relative or not (memory.base or memory.index):
-                        where = memory.displacement + (code.ips[i] + fact.size if memory.relative else 0)
+                        slots.update([(memory.base, memory.displacement + at) for at in range(memory.size)])
+                    elif (where := _variable(code, i, memory)) is not None:
                         variables[where] = max(variables.get(where, 0), memory.size)
         return Writes(registers, tuple(calls), slots, variables)
 
@@ -295,12 +315,12 @@ class ControlFlow:
     def _live(self, used: list[tuple[int, int]]) -> list[int]:
         """The registers that are live where each block begins; -1 where that takes too long to tell."""
         live = [0] * len(self.blocks)
+        backwards = [(number, *used[number], self.blocks[number].successors) for number in reversed(self.order)]
         for _ in range(_ROUNDS):
             changed = False
-            for number in reversed(self.order):
-                read, left = used[number]
+            for number, read, left, successors in backwards:
                 behind = 0
-                for successor in self.blocks[number].successors:
+                for successor in successors:
                     behind |= live[successor]
                 here = read | behind & left
                 if here != live[number]:
@@ -308,6 +328,13 @@ class ControlFlow:
             if not changed:
                 return live
         return [-1] * len(self.blocks)
+
+
+def _variable(code: Code, number: int, memory: Memory) -> int | None:
+    """The address of the variable that an instruction stores to; None where it stores elsewhere."""
+    if memory.relative:
+        return code.ips[number] + code.facts[number].size + memory.displacement
+    return None if memory.base or memory.index else memory.displacement
 
 
 def _blocks(code: Code) -> list[Block]:
@@ -376,8 +403,11 @@ _Leading = Callable[[Code, Fact, int], tuple[int, int]]
 def _used(code: Code, numbers: range, leading: _Leading) -> tuple[int, int]:
     """Registers that instructions read before they write to them, and those that they leave as they are."""
     read = written = 0
-    for fact, number in zip(code.facts[numbers.start : numbers.stop], numbers, strict=True):
-        needs, makes = (fact.uses, fact.makes) if fact.kind < CALL else leading(code, fact, code.ips[number])
+    for number, fact in enumerate(code.facts[numbers.start : numbers.stop], numbers.start):
+        if fact.kind < CALL:
+            needs, makes = fact.uses, fact.makes
+        else:
+            needs, makes = leading(code, fact, code.ips[number])
         read |= needs & ~written
         written |= makes
     return read, ~written

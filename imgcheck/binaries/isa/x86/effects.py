@@ -29,7 +29,7 @@ from imgcheck.binaries.isa.values import (
     word,
 )
 from imgcheck.binaries.isa.x86.control import ControlFlow
-from imgcheck.binaries.isa.x86.facts import CPUID, RAX, RCX, RDX, RSP, Fact, Memory
+from imgcheck.binaries.isa.x86.facts import RAX, RCX, RDX, RSP, Fact, Memory
 from imgcheck.binaries.isa.x86.handed import Arguments, Context, Flow, Given, add_member
 from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved
 from imgcheck.binaries.isa.x86.operations import COPIES, SELECTING, flags_of, is_masked_openly, of_flags, result
@@ -63,8 +63,7 @@ class Effects:
             self.state.slots.add(place)
         self.exact = bool(arguments)
         """Whether numbers are worked out that the CPU has no part in: a leaf may be one."""
-        self.asks = any(fact.kind == CPUID for fact in graph.code.facts)
-        self.frameless = not any(fact.lowers > 0 for fact in graph.code.facts)
+        self.asks = graph.asks
         self.leased: set[tuple[int, int]] = set()
         """Words on the stack that a callee may fill, as their address was taken."""
 
@@ -344,7 +343,7 @@ class Effects:
                 held = {moved(where, i) for i in range(memory.size)}
                 (self.state.slots.update if marked else self.state.slots.difference_update)(held)
             # Above the return address of a function that moves no stack pointer lies the caller's frame.
-            self.flow.stack |= marked and where[0] == RSP and where[1] >= self.code.pointer and self.frameless
+            self.flow.stack |= marked and where[0] == RSP and where[1] >= self.code.pointer and self.graph.frameless
         elif marked and where is not None:
             self.flow.stores.update(range(where & ~3, where + memory.size, 4))
         elif marked and memory.base:

@@ -190,7 +190,7 @@ class _Walk(Calls):
         state.told = None
         if not loop.natural:
             state.path = ALWAYS  # nobody knows who comes here
-        if state.values or self.graph.writes.variables:
+        if state.values or self.graph.variables:
             held = state.bases | sum(place for place in state.values if isinstance(place, int) and place > 0)
             lost = self.graph.changed(changed, held)
             state.forget(lost)

@@ -48,7 +48,7 @@ class Operands:
     def __init__(self, graph: ControlFlow, context: Context) -> None:
         self._context = context
         self._stack, self._pointer = graph.code.stack, graph.code.pointer
-        self._written = graph.writes.variables
+        self._written = graph.variables
 
     def where(self, state: State, after: int, memory: Memory) -> Where:
         """Where an operand lies."""
