@@ -43,17 +43,6 @@ _EACH = set(each_of(CALLER - 1 & ~FLAGS))
 """Of a set that is not frozen and the keys of a dictionary, Python goes through whichever are fewer."""
 
 
-def _drop(known: dict[Any, Any], registers: int) -> None:
-    """Take out what is known of some registers, or below zero of all but some."""
-    if registers > 0:
-        for register in each_of(registers):
-            known.pop(register, None)
-    else:
-        for register in known.keys() & _EACH:
-            if register & registers:
-                del known[register]
-
-
 def _apart(one: Condition, other: Condition) -> tuple[Condition, Condition]:
     """Two paths without what is necessary for both."""
     if one == other:
@@ -159,14 +148,22 @@ class State:
 
     def forget(self, places: int) -> None:
         """Nothing is known of the values in these registers any more."""
-        _drop(self.values, places)
+        for register in each_of(places):
+            self.values.pop(register, None)
 
     def keep(self, live: int) -> None:
         """Only these registers, and the flags if FLAGS is among them, matter from here on."""
         if not live & FLAGS:
             self.flags, self.told, self.compared, self.equal = 0, None, (), None
         self.marked &= live
-        self._renew(~live)
+        self.members &= live
+        if self.equal and self.equal[0] & ~live:
+            self.equal = None
+        every: tuple[dict[Any, Any], ...] = self.addresses, self.origins, self.values
+        for known in filter(None, every):
+            for register in known.keys() & _EACH:
+                if not register & live:
+                    del known[register]
 
     def members_of(self, registers: int) -> list[tuple[int, int]]:
         """The places in objects that these registers point to."""
@@ -199,16 +196,13 @@ class State:
         if registers & self.bases:
             self.lose(registers)
         self.marked = self.marked | registers if marked else self.marked & ~registers
-        self._renew(registers)
-
-    def _renew(self, registers: int) -> None:
-        """Nothing holds any more of what was known of these registers besides the marks."""
         self.members &= ~registers
         if self.equal and self.equal[0] & registers:
             self.equal = None
-        for known in (self.addresses, self.origins, self.values):
-            if known:
-                _drop(known, registers)
+        every: tuple[dict[Any, Any], ...] = self.addresses, self.origins, self.values
+        for known in filter(None, every):
+            for register in each_of(registers):
+                known.pop(register, None)
 
     def swap(self, registers: int) -> None:
         """Two registers exchange all that is known of them."""
