@@ -29,9 +29,9 @@ from imgcheck.binaries.isa.values import (
     word,
 )
 from imgcheck.binaries.isa.x86.control import ControlFlow
-from imgcheck.binaries.isa.x86.facts import RAX, RCX, RDX, RSP, Fact, Memory
+from imgcheck.binaries.isa.x86.facts import RAX, RCX, RDX, RSP, Fact, Memory, Operation
 from imgcheck.binaries.isa.x86.handed import Arguments, Context, Flow, Given, add_member
-from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved
+from imgcheck.binaries.isa.x86.operands import ARRAY, POINTER, WHOLE, WORD, Operands, Where, moved, parts
 from imgcheck.binaries.isa.x86.operations import COPIES, SELECTING, flags_of, is_masked_openly, of_flags, result
 from imgcheck.binaries.isa.x86.state import CALLER, State, is_pointer, variable
 from imgcheck.binaries.isa.x86.summary import SIGNATURES, Notes
@@ -206,14 +206,20 @@ class Effects:
             value = of_flags(operation, state.told, fact.condition, state.flags, ip, first, second)
         else:
             value = result(operation, first, second, state.values.get(operation.third) if operation.third else memory)
-        if is_masked_openly(operation, first, second):
-            self.flow.obeys, state.told = True, None
-        elif fact.writes_flags:
-            state.told = flags_of(operation, first, second, value)
-            self.notes.signatures |= SIGNATURES & {fact.comparison[-1:]}
+        if fact.writes_flags:
+            self._tell_flags(fact, operation, first, second, value)
         if operation.bits < WHOLE and held is not None and value is not None and operation.target:
             value = replaced(held, value, 8 if operation.high else 0, operation.bits)
         return value
+
+    def _tell_flags(self, fact: Fact, operation: Operation, first: Value, second: Value, made: Value) -> None:
+        """What the flags tell behind an instruction, whose result is `made`."""
+        if is_masked_openly(operation, first, second):
+            self.flow.obeys, self.state.told = True, None
+            return
+        self.state.told = flags_of(operation, first, second, made)
+        if fact.comparison:
+            self.notes.signatures |= SIGNATURES & {fact.comparison[-1:]}
 
     def _keep(self, where: Where, value: Value, size: int) -> None:
         """Remember what is known of a value that is stored."""
@@ -224,8 +230,8 @@ class Effects:
             base, at = where
             for other in range(at, at + size):
                 values.pop((base, other), None)
-            parts = size < POINTER and isinstance(value, Options | Word)
-            if parts or (isinstance(value, Options) and value.constant is not None):
+            small = size < POINTER and isinstance(value, Options | Word)
+            if small or (isinstance(value, Options) and value.constant is not None):
                 for other in range(1, size):  # single bytes of a structure may be tested
                     values[base, at + other] = shifted(value, -8 * other, 8 * size)
             if size == POINTER and isinstance(value, Word):
@@ -340,7 +346,7 @@ class Effects:
         """Remember where knowledge is stored, or is not any more."""
         if isinstance(where, tuple):
             if marked or self.state.slots:
-                held = {moved(where, i) for i in range(memory.size)}
+                held = parts(where, range(memory.size))
                 (self.state.slots.update if marked else self.state.slots.difference_update)(held)
             # Above the return address of a function that moves no stack pointer lies the caller's frame.
             self.flow.stack |= marked and where[0] == RSP and where[1] >= self.code.pointer and self.graph.frameless

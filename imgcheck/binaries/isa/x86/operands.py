@@ -29,6 +29,7 @@ POINTER, WORD = 8, 4
 WHOLE = 32
 """Bits of an operand that leaves nothing of its register as it was."""
 _MASK = (1 << 64) - 1
+_NOUGHT = constant(0)
 ARRAY = 64
 """Bytes of an array as far as they are taken to be meant by an index that is not known."""
 
@@ -77,7 +78,7 @@ class Operands:
         """Whether an operand is one element, nobody knows which, of an array with knowledge of the CPU."""
         first = self.array(state, after, memory) if memory.index else None
         if isinstance(first, tuple):
-            return bool(state.slots) and not state.slots.isdisjoint(_parts(first, range(ARRAY)))
+            return bool(state.slots) and not state.slots.isdisjoint(parts(first, range(ARRAY)))
         return first is not None and any(self._context.holds(first + i) for i in range(0, ARRAY, 4))
 
     def is_knowledge(self, state: State, where: Where, memory: Memory) -> bool:
@@ -87,7 +88,7 @@ class Operands:
         if where is None and self._context.member(memory.displacement, memory.size)[0]:
             return True
         place, slots = where or _in_object(state, memory), state.slots
-        return place is not None and bool(slots) and not slots.isdisjoint(_parts(place, range(memory.size)))
+        return place is not None and bool(slots) and not slots.isdisjoint(parts(place, range(memory.size)))
 
     def read(self, state: State, ip: int, fact: Fact) -> Value:
         """What is known of the one operand in memory of an instruction."""
@@ -126,11 +127,11 @@ class Operands:
         """The addresses that an operand may have, where they are numbered by what the CPU told."""
         if memory.relative or memory.base & self._stack:
             return None
-        base = numbered(state.values.get(memory.base)) if memory.base else constant(0)
-        index = numbered(state.values.get(memory.index)) if memory.index else constant(0)
-        if base is None or index is None:
+        base = numbered(state.values.get(memory.base)) if memory.base else _NOUGHT
+        if base is None:
             return None
-        found = _total(base, index, memory)
+        index = numbered(state.values.get(memory.index)) if memory.index else _NOUGHT
+        found = _total(base, index, memory) if index is not None else None
         return found if isinstance(found, Options) else None
 
     def sum(self, state: State, memory: Memory) -> Value:
@@ -138,9 +139,9 @@ class Operands:
         found = self.addresses(state, memory)
         if found is not None or memory.relative or memory.base & self._stack:
             return found
-        base, index = (state.values.get(r) if r else constant(0) for r in (memory.base, memory.index))
+        base, index = (state.values.get(r) if r else _NOUGHT for r in (memory.base, memory.index))
         if memory.base == memory.index and memory.scale == 1:
-            base, index = shifted(base, 1, 64), constant(0)
+            base, index = shifted(base, 1, 64), _NOUGHT
         return _total(base, index, memory)
 
     def _looked_up(self, addresses: Options | None, size: int) -> Value:
@@ -179,10 +180,11 @@ def _read_place(state: State, place: tuple[int, int], memory: Memory) -> Value:
 
 def _is_mixed(state: State, place: tuple[int, int], known: Value, size: int) -> bool:
     """Whether of some bytes that are read together one was stored by itself, as members of small structures are."""
-    inner = [(k, at) for k, at in enumerate(_parts(place, range(1, size)), 1) if at in state.values]
+    inner = [(k, at) for k, at in enumerate(parts(place, range(1, size)), 1) if at in state.values]
     return any(not alike(state.values[at], shifted(known, -8 * k, 8 * size)) for k, at in inner)
 
 
-def _parts(place: tuple[int, int], distances: range) -> list[tuple[int, int]]:
+def parts(place: tuple[int, int], distances: range) -> list[tuple[int, int]]:
+    """The places so far from one on."""
     base, at = place
     return [(base, at + distance) for distance in distances]
