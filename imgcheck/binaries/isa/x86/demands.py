@@ -16,7 +16,7 @@ from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.refusals import refusal_of
 from imgcheck.binaries.isa.x86.bodies import Bodies
 from imgcheck.binaries.isa.x86.control import ControlFlow
-from imgcheck.binaries.isa.x86.facts import ARGUMENTS, CALL, INDIRECT_CALL, LEA, Code, Fact
+from imgcheck.binaries.isa.x86.facts import ARGUMENTS, CALLS, LEA, Code, Fact
 from imgcheck.binaries.isa.x86.graph import Graph
 from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.documents.facts import Refusal
@@ -108,7 +108,7 @@ def _may_succeed(graph: ControlFlow, number: int) -> bool:
     A status is no wider than an int; what is wider leads to the words of a function of the program's own.
     """
     facts = reversed([graph.code.facts[i] for i in graph.blocks[number].numbers[:-1]])
-    given = next((fact for fact in facts if fact.kind in (CALL, INDIRECT_CALL) or fact.written & _STATUS), None)
+    given = next((fact for fact in facts if fact.kind in CALLS or fact.written & _STATUS), None)
     return given is not None and given.operation is not None and given.operation.bits <= _INT and not _number(given)
 
 
