@@ -5,6 +5,7 @@ other than 0, and one that is not ends with 0.
 """
 
 import subprocess
+import time
 
 import pytest
 
@@ -172,3 +173,21 @@ def test_a_library_is_loaded_whatever_its_functions_demand() -> None:
 def test_words_that_are_not_seen_are_left_out() -> None:
     code = f'int main(void) {{ if (!has("avx2")) abort(); fast(); {END} }}'
     assert refused(code, "-O2") == Refusal("x86-64-v3", "", ("avx2",))
+
+
+def test_thousands_of_demands_are_told_in_linear_time() -> None:
+    def seconds(tests: int) -> float:
+        each = "".join(f'"test ${1 << at % 30}, %ebx\\n jz 9f\\n"' for at in range(tests))
+        code = f"""
+            __attribute__((naked)) int main(void) {{
+                __asm__("push %rbx\\n mov $7, %eax\\n xor %ecx, %ecx\\n cpuid\\n" {each}
+                        "xor %eax, %eax\\n pop %rbx\\n ret\\n 9: call abort\\n");
+            }}"""
+        program = Elf(compile_c(f"void abort(void); {code}", "-O1", "-no-pie").read_bytes())
+        began = time.process_time()
+        found = analyse_isa(program)
+        assert found and found.refusal
+        return time.process_time() - began
+
+    seconds(100)
+    assert seconds(4_800) < 20 * max(seconds(600), 0.02)

@@ -7,6 +7,7 @@ directions leads to the program's end alone. Besides, a function demands what th
 import re
 from collections.abc import Iterator
 from functools import reduce
+from itertools import islice
 from operator import and_
 
 import numpy as np
@@ -27,6 +28,8 @@ _MOST = 64
 """Functions that are looked at for such calls."""
 _MOST_BLOCKS = 64
 """Blocks in which a program gives up: it has few left to go through."""
+_READ = 8
+"""Tests of which it is looked at what is printed."""
 _SHORTEST, _LONGEST = 8, 256
 """Letters of what is printed."""
 _STATUS, _INT = ARGUMENTS[0], 32
@@ -41,8 +44,8 @@ def refusal(graph: Graph, flows: dict[int, Flow], bodies: Bodies) -> Refusal | N
     demands = [(each, *demand) for each in begun for demand in _demands(bodies.chart(each), flows[each].tests)]
     features = _strongest(frozenset[str]().union(*(wanted for _, _, wanted in demands)))
     telling = ((each, test) for each, test, wanted in demands if not wanted.isdisjoint(features))
-    texts = (text for each, test in telling for text in _texts(graph, bodies, each, test))
-    return refusal_of(features, next(filter(None, texts), "")) if features else None
+    texts = (text for each, test in islice(telling, _READ) for text in _texts(graph, bodies, each, test))
+    return refusal_of(features, next(texts, "")) if features else None
 
 
 def _demands(graph: ControlFlow, tests: dict[int, Labels]) -> Iterator[tuple[int, frozenset[str]]]:
