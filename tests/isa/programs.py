@@ -8,7 +8,7 @@ from pathlib import Path
 
 from imgcheck.binaries.elf import Elf
 from imgcheck.binaries.isa.engine import analyse_isa
-from imgcheck.documents.facts import Isa, IsaUse
+from imgcheck.documents.facts import Isa, IsaUse, Refusal
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.cpus import baseline, level_features
 from imgcheck.knowledge.cpus import features as features_of
@@ -41,7 +41,7 @@ def answers(path: Path) -> dict[str, str]:
 
 def predicted(found: Isa, features: set[str]) -> str:
     """`dies` (or refuses to start), `runs` or `unknown` on a CPU with `features`."""
-    if found.refusal and not _demanded(found.refusal.level) <= features:
+    if found.refusal and not _demanded(found.refusal) <= features:
         return "dies"
     table = features_of(Knowledge(), "x86_64")
     missing = (use for use in found.uses if use.feature not in features and applies(use, features))
@@ -49,8 +49,9 @@ def predicted(found: Isa, features: set[str]) -> str:
     return "dies" if "required" in lacking else "unknown" if "unknown" in lacking else "runs"
 
 
-def _demanded(level: str) -> frozenset[str]:
-    return level_features(Knowledge(), level) - baseline(Knowledge(), "x86_64")
+def _demanded(refusal: Refusal) -> frozenset[str]:
+    demanded = frozenset(refusal.features) or level_features(Knowledge(), refusal.level)
+    return demanded - baseline(Knowledge(), "x86_64")
 
 
 def applies(use: IsaUse, features: set[str]) -> bool:
@@ -68,11 +69,13 @@ _LIBRARIES = {
 
 
 def observed(path: Path, emulator: str, model: str) -> str:
+    """`dies` (by SIGILL, or by itself with words and a status other than 0) or `runs` on a CPU model."""
     command = [need(emulator), "-cpu", model, "-L", _LIBRARIES.get(emulator, "/"), str(path)]
     # Variables such as GLIBC_TUNABLES choose code whatever the CPU is.
     done = subprocess.run(command, capture_output=True, timeout=60, env={"PATH": "/usr/bin:/bin"})
     assert b"Could not open" not in done.stderr  # it was not started
-    return "dies" if done.returncode in (-4, 132) else "runs"
+    words = [line for line in done.stderr.splitlines() if not line.startswith(b"qemu")]
+    return "dies" if done.returncode in (-4, 132) or (done.returncode and words) else "runs"
 
 
 PROGRAMS = {path.name: path.read_text() for path in sorted(Path(__file__).parent.joinpath("sources").iterdir())}
