@@ -17,9 +17,12 @@ from tests.tools import compile_c, need
 BEGINNING = """
 #include <assert.h>
 #include <cpuid.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #define has __builtin_cpu_supports
 static float x[1024], y[1024];
 __attribute__((target("avx2,fma"), noinline)) void fast(void) { for (int i = 0; i < 1024; i++) x[i] = x[i] * y[i] + 1; }
@@ -87,6 +90,41 @@ GOING_ON = {
     "skips its work": f'int main(void) {{ if (!has("avx2")) {{ puts("{WORDS}"); exit(0); }} fast(); {END} }}',
     "warns": f'int main(void) {{ if (!has("avx2")) fputs("{WORDS}\\n", stderr); plain(); {END} }}',
     "has a version for any CPU": f'int main(void) {{ if (has("avx2")) fast(); else plain(); {END} }}',
+    "goes on as another program": f"""
+        int main(int count, char **given) {{
+            if (!has("avx2")) {{
+                fputs("takes the plain one\\n", stderr);
+                execv("/bin/true", given);
+                perror("/bin/true");
+                return 1;
+            }}
+            fast(); {END}
+        }}""",
+    "has another program do its work": f"""
+        __attribute__((noinline)) static int handed(void) {{
+            char *command[] = {{"true", 0}};
+            int status;
+            pid_t child;
+            if (posix_spawn(&child, "/bin/true", 0, 0, command, 0)) exit(1);
+            waitpid(child, &status, 0);
+            return WEXITSTATUS(status);
+        }}
+        int main(void) {{ if (!has("avx2")) {{ exit(handed()); }} fast(); {END} }}""",
+    "ends as it is told": f"""
+        static int strict;
+        __attribute__((noinline, noreturn)) static void die(const char *why) {{ puts(why); exit(strict); }}
+        int main(int count, char **given) {{
+            if (count > 1) strict = 1;
+            if (!has("avx2")) die("{WORDS}");
+            fast(); {END}
+        }}""",
+    "ends well by a function that may end badly": f"""
+        __attribute__((noinline, noreturn)) static void die(int status, const char *why) {{ puts(why); exit(status); }}
+        int main(int count, char **given) {{
+            if (count > 3) die(1, "too many of them");
+            if (!has("avx2")) die(0, "{WORDS}");
+            fast(); {END}
+        }}""",
     "wants less": f"""
         int main(void) {{
             if (!has("sse2")) {{ fputs("{WORDS}\\n", stderr); return 1; }}
@@ -161,8 +199,17 @@ def test_a_test_for_another_vendor_names_no_feature(level: str) -> None:
     assert refused(code, level) is None
 
 
-def test_what_a_stripped_static_program_demands_is_seen_too() -> None:
-    assert refused(REFUSING["returns a status"], "-O2", "-static", "-s") == Refusal("x86-64-v3", WORDS, ("avx2",))
+def test_what_a_stripped_program_demands_is_seen_too() -> None:
+    assert refused(REFUSING["returns a status"], "-O2", "-s") == Refusal("x86-64-v3", WORDS, ("avx2",))
+
+
+def test_of_features_that_have_each_other_for_a_precondition_one_is_named() -> None:
+    code = REFUSING["returns a status"].replace("avx2", "avx512f")
+    assert refused(code, "-O2") == Refusal("x86-64-v4", WORDS, ("avx512f",))
+
+
+def test_a_static_program_does_not_show_that_it_goes_on_as_another() -> None:
+    assert refused(GOING_ON["goes on as another program"], "-O2", "-static") is None
 
 
 def test_a_library_is_loaded_whatever_its_functions_demand() -> None:

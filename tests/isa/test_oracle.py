@@ -10,8 +10,10 @@ from tests.tools import compile_c
 
 MARCHES = ["x86-64", "nehalem", "sandybridge", "haswell", "skylake-avx512"]
 STYLES = {"stripped": ("-O2", "-s"), "plain": ("-O0",), "static": ("-O2", "-static", "-s")}
+UNSEEN = "refuse", "static"
+"""A static program does not show by whose functions it ends."""
 BUILDS = [(name, march, style) for name, march, style in product(SOURCES, MARCHES, STYLES)
-          if style == "stripped" or march in ("x86-64", "haswell")]  # fmt: skip
+          if (style == "stripped" or march in ("x86-64", "haswell")) and (name, style) != UNSEEN]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "march", "style"), BUILDS)

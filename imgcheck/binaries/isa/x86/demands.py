@@ -6,13 +6,15 @@ directions leads to the program's end alone. Besides, a function demands what th
 
 import re
 from collections.abc import Iterator
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import islice
 from operator import and_
 
 import numpy as np
 
 from imgcheck.binaries.isa.conditions import Condition, Labels, implied
+from imgcheck.binaries.isa.names import analysis
+from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.refusals import refusal_of
 from imgcheck.binaries.isa.x86.bodies import Bodies
@@ -26,56 +28,171 @@ _DEEPEST = 4
 """Calls from the start of a program to a function that tests the CPU."""
 _MOST = 64
 """Functions that are looked at for such calls."""
+_DEEPEST_END = 3
+"""And from one to the next of the program's own functions that end it."""
 _MOST_BLOCKS = 64
 """Blocks in which a program gives up: it has few left to go through."""
 _READ = 8
 """Tests of which it is looked at what is printed."""
 _SHORTEST, _LONGEST = 8, 256
 """Letters of what is printed."""
-_STATUS, _INT = ARGUMENTS[0], 32
+_STATUS = ARGUMENTS[0]
 _CONVERSION = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]*)?[hlqjzt]*[a-zA-Z]")
 """What printf fills in."""
 
 
 def refusal(graph: Graph, flows: dict[int, Flow], bodies: Bodies) -> Refusal | None:
-    """What a 64-bit program demands, as far as that is understood, and what it prints where it ends for want of it."""
+    """What a 64-bit program demands, as far as that is understood, and what it prints where it ends for want of it.
+
+    A static one does not show by whose functions it ends, or goes on as another program.
+    """
     testing = {function for function, flow in flows.items() if flow.tests}
-    begun = sorted(_begun(graph, bodies, testing)) if testing and graph.bits == 64 else []
-    demands = [(each, *demand) for each in begun for demand in _demands(bodies.chart(each), flows[each].tests)]
+    if not testing or graph.bits != 64 or not graph.layout.elf.interpreter:
+        return None
+    start = _Start(graph, bodies)
+    begun = sorted(start.begun(testing))
+    demands = [(each, *demand) for each in begun for demand in start.demands(each, flows[each].tests)]
     features = _strongest(frozenset[str]().union(*(wanted for _, _, wanted in demands)))
     telling = ((each, test) for each, test, wanted in demands if not wanted.isdisjoint(features))
-    texts = (text for each, test in islice(telling, _READ) for text in _texts(graph, bodies, each, test))
+    texts = (text for each, test in islice(telling, _READ) for text in start.texts(each, test))
     return refusal_of(features, next(texts, "")) if features else None
 
 
-def _demands(graph: ControlFlow, tests: dict[int, Labels]) -> Iterator[tuple[int, frozenset[str]]]:
-    """The addresses of tests in a function that demand something, and the features that each wants."""
-    failing = _failing(graph)
-    for number in graph.inevitable(failing):
-        block = graph.blocks[number]
-        lasting = [one for one in block.successors if one not in failing]
-        may_end = len(block.successors) > 1 or block.control in graph.code.endings
-        if block.control not in tests or len(lasting) != 1 or not may_end:
-            continue
-        ending = _behind(graph, number, failing)
-        # What both directions come to at once is the program's work, after which it may well tell of a failure.
-        if len(ending) <= _MOST_BLOCKS and lasting[0] not in ending:
-            taken = graph.blocks[lasting[0]].first == graph.code.targets.get(block.control)
+class _Start:
+    """What runs whenever a program is started; functions are named by their index."""
+
+    def __init__(self, graph: Graph, bodies: Bodies) -> None:
+        self._graph, self._bodies = graph, bodies
+        self._courses: dict[int, tuple[set[int], list[int]]] = {}
+
+    def begun(self, functions: set[int]) -> Iterator[int]:
+        """Those of some functions that are called whenever the program is started."""
+        leading = _leading(self._graph.calls, functions)
+        roots = {*self._graph.first_roots.tolist(), *self._graph.own_mains.tolist()}
+        waiting = [one for one in roots if leading[one]]
+        seen = set(waiting)
+        while waiting and len(seen) < _MOST:
+            function = waiting.pop()
+            if function in functions:
+                yield function
+            called = {one for one in self._called(function) if leading[one]} - seen
+            seen |= called
+            waiting += called
+
+    def demands(self, function: int, tests: dict[int, Labels]) -> Iterator[tuple[int, frozenset[str]]]:
+        """The addresses of tests in a function that demand something, and the features that each wants."""
+        chart = self._bodies.chart(function)
+        failing, inevitable = self._course(function)
+        for number in inevitable:
+            block = chart.blocks[number]
+            lasting = [one for one in block.successors if one not in failing]
+            may_end = len(block.successors) > 1 or block.control in chart.code.endings
+            if block.control not in tests or len(lasting) != 1 or not may_end:
+                continue
+            ending = _behind(chart, number, failing)
+            # What both directions come to at once is the program's work, after which it may well tell of a failure.
+            if len(ending) > _MOST_BLOCKS or lasting[0] in ending or self._hands_over(function, number, ending):
+                continue
+            taken = chart.blocks[lasting[0]].first == chart.code.targets.get(block.control)
             yield block.control, _necessary(tests[block.control][0 if taken else 1])
 
+    def texts(self, function: int, test: int) -> Iterator[str]:
+        """The texts whose addresses are taken where a test leads to the end: those that are printed are among them."""
+        for code, i in self._ending(function, test):
+            fact = code.facts[i]
+            relative = fact.kind == LEA and fact.loads[0].relative
+            address = fact.loads[0].displacement + code.ips[i] + fact.size if relative else _number(fact)
+            if text := _text(self._graph, address or 0):
+                yield text
 
-def _begun(graph: Graph, bodies: Bodies, functions: set[int]) -> Iterator[int]:
-    """Those of some functions that are called whenever the program is started."""
-    leading = _leading(graph.calls, functions)
-    waiting = [one for one in {*graph.first_roots.tolist(), *graph.own_mains.tolist()} if leading[one]]
-    seen = set(waiting)
-    while waiting and len(seen) < _MOST:
-        function = waiting.pop()
-        if function in functions:
-            yield function
-        called = {one for one in _called(bodies, function) if leading[one]} - seen
-        seen |= called
-        waiting += called
+    def _called(self, function: int) -> Iterator[int]:
+        """What a function calls, or leaves for, on every way through it."""
+        if self._is_readable(function):
+            _, inevitable = self._course(function)
+            for number in inevitable:
+                yield from self._calls(function, number)
+
+    def _is_readable(self, function: int) -> bool:
+        return self._bodies.affords(function) and bool(self._bodies.chart(function).blocks)
+
+    def _calls(self, function: int, number: int) -> Iterator[int]:
+        """The functions that a block calls or leaves for."""
+        sites = self._bodies.sites(function)
+        return (sites[after] for after in _returning(self._bodies.chart(function), number) if after in sites)
+
+    def _course(self, function: int) -> tuple[set[int], list[int]]:
+        """The blocks of a function behind which the program ends with a failure, whatever happens there, and those on
+        every way that leads over none of them.
+        """
+        if function not in self._courses:
+            chart = self._bodies.chart(function)
+            ends = {number for number in chart.ends if not self._may_succeed(function, number, _DEEPEST_END)}
+            failing = chart.leading_to(ends | chart.failures)
+            self._courses[function] = failing, chart.inevitable(failing)
+        return self._courses[function]
+
+    def _may_succeed(self, function: int, number: int, depth: int) -> bool:
+        """Whether the program may end with the status 0 at the end of a block, which calls what never returns.
+
+        Of a function of its own that is so where any of its ends may, whatever it is told.
+        """
+        chart = self._bodies.chart(function)
+        after = _returning(chart, number)[-1]
+        if after in self._statuses:
+            return not _status(chart, number)
+        called = self._bodies.sites(function).get(after)
+        if called is None:
+            return False
+        if not depth or not self._is_readable(called):
+            return True
+        ends = self._bodies.chart(called).ends
+        return not ends or any(self._may_succeed(called, one, depth - 1) for one in ends)
+
+    def _hands_over(self, function: int, number: int, ending: list[int]) -> bool:
+        """Whether the program may go on as another one where a block leads to blocks in which it ends."""
+        chart = self._bodies.chart(function)
+        target = chart.code.targets.get(chart.blocks[number].control, -1)
+        elsewhere = self._graph.starting_at(np.array([target])).tolist() if not chart.code.inside(target) else []
+        called = [*elsewhere, *(one for block in ending for one in self._calls(function, block))]
+        if any(one < 0 or self._handing_over[one] for one in called):
+            return True
+        return any(after in self._handed_over for block in ending for after in _returning(chart, block))
+
+    @cached_property
+    def _statuses(self) -> frozenset[int]:
+        """Next addresses of the calls of library functions that end the program with a status."""
+        return frozenset(self._graph.behind(self._imported("statuses")[2]).tolist())
+
+    @cached_property
+    def _handed_over(self) -> frozenset[int]:
+        """Those of the calls by which the program goes on as another one, or has another one do its work."""
+        return frozenset(self._graph.behind(self._imported("handing_over")[2]).tolist())
+
+    @cached_property
+    def _handing_over(self) -> np.ndarray:
+        """Marks functions that lead to such calls."""
+        callers = self._imported("handing_over")[0]
+        return _leading(self._graph.calls, set(callers[callers >= 0].tolist()))
+
+    def _imported(self, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._graph.imported(list(imports(self._graph.layout, analysis()["endings"][kind])))
+
+    def _ending(self, function: int, test: int) -> Iterator[tuple[Code, int]]:
+        """The instructions that run where a test leads to the program's end, by number."""
+        chart = self._bodies.chart(function)
+        target = chart.code.targets.get(test, -1)
+        if chart.code.inside(target):
+            failing, _ = self._course(function)
+            number = next(number for number, block in enumerate(chart.blocks) if block.control == test)
+            for block in _behind(chart, number, failing):
+                if block in failing:
+                    yield from ((chart.code, i) for i in chart.blocks[block].numbers)
+            return
+        # What compilers take for rare is a function of its own.
+        (elsewhere,) = self._graph.starting_at(np.array([target])).tolist()
+        if elsewhere >= 0:
+            code = self._bodies.code(elsewhere)
+            yield from ((code, i) for i in range(len(code.ips)))
 
 
 def _leading(calls: Edges, functions: set[int]) -> np.ndarray:
@@ -87,32 +204,17 @@ def _leading(calls: Edges, functions: set[int]) -> np.ndarray:
     return marks
 
 
-def _called(bodies: Bodies, function: int) -> Iterator[int]:
-    """What a function calls, or leaves for, on every way through it."""
-    chart = bodies.chart(function) if bodies.affords(function) else None
-    if chart is None or not chart.blocks:
-        return
-    sites = bodies.sites(function)
-    for number in chart.inevitable(_failing(chart)):
-        for i in chart.blocks[number].numbers:
-            after = chart.code.ips[i] + chart.code.facts[i].size
-            if after in sites:
-                yield sites[after]
+def _returning(chart: ControlFlow, number: int) -> list[int]:
+    """The addresses behind the instructions of a block, to which calls return."""
+    code = chart.code
+    return [code.ips[i] + code.facts[i].size for i in chart.blocks[number].numbers]
 
 
-def _failing(graph: ControlFlow) -> set[int]:
-    """The blocks behind which the program ends with a failure, whatever happens there."""
-    return graph.leading_to({number for number in graph.ends if not _may_succeed(graph, number)} | graph.failures)
-
-
-def _may_succeed(graph: ControlFlow, number: int) -> bool:
-    """Whether the program may end with the status 0 at the end of a block: that, or one that is not known, is given.
-
-    A status is no wider than an int; what is wider leads to the words of a function of the program's own.
-    """
-    facts = reversed([graph.code.facts[i] for i in graph.blocks[number].numbers[:-1]])
+def _status(chart: ControlFlow, number: int) -> int:
+    """The status that the last call of a block is given, as whoever started the program gets it; 0 where it is open."""
+    facts = reversed([chart.code.facts[i] for i in chart.blocks[number].numbers[:-1]])
     given = next((fact for fact in facts if fact.kind in CALLS or fact.written & _STATUS), None)
-    return given is not None and given.operation is not None and given.operation.bits <= _INT and not _number(given)
+    return (_number(given) or 0) & 255 if given and given.kind not in CALLS else 0
 
 
 def _number(fact: Fact) -> int | None:
@@ -130,34 +232,6 @@ def _behind(graph: ControlFlow, number: int, failing: set[int]) -> list[int]:
             break
         found += [other for other in graph.blocks[one].successors if other not in found]
     return found
-
-
-def _texts(graph: Graph, bodies: Bodies, function: int, test: int) -> Iterator[str]:
-    """The texts whose addresses are taken where a test leads to the program's end, as those that are printed are."""
-    for code, i in _ending(graph, bodies, function, test):
-        fact = code.facts[i]
-        relative = fact.kind == LEA and fact.loads[0].relative
-        address = fact.loads[0].displacement + code.ips[i] + fact.size if relative else _number(fact)
-        if text := _text(graph, address or 0):
-            yield text
-
-
-def _ending(graph: Graph, bodies: Bodies, function: int, test: int) -> Iterator[tuple[Code, int]]:
-    """The instructions there, by number."""
-    chart = bodies.chart(function)
-    target = chart.code.targets.get(test, -1)
-    if chart.code.inside(target):
-        failing = _failing(chart)
-        number = next(number for number, block in enumerate(chart.blocks) if block.control == test)
-        for block in _behind(chart, number, failing):
-            if block in failing:
-                yield from ((chart.code, i) for i in chart.blocks[block].numbers)
-        return
-    # What compilers take for rare is a function of its own.
-    (elsewhere,) = graph.starting_at(np.array([target])).tolist()
-    if elsewhere >= 0:
-        code = bodies.code(elsewhere)
-        yield from ((code, i) for i in range(len(code.ips)))
 
 
 def _text(graph: Graph, address: int) -> str:
@@ -181,4 +255,8 @@ def _necessary(condition: Condition) -> frozenset[str]:
 
 def _strongest(features: frozenset[str]) -> list[str]:
     """The features without those that others bring along."""
-    return sorted(one for one in features if not any(one in implied(other) for other in features - {one}))
+    kept = set(features)
+    for feature in sorted(features):  # one by one: some have each other for a precondition
+        if any(feature in implied(other) for other in kept - {feature}):
+            kept.remove(feature)
+    return sorted(kept)
