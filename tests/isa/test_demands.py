@@ -87,6 +87,14 @@ GOING_ON = {
             if (!has("avx2") && !getenv("HOME")) {{ fputs("{WORDS}\\n", stderr); return 1; }}
             plain(); {END}
         }}""",
+    "hardly ever skips its work": f"""
+        int main(void) {{
+            if (__builtin_expect(!has("avx2"), 0)) {{ puts("{WORDS}"); exit(0); }}
+            fast(); {END}
+        }}""",
+    "skips its work in what is taken for rare": f"""
+        __attribute__((cold, noinline, noreturn)) static void skip(void) {{ puts("{WORDS}"); exit(0); }}
+        int main(void) {{ if (!has("avx2")) {{ puts("goes no further"); skip(); }} fast(); {END} }}""",
     "skips its work": f'int main(void) {{ if (!has("avx2")) {{ puts("{WORDS}"); exit(0); }} fast(); {END} }}',
     "warns": f'int main(void) {{ if (!has("avx2")) fputs("{WORDS}\\n", stderr); plain(); {END} }}',
     "has a version for any CPU": f'int main(void) {{ if (has("avx2")) fast(); else plain(); {END} }}',

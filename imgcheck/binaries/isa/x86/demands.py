@@ -91,7 +91,7 @@ class _Start:
                 continue
             ending = _behind(chart, number, failing)
             # What both directions come to at once is the program's work, after which it may well tell of a failure.
-            if len(ending) > _MOST_BLOCKS or lasting[0] in ending or self._hands_over(function, number, ending):
+            if len(ending) > _MOST_BLOCKS or lasting[0] in ending or self._may_go_well(function, number, ending):
                 continue
             taken = chart.blocks[lasting[0]].first == chart.code.targets.get(block.control)
             yield block.control, _necessary(tests[block.control][0 if taken else 1])
@@ -141,20 +141,24 @@ class _Start:
         if after in self._statuses:
             return not _status(chart, number)
         called = self._bodies.sites(function).get(after)
-        if called is None:
-            return False
-        if not depth or not self._is_readable(called):
-            return True
-        ends = self._bodies.chart(called).ends
-        return not ends or any(self._may_succeed(called, one, depth - 1) for one in ends)
+        return called is not None and self._may_end_well(called, depth)
 
-    def _hands_over(self, function: int, number: int, ending: list[int]) -> bool:
-        """Whether the program may go on as another one where a block leads to blocks in which it ends."""
+    def _may_end_well(self, function: int, depth: int) -> bool:
+        """Whether the program may end with the status 0 in a function that never returns."""
+        if not depth or function < 0 or not self._is_readable(function):
+            return True
+        ends = self._bodies.chart(function).ends
+        return not ends or any(self._may_succeed(function, one, depth - 1) for one in ends)
+
+    def _may_go_well(self, function: int, number: int, ending: list[int]) -> bool:
+        """Whether the program may end well, or go on as another one, where a block leads to blocks in which it ends."""
         chart = self._bodies.chart(function)
         target = chart.code.targets.get(chart.blocks[number].control, -1)
         elsewhere = self._graph.starting_at(np.array([target])).tolist() if not chart.code.inside(target) else []
         called = [*elsewhere, *(one for block in ending for one in self._calls(function, block))]
-        if any(one < 0 or self._handing_over[one] for one in called):
+        if any(self._may_end_well(one, _DEEPEST_END) for one in elsewhere):
+            return True
+        if any(self._handing_over[one] for one in called):
             return True
         return any(after in self._handed_over for block in ending for after in _returning(chart, block))
 
