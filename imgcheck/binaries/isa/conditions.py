@@ -104,7 +104,7 @@ def _simplified(left: Set[Term]) -> Condition:
             return UNTOLD
     while len(left) > 1 and (merged := _merged(left)) is not None:
         left = merged
-    minimal = {_shortened(term) if len(term) > _MOST_LITERALS else term for term in _minimal(left)}
+    minimal = {shortened(term) if len(term) > _MOST_LITERALS else term for term in _minimal(left)}
     if len(minimal) > _MOST_TERMS:
         minimal = set(_minimal(_weakened(minimal)))
     too_much = len(minimal) > _MOST_TERMS or max(map(len, minimal), default=0) > _MOST_LITERALS
@@ -131,7 +131,7 @@ def _minimal(terms: Set[Term]) -> list[Term]:
     return [term for term in terms if len(term) == shortest or not any(other < term for other in terms)]
 
 
-def _shortened(term: Term) -> Term:
+def shortened(term: Term) -> Term:
     """A long term without what it says of features that the CPU lacks, and without what follows from other features:
     no feature that it shields shows without it.
     """

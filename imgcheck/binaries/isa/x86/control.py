@@ -119,8 +119,7 @@ class ControlFlow:
     @cached_property
     def _lasting(self) -> Tree:
         """The same where the program does not end."""
-        lasting = (number for number in self._ways_out if not self._may_end(self.blocks[number]))
-        return postdominators(self.dominators, lasting, _EXIT, self.final)
+        return postdominators(self.dominators, self._lasting_ways_out, _EXIT, self.final)
 
     def inevitable(self, failing: Set[int]) -> list[int]:
         """The blocks on every way through the function that leads over none of `failing`, as they run one by one.
@@ -128,7 +127,7 @@ class ControlFlow:
         A way ends, too, where nothing but more of the same is to come, as requests to a server.
         """
         reached = self.dominators
-        leaving = {number for number in self._ways_out if not self._may_end(self.blocks[number])}
+        leaving = set(self._lasting_ways_out)
         ending = postdominators(reached, leaving, _EXIT).place
         leaving.update(number for number in reached.order if number not in ending)
         back = postdominators(reached, leaving, _EXIT, failing)
@@ -141,6 +140,11 @@ class ControlFlow:
     @property
     def _ways_out(self) -> Iterator[int]:
         return (number for number in self.dominators.order if self._leaves(self.blocks[number]))
+
+    @property
+    def _lasting_ways_out(self) -> Iterator[int]:
+        """Those of the blocks that do not leave to end the program."""
+        return (number for number in self._ways_out if not self._may_end(self.blocks[number]))
 
     def _leaves(self, block: Block) -> bool:
         """Whether a way out of the function begins at the end of the block."""

@@ -12,13 +12,12 @@ from operator import and_
 
 import numpy as np
 
-from imgcheck.binaries.isa.conditions import Condition, Labels, implied
-from imgcheck.binaries.isa.names import analysis
-from imgcheck.binaries.isa.queries import imports
+from imgcheck.binaries.isa.conditions import Condition, Labels, implied, shortened
 from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.refusals import refusal_of
 from imgcheck.binaries.isa.x86.bodies import Bodies
 from imgcheck.binaries.isa.x86.control import ControlFlow
+from imgcheck.binaries.isa.x86.endings import Endings
 from imgcheck.binaries.isa.x86.facts import ARGUMENTS, CALLS, LEA, Code, Fact
 from imgcheck.binaries.isa.x86.graph import Graph
 from imgcheck.binaries.isa.x86.handed import Flow
@@ -41,7 +40,7 @@ _CONVERSION = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]*)?[hlqjzt]*[a-zA-Z]")
 """What printf fills in."""
 
 
-def refusal(graph: Graph, flows: dict[int, Flow], bodies: Bodies) -> Refusal | None:
+def refusal(graph: Graph, flows: dict[int, Flow], bodies: Bodies, endings: Endings) -> Refusal | None:
     """What a 64-bit program demands, as far as that is understood, and what it prints where it ends for want of it.
 
     A static one does not show by whose functions it ends, or goes on as another program.
@@ -49,10 +48,10 @@ def refusal(graph: Graph, flows: dict[int, Flow], bodies: Bodies) -> Refusal | N
     testing = {function for function, flow in flows.items() if flow.tests}
     if not testing or graph.bits != 64 or not graph.layout.elf.interpreter:
         return None
-    start = _Start(graph, bodies)
+    start = _Start(graph, bodies, endings)
     begun = sorted(start.begun(testing))
     demands = [(each, *demand) for each in begun for demand in start.demands(each, flows[each].tests)]
-    features = _strongest(frozenset[str]().union(*(wanted for _, _, wanted in demands)))
+    features = sorted(shortened(frozenset[str]().union(*(wanted for _, _, wanted in demands))))
     telling = ((each, test) for each, test, wanted in demands if not wanted.isdisjoint(features))
     texts = (text for each, test in islice(telling, _READ) for text in start.texts(each, test))
     return refusal_of(features, next(texts, "")) if features else None
@@ -61,8 +60,8 @@ def refusal(graph: Graph, flows: dict[int, Flow], bodies: Bodies) -> Refusal | N
 class _Start:
     """What runs whenever a program is started; functions are named by their index."""
 
-    def __init__(self, graph: Graph, bodies: Bodies) -> None:
-        self._graph, self._bodies = graph, bodies
+    def __init__(self, graph: Graph, bodies: Bodies, endings: Endings) -> None:
+        self._graph, self._bodies, self._endings = graph, bodies, endings
         self._courses: dict[int, tuple[set[int], list[int]]] = {}
 
     def begun(self, functions: set[int]) -> Iterator[int]:
@@ -165,21 +164,18 @@ class _Start:
     @cached_property
     def _statuses(self) -> frozenset[int]:
         """Next addresses of the calls of library functions that end the program with a status."""
-        return frozenset(self._graph.behind(self._imported("statuses")[2]).tolist())
+        return frozenset(self._endings.behind_calls("statuses").tolist())
 
     @cached_property
     def _handed_over(self) -> frozenset[int]:
         """Those of the calls by which the program goes on as another one, or has another one do its work."""
-        return frozenset(self._graph.behind(self._imported("handing_over")[2]).tolist())
+        return frozenset(self._endings.behind_calls("handing_over").tolist())
 
     @cached_property
     def _handing_over(self) -> np.ndarray:
         """Marks functions that lead to such calls."""
-        callers = self._imported("handing_over")[0]
+        callers = self._graph.functions.holding(np.array([after - 1 for after in self._handed_over], np.int64))
         return _leading(self._graph.calls, set(callers[callers >= 0].tolist()))
-
-    def _imported(self, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self._graph.imported(list(imports(self._graph.layout, analysis()["endings"][kind])))
 
     def _ending(self, function: int, test: int) -> Iterator[tuple[Code, int]]:
         """The instructions that run where a test leads to the program's end, by number."""
@@ -255,12 +251,3 @@ def _necessary(condition: Condition) -> frozenset[str]:
     """The features that the CPU has wherever the condition holds."""
     terms = (frozenset[str]().union(*map(implied, term)) for term in condition)
     return reduce(and_, terms) if condition else frozenset()
-
-
-def _strongest(features: frozenset[str]) -> list[str]:
-    """The features without those that others bring along."""
-    kept = set(features)
-    for feature in sorted(features):  # one by one: some have each other for a precondition
-        if any(feature in implied(other) for other in kept - {feature}):
-            kept.remove(feature)
-    return sorted(kept)

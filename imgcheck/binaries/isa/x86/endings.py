@@ -60,14 +60,15 @@ class Endings:
     @cached_property
     def _final(self) -> np.ndarray:
         """The next addresses of calls of imported functions that never return, in order."""
-        return self._behind_calls("functions")
+        return self.behind_calls("functions")
 
     @cached_property
     def _leaving(self) -> np.ndarray:
         """Of these, those that end no program."""
-        return self._behind_calls("leaving")
+        return self.behind_calls("leaving")
 
-    def _behind_calls(self, kind: str) -> np.ndarray:
+    def behind_calls(self, kind: str) -> np.ndarray:
+        """The next addresses of calls of imported functions, in order; `kind` is a list in rules/analysis/isa.toml."""
         symbols, graph = imports(self._found.layout, analysis()["endings"][kind]), self._found.graph
         return np.sort(graph.behind(graph.imported(list(symbols))[2])).astype(np.int64)
 

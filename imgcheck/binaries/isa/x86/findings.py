@@ -297,7 +297,7 @@ class Findings:
         """With which features lacking the program ends by itself, by the tests in its start code."""
         if not self.layout.is_program:
             return None
-        return refusal(self.graph, self.guards.flows, self._spread.bodies)
+        return refusal(self.graph, self.guards.flows, self._spread.bodies, self.endings)
 
     @cached_property
     def _spread(self) -> Spread:
