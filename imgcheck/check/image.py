@@ -14,6 +14,10 @@ _TOLD = {
         "directory, brings it.",
         "Correct ENTRYPOINT or CMD, or name what will run: imgcheck image REF -- COMMAND, or --entry PATH.",
     ),
+    "nowhere": (
+        "No directory of PATH has it: {searched}.",
+        "Install it in the image, correct its command or PATH, or name what will run: imgcheck image REF -- COMMAND.",
+    ),
     "not-executable": (
         "No execute bit is set on {path}.",
         "Set it in the Dockerfile: RUN chmod +x {path}, or COPY --chmod=755.",
@@ -40,7 +44,8 @@ _TOLD = {
         _CONVERT,
     ),
 }
-"""Why a program does not start, and the way out: by Unstartable.reason, or where a script's own lines are meant."""
+"""Why a program does not start, and the way out: by Unstartable.reason, where nothing can bring what is absent, or
+where a script's own lines are meant."""
 _LIBRARY = r"\.so(?:\.|$)"
 _OF_IMAGES = ("/bin/", "/sbin/", "/usr/", "/lib")
 _PROGRAMS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
@@ -98,13 +103,15 @@ def _unstartable(context: Context, answers: Answers) -> None:
 
 
 def _not_starting(context: Context, what: Unstartable) -> Finding:
-    alone = not what.by and context.image.config.entrypoint and context.roots.command[0] != what.word
-    why, remedy = _told_alone(context, what) if alone else _told(what)
-    mounted = what.reason in ("absent", "no-format") or not _comes_with_images(what.interpreter)
+    told = "nowhere" if _is_nowhere(context, what) else what.reason
+    may_start = told in ("absent", "no-format") or not _comes_with_images(what.interpreter)
+    why, remedy = _told(what, "carriage-return-within" if _is_within(what) else told)
+    if _is_argument(context, what):
+        why = f"{why} {_alone(context)}"
     asked = what.interpreter.rpartition(" ")[2]
     return context.finding(
         "IMG002",
-        "risk" if mounted else "fail",
+        "risk" if may_start else "fail",
         what.word,
         (Evidence(what.path or what.word, detail=f"started by {what.by}" if what.by else ""),),
         variant=_variant(what),
@@ -117,27 +124,50 @@ def _not_starting(context: Context, what: Unstartable) -> Finding:
     )
 
 
-def _comes_with_images(interpreter: str) -> bool:
+def _is_nowhere(context: Context, what: Unstartable) -> bool:
+    """Whether what is absent was sought in directories that come with the image, all of them, and is surely wanted.
+
+    A file that is named by its path may be mounted by itself; what a script runs is certain when it runs; and an
+    argument of ENTRYPOINT need not be a program.
+    """
+    from imgcheck.loader.launchers import launchers  # which a preflight without this finding does not need
+
+    if not what.searched or (what.by and what.by not in launchers()) or _is_argument(context, what):
+        return False
+    return all(_comes_with_images(f"{place}/") or _has_files(context, place) for place in what.searched)
+
+
+def _is_argument(context: Context, what: Unstartable) -> bool:
+    """Whether it is a word given in place of CMD, which ENTRYPOINT gets where that is not left out."""
+    return not what.by and bool(context.image.config.entrypoint) and context.roots.command[0] != what.word
+
+
+def _has_files(context: Context, directory: str) -> bool:
+    """Whether the image brings programs or scripts in a directory."""
+    paths = (*context.records, *(script.path for script in context.image.tree.scripts))
+    return any(path.startswith(f"{directory.rstrip('/')}/") for path in paths)
+
+
+def _comes_with_images(path: str) -> bool:
     """What no site mounts over an image: an interpreter elsewhere (/cvmfs, /gpfs) may come from the host."""
-    return not interpreter or interpreter.startswith(_OF_IMAGES)
+    return not path or path.startswith(_OF_IMAGES)
 
 
-def _told_alone(context: Context, what: Unstartable) -> tuple[str, str]:
-    """The same of words that are given in place of CMD, where ENTRYPOINT starts."""
-    why, remedy = _told(what)
+def _alone(context: Context) -> str:
     entrypoint = context.image.config.entrypoint[0]
     how = f"So it is where the command is started by itself ({context.runtime.family} exec)"
-    return f"{why} {how}; as an argument of the image's ENTRYPOINT it is for {entrypoint} to understand.", remedy
+    return f"{how}; as an argument of the image's ENTRYPOINT it is for {entrypoint} to understand."
 
 
-def _told(what: Unstartable) -> tuple[str, str]:
+def _told(what: Unstartable, reason: str) -> tuple[str, str]:
     """Why it does not start, and the way out."""
-    why, remedy = _TOLD["carriage-return-within" if _is_within(what) else what.reason]
+    why, remedy = _TOLD[reason]
     names = {
         "word": what.word,
         "path": what.path,
         "interpreter": what.interpreter,
         "program": posixpath.basename(what.interpreter),
+        "searched": ":".join(what.searched),
     }
     return why.format(**names), remedy.format(**names)
 

@@ -143,6 +143,8 @@ class Unstartable(Document, frozen=True):
     """What its first line asks for."""
     by: str = ""
     """The script or launcher that starts it; empty where the container's runtime does."""
+    searched: tuple[str, ...] = ()
+    """The directories in which PATH would have it, where none has, links resolved."""
 
 
 class PythonCode(Document, frozen=True):

@@ -2,7 +2,7 @@
 
 from msgspec import Struct, structs
 
-from imgcheck.documents.image import ImageProfile
+from imgcheck.documents.image import ImageConfig, ImageProfile
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -23,13 +23,15 @@ class Environment(Struct, frozen=True):
     working_directory: str = "/"
 
 
+def path_of(config: ImageConfig) -> tuple[str, ...]:
+    """The directories of PATH, which falls back to what runtimes set."""
+    return tuple(part for part in config.variables.get("PATH", DEFAULT_PATH).split(":") if part)
+
+
 def environment_of(image: ImageProfile) -> Environment:
-    """The environment of `image`'s processes; PATH falls back to what runtimes set."""
+    """The environment of `image`'s processes."""
     variables = image.config.variables
-    own = Environment(
-        path=tuple(part for part in variables.get("PATH", DEFAULT_PATH).split(":") if part),
-        working_directory=image.config.working_directory or "/",
-    )
+    own = Environment(path=path_of(image.config), working_directory=image.config.working_directory or "/")
     library_path, preload = (variables.get(name, "") for name in LOADER_VARIABLES)
     return with_loader_variables(own, (given_with(library_path), preload))
 

@@ -31,6 +31,8 @@ class Place(Struct, frozen=True):
     called: str = ""
     """The same as it was found, links not resolved."""
     reason: Literal["", "absent", "not-executable", "no-format"] = ""
+    searched: tuple[str, ...] = ()
+    """Directories in which PATH would have it, where none has, links resolved."""
 
 
 class Places:
@@ -60,9 +62,10 @@ class Places:
         for called, path in found.items():
             if path in self.programs:
                 return Place(path, called, "not-executable")
-            if "/" in word and path in self._others:
+            if path in self._others:
                 return Place(path, called, "no-format")
-        return Place(reason="absent")
+        searched = () if "/" in word else tuple(dict.fromkeys(map(posixpath.dirname, found.values())))
+        return Place(reason="absent", searched=searched)
 
     def may_be_program(self, word: str, shell: Shell) -> bool:
         """Whether a word of a command may be the program that this starts."""

@@ -192,7 +192,8 @@ class _Search:
             return self._fail(Unstartable(words[0].rstrip("\r"), "carriage-return", by.name, by=by.name), by)
         place = self._places.look(words[0], shell)
         if place.reason:
-            return self._fail(Unstartable(words[0], place.reason, place.path, by=by.name), by)
+            what = Unstartable(words[0], place.reason, place.path, by=by.name, searched=place.searched)
+            return self._fail(what, by)
         if not place.path:
             return "unknown"
         # What could not be read may have changed PATH.

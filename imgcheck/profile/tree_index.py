@@ -17,6 +17,7 @@ from imgcheck.loader.abi import multiarch_directories
 from imgcheck.loader.cache import read_cache
 from imgcheck.loader.closure import top_levels
 from imgcheck.loader.conf import read_conf, read_musl_path, read_preload
+from imgcheck.loader.environment import path_of
 from imgcheck.loader.shell import without_conditions
 from imgcheck.loader.statements import Statements
 from imgcheck.loader.supervisors import service_places
@@ -200,9 +201,10 @@ def _may_start(path: str, script: Script) -> bool:
 
 
 def _command_files(tree: MergedTree, config: ImageConfig) -> list[str]:
-    """Files that a word of the command names by their path, and that may be executed."""
+    """Files that a word of the command names by their path or in PATH, and that may be executed."""
     words = (*config.entrypoint, *config.command)[:_WORDS]
-    paths = [posixpath.join("/", config.working_directory, word) for word in words if "/" in word]
+    named = [(at, word) for word in words for at in (("",) if "/" in word else path_of(config))]
+    paths = [posixpath.join("/", config.working_directory, *each) for each in named]
     found = {absolute(node_path) for path in paths if (node_path := _executable(tree, path))}
     return sorted(found)
 

@@ -8,7 +8,7 @@ from imgcheck.check.image import check
 from imgcheck.check.run import Request
 from imgcheck.check.run import check as check_image
 from imgcheck.documents.facts import CodeFacts, Linkage
-from imgcheck.documents.image import FileRecord, ImageConfig, Unstartable
+from imgcheck.documents.image import FileRecord, ImageConfig, Script, ShellCommand, TreeIndex, Unstartable
 from imgcheck.errors import UsageError
 from imgcheck.loader.roots import find_roots
 from tests.check.contexts import KNOWLEDGE, code, context, cpu, outcome
@@ -76,6 +76,36 @@ def test_a_command_that_no_layer_holds_is_a_risk_with_the_runtimes_words():
     assert outcome(answers, "IMG002") == "risk"
     [finding] = [finding for finding in answers.findings if finding.rule == "IMG002"]
     assert finding.predicted_error == 'exec: "/opt/typo": stat /opt/typo: no such file or directory'
+
+
+@pytest.mark.parametrize(
+    ("path", "entrypoint", "command", "expected"),
+    [
+        ("/usr/local/bin:/usr/bin", (), ("typo",), "fail"),
+        ("/opt/app/bin:/usr/bin", (), ("typo",), "fail"),  # the image has programs there
+        ("/venv/bin:/usr/bin", (), ("typo",), "risk"),  # of which it has nothing: a volume may
+        ("/usr/bin", (), ("linked",), "risk"),  # leads out of the image
+        ("/usr/bin", (), ("/usr/bin/typo",), "risk"),
+        ("/usr/bin", ("tini", "--"), ("typo",), "fail"),
+        ("/usr/bin", ("/entry.sh",), ("typo",), "risk"),
+        ("/usr/bin", (), ("bare",), "risk"),  # Apptainer's shell reads it
+        ("/usr/bin", (), ("p",), "ok"),
+    ],
+)
+def test_a_name_that_path_does_not_have_fails_unless_something_may_bring_it(
+    path: str, entrypoint: tuple[str, ...], command: tuple[str, ...], expected: str
+):
+    config = ImageConfig(entrypoint=entrypoint, command=command, environment=(f"PATH={path}",))
+    before = context(
+        {"/bin/sh": PROGRAM, "/usr/bin/p": PROGRAM, "/usr/bin/tini": PROGRAM, "/opt/app/bin/q": PROGRAM},
+        config=config,
+        tree=TreeIndex(
+            symlinks={"/usr/bin/linked": "/cvmfs/tool"},
+            files=("/usr/bin/bare",),
+            scripts=(Script("/entry.sh", ("/bin/sh",), (ShellCommand(("typo",)),)),),
+        ),
+    )
+    assert outcome(check(msgspec.structs.replace(before, roots=find_roots(before.image))), "IMG002") == expected
 
 
 NOT_STARTING = [

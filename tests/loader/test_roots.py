@@ -10,6 +10,7 @@ import pytest
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, Script, Unstartable
 from imgcheck.loader.closure import Roots
+from imgcheck.loader.environment import DEFAULT_PATH
 from imgcheck.loader.launchers import launched
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import find_roots
@@ -17,6 +18,8 @@ from imgcheck.profile.texts import read_script
 from tests.loader.builder import Root
 from tests.loader.walk import profile_of
 from tests.tools import need
+
+SEARCHED = tuple(DEFAULT_PATH.split(":"))
 
 _MODULE = "/usr/lib/python3.11/site-packages/pkg/core.cpython-311-x86_64-linux-gnu.so"
 
@@ -115,7 +118,7 @@ def test_a_named_entry_replaces_the_command(image: ImageProfile) -> None:
 
 def test_a_command_that_is_not_there_is_told(image: ImageProfile) -> None:
     found = roots(image, "nothing")
-    assert found.unstartable == (Unstartable("nothing", "absent"),)
+    assert found.unstartable == (Unstartable("nothing", "absent", searched=SEARCHED),)
     assert found.in_part and not found.everything  # it comes from outside, and may use anything
 
 
@@ -590,10 +593,10 @@ def test_the_command_that_is_handed_over_runs_whatever_the_cpu_has(image: ImageP
 
 NOT_STARTING = [
     ("exec /opt/nothing\n", Unstartable("/opt/nothing", "absent", by="/run")),
-    ("set -e\nnothing --all\n", Unstartable("nothing", "absent", by="/run")),
-    ("exec tini -- nothing\n", Unstartable("nothing", "absent", by="tini")),
-    ("exec env -i X=1 nothing\n", Unstartable("nothing", "absent", by="env")),
-    ("exec sh -c 'nothing'\n", Unstartable("nothing", "absent", by="sh")),
+    ("set -e\nnothing --all\n", Unstartable("nothing", "absent", by="/run", searched=SEARCHED)),
+    ("exec tini -- nothing\n", Unstartable("nothing", "absent", by="tini", searched=SEARCHED)),
+    ("exec env -i X=1 nothing\n", Unstartable("nothing", "absent", by="env", searched=("/bin", "/usr/bin"))),
+    ("exec sh -c 'nothing'\n", Unstartable("nothing", "absent", by="sh", searched=SEARCHED)),
     ("exec /lib.sh\n", Unstartable("/lib.sh", "not-executable", "/lib.sh", by="/run")),
 ]
 
