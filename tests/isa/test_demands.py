@@ -6,6 +6,7 @@ other than 0, and one that is not ends with 0.
 
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.tools import compile_c, need
 BEGINNING = """
 #include <assert.h>
 #include <cpuid.h>
+#include <error.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +69,20 @@ REFUSING = {
     "a result": f"""
         __attribute__((noinline)) static int good(void) {{ return has("avx2") && has("fma"); }}
         int main(void) {{ if (!good()) {{ fputs("{WORDS}\\n", stderr); return 1; }} fast(); {END} }}""",
+    "what main returns is another function's": f"""
+        __attribute__((noinline)) static int run(int count) {{
+            if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); return 1; }}
+            for (int i = 0; i < count; i++) fast();
+            printf("%f\\n", x[3]);
+            return 0;
+        }}
+        __attribute__((noinline)) static int begin(int count) {{
+            puts("begins");
+            int status = run(count);
+            puts("is done");
+            return status;
+        }}
+        int main(int count, char **given) {{ return begin(count); }}""",
     "cpuid itself": f"""
         static int good(void) {{
             unsigned a, b, c, d;
@@ -133,6 +149,30 @@ GOING_ON = {
             if (!has("avx2")) die(0, "{WORDS}");
             fast(); {END}
         }}""",
+    "tells of it by glibc's error": f"""
+        int main(void) {{ if (!has("avx2")) error(0, 0, "{WORDS}"); plain(); {END} }}""",
+    "what another function returns is not the status": f"""
+        __attribute__((noinline)) static int run(void) {{
+            if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); return 1; }}
+            fast();
+            return 0;
+        }}
+        int main(void) {{ if (run()) plain(); {END} }}""",
+    "what another function returns is lost": f"""
+        __attribute__((noinline)) static int run(void) {{
+            if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); return 1; }}
+            fast();
+            return 0;
+        }}
+        __attribute__((noinline)) static int tell(void) {{ puts("is done"); return 0; }}
+        int main(int count, char **given) {{ run(); plain(); return count > 3 ? 2 : tell(); }}""",
+    "what another function returns is the status by chance": f"""
+        __attribute__((noinline)) static int run(void) {{
+            if (!has("avx2")) {{ fputs("{WORDS}\\n", stderr); return 1; }}
+            fast();
+            return 0;
+        }}
+        int main(int count, char **given) {{ int told = run(); plain(); return count > 1 ? told : 0; }}""",
     "wants less": f"""
         int main(void) {{
             if (!has("sse2")) {{ fputs("{WORDS}\\n", stderr); return 1; }}
@@ -152,7 +192,10 @@ def refused(code: str, *flags: str) -> Refusal | None:
 
 
 def status(code: str, cpu: str, *flags: str) -> int:
-    program = compile_c(BEGINNING + code, *flags)
+    return ended(compile_c(BEGINNING + code, *flags), cpu)
+
+
+def ended(program: Path, cpu: str) -> int:
     environment = {"HOME": "/"}
     qemu = [need("qemu-x86_64"), "-cpu", cpu, str(program)]
     return subprocess.run(qemu, env=environment, capture_output=True, check=False).returncode
@@ -205,6 +248,104 @@ def test_a_test_for_another_vendor_names_no_feature(level: str) -> None:
             plain(); {END}
         }}"""
     assert refused(code, level) is None
+
+
+@pytest.mark.parametrize("call", ["error(1, 0, words)", "error_at_line(2, 0, __FILE__, __LINE__, words)"])
+def test_glibcs_error_ends_a_program_where_it_is_told_a_status(call: str) -> None:
+    code = f"""
+        int main(void) {{
+            const char *words = "{WORDS}";
+            if (!has("avx2")) {call};
+            fast(); {END}
+        }}"""
+    assert refused(code, "-O2") == Refusal("x86-64-v3", WORDS, ("avx2",))
+    assert status(code, "Nehalem", "-O2") == int(call[call.index("(") + 1])
+
+
+CPP_BEGINNING = """
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+#define has __builtin_cpu_supports
+static float x[1024];
+__attribute__((target("avx2,fma"), noinline)) static void fast() { for (float &each : x) each = each * each + 1; }
+__attribute__((noinline)) static void plain() { for (float &each : x) each = each * each + 1; }
+"""
+CPP_LEVELS = ["-O1", "-O2", "-O3"]
+CPP_END = "std::cout << x[3] << std::endl; return 0;"
+CPP_REFUSING = {
+    "a stream": f"""
+        int main() {{ if (!has("avx2")) {{ std::cerr << "{WORDS}" << std::endl; return 1; }} fast(); {CPP_END} }}""",
+    "a stream, and exit": f"""
+        int main(int count, char **given) {{
+            std::vector<std::string> names(given, given + count);
+            if (!has("avx2")) {{ std::cerr << names[0] << ": {WORDS}" << std::endl; std::exit(1); }}
+            fast(); {CPP_END}
+        }}""",
+    "behind what may fail by itself": f"""
+        static void check() {{ if (!has("avx2")) {{ std::cerr << "{WORDS}" << std::endl; std::exit(2); }} }}
+        int main(int count, char **given) {{
+            std::map<std::string, int> known;
+            for (int i = 0; i < count; i++) known[given[i]] = i;
+            check();
+            fast();
+            std::cout << known.size() << std::endl;
+            return 0;
+        }}""",
+    "an object that is there before main": f"""
+        struct Check {{ Check() {{ if (!has("avx2")) {{ std::cerr << "{WORDS}" << std::endl; std::abort(); }} }} }};
+        static std::vector<std::string> names{{"one", "two"}};
+        static Check check;
+        int main() {{ fast(); std::cout << names.size() << std::endl; return 0; }}""",
+}
+CPP_GOING_ON = {
+    "what may be caught": f"""
+        int main() {{
+            try {{
+                if (!has("avx2")) throw std::runtime_error("{WORDS}");
+                fast();
+            }} catch (const std::exception &) {{
+                plain();
+            }}
+            {CPP_END}
+        }}""",
+    "what the library throws may be caught, too": f"""
+        __attribute__((noinline)) static int chosen(const std::string &names) {{
+            if (!has("avx2")) return std::stoi(names);
+            fast();
+            return 1;
+        }}
+        int main(int count, char **given) {{
+            try {{ std::cout << chosen(given[0]) << std::endl; }} catch (const std::exception &) {{ plain(); }}
+            {CPP_END}
+        }}""",
+    "warns": f"""
+        int main() {{ if (!has("avx2")) std::cerr << "{WORDS}" << std::endl; plain(); {CPP_END} }}""",
+}
+
+
+@pytest.mark.parametrize("level", CPP_LEVELS)
+@pytest.mark.parametrize("shape", CPP_REFUSING)
+def test_program_in_cpp_that_ends_on_a_cpu_says_so(shape: str, level: str) -> None:
+    program = compile_c(CPP_BEGINNING + CPP_REFUSING[shape], level, compiler="g++", language="c++")
+    found = analyse_isa(Elf(program.read_bytes()))
+    assert found
+    assert found.refusal == Refusal("x86-64-v3", WORDS, ("avx2",))
+    assert ended(program, "Nehalem") not in (0, 132, -4)
+    assert ended(program, "Haswell") == 0
+
+
+@pytest.mark.parametrize("level", CPP_LEVELS)
+@pytest.mark.parametrize("shape", CPP_GOING_ON)
+def test_program_in_cpp_that_goes_on_refuses_nothing(shape: str, level: str) -> None:
+    program = compile_c(CPP_BEGINNING + CPP_GOING_ON[shape], level, compiler="g++", language="c++")
+    found = analyse_isa(Elf(program.read_bytes()))
+    assert found
+    assert found.refusal is None
+    assert ended(program, "Nehalem") == 0
 
 
 def test_what_a_stripped_program_demands_is_seen_too() -> None:

@@ -1,12 +1,13 @@
 """The functions of one file, each read once and when it is asked for: instructions, control flow, calls, parameters."""
 
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from imgcheck.binaries.isa.x86 import statuses
 from imgcheck.binaries.isa.x86.control import ControlFlow
 from imgcheck.binaries.isa.x86.facts import INDIRECT_JUMP, PUSHED, RETURN, Code, Memory, facts, located
 from imgcheck.binaries.isa.x86.parameters import ANY, Parameters, parameters
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 LONGEST = 1 << 16
 """Bytes of a function that is read."""
+_MAINS = 8
+"""Functions whose result may be the program's status."""
 _HANDED_ON = 2
 """Calls over which a parameter is traced that a function does nothing with itself."""
 
@@ -64,10 +67,24 @@ class Bodies:
     def chart(self, function: int) -> ControlFlow:
         """The control flow of a function, which ends at calls that do not return."""
         if function not in self._charts:
-            code = self._endings.marked(self.code(function), self.sites(function))
-            is_main = function in self._graph.mains
-            self._charts[function] = ControlFlow(msgspec.structs.replace(code, is_main=True) if is_main else code)
+            self._charts[function] = self._read_chart(function, function in self._mains)
         return self._charts[function]
+
+    @cached_property
+    def _mains(self) -> list[int]:
+        """`main`, and functions whose result it returns as its status, or those do."""
+        found = list(self._graph.mains)
+        for function in found:
+            if len(found) < _MAINS and self.affords(function):
+                chart = self._charts[function] = self._read_chart(function, is_main=True)
+                sites = self.sites(function)
+                handed_on = {sites[after] for after in statuses.handed_on(chart.code, chart.blocks) if after in sites}
+                found += sorted(handed_on.difference(found))
+        return found
+
+    def _read_chart(self, function: int, is_main: bool) -> ControlFlow:
+        code = self._endings.marked(self.code(function), self.sites(function))
+        return ControlFlow(msgspec.structs.replace(code, is_main=True) if is_main else code)
 
     def sites(self, function: int) -> dict[int, int]:
         """Next address of each call or tail call in a function -> the function called."""

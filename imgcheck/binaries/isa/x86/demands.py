@@ -17,8 +17,8 @@ from imgcheck.binaries.isa.reach import Edges
 from imgcheck.binaries.isa.refusals import refusal_of
 from imgcheck.binaries.isa.x86.bodies import Bodies
 from imgcheck.binaries.isa.x86.control import ControlFlow
-from imgcheck.binaries.isa.x86.endings import Endings
-from imgcheck.binaries.isa.x86.facts import ARGUMENTS, CALLS, LEA, Code, Fact
+from imgcheck.binaries.isa.x86.endings import Endings, brought, given
+from imgcheck.binaries.isa.x86.facts import LEA, Code
 from imgcheck.binaries.isa.x86.graph import Graph
 from imgcheck.binaries.isa.x86.handed import Flow
 from imgcheck.documents.facts import Refusal
@@ -35,7 +35,6 @@ _READ = 8
 """Tests of which it is looked at what is printed."""
 _SHORTEST, _LONGEST = 8, 256
 """Letters of what is printed."""
-_STATUS = ARGUMENTS[0]
 _CONVERSION = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]*)?[hlqjzt]*[a-zA-Z]")
 """What printf fills in."""
 
@@ -100,7 +99,7 @@ class _Start:
         for code, i in self._ending(function, test):
             fact = code.facts[i]
             relative = fact.kind == LEA and fact.loads[0].relative
-            address = fact.loads[0].displacement + code.ips[i] + fact.size if relative else _number(fact)
+            address = fact.loads[0].displacement + code.ips[i] + fact.size if relative else brought(fact)
             if text := _text(self._graph, address or 0):
                 yield text
 
@@ -138,7 +137,7 @@ class _Start:
         chart = self._bodies.chart(function)
         after = _returning(chart, number)[-1]
         if after in self._statuses:
-            return not _status(chart, number)
+            return not given(chart.code, chart.blocks[number].numbers[-1])
         called = self._bodies.sites(function).get(after)
         return called is not None and self._may_end_well(called, depth)
 
@@ -208,20 +207,6 @@ def _returning(chart: ControlFlow, number: int) -> list[int]:
     """The addresses behind the instructions of a block, to which calls return."""
     code = chart.code
     return [code.ips[i] + code.facts[i].size for i in chart.blocks[number].numbers]
-
-
-def _status(chart: ControlFlow, number: int) -> int:
-    """The status that the last call of a block is given, as whoever started the program gets it; 0 where it is open."""
-    facts = reversed([chart.code.facts[i] for i in chart.blocks[number].numbers[:-1]])
-    given = next((fact for fact in facts if fact.kind in CALLS or fact.written & _STATUS), None)
-    return (_number(given) or 0) & 255 if given and given.kind not in CALLS else 0
-
-
-def _number(fact: Fact) -> int | None:
-    """The number that an instruction brings to a register."""
-    if fact.brings:
-        return fact.brings.constant
-    return fact.operation.number if fact.moves and fact.operation else None
 
 
 def _behind(graph: ControlFlow, number: int, failing: set[int]) -> list[int]:

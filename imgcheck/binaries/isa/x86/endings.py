@@ -8,6 +8,7 @@ import numpy as np
 from imgcheck.binaries.isa.names import analysis
 from imgcheck.binaries.isa.queries import imports
 from imgcheck.binaries.isa.x86.facts import (
+    ARGUMENTS,
     BRANCH,
     CALL,
     INDIRECT_CALL,
@@ -16,6 +17,7 @@ from imgcheck.binaries.isa.x86.facts import (
     RETURN,
     STOP,
     Code,
+    Fact,
     facts,
     last,
     returns,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 1024
 """Bytes of a function that is read for whether it returns; longer ones are taken to."""
+_STATUS = ARGUMENTS[0]
 _MOST = 8
 """Functions that one jumps to, over any number of others, of which it is looked at whether they return."""
 
@@ -43,6 +46,9 @@ class Endings:
         """`code` with its calls that never return as STOP; `callees` are functions by the address behind the call."""
         bounds = (code.ips[0], code.ips[-1] + code.facts[-1].size + 1) if code.ips else (0, 0)
         final, leaving = (set(_between(*bounds, calls)) for calls in (self._final, self._leaving))
+        if failing := set(_between(*bounds, self._failing)):
+            behind = ((i, code.ips[i] + fact.size) for i, fact in enumerate(code.facts))
+            final |= {after for i, after in behind if after in failing and given(code, i)}
 
         def never_returns(after: int) -> bool:
             return after in final or not self._may_return(callees.get(after, -1))
@@ -61,6 +67,11 @@ class Endings:
     def _final(self) -> np.ndarray:
         """The next addresses of calls of imported functions that never return, in order."""
         return self.behind_calls("functions")
+
+    @cached_property
+    def _failing(self) -> np.ndarray:
+        """The next addresses of calls of such that return where they are told no failure, in order."""
+        return self.behind_calls("failing")
 
     @cached_property
     def _leaving(self) -> np.ndarray:
@@ -118,6 +129,27 @@ class Endings:
         outside = [target for ip in branches if not code.inside(target := code.targets.get(ip, -1))]
         # Compilers put what handles exceptions elsewhere, and jump into the middle of that.
         return self._found.functions.holding(np.array(outside, np.int64)).tolist()
+
+
+def given(code: Code, call: int) -> int:
+    """The status that a call, named by its number, gets in the first register of parameters, as whoever started the
+    program gets it; 0 where that is open.
+    """
+    entered = set(code.targets.values())
+    for i in reversed(range(call if code.pointer == 8 else 0)):
+        fact = code.facts[i]
+        if fact.kind >= CALL or code.ips[i + 1] in entered:
+            return 0
+        if fact.written & _STATUS:
+            return (brought(fact) or 0) & 255
+    return 0
+
+
+def brought(fact: Fact) -> int | None:
+    """The number that an instruction brings to a register."""
+    if fact.brings:
+        return fact.brings.constant
+    return fact.operation.number if fact.moves and fact.operation else None
 
 
 def _between(start: int, end: int, ordered: np.ndarray) -> list[int]:
