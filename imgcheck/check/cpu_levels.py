@@ -92,35 +92,65 @@ def _refusing_themselves(context: Context) -> Iterator[Refused]:
 
 
 def _level_findings(context: Context, host: CpuHost, refusing: list[Refused]) -> Iterator[Finding]:
-    """One finding per level and refuser: the C library stops every program, the others those with the file."""
-    groups: dict[tuple[str, str], list[Refused]] = defaultdict(list)
+    """One finding per demand and refuser: the C library stops every program, the others those with the file."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Refused]] = defaultdict(list)
     for each in refusing:
         if _lacks(host, each):
-            groups[each.by, each.level].append(each)
-    for (by, level), members in sorted(groups.items(), key=lambda item: ([*_REFUSERS].index(item[0][0]), item[0][1])):
-        lacks = frozenset[str]().union(*(_lacks(host, each) for each in members))
-        beyond = lacks - cpus.level_features(host.knowledge, level)
-        wanted = f"{level} with {cpus.display(host.knowledge, 'x86_64', beyond)}" if beyond else level
+            groups[each.by, each.demanded].append(each)
+    for (by, demanded), members in sorted(
+        groups.items(), key=lambda item: ([*_REFUSERS].index(item[0][0]), item[0][1])
+    ):
         members.sort(key=lambda each: (context.closure.rank(each.record.path), each.record.path))
+        first, lacks = members[0], _lacks(host, members[0])
         refuser, asks, how = _REFUSERS[by]
-        printed = members[0].refusal.words if members[0].refusal else ""
+        printed = first.refusal.words if first.refusal else ""
+        wanted = _wanted(host, first)
+        subject = " ".join(demanded)
         yield context.finding(
             "CPU003",
             "fail",
-            subject=f"{by} {level}" if by else level,
-            evidence=tuple(context.evidence(each.record, f"{asks} asks for {wanted}", level=level) for each in members),
+            subject=f"{by} {subject}" if by else subject,
+            evidence=tuple(
+                context.evidence(each.record, f"{asks} asks for {wanted.what}", level=each.level) for each in members
+            ),
             variant="silently" if by == "itself" and not printed else by,
             refuser=refuser,
-            level=wanted,
-            path=members[0].record.path,
+            refused=wanted.refused,
+            wanted=wanted.what,
+            suitable=wanted.suitable,
+            path=first.record.path,
             words=printed,
-            how=how.replace("{glibc}", members[0].glibc or "(version unknown)"),
+            how=how.replace("{glibc}", first.glibc or "(version unknown)"),
             host_cpu=host.name,
-            host_level=cpus.level_of(host.knowledge, host.features or ()),
-            features=cpus.display(host.knowledge, "x86_64", lacks),
-            example=example(host, cpus.level_features(host.knowledge, level) | lacks),
+            shortcoming=wanted.shortcoming,
+            example=example(host, wanted.features | lacks),
             build=build(host),
         )
+
+
+class _Wanted(Struct, frozen=True):
+    """What is demanded of the CPU, in words."""
+
+    what: str
+    refused: str
+    """Which CPUs are refused, and"""
+    suitable: str
+    """what one is or has that is not; and"""
+    shortcoming: str
+    """what the host's does."""
+    features: frozenset[str] = frozenset()
+    """All that CPUs have that do."""
+
+
+def _wanted(host: CpuHost, refused: Refused) -> _Wanted:
+    lacking = cpus.display(host.knowledge, "x86_64", _lacks(host, refused))
+    if refused.refusal and refused.refusal.features:
+        features = frozenset(refused.refusal.features)
+        what = cpus.display(host.knowledge, "x86_64", features)
+        return _Wanted(what, f"without {lacking}", f"has {what}", f"lacks {lacking}", features)
+    level, reached = refused.level, cpus.level_of(host.knowledge, host.features or ())
+    shortcoming = f"reaches {reached} only: it lacks {lacking}"
+    return _Wanted(level, f"below {level}", f"is {level}", shortcoming, cpus.level_features(host.knowledge, level))
 
 
 def _lacks(host: CpuHost, refused: Refused) -> frozenset[str]:
@@ -154,14 +184,15 @@ def _power_findings(context: Context, host: CpuHost) -> Iterator[Finding]:
             evidence=tuple(context.evidence(entry[0], f"built for {generation}", feature=feature) for entry in members),
             variant="power",
             refuser="The C library",
-            level=generation,
+            refused=f"below {generation}",
+            wanted=generation,
+            suitable=f"is {generation}",
             path=record.path,
             isa=isa,
             generation=generation,
             how="it tests for it before it runs anything",
             host_cpu=host.name,
-            host_level="an older ISA",
-            features=cpus.display(host.knowledge, "ppc64le", [feature]),
+            shortcoming=f"lacks {cpus.display(host.knowledge, 'ppc64le', [feature])}",
             example="",
             build=build(host),
         )
