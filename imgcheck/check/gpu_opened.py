@@ -5,24 +5,24 @@ from imgcheck.check.gpu_case import Case
 from imgcheck.check.loader_rules import elsewhere_note, loader_rules, path_remedy, places
 from imgcheck.documents.image import Component, Problem
 from imgcheck.documents.report import Finding, Severity
-from imgcheck.knowledge.frameworks import Framework, frameworks
+from imgcheck.knowledge.frameworks import Framework, framework_of
 from imgcheck.loader.closure import in_python_packages
 
 
 def missing_libraries(case: Case, answers: Answers) -> None:
     """GPU014: one of the libraries is missing, and the framework goes on without the GPU."""
     context = case.context
-    known = frameworks(case.knowledge)
-    opening = [each for each in context.image.components if each.opens and each.name in known]
-    if not opening:
+    opening = [each for each in context.image.components if each.opens]
+    known = {each: found for each in opening if (found := framework_of(case.knowledge, each.name, each.version))}
+    if not known:
         reason = "no framework of the image is known to open libraries for the GPU by itself"
         return answers.answer("GPU014", "not-applicable", reason)
-    missed = {each: problems for each in opening if (problems := _missed(context, each, known[each.name]))}
+    missed = {each: problems for each, framework in known.items() if (problems := _missed(context, each, framework))}
     if missed and not context.host.gpus.known:
         names = ", ".join(sorted({problem.needed for problems in missed.values() for problem in problems}))
         return answers.answer("GPU014", "unknown", f"the host's GPUs are not known; on one {names} would be missing")
-    findings = [_finding(case, each, known[each.name], problems) for each, problems in missed.items()]
-    fine = "; ".join(f"{each.name} finds what it opens by itself ({_names(each)})" for each in opening)
+    findings = [_finding(case, each, known[each], problems) for each, problems in missed.items()]
+    fine = "; ".join(f"{each.name} finds what it opens by itself ({_names(each)})" for each in known)
     return answers.conclude("GPU014", findings, fine)
 
 
@@ -64,7 +64,9 @@ def _severity(case: Case, framework: Framework, problems: list[Problem]) -> Seve
     """A risk where what is missing may be loaded all the same: by another package, or where a script says."""
     in_packages = all(in_python_packages(problem.elsewhere) for problem in problems)
     loaded_before = in_packages and not case.components.keys().isdisjoint(framework.loaded_by)
-    return "risk" if loaded_before or case.context.roots.steered else "fail"
+    # A script may set the variables that name directories.
+    may_be_sought = bool(framework.seeks) and all(problem.elsewhere for problem in problems)
+    return "risk" if loaded_before or may_be_sought or case.context.roots.steered else "fail"
 
 
 def _detail(component: Component, problem: Problem) -> str:

@@ -256,6 +256,10 @@ class TreeIndex(Document, frozen=True):
     them when it starts."""
 
 
+ONE_OF = " or "
+"""Between sonames of which one does, the first one first (Component.opens, Problem.needed)."""
+
+
 class Component(Document, frozen=True):
     """A framework or library named in the summary: TensorFlow 1.12.0, CUDA 9.0, NCCL 2.3, Debian 12."""
 
@@ -270,7 +274,10 @@ class Component(Document, frozen=True):
     opener: str = ""
     """The file that opens libraries by itself (dlopen) before the framework uses a GPU; empty where none is known."""
     opens: tuple[str, ...] = ()
-    """What it opens these libraries by, a soname or a path from `$ORIGIN`: without one of them it uses no GPU."""
+    """What it opens these libraries by, a soname, several of which one does (with " or " between them), or a path from
+    `$ORIGIN`: without one of them it uses no GPU."""
+    seeks: tuple[str, ...] = ()
+    """Directories in which it looks for them before it asks for them by name, from `$ORIGIN` or absolute."""
     cudnn: str = ""
     """Version of cuDNN that it was built with; empty where it does not ask, or that is not known."""
 

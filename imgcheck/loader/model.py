@@ -4,12 +4,24 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 from msgspec import Struct
 
 from imgcheck.documents.facts import LIBCUDA
-from imgcheck.documents.image import CXX, IN_ARCHIVE, REACHES, RUNS, ImageProfile, Opener, Problem, Reach, Undefined
+from imgcheck.documents.image import (
+    CXX,
+    IN_ARCHIVE,
+    ONE_OF,
+    REACHES,
+    RUNS,
+    ImageProfile,
+    Opener,
+    Problem,
+    Reach,
+    Undefined,
+)
 from imgcheck.loader.abi import Abi
 from imgcheck.loader.closure import PRIVATE, Closure, Roots, in_python_packages
 from imgcheck.loader.environment import Environment, environment_of, with_directory, with_loader_variables
@@ -418,8 +430,7 @@ def _frozen(tree: Tree, programs: Iterable[Outcome]) -> Iterator[Start]:
 
 def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
     """Python extension modules in their interpreter, and the other libraries of its packages behind them."""
-    pythons = [path for path in view.tree.linkage if _is_python(path) and _is_program(view.tree, path)]
-    pythons.sort(key=lambda path: path not in roots.entries)
+    pythons = _pythons(view.tree, roots)
     imports = roots.reach_of_imports
     named = {path for path, reach in imports.items() if reach == "import"}
     # First: what these load by themselves is covered by them, not by what nothing names.
@@ -432,6 +443,12 @@ def _modules(view: _View, roots: Roots, covered: set[str]) -> Iterator[Start]:
         for path in filter(paths.__contains__, imports):
             if not view.tree.linkage[path].python_module and path not in covered:
                 yield Start(path, "library", imports[path], "" if path.endswith(ADDON) else _python_of(path, pythons))
+
+
+def _pythons(tree: Tree, roots: Roots) -> list[str]:
+    """Interpreters of Python, those of the command first."""
+    pythons = [path for path in tree.linkage if _is_python(path) and _is_program(tree, path)]
+    return sorted(pythons, key=lambda path: path not in roots.entries)
 
 
 def _python_of(module: str, pythons: list[str]) -> str:
@@ -604,11 +621,16 @@ def _libcs(tree: Tree, outcomes: Iterable[Outcome]) -> frozenset[str]:
 
 
 def _opened_by_frameworks(view: _View, roots: Roots) -> Iterator[Opened]:
-    """What the image's frameworks open by themselves, in the program of the command where that can load them."""
-    program = _command(view.tree, roots)
+    """What the image's frameworks open by themselves: modules in a Python that takes them, others in the command.
+
+    The opener of a module may be the interpreter, whose RPATH is searched for both (conda's leads to its libraries).
+    """
+    program, pythons = _command(view.tree, roots), _pythons(view.tree, roots)
     for component in view.tree.image.components:
         if component.opens and component.opener in view.tree.linkage:
-            system, within = view.place(component.opener, program)
+            is_module = view.tree.linkage[component.opener].python_module
+            python = _python_of(component.opener, pythons) if is_module else ""
+            system, within = view.place(component.opener, python or program)
             opener = Process(system, component.opener, within=within)
             yield open_libraries(component, opener, frozenset(view.tree.host))
 
@@ -687,7 +709,9 @@ def _with_alternatives(view: _View, problem: Problem) -> Problem:
     """`problem` with the files of the same name: those that would serve, and those of another class or machine."""
     if problem.kind not in ("library", "opened"):
         return problem
-    fitting, others = view.alternatives(posixpath.basename(problem.needed), view.system(problem.path).abi)
+    abi, names = view.system(problem.path).abi, problem.needed.split(ONE_OF)
+    alternatives = [view.alternatives(posixpath.basename(name), abi) for name in names]
+    fitting, others = (tuple(chain.from_iterable(files)) for files in zip(*alternatives, strict=True))
     sought = {view.tree.canonical(directory) for directory in problem.searched} if others else ()
     return problem.with_files(fitting, tuple(path for path in others if posixpath.dirname(path) in sought))
 

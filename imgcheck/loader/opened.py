@@ -1,13 +1,14 @@
 """Libraries that frameworks of an image open by themselves (dlopen) before they use a GPU: what they get, and miss.
 
 dlopen seeks as the file that calls it would: by its RPATH and those of what loaded it, LD_LIBRARY_PATH, its RUNPATH,
-the cache (dlopen(3)).
+the cache (dlopen(3)). Some frameworks look in directories of their own before.
 """
 
+import posixpath
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from imgcheck.documents.image import Component, Problem
+from imgcheck.documents.image import ONE_OF, Component, Problem
 from imgcheck.loader.process import Process
 from imgcheck.loader.system import UNSTOPPED, Found, Refused
 
@@ -32,12 +33,13 @@ def open_libraries(component: Component, opener: Process, injected: frozenset[st
     problems: list[Problem] = []
     chosen: dict[tuple[str, str], str] = {}
     for name in component.opens:
-        if present := opener.loaded(name):
+        names = name.split(ONE_OF)
+        if present := next(filter(None, map(opener.loaded, names)), None):
             chosen[component.opener, name] = present.real
             continue
-        found = _found(opener, name)
+        found = _found(component, opener, names)
         if not isinstance(found, Found):
-            searched = () if "/" in name else opener.main.plan.searched
+            searched = _searched(component, opener, name)
             problems.append(_problem(component, component.opener, name, searched, found or UNSTOPPED))
             continue
         library = Process(opener.system, found.real, found.opened, within=opener)
@@ -50,7 +52,24 @@ def open_libraries(component: Component, opener: Process, injected: frozenset[st
     return Opened(component.opener, tuple(loaded), tuple(problems), chosen)
 
 
-def _found(opener: Process, name: str) -> Found | Refused | None:
+def _found(component: Component, opener: Process, names: list[str]) -> Found | Refused | None:
+    """The first that is there, by the directories where the component looks itself, then as dlopen seeks."""
+    paths = [f"{place}/{name}" for place in component.seeks for name in names]
+    answers = list[Refused]()
+    for asked in (*paths, *names):
+        answer = _answer(opener, asked)
+        if isinstance(answer, Found):
+            return answer
+        answers += [answer] if answer else []
+    return next(iter(answers), None)
+
+
+def _searched(component: Component, opener: Process, name: str) -> tuple[str, ...]:
+    own = (posixpath.normpath(opener.system.expand(place, opener.main.origin)) for place in component.seeks)
+    return () if "/" in name else (*own, *opener.main.plan.searched)
+
+
+def _answer(opener: Process, name: str) -> Found | Refused | None:
     system, main = opener.system, opener.main
     return system.at_path(name, main.origin) if "/" in name else system.find(name, main.plan)
 

@@ -16,7 +16,7 @@ from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.image import Component, FileRecord, ImageConfig
 from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.cudnn import CudnnUser, cudnn_users
-from imgcheck.knowledge.frameworks import Framework, frameworks
+from imgcheck.knowledge.frameworks import Framework, framework_of
 from imgcheck.versions import parse
 
 TEXTS: tuple[str, ...] = (
@@ -50,6 +50,8 @@ _VERSIONED = re.compile(r"lib(cudnn|nccl|nvrtc|nvinfer|cudart)\.so\.(\d+(?:\.\d+
 _CUDNN_REQUIRED = re.compile(
     r"^Requires-Dist: *nvidia-cudnn(?:-cu\d+)?[ (]*(?:<\d[\d.]*, *)?(?:==|>=) *(\d+(?:\.\d+)*)", re.MULTILINE
 )
+_CUPY = re.compile(r"cupy(-cuda\d+x?|-rocm-\d+-\d+)?")
+"""Its packages, and none of those that go with it (cupy-xarray)."""
 _ORDER = ("CUDA", "CUDA runtime", "cuDNN", "NCCL", "TensorRT", "TensorFlow", "PyTorch")
 
 Texts = Mapping[str, bytes]
@@ -80,9 +82,10 @@ def detect(
     for name, complete in _FRAMEWORKS.items():
         if completed := complete(found.get(name), records, objects, texts):
             found[name] = completed
-    for name, framework in frameworks(_knowledge()).items():
-        if name in found:
-            found[name] = _with_opened(found[name], framework, records, objects, texts)
+    for name, component in found.items():
+        if framework := framework_of(_knowledge(), name, component.version):
+            opening = _with_opened(component, framework, records, objects, texts)
+            found[name] = structs.replace(opening, seeks=_sought(framework, config)) if opening.opens else opening
     for name, user in cudnn_users(_knowledge()).items():
         if name in found:
             found[name] = structs.replace(found[name], cudnn=_built_with(found[name], user, texts))
@@ -156,10 +159,15 @@ _HEAD = 4096
 
 def _recorded_name(record: bytes) -> str:
     """The component that a Python package is, by its record; empty where it is none."""
-    package = _search(r"^Name: *(\S+)", _text(record[:_HEAD])).lower().replace("_", "-")
+    package = _package(record)
     if package.startswith("nvidia-"):
         return _NVIDIA_WHEELS.get(re.sub(r"^nvidia-|-cu\d+$", "", package), "")
-    return _PACKAGES.get(package) or ("CuPy" if package.startswith("cupy") else "")
+    return _PACKAGES.get(package) or ("CuPy" if _CUPY.fullmatch(package) else "")
+
+
+def _package(record: bytes) -> str:
+    """Name of a Python package by its record."""
+    return _search(r"^Name: *(\S+)", _text(record[:_HEAD])).lower().replace("_", "-")
 
 
 def _headers(texts: Texts) -> Iterable[Component]:
@@ -287,9 +295,20 @@ def _with_opened(
     linkages = (objects[record.object].linkage for record in records if record.path.startswith(package))
     linked = {name for linkage in linkages if linkage for name in linkage.needed}
     defined = _defined(texts, package, framework.config) if framework.config else {}
-    wanted = (library for library in framework.libraries if library.opened_by(component.version))
+    name = _package(texts.get(component.path, b""))
+    wanted = (library for library in framework.libraries if library.opened_by(component.version, name))
     names = (library.asked_for(defined) for library in wanted)
     return structs.replace(component, opener=opener.path, opens=tuple(n for n in names if n and n not in linked))
+
+
+def _sought(framework: Framework, config: ImageConfig) -> tuple[str, ...]:
+    """The directories in which it looks, with the image's variables in place; none for one that is not set."""
+    variables = dict(setting.partition("=")[::2] for setting in config.environment)
+    variables["ORIGIN"] = "$ORIGIN"  # stays for the loader
+    named = (place.removeprefix("$").partition("/") for place in framework.seeks)
+    return tuple(
+        f"{variables[name]}/{below}" for name, _, below in named if variables.get(name, "").startswith(("/", "$ORIGIN"))
+    )
 
 
 def _built_with(component: Component, user: CudnnUser, texts: Texts) -> str:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imgcheck.documents.facts import CodeFacts, GpuCode, GpuModule, Linkage
-from imgcheck.documents.image import Component, FileRecord, ImageConfig
+from imgcheck.documents.image import ONE_OF, Component, FileRecord, ImageConfig
 from imgcheck.knowledge import Knowledge
-from imgcheck.knowledge.frameworks import frameworks
+from imgcheck.knowledge.frameworks import framework_of, frameworks
 from imgcheck.profile.components import TEXTS, detect
 
 SITE = "/usr/lib/python3/dist-packages"
@@ -172,19 +172,62 @@ def test_onnx_runtime_opens_its_library_for_cuda() -> None:
     assert (component.label, component.opens) == ("ONNX Runtime 1.22.0", ("$ORIGIN/libonnxruntime_providers_cuda.so",))
 
 
+def cupy(package: str, release: str, *environment: str, needed: tuple[str, ...] = ()) -> Component:
+    """CuPy with the module that opens NVRTC, beside a package that goes with it."""
+    module = f"{SITE}/cupy_backends/cuda/libs/nvrtc.cpython-311-x86_64-linux-gnu.so"
+    texts = {
+        f"{SITE}/cupy_xarray-0.1.4.dist-info/METADATA": b"Name: cupy-xarray\nVersion: 0.1.4.1.1\n",
+        f"{SITE}/cupy.dist-info/METADATA": f"Name: {package}\nVersion: {release}\n".encode(),
+    }
+    facts = CodeFacts(1, Linkage(64, "x86_64", needed=needed))
+    config = ImageConfig(environment=environment)
+    (component,) = detect([FileRecord(module, module, 0)], {module: facts}, texts, config)
+    assert component.label == f"CuPy {release}"
+    return component
+
+
+@pytest.mark.parametrize(
+    ("package", "release", "wanted"),
+    [
+        ("cupy-cuda12x", "12.3.0", ()),  # linked
+        ("cupy-cuda11x", "13.6.0", ("libnvrtc.so.11.2",)),
+        ("cupy-cuda12x", "13.0.0", ("libnvrtc.so.12",)),
+        ("cupy-cuda13x", "13.6.0", ("libnvrtc.so.13",)),
+        ("cupy-cuda12x", "14.2.0", ("libnvrtc.so.13 or libnvrtc.so.12",)),
+        ("cupy-cuda12x", "15.0.0", ()),  # not known
+        ("cupy-rocm-5-0", "13.6.0", ()),
+        ("cupy", "13.6.0", ()),  # for what it was built is not told
+    ],
+)
+def test_cupy_opens_nvrtc_of_its_package(package: str, release: str, wanted: tuple[str, ...]) -> None:
+    assert cupy(package, release).opens == wanted
+
+
+def test_a_cupy_that_is_linked_to_nvrtc_does_not_open_it() -> None:
+    assert cupy("cupy-cuda12x", "13.0.0b1", needed=("libnvrtc.so.12",)).opens == ()
+
+
+def test_cupy_looks_where_the_variables_of_the_image_lead() -> None:
+    own = ("$ORIGIN/../../../nvidia/cu13/lib", "$ORIGIN/../../../nvidia/cuda_nvrtc/lib")
+    assert cupy("cupy-cuda12x", "13.6.0", "CUDA_PATH=/opt/cuda").seeks == ()
+    assert cupy("cupy-cuda12x", "14.2.0", "CUDA_PATH=", "CUDA_HOME=cuda").seeks == own
+    assert cupy("cupy-cuda12x", "14.2.0", "CONDA_PREFIX=/conda").seeks == (*own, "/conda/lib")
+
+
 def test_an_unknown_release_opens_what_every_one_opens() -> None:
-    framework = frameworks(Knowledge())["TensorFlow"]
-    names = {library.name for library in framework.libraries if library.opened_by("")}
+    framework = framework_of(Knowledge(), "TensorFlow", "")
+    assert framework is not None
+    names = {library.name for library in framework.libraries if library.opened_by("", "tensorflow")}
     assert "libcudnn.so" in names
     assert "libcurand.so" not in names
 
 
 def test_frameworks_name_their_sources_and_open_something() -> None:
-    found = frameworks(Knowledge()).values()
+    found = frameworks(Knowledge())
     assert found
     for framework in found:
         assert framework.sources
         assert framework.libraries
         for library in framework.libraries:
             assert not (library.version and library.versions)
-            assert library.version or library.versions or library.name.startswith("$ORIGIN/")
+            assert library.version or library.versions or library.name.startswith("$ORIGIN/") or ONE_OF in library.name
