@@ -240,7 +240,7 @@ class TreeIndex(Document, frozen=True):
     directories: tuple[str, ...] = ()
     """Directories whose presence a runtime asks for (/usr/lib64, WORKDIR, ...)."""
     files: tuple[str, ...] = ()
-    """Non-ELF files whose presence decides something (/etc/passwd, /etc/group, ...)."""
+    """Non-ELF files whose presence decides something (/etc/passwd, what a command names, what lies in PATH, ...)."""
     looked_for: tuple[str, ...] = ()
     """Paths, and globs of names in a directory, of which `directories`, `files` and `symlinks` have what is there: of
     another path, that it stands in none of them says nothing."""

@@ -191,11 +191,12 @@ class _Search:
         if words[0].endswith("\r") and by.name:
             return self._fail(Unstartable(words[0].rstrip("\r"), "carriage-return", by.name, by=by.name), by)
         place = self._places.look(words[0], shell)
+        is_read = place.reason == "no-format" and _has_a_shell_read(by)
+        if is_read or not (place.path or place.reason):
+            return "unknown"
         if place.reason:
             what = Unstartable(words[0], place.reason, place.path, by=by.name, searched=place.searched)
             return self._fail(what, by)
-        if not place.path:
-            return "unknown"
         # What could not be read may have changed PATH.
         if shell.vague and "/" not in words[0] and not self._places.is_only(words[0]):
             self.started.in_part = self.started.idle = True
@@ -449,10 +450,9 @@ class _Search:
         self._supervise(script.path, words, shell, by, depth)
         interpreter = script.interpreter
         if not interpreter:
-            launcher = launchers().get(by.name)
-            if not by.name or (launcher and launcher.strict):
+            if not _has_a_shell_read(by):
                 return self._fail(Unstartable(words[0], "no-format", script.path), by)
-            interpreter = ("/bin/sh",)  # execvp and shells take it for a shell's
+            interpreter = ("/bin/sh",)
         if any(word.endswith("\r") for word in interpreter):
             asked = " ".join(interpreter).removesuffix("\r")
             return self._fail(Unstartable(words[0], "carriage-return", script.path, asked, by.name), by)
@@ -802,6 +802,12 @@ _BUILTINS = {
     "source": _Search._source,
     "unset": _Search._unset,
 }
+
+
+def _has_a_shell_read(by: By) -> bool:
+    """Whether who starts a text without `#!` has a shell read it, as execvp and shells do where the kernel refuses."""
+    launcher = launchers().get(by.name)
+    return bool(by.name) and not (launcher and launcher.strict)
 
 
 def _is_run_by_all(program: tuple[str, ...], lines: Iterable[tuple[str, ...]], given: tuple[str, ...]) -> bool:

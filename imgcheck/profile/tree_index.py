@@ -3,8 +3,9 @@
 import ast
 import posixpath
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
@@ -69,13 +70,14 @@ def index_tree(
     which it shall tell whether they are there (knowledge.Knowledge.asked_paths).
     """
     found = _gathered(nodes, set(map(posixpath.basename, (*config.entrypoint, *config.command))))
-    reached = [*recorded, *found.reached]
+    others = _others(tree, config)
+    reached = [*recorded, *found.reached, *others.files]
     looked_for = sorted({*OWN_PATHS, *asked, *_working_directory(config)})
     files = [path for path in looked_for if _is(tree, path, "file")]
     python_paths = (*found.python, *_added_paths(tree, texts, found.python))
     python = PythonTexts(found.texts, map(absolute, recorded), python_paths, _named_modules(found.scripts, config))
     return TreeIndex(
-        symlinks=_symlinks(tree, found.links, _with_parents(reached), looked_for),
+        symlinks=_symlinks(tree, found.links, _with_parents(reached), looked_for, others.dangling),
         ld_so_conf=read_conf(texts),
         ld_so_cache=read_cache(texts.get("/etc/ld.so.cache", b"")),
         ld_so_preload=read_preload(texts.get("/etc/ld.so.preload", b"")),
@@ -89,7 +91,7 @@ def index_tree(
         python_requires=requires(texts, _modules(found, recorded)),
         python_plugins=plugins(texts),
         directories=tuple(path for path in looked_for if _is(tree, path, "directory")),
-        files=tuple(sorted({*files, *_command_files(tree, config)})),
+        files=tuple(sorted({*files, *map(absolute, others.files)})),
         looked_for=tuple(looked_for),
         unloadable=found.unloadable,
         frozen=found.frozen,
@@ -200,19 +202,36 @@ def _may_start(path: str, script: Script) -> bool:
     return script.executable or not re.search(_MODULES, path)
 
 
-def _command_files(tree: MergedTree, config: ImageConfig) -> list[str]:
-    """Files that a word of the command names by their path or in PATH, and that may be executed."""
+class _Others(NamedTuple):
+    """What a command may name besides programs and scripts."""
+
+    files: set[str]
+    """Paths of the tree that may be executed, whatever they hold, and"""
+    dangling: set[str]
+    """links to what is not there."""
+
+
+def _others(tree: MergedTree, config: ImageConfig) -> _Others:
+    """What words of the command name by their path, and what lies in PATH."""
     words = (*config.entrypoint, *config.command)[:_WORDS]
-    named = [(at, word) for word in words for at in (("",) if "/" in word else path_of(config))]
-    paths = [posixpath.join("/", config.working_directory, *each) for each in named]
-    found = {absolute(node_path) for path in paths if (node_path := _executable(tree, path))}
-    return sorted(found)
+    named = [posixpath.join("/", config.working_directory, word) for word in words if "/" in word]
+    files, dangling = set[str](), set[str]()
+    for path in (*named, *_in_path(tree, config)):
+        node, resolved = tree.lookup(path), tree.resolve(path)
+        if node is None or resolved is None:
+            dangling.add(path.lstrip("/"))
+        elif node.kind == "file" and not node.payload and (node is tree.plain or node.mode & 0o111):
+            files.add(resolved)
+    return _Others(files, dangling)
 
 
-def _executable(tree: MergedTree, path: str) -> str:
-    node = tree.lookup(path)
-    runs = node is not None and node.kind == "file" and node.mode & 0o111
-    return tree.resolve(path.lstrip("/")) or "" if runs else ""
+def _in_path(tree: MergedTree, config: ImageConfig) -> Iterator[str]:
+    """Paths of links in directories of PATH, and of files there that hold no code and are no scripts."""
+    for place in dict.fromkeys(map(tree.resolve, path_of(config))):
+        directory = tree.lookup(place) if place is not None else None
+        for name, node in (directory.children or {}).items() if directory else ():
+            if node.kind == "symlink" or (node.kind == "file" and not node.payload):
+                yield f"{place}/{name}"
 
 
 def _working_directory(config: ImageConfig) -> tuple[str, ...]:
@@ -233,14 +252,18 @@ def _with_parents(paths: Iterable[str]) -> set[str]:
 
 
 def _symlinks(
-    tree: MergedTree, links: Iterable[tuple[str, Node]], goals: set[str], looked_for: Iterable[str]
+    tree: MergedTree,
+    links: Iterable[tuple[str, Node]],
+    goals: set[str],
+    looked_for: Iterable[str],
+    dangling: set[str],
 ) -> dict[str, str]:
-    """Links that lead to one of `goals`, and those that stand at what is looked for or above it, dangling or not."""
+    """Links that lead to one of `goals`, those that stand at what is looked for or above it, and `dangling` ones."""
     places, globs = _with_parents(looked_for), _globs(looked_for)
     found: dict[str, str] = {}
     for path, node in links:
         name = absolute(path)
-        if name in places or tree.resolve(path) in goals or _is_named(name, globs):
+        if name in places or path in dangling or tree.resolve(path) in goals or _is_named(name, globs):
             found[name] = as_text(node.link)
     return found
 

@@ -642,6 +642,14 @@ def test_a_script_that_the_kernel_refuses_is_told(
     assert found.in_part == (reason is not None)
 
 
+def test_a_script_has_a_shell_read_a_text_that_names_none(image: ImageProfile) -> None:
+    with_text = msgspec.structs.replace(image, tree=msgspec.structs.replace(image.tree, files=("/usr/bin/text",)))
+    found = follows(with_text, "set -e\ntext\n")
+    assert found.unstartable == () and found.in_part
+    assert [each.reason for each in roots(with_text, "text").unstartable] == ["no-format"]
+    assert [each.reason for each in roots(with_text, "tini", "--", "text").unstartable] == []
+
+
 def test_a_shell_reads_a_file_that_may_not_be_executed(image: ImageProfile) -> None:
     tree = msgspec.structs.replace(image.tree, scripts=(script("/go.sh", "server\n", executable=False),))
     found = find_roots(msgspec.structs.replace(image, tree=tree, config=ImageConfig(command=("sh", "/go.sh"))))

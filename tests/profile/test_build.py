@@ -184,10 +184,27 @@ def test_modules_of_python_are_no_scripts_unless_they_may_be_executed() -> None:
 
 
 def test_files_that_the_command_names_are_known_to_be_there() -> None:
-    config = ImageConfig(entrypoint=("./start", "data"), command=("/opt/notes",), working_directory="/opt")
-    profile = profile_of([file("opt/start", "server\n", mode=0o755), file("opt/notes", "x")], config=config)
-    assert "/opt/start" in profile.tree.files
-    assert "/opt/notes" not in profile.tree.files
+    config = ImageConfig(entrypoint=("./start", "data"), command=("/opt/gone",), working_directory="/opt")
+    # Of a file like others before it a layer's reader keeps the name alone.
+    for members in ([], [file("opt/another", "begins", mode=0o755)]):
+        profile = profile_of([*members, file("opt/start", "server\n", mode=0o755)], config=config)
+        assert "/opt/start" in profile.tree.files
+        assert "/opt/gone" not in profile.tree.files
+
+
+def test_what_lies_in_path_is_known_whatever_it_holds(program: bytes) -> None:
+    config = ImageConfig(environment=("PATH=/usr/local/bin:/opt/bin",))
+    members = [
+        directory("usr/local/bin"), directory("srv"), symlink("opt/bin", "/srv"), file("srv/p", program, mode=0o755),
+        file("usr/local/bin/bare", "echo\n", mode=0o755), file("usr/local/bin/bytes", b"MZ\0\0", mode=0o755),
+        file("usr/local/bin/run", "#!/bin/sh\n", mode=0o755), symlink("usr/local/bin/linked", "../../../srv/text"),
+        file("srv/text", "text\n", mode=0o755), symlink("usr/local/bin/gone", "/gpfs/gone"), symlink("opt/gone", "/x"),
+    ]  # fmt: skip
+    tree = profile_of(members, config=config).tree
+    assert tree.files == ("/srv/text", "/usr/local/bin/bare", "/usr/local/bin/bytes")
+    assert tree.symlinks == {
+        "/opt/bin": "/srv", "/usr/local/bin/linked": "../../../srv/text", "/usr/local/bin/gone": "/gpfs/gone",
+    }  # fmt: skip
 
 
 def test_a_script_that_is_not_read_to_its_end_is_told_from_a_short_one() -> None:
@@ -229,7 +246,7 @@ def test_places_that_runtimes_ask_for() -> None:
         config=config,
     )  # fmt: skip
     assert profile.tree.directories == ("/usr/lib64", "/work/here")
-    assert profile.tree.files == ("/etc/passwd",)
+    assert profile.tree.files == ("/etc/passwd", "/usr/bin/sh")
     assert profile.tree.python_paths == ("/site/python3/site-packages",)
 
 
