@@ -1,14 +1,18 @@
-"""RUN001 to RUN015: what a runtime asks of the image and of the host before anything of the image runs."""
+"""RUN001 to RUN016: what a runtime asks of the image and of the host before anything of the image runs."""
 
 import posixpath
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
+from itertools import accumulate
+
+from msgspec import structs
 
 from imgcheck import versions
 from imgcheck.check import runtime_gpu
 from imgcheck.check.context import Answers, Context, config_evidence, unlooked, unlooked_of
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.report import Evidence, Severity
+from imgcheck.loader.environment import path_of
 
 _HOMES = {"": "/root", "root": "/root", "0": "/root"}
 
@@ -24,6 +28,7 @@ def check(context: Context) -> Answers:
     _own_scripts(context, answers)
     _mountpoints(context, answers)
     _preloaded(context, answers)
+    _closed(context, answers)
     answers.checks.sort(key=lambda answer: answer.rule)
     return answers
 
@@ -236,3 +241,68 @@ def _preloaded(context: Context, answers: Answers) -> None:
 def _is_static(facts: CodeFacts) -> bool:
     linkage = facts.linkage
     return linkage is not None and linkage.type == "executable" and not linkage.interpreter
+
+
+def _closed(context: Context, answers: Answers) -> None:
+    """RUN016."""
+    if not context.family.runs_as_caller:
+        return answers.answer(
+            "RUN016", "not-applicable", "the runtime runs the image as its USER, or who owns its files"
+        )
+    if not context.image.config_digest and not context.image.family:
+        return answers.answer("RUN016", "not-applicable", "an unpacked tree belongs to whom has unpacked it")
+    denied: dict[str, dict[str, Evidence]] = {}
+    for closed, evidence in _denied(context):
+        denied.setdefault(closed, {}).setdefault(evidence.path, evidence)
+    findings = [
+        context.finding(
+            "RUN016",
+            "risk" if context.roots.everything else "fail",
+            subject=closed,
+            evidence=tuple(found.values()),
+            variant=_how_denied(context, closed, next(iter(found.values()))),
+            runtime=context.runtime.title,
+            closed=closed,
+            path=next(iter(found)),
+            word=_first_word(context),
+            how=_how_closed(closed, next(iter(found))),
+        )
+        for closed, found in denied.items()
+    ]
+    return answers.conclude("RUN016", findings, "what the command starts and loads is open to every user")
+
+
+def _denied(context: Context) -> Iterator[tuple[str, Evidence]]:
+    """What is closed, and for each file on the way to what runs that cannot be used for it the evidence.
+
+    Where a shell waits for its user that is what lies in closed directories of PATH.
+    """
+    closed = frozenset(context.image.tree.closed)
+    called = frozenset(path_of(context.image.config)) if context.roots.everything else None
+    for record in context.image.files if closed else ():
+        if not context.closure.runs(record.path):
+            continue
+        evidence = context.evidence(record)
+        course = (*evidence.way, record.path)
+        for number, path in enumerate(course):
+            above = accumulate(path.split("/"), "{}/{}".format)
+            found = next((each for each in above if each in closed), "")
+            if found and (called is None or (found != path and posixpath.dirname(path) in called)):
+                detail = "" if found == path else f"below {found}"
+                yield found, structs.replace(evidence, path=path, way=course[:number], detail=detail)
+                break
+
+
+def _how_denied(context: Context, closed: str, first: Evidence) -> str:
+    """The variant of the predicted error: by whether the runtime starts it itself, by its path or a name in PATH."""
+    if first.way or context.roots.everything or not context.roots.command:
+        return "within"
+    if closed == first.path:
+        return "file"
+    return "" if "/" in _first_word(context) else "by-name"
+
+
+def _how_closed(closed: str, path: str) -> str:
+    if closed == path:
+        return f"The mode of {path} lets none but its owner and group use it."
+    return f"{path} lies in {closed}, whose mode lets none but its owner and group in."

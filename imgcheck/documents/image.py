@@ -251,6 +251,9 @@ class TreeIndex(Document, frozen=True):
     """Files to the symbols that they may not get; None where nobody has looked."""
     unloadable: dict[str, str] = {}
     """Files named as libraries are (`.so`, `.so.1`) that are no ELF files, with what the loader says of each."""
+    closed: tuple[str, ...] = ()
+    """Directories above programs, scripts and libraries that others than owner and group may not enter, and those of
+    these files that others may neither read nor execute."""
     frozen: dict[str, str] = {}
     """Programs that PyInstaller made, with the directory where the libraries of each lie: `PROGRAM!` where it unpacks
     them when it starts."""

@@ -58,6 +58,8 @@ class Family(Data, frozen=True):
     """and its first version that lets a system call pass; before, it answers EPERM, and no C library falls back."""
     owns_directory: str = ""
     """Directory of the image that it takes for its own, whose scripts it runs if they are there."""
+    runs_as_caller: bool = False
+    """Programs run as the user who starts it, whom the files of an image do not belong to."""
     preloads: bool = False
     """It may put a library of its own between the program and the C library."""
     disable_require: Literal["true", "filled", "set"] = "true"

@@ -72,12 +72,13 @@ def index_tree(
     found = _gathered(nodes, set(map(posixpath.basename, (*config.entrypoint, *config.command))))
     others = _others(tree, config)
     reached = [*recorded, *found.reached, *others.files]
+    goals = _with_parents(reached)
     looked_for = sorted({*OWN_PATHS, *asked, *_working_directory(config)})
     files = [path for path in looked_for if _is(tree, path, "file")]
     python_paths = (*found.python, *_added_paths(tree, texts, found.python))
     python = PythonTexts(found.texts, map(absolute, recorded), python_paths, _named_modules(found.scripts, config))
     return TreeIndex(
-        symlinks=_symlinks(tree, found.links, _with_parents(reached), looked_for, others.dangling),
+        symlinks=_symlinks(tree, found.links, goals, looked_for, others.dangling),
         ld_so_conf=read_conf(texts),
         ld_so_cache=read_cache(texts.get("/etc/ld.so.cache", b"")),
         ld_so_preload=read_preload(texts.get("/etc/ld.so.preload", b"")),
@@ -94,6 +95,7 @@ def index_tree(
         files=tuple(sorted({*files, *map(absolute, others.files)})),
         looked_for=tuple(looked_for),
         unloadable=found.unloadable,
+        closed=tuple(absolute(path) for path in found.closed if path in goals),
         frozen=found.frozen,
     )
 
@@ -112,6 +114,8 @@ class _Gathered:
         self.frozen: dict[str, str] = {}
         self.reached: list[str] = []
         """Paths of the tree that are recorded here, so that links to them matter."""
+        self.closed: list[str] = []
+        """Paths that others than owner and group may not use."""
 
 
 def _gathered(nodes: Iterable[tuple[str, Node]], named: Set[str]) -> _Gathered:
@@ -119,6 +123,7 @@ def _gathered(nodes: Iterable[tuple[str, Node]], named: Set[str]) -> _Gathered:
     found = _Gathered()
     of_system: dict[int, list[int]] = {}  # by layer, where among the scripts
     for path, node in nodes:
+        found.closed += (path,) if _is_closed(node) else ()
         script = node.payload.script if isinstance(node.payload, PythonText) else node.payload
         if isinstance(node.payload, PythonText):
             found.texts[absolute(path)] = node.payload.statements
@@ -147,6 +152,13 @@ def _gathered(nodes: Iterable[tuple[str, Node]], named: Set[str]) -> _Gathered:
         script = found.scripts[place]
         found.scripts[place] = msgspec.structs.replace(script, commands=without_conditions(script.commands))
     return found
+
+
+def _is_closed(node: Node) -> bool:
+    """Whether others than owner and group may not enter a directory, or neither read nor execute a file."""
+    if node.kind == "directory":
+        return not node.mode & 0o001
+    return node.kind == "file" and not node.mode & 0o005
 
 
 def _home(program: str, home: str) -> str:

@@ -13,10 +13,11 @@ from imgcheck.check.libraries import check as check_libraries
 from imgcheck.check.runtime import check
 from imgcheck.documents.facts import CodeFacts, GpuCode, Linkage
 from imgcheck.documents.host import HostLibrary, HostProfile, InstalledRuntime, known, unknown
-from imgcheck.documents.image import Component, ImageConfig, TreeIndex
+from imgcheck.documents.image import Component, ImageConfig, Script, ShellCommand, TreeIndex
 from imgcheck.documents.report import Finding
 from imgcheck.knowledge import Knowledge
-from imgcheck.loader.roots import Roots
+from imgcheck.loader.model import close
+from imgcheck.loader.roots import Roots, find_roots
 from tests.check.contexts import CUDA, KNOWLEDGE, code, context, cpu, findings, outcome
 
 ASKED = KNOWLEDGE.asked_paths
@@ -274,7 +275,7 @@ def test_nvidia_docker_1_compares_the_cuda_label(driver: str, result: str) -> No
 def test_every_runtime_answers_every_rule_once(runtime: str) -> None:
     answers = check(context({"/app": CUDA}, runtime=runtime, tree=FULL_TREE))
     rules = [result.rule for result in answers.checks]
-    assert rules == [f"RUN{number:03}" for number in range(1, 16)]
+    assert rules == [f"RUN{number:03}" for number in range(1, 17)]
 
 
 MULTIARCH = "/usr/lib/x86_64-linux-gnu"
@@ -389,6 +390,65 @@ def test_udockers_f_modes_want_a_named_distribution_and_a_dynamic_program() -> N
     (static,) = preloaded(debian, "")
     assert static.evidence[0].path == "/app"
     assert judged("docker", "RUN015")[0] == "not-applicable"
+
+
+PROGRAM = CodeFacts(1000, Linkage(64, "x86_64", type="executable", interpreter="/lib64/ld-linux-x86-64.so.2"))
+HOME_PROGRAM = "/root/.local/bin/app"
+
+
+def closed_to(
+    *command: str, closed: tuple[str, ...] = ("/root",), runtime: str = "apptainer", path: str = "", **image
+) -> tuple[str, list[Finding]]:
+    tree = replace(
+        FULL_TREE,
+        closed=closed,
+        symlinks={"/usr/bin/linked": HOME_PROGRAM},
+        scripts=(Script("/root/run.sh", ("/bin/sh",), (ShellCommand(("/usr/bin/tool",)),)),),
+    )
+    config = ImageConfig(command=command, environment=(f"PATH={path}",) if path else ())
+    files = dict.fromkeys(("/bin/sh", "/usr/bin/tool", HOME_PROGRAM), PROGRAM)
+    given = context(files, runtime=runtime, tree=tree, config=config, **image)
+    roots = find_roots(given.image)
+    answers = check(replace(given, roots=roots, closure=close(given.image, roots)))
+    return outcome(answers, "RUN016"), findings(answers, "RUN016")
+
+
+@pytest.mark.parametrize(
+    ("word", "error"),
+    [
+        (HOME_PROGRAM, f"FATAL:   stat {HOME_PROGRAM}: permission denied"),
+        ("linked", 'FATAL:   "linked": executable file not found in $PATH'),
+        ("/root/run.sh", "FATAL:   stat /root/run.sh: permission denied"),
+    ],
+)
+def test_what_lies_in_roots_home_is_closed_to_the_users_of_apptainer(word: str, error: str) -> None:
+    result, (finding,) = closed_to(word)
+    assert (result, finding.predicted_error, finding.subject) == ("fail", error, "/root")
+    assert closed_to(word, runtime="docker")[0] == "not-applicable"
+    assert closed_to(word, closed=())[0] == "ok"
+    assert closed_to(word, config_digest="")[0] == "not-applicable"  # an unpacked tree
+
+
+def test_a_program_that_its_owner_alone_may_execute_is_closed_too() -> None:
+    result, (finding,) = closed_to("tool", closed=("/usr/bin/tool",))
+    assert (result, finding.predicted_error) == ("fail", "FATAL:   exec /usr/bin/tool failed: permission denied")
+
+
+def test_what_a_shell_starts_is_told_with_what_leads_to_it() -> None:
+    result, (finding,) = closed_to("sh", "-c", f"exec {HOME_PROGRAM}")
+    assert (result, finding.predicted_error) == ("fail", f"{HOME_PROGRAM}: Permission denied")
+    assert finding.evidence[0].way == ("sh",)
+
+
+def test_what_the_command_does_not_start_may_be_closed() -> None:
+    assert closed_to("tool") == ("ok", [])
+
+
+def test_a_closed_directory_of_path_is_a_risk_where_a_shell_waits() -> None:
+    assert closed_to("sh") == ("ok", [])
+    result, (finding,) = closed_to("sh", path="/usr/bin:/bin:/root/.local/bin")
+    assert (result, [evidence.path for evidence in finding.evidence]) == ("risk", [HOME_PROGRAM])
+    assert closed_to("sh", path="/usr/bin:/bin", closed=("/usr/bin/tool",)) == ("ok", [])
 
 
 def test_shifter_enters_the_working_directory_only_when_asked() -> None:

@@ -207,6 +207,16 @@ def test_what_lies_in_path_is_known_whatever_it_holds(program: bytes) -> None:
     }  # fmt: skip
 
 
+def test_what_others_may_not_use_is_known(program: bytes, library: bytes) -> None:
+    members = [
+        directory("root", mode=0o700), directory("root/bin"), file("root/bin/p", program, mode=0o755),
+        directory("srv", mode=0o750), file("srv/notes", "text"), directory("opt", mode=0o711),
+        file("opt/p", program, mode=0o711), file("opt/own", program, mode=0o700),
+        file("opt/run", "#!/bin/sh\n", mode=0o750), file("opt/libf.so.1", library, mode=0o640),
+    ]  # fmt: skip
+    assert profile_of(members).tree.closed == ("/opt/libf.so.1", "/opt/own", "/opt/run", "/root")
+
+
 def test_a_script_that_is_not_read_to_its_end_is_told_from_a_short_one() -> None:
     profile = profile_of([file("long.sh", "#!/bin/sh\nserver\n" + "# notes\n" * 10_000, mode=0o755)])
     [script] = profile.tree.scripts
