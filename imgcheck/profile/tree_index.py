@@ -4,7 +4,7 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Set
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
@@ -49,6 +49,8 @@ _FEW = 16
 """A layer that brings no more scripts there has those of an author, who may start them, and no package's."""
 _WORDS = 16
 """Words of the command that are looked up."""
+_MOST_IN_PATH = 1024
+"""Links, and files that are neither programs nor scripts, in directories of PATH: BusyBox has some 400 links there."""
 
 
 def absolute(path: str) -> str:
@@ -224,26 +226,34 @@ class _Others(NamedTuple):
 
 
 def _others(tree: MergedTree, config: ImageConfig) -> _Others:
-    """What words of the command name by their path, and what lies in PATH."""
+    """What words of the command name by their path or in PATH, and of what else lies in PATH as much as people put
+    there.
+    """
     words = (*config.entrypoint, *config.command)[:_WORDS]
-    named = [posixpath.join("/", config.working_directory, word) for word in words if "/" in word]
+    named = [(at, word) for word in words for at in (("",) if "/" in word else path_of(config))]
+    paths = (posixpath.join("/", config.working_directory, *each) for each in named)
     files, dangling = set[str](), set[str]()
-    for path in (*named, *_in_path(tree, config)):
+    for path in (*paths, *islice(_in_path(tree, config), _MOST_IN_PATH)):
         node, resolved = tree.lookup(path), tree.resolve(path)
         if node is None or resolved is None:
             dangling.add(path.lstrip("/"))
-        elif node.kind == "file" and not node.payload and (node is tree.plain or node.mode & 0o111):
+        elif _may_be_executed(tree, node):
             files.add(resolved)
     return _Others(files, dangling)
 
 
 def _in_path(tree: MergedTree, config: ImageConfig) -> Iterator[str]:
-    """Paths of links in directories of PATH, and of files there that hold no code and are no scripts."""
+    """Paths of links in directories of PATH, and of files there that may be executed, but for programs and scripts."""
     for place in dict.fromkeys(map(tree.resolve, path_of(config))):
         directory = tree.lookup(place) if place is not None else None
         for name, node in (directory.children or {}).items() if directory else ():
-            if node.kind == "symlink" or (node.kind == "file" and not node.payload):
+            if node.kind == "symlink" or _may_be_executed(tree, node):
                 yield f"{place}/{name}"
+
+
+def _may_be_executed(tree: MergedTree, node: Node) -> bool:
+    """Whether it is a file, no program or script, that may be executed, as far as its mode is known."""
+    return node.kind == "file" and not node.payload and (node is tree.plain or bool(node.mode & 0o111))
 
 
 def _working_directory(config: ImageConfig) -> tuple[str, ...]:

@@ -207,6 +207,13 @@ def test_what_lies_in_path_is_known_whatever_it_holds(program: bytes) -> None:
     }  # fmt: skip
 
 
+def test_of_very_many_files_in_path_that_of_the_command_is_known() -> None:
+    members = [file(f"usr/local/bin/data{number}", "x") for number in range(3000)]
+    files = profile_of(members, config=ImageConfig(command=("data2999",))).tree.files
+    assert "/usr/local/bin/data2999" in files
+    assert len(files) < 1200
+
+
 def test_what_others_may_not_use_is_known(program: bytes, library: bytes) -> None:
     members = [
         directory("root", mode=0o700), directory("root/bin"), file("root/bin/p", program, mode=0o755),
