@@ -125,7 +125,8 @@ def _gathered(nodes: Iterable[tuple[str, Node]], named: Set[str]) -> _Gathered:
     found = _Gathered()
     of_system: dict[int, list[int]] = {}  # by layer, where among the scripts
     for path, node in nodes:
-        found.closed += (path,) if _is_closed(node) else ()
+        if _is_closed(node):
+            found.closed.append(path)
         script = node.payload.script if isinstance(node.payload, PythonText) else node.payload
         if isinstance(node.payload, PythonText):
             found.texts[absolute(path)] = node.payload.statements
