@@ -14,6 +14,8 @@ from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.report import Evidence, Severity
 from imgcheck.loader.environment import path_of
 
+_READ = (".py", ".sh", ".pl", ".R", ".r", ".rb", ".js", ".mjs", ".jl", ".lua", ".php", ".tcl", ".jar")
+"""How files are called that an interpreter reads."""
 _HOMES = {"": "/root", "root": "/root", "0": "/root"}
 
 
@@ -122,32 +124,59 @@ def _relative_command(context: Context, answers: Answers) -> None:
     if not option:
         answers.answer("RUN009", "not-applicable", "the runtime enters the image's WORKDIR")
         return
-    command = _first_word(context)
-    relative = "/" in command and not command.startswith("/")
-    findings = []
-    if relative and config.working_directory not in ("", "/"):
-        findings.append(
-            context.finding(
-                "RUN009",
-                "fail",
-                subject=command,
-                evidence=config_evidence(f"command {command}, WORKDIR {config.working_directory}"),
-                runtime=context.runtime.title,
-                command=command,
-                directory=config.working_directory,
-                option=option.replace("{directory}", config.working_directory),
-            )
+    findings = [
+        context.finding(
+            "RUN009",
+            severity,
+            subject=word,
+            evidence=config_evidence(f"command {word}, WORKDIR {config.working_directory}"),
+            runtime=context.runtime.title,
+            command=word,
+            directory=config.working_directory,
+            option=option.replace("{directory}", config.working_directory),
         )
+        for word, severity in _relative_words(context)
+    ]
     answers.conclude("RUN009", findings, "the image's command does not depend on its WORKDIR")
+
+
+def _relative_words(context: Context) -> Iterator[tuple[str, Severity]]:
+    """Words of the image that name a program or a file from its WORKDIR; what an interpreter reads has to be there."""
+    command = _first_word(context)
+    if context.image.config.working_directory in ("", "/"):
+        return
+    if "/" in command and not command.startswith("/"):
+        yield command, "fail"
+    for word in _named_files(context):
+        if not word.startswith("/"):
+            yield word, "fail" if word.endswith(_READ) else "risk"
+
+
+def _named_files(context: Context) -> dict[str, str]:
+    """Words of the command, but the first, that name files of the image by their path -> that, links not resolved."""
+    image, words = context.image, _words(context)
+    # What users type is relative to where they are.
+    own = words[: -len(typed)] if (typed := _typed(context)) else words
+    named = (word for number, word in enumerate(words) if number and (number < len(own) or word.startswith("/")))
+    paths = {word: posixpath.normpath(posixpath.join("/", image.config.working_directory, word)) for word in named}
+    there = {*context.records, *image.tree.files, *(script.path for script in image.tree.scripts)} if paths else set()
+    return {word: path for word, path in paths.items() if path in there}
+
+
+def _words(context: Context) -> tuple[str, ...]:
+    return context.roots.command or (*context.image.config.entrypoint, *context.image.config.command)
+
+
+def _typed(context: Context) -> tuple[str, ...]:
+    """The words that a user gives in place of CMD."""
+    typed = _words(context)[len(context.image.config.entrypoint) :]
+    return typed if typed != context.image.config.command else ()
 
 
 def _first_word(context: Context) -> str:
     """What is started: of a user's command under a runtime that may leave out ENTRYPOINT its own first word."""
-    config = context.image.config
-    words = context.roots.command or (*config.entrypoint, *config.command)
-    typed = words[len(config.entrypoint) :]
-    if typed and typed != config.command and context.runtime.skips_entrypoint:
-        return typed[0]
+    typed = _typed(context)
+    words = typed if typed and context.runtime.skips_entrypoint else _words(context)
     return words[0] if words else ""
 
 
@@ -273,29 +302,39 @@ def _closed(context: Context, answers: Answers) -> None:
 
 
 def _denied(context: Context) -> Iterator[tuple[str, Evidence]]:
-    """What is closed, and for each file on the way to what runs that cannot be used for it the evidence.
-
-    Where a shell waits for its user that is what lies in closed directories of PATH.
+    """What is closed, and for each file that cannot be used for it the evidence: on the way to what runs, or named by
+    the command. Where a shell waits for its user it is what lies in closed directories of PATH.
     """
     closed = frozenset(context.image.tree.closed)
+    if not closed:
+        return
     called = frozenset(path_of(context.image.config)) if context.roots.everything else None
-    for record in context.image.files if closed else ():
+    for record in context.image.files:
         if not context.closure.runs(record.path):
             continue
         evidence = context.evidence(record)
         course = (*evidence.way, record.path)
         for number, path in enumerate(course):
-            above = accumulate(path.split("/"), "{}/{}".format)
-            found = next((each for each in above if each in closed), "")
+            found = _closed_at(path, closed)
             if found and (called is None or (found != path and posixpath.dirname(path) in called)):
                 detail = "" if found == path else f"below {found}"
                 yield found, structs.replace(evidence, path=path, way=course[:number], detail=detail)
                 break
+    for path in _named_files(context).values():
+        if found := _closed_at(path, closed):
+            yield found, Evidence(path, detail=f"named by the command, below {found}", way=context.roots.command[:1])
+
+
+def _closed_at(path: str, closed: Container[str]) -> str:
+    """What of `closed` a path leads to or through first; "" where it is open."""
+    above = accumulate(path.split("/"), "{}/{}".format)
+    return next((each for each in above if each in closed), "")
 
 
 def _how_denied(context: Context, closed: str, first: Evidence) -> str:
     """The variant of the predicted error: by whether the runtime starts it itself, by its path or a name in PATH."""
-    if first.way or context.roots.everything or not context.roots.command:
+    begun = not first.way and first.path not in _named_files(context).values()
+    if not begun or context.roots.everything or not context.roots.command:
         return "within"
     if closed == first.path:
         return "file"

@@ -221,7 +221,7 @@ class _Others(NamedTuple):
     """What a command may name besides programs and scripts."""
 
     files: set[str]
-    """Paths of the tree that may be executed, whatever they hold, and"""
+    """Paths of the tree that may be executed, or are named by their path, whatever they hold, and"""
     dangling: set[str]
     """links to what is not there."""
 
@@ -231,15 +231,17 @@ def _others(tree: MergedTree, config: ImageConfig) -> _Others:
     there.
     """
     words = (*config.entrypoint, *config.command)[:_WORDS]
-    named = [(at, word) for word in words for at in (("",) if "/" in word else path_of(config))]
-    paths = (posixpath.join("/", config.working_directory, *each) for each in named)
+    called = (f"{place}/{word}" for word in words if "/" not in word for place in path_of(config))
     files, dangling = set[str](), set[str]()
-    for path in (*paths, *islice(_in_path(tree, config), _MOST_IN_PATH)):
+    for path in (*called, *islice(_in_path(tree, config), _MOST_IN_PATH)):
         node, resolved = tree.lookup(path), tree.resolve(path)
         if node is None or resolved is None:
             dangling.add(path.lstrip("/"))
         elif _may_be_executed(tree, node):
             files.add(resolved)
+    # By its path a word may also name what an interpreter reads.
+    named = [tree.resolve(posixpath.join("/", config.working_directory, word)) for word in words]
+    files.update(path for path in named if path and _is(tree, path, "file"))
     return _Others(files, dangling)
 
 

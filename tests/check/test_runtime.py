@@ -217,6 +217,30 @@ def test_relative_command_depends_on_the_working_directory() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "directory", "expected"),
+    [
+        (("python", "app.py"), "/app", "fail"),
+        (("/app/run", "settings.yaml"), "/app", "risk"),
+        (("python", "/app/app.py"), "/app", "ok"),
+        (("python", "other.py"), "/app", "ok"),  # the image has none
+        (("python", "-u", "app.py"), "/app", "fail"),
+        (("python", "app/app.py"), "/", "ok"),
+    ],
+)
+def test_a_file_that_the_command_names_from_its_workdir_is_not_found(
+    words: tuple[str, ...], directory: str, expected: str
+) -> None:
+    tree = replace(FULL_TREE, files=(*FULL_TREE.files, "/app/app.py", "/app/settings.yaml"))
+    config = ImageConfig(entrypoint=words[:1], command=words[1:], working_directory=directory)
+    assert judged("apptainer", "RUN009", config=config, tree=tree)[0] == expected
+    typed = replace(
+        context({"/app": CUDA}, runtime="apptainer", config=config, tree=tree),
+        roots=Roots(("python", "mine", "app.py")),
+    )
+    assert outcome(check(typed), "RUN009") == "ok"  # a user's own
+
+
 @pytest.mark.parametrize(("version", "result"), [("1.4.5", "fail"), ("", "risk"), ("1.5.0", "ok")])
 def test_backtick_in_the_environment_breaks_old_apptainer(version: str, result: str) -> None:
     installed = known((InstalledRuntime("apptainer", version, "/usr/bin/apptainer"),), "PATH")
@@ -438,6 +462,12 @@ def test_what_a_shell_starts_is_told_with_what_leads_to_it() -> None:
     result, (finding,) = closed_to("sh", "-c", f"exec {HOME_PROGRAM}")
     assert (result, finding.predicted_error) == ("fail", f"{HOME_PROGRAM}: Permission denied")
     assert finding.evidence[0].way == ("sh",)
+
+
+def test_what_the_command_names_is_closed_too() -> None:
+    result, (finding,) = closed_to("sh", "/root/run.sh")
+    assert (result, finding.predicted_error) == ("fail", "/root/run.sh: Permission denied")
+    assert closed_to("sh", "/root/other") == ("ok", [])
 
 
 def test_what_the_command_does_not_start_may_be_closed() -> None:

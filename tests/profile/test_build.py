@@ -184,12 +184,13 @@ def test_modules_of_python_are_no_scripts_unless_they_may_be_executed() -> None:
 
 
 def test_files_that_the_command_names_are_known_to_be_there() -> None:
-    config = ImageConfig(entrypoint=("./start", "data"), command=("/opt/gone",), working_directory="/opt")
+    config = ImageConfig(entrypoint=("./start", "data"), command=("/opt/gone", "app.py"), working_directory="/opt")
     # Of a file like others before it a layer's reader keeps the name alone.
     for members in ([], [file("opt/another", "begins", mode=0o755)]):
-        profile = profile_of([*members, file("opt/start", "server\n", mode=0o755)], config=config)
-        assert "/opt/start" in profile.tree.files
-        assert "/opt/gone" not in profile.tree.files
+        named = [file("opt/start", "server\n", mode=0o755), file("opt/app.py", "import os\n"), directory("opt/data")]
+        profile = profile_of([*members, *named], config=config)
+        assert {"/opt/start", "/opt/app.py"} <= {*profile.tree.files}
+        assert {"/opt/gone", "/opt/data"}.isdisjoint(profile.tree.files)
 
 
 def test_what_lies_in_path_is_known_whatever_it_holds(program: bytes) -> None:
