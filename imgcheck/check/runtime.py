@@ -159,8 +159,12 @@ def _named_files(context: Context) -> dict[str, str]:
     own = words[: -len(typed)] if (typed := _typed(context)) else words
     named = (word for number, word in enumerate(words) if number and (number < len(own) or word.startswith("/")))
     paths = {word: posixpath.normpath(posixpath.join("/", image.config.working_directory, word)) for word in named}
-    there = {*context.records, *image.tree.files, *(script.path for script in image.tree.scripts)} if paths else set()
-    return {word: path for word, path in paths.items() if path in there}
+    return {word: path for word, path in paths.items() if _is_there(context, path)}
+
+
+def _is_there(context: Context, path: str) -> bool:
+    tree = context.image.tree
+    return path in tree.files or any(script.path == path for script in tree.scripts) or path in context.records
 
 
 def _words(context: Context) -> tuple[str, ...]:

@@ -303,8 +303,7 @@ def _with_opened(
 
 def _sought(framework: Framework, config: ImageConfig) -> tuple[str, ...]:
     """The directories in which it looks, with the image's variables in place; none for one that is not set."""
-    variables = dict(setting.partition("=")[::2] for setting in config.environment)
-    variables["ORIGIN"] = "$ORIGIN"  # stays for the loader
+    variables = {**config.variables, "ORIGIN": "$ORIGIN"}  # which stays for the loader
     named = (place.removeprefix("$").partition("/") for place in framework.seeks)
     return tuple(
         f"{variables[name]}/{below}" for name, _, below in named if variables.get(name, "").startswith(("/", "$ORIGIN"))

@@ -186,9 +186,17 @@ LEVELS = ["-O0", "-O2"]
 
 
 def refused(code: str, *flags: str) -> Refusal | None:
-    found = analyse_isa(Elf(compile_c(BEGINNING + code, *flags).read_bytes()))
+    return refusal_of(compile_c(BEGINNING + code, *flags))
+
+
+def refusal_of(program: Path) -> Refusal | None:
+    found = analyse_isa(Elf(program.read_bytes()))
     assert found
     return found.refusal
+
+
+def compile_cpp(code: str, level: str) -> Path:
+    return compile_c(CPP_BEGINNING + code, level, compiler="g++", language="c++")
 
 
 def status(code: str, cpu: str, *flags: str) -> int:
@@ -330,10 +338,8 @@ CPP_GOING_ON = {
 @pytest.mark.parametrize("level", CPP_LEVELS)
 @pytest.mark.parametrize("shape", CPP_REFUSING)
 def test_program_in_cpp_that_ends_on_a_cpu_says_so(shape: str, level: str) -> None:
-    program = compile_c(CPP_BEGINNING + CPP_REFUSING[shape], level, compiler="g++", language="c++")
-    found = analyse_isa(Elf(program.read_bytes()))
-    assert found
-    assert found.refusal == Refusal("x86-64-v3", WORDS, ("avx2",))
+    program = compile_cpp(CPP_REFUSING[shape], level)
+    assert refusal_of(program) == Refusal("x86-64-v3", WORDS, ("avx2",))
     assert ended(program, "Nehalem") not in (0, 132, -4)
     assert ended(program, "Haswell") == 0
 
@@ -341,10 +347,8 @@ def test_program_in_cpp_that_ends_on_a_cpu_says_so(shape: str, level: str) -> No
 @pytest.mark.parametrize("level", CPP_LEVELS)
 @pytest.mark.parametrize("shape", CPP_GOING_ON)
 def test_program_in_cpp_that_goes_on_refuses_nothing(shape: str, level: str) -> None:
-    program = compile_c(CPP_BEGINNING + CPP_GOING_ON[shape], level, compiler="g++", language="c++")
-    found = analyse_isa(Elf(program.read_bytes()))
-    assert found
-    assert found.refusal is None
+    program = compile_cpp(CPP_GOING_ON[shape], level)
+    assert refusal_of(program) is None
     assert ended(program, "Nehalem") == 0
 
 
