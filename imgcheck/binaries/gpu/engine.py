@@ -128,47 +128,56 @@ def _modules(
     empty = _Emptiness()
     objects = [(area, container) for area in relocatable for container in fatbin.containers(area)]
     parts = _objects(container for _, container in objects)
-    counts: Counter[GpuModule] = Counter()
+    # A library has thousands of containers and a few kinds of them: each kind is made a module once.
+    found: Counter[tuple[tuple[fatbin.Code, ...], bool, bool]] = Counter()
     pairs = []
     for number, area in enumerate(loaded):
         for container in fatbin.containers(area, pure):
-            own = parts if made is None or (number, container.offset) in made else ()
+            own = bool(parts) and (made is None or (number, container.offset) in made)
             if not _is_stub(area, container, empty):
-                counts[_module(container.entries, own, container.whole)] += 1
+                found[_codes(container), own, container.whole] += 1
                 pairs.append((area, container))
             elif own and made is not None:  # where there was PTX alone to link, all code lies with the objects
-                counts[_module((), own)] += 1
-    if not counts and objects and linked:
-        counts[_module((), parts)] += 1
-    elif not counts:
-        counts.update(_module(container.entries, ()) for _, container in objects)
+                found[(), True, True] += 1
+    if not found and objects and linked:
+        found[(), True, True] += 1
+    elif not found:
+        found.update((_codes(container), False, True) for _, container in objects)
+    counts: Counter[GpuModule] = Counter()
+    for (codes, own, whole), count in found.items():
+        counts[_module(codes, parts if own else (), whole)] += count
     modules = tuple(_counted(module, count) for module, count in counts.items())
     return tuple(sorted(modules, key=_order)), _toolkit([*pairs, *objects])
 
 
 def _objects(containers: Iterable[fatbin.Container]) -> tuple[GpuObject, ...]:
     """Different ones of relocatable code, from all of which the driver may make what a module lacks."""
-    return tuple(sorted({_object(each.entries) for each in containers}, key=lambda each: (each.sass, each.ptx)))
+    different = {_object(codes) for codes in set(map(_codes, containers))}
+    return tuple(sorted(different, key=lambda each: (each.sass, each.ptx)))
 
 
-def _object(entries: tuple[fatbin.Entry, ...]) -> GpuObject:
-    return GpuObject(_named(entries, (fatbin.CUBIN,), False), _named(entries, (fatbin.PTX,), True))
+def _codes(container: fatbin.Container) -> tuple[fatbin.Code, ...]:
+    return tuple([entry.code for entry in container.entries])
 
 
-def _module(entries: tuple[fatbin.Entry, ...], objects: tuple[GpuObject, ...], whole: bool = True) -> GpuModule:
+def _object(codes: tuple[fatbin.Code, ...]) -> GpuObject:
+    return GpuObject(_named(codes, (fatbin.CUBIN,), False), _named(codes, (fatbin.PTX,), True))
+
+
+def _module(codes: tuple[fatbin.Code, ...], objects: tuple[GpuObject, ...], whole: bool) -> GpuModule:
     known = (fatbin.PTX, fatbin.CUBIN, fatbin.LTO, fatbin.RELOCATABLE_PTX, fatbin.OLD_CUBIN, fatbin.INDEX)
     # A driver of CUDA 13.0 does not find what is concatenated (run: docs/gpu.md); which one does nobody says here.
-    rest = sorted({_other(entry) for entry in entries if entry.concatenated or entry.kind not in known})
-    entries = tuple(entry for entry in entries if not entry.concatenated)
-    ptx = _named(entries, (fatbin.PTX,), True)
-    if own := _named(entries, (fatbin.RELOCATABLE_PTX,), True):
+    rest = sorted({_other(code) for code in codes if code.concatenated or code.kind not in known})
+    codes = tuple(code for code in codes if not code.concatenated)
+    ptx = _named(codes, (fatbin.PTX,), True)
+    if own := _named(codes, (fatbin.RELOCATABLE_PTX,), True):
         objects = (GpuObject(ptx=own),)
     crowded = len(objects) > _MOST_OBJECTS
     return GpuModule(
         count=0,
-        sass=_named(entries, (fatbin.CUBIN,), False),
+        sass=_named(codes, (fatbin.CUBIN,), False),
         ptx=ptx,
-        lto=_named(entries, (fatbin.LTO,), False),
+        lto=_named(codes, (fatbin.LTO,), False),
         other=tuple(rest) if whole and not crowded else (*rest, UNREAD),
         objects=() if ptx or crowded else objects,
     )
@@ -177,13 +186,13 @@ def _module(entries: tuple[fatbin.Entry, ...], objects: tuple[GpuObject, ...], w
 _KINDS = {fatbin.TILE: "tile IR", fatbin.CUBIN: "SASS", fatbin.PTX: "PTX"}
 
 
-def _other(entry: fatbin.Entry) -> str:
-    kind = _KINDS.get(entry.kind, f"kind {entry.kind:#x}")
-    return f"{'concatenated ' if entry.concatenated else ''}{kind} {entry.target}"
+def _other(code: fatbin.Code) -> str:
+    kind = _KINDS.get(code.kind, f"kind {code.kind:#x}")
+    return f"{'concatenated ' if code.concatenated else ''}{kind} {code.target}"
 
 
-def _named(entries: Iterable[fatbin.Entry], kinds: tuple[int, ...], versioned: bool) -> tuple[str, ...]:
-    names = {f"{e.target}@{e.version}" if versioned else e.target for e in entries if e.kind in kinds}
+def _named(codes: Iterable[fatbin.Code], kinds: tuple[int, ...], versioned: bool) -> tuple[str, ...]:
+    names = {f"{c.target}@{c.version}" if versioned else c.target for c in codes if c.kind in kinds}
     return tuple(sorted(names, key=target_key))
 
 

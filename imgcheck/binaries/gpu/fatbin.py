@@ -13,6 +13,7 @@ follow each other at multiples of 8 with zeros between them.
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from imgcheck.binaries.gpu.pages import release
 from imgcheck.errors import ElfError
@@ -34,6 +35,15 @@ _HELD = 256
 """Headers read between two releases of pages: some 16 MB."""
 
 
+class Code(NamedTuple):
+    """What an image is, wherever it lies: `Entry` says what its fields mean."""
+
+    kind: int
+    target: str
+    version: str
+    concatenated: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One image in a container; offsets count from the start of the area that was walked."""
@@ -52,6 +62,10 @@ class Entry:
     """Bytes of the image once unpacked."""
     concatenated: bool = False
     """It lies with others in one packed entry."""
+
+    @property
+    def code(self) -> Code:
+        return Code(self.kind, self.target, self.version, self.concatenated)
 
     @property
     def packed(self) -> bool:
