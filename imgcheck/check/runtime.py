@@ -130,36 +130,48 @@ def _relative_command(context: Context, answers: Answers) -> None:
             severity,
             subject=word,
             evidence=config_evidence(f"command {word}, WORKDIR {config.working_directory}"),
+            variant="" if _is_file(context, word) else "module",
             runtime=context.runtime.title,
             command=word,
+            module=word.partition(":")[0],
             directory=config.working_directory,
             option=option.replace("{directory}", config.working_directory),
         )
-        for word, severity in _relative_words(context)
+        for word, severity in _relative_words(context).items()
     ]
     answers.conclude("RUN009", findings, "the image's command does not depend on its WORKDIR")
 
 
-def _relative_words(context: Context) -> Iterator[tuple[str, Severity]]:
-    """Words of the image that name a program or a file from its WORKDIR; what an interpreter reads has to be there."""
-    command = _first_word(context)
+def _is_file(context: Context, word: str) -> bool:
+    """Whether a word of the command names a file, and no module of Python."""
+    return "/" in word or word.endswith(_READ) or _is_there(context, _in_workdir(context, word))
+
+
+def _relative_words(context: Context) -> dict[str, Severity]:
+    """Words of the image that name a program, a module or a file from its WORKDIR; what runs has to be there."""
     if context.image.config.working_directory in ("", "/"):
-        return
-    if "/" in command and not command.startswith("/"):
-        yield command, "fail"
-    for word in _named_files(context):
-        if not word.startswith("/"):
-            yield word, "fail" if word.endswith(_READ) else "risk"
+        return {}
+    command, typed = _first_word(context), _typed(context)
+    runs = [command] if "/" in command and not command.startswith("/") else []
+    runs += [word for word in context.roots.from_workdir if word not in typed]
+    files = [word for word in _named_files(context) if not word.startswith("/")]
+    read: dict[str, Severity] = {word: "fail" if word.endswith(_READ) else "risk" for word in files}
+    return read | dict.fromkeys(runs, "fail")
 
 
 def _named_files(context: Context) -> dict[str, str]:
     """Words of the command, but the first, that name files of the image by their path -> that, links not resolved."""
-    image, words = context.image, _words(context)
+    words = _words(context)
     # What users type is relative to where they are.
     own = words[: -len(typed)] if (typed := _typed(context)) else words
     named = (word for number, word in enumerate(words) if number and (number < len(own) or word.startswith("/")))
-    paths = {word: posixpath.normpath(posixpath.join("/", image.config.working_directory, word)) for word in named}
+    paths = {word: _in_workdir(context, word) for word in named}
     return {word: path for word, path in paths.items() if _is_there(context, path)}
+
+
+def _in_workdir(context: Context, word: str) -> str:
+    """The path that a word of the command means."""
+    return posixpath.normpath(posixpath.join("/", context.image.config.working_directory, word))
 
 
 def _is_there(context: Context, path: str) -> bool:

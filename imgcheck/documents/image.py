@@ -403,6 +403,8 @@ class Loads(Document, frozen=True):
     """What starts each of the command's programs, scripts and launchers, and what imports each top-level module."""
     unstartable: tuple[Unstartable, ...] = ()
     """Programs of the command that do not start."""
+    from_workdir: tuple[str, ...] = ()
+    """Programs, scripts and modules of Python that are found from the directory alone in which the container starts."""
     reaches: str = ""
     """One letter for each file: the first of its reach, or a dot."""
     companies: tuple[str, ...] = ()

@@ -73,6 +73,9 @@ class Roots(Struct, frozen=True):
     Python to the text or module that imports it. Of several the first one; what the runtime starts has none."""
     unstartable: tuple[Unstartable, ...] = ()
     """What the command, a script of it, or `--entry` names and what does not start."""
+    from_workdir: tuple[str, ...] = ()
+    """Words by which what surely starts names programs, scripts and modules of Python: they lie in the directory in
+    which the container starts, or are named from there, and nothing else leads to them."""
 
     @property
     def reach_of_imports(self) -> dict[str, Reach]:

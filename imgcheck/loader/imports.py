@@ -9,7 +9,7 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from msgspec import Struct, structs
 
@@ -24,6 +24,10 @@ _DEEPEST = 20
 """Directories above a text by which it is found."""
 _PROGRAMS = ("bin", "sbin")
 """Directories whose scripts belong to packages: what else they import, their arguments say."""
+_APPLICATION = ("-A", "--app")
+"""Options of celery and flask before the module of an application."""
+_OBJECT = re.compile(r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*(?:\(.*\))?|\.[A-Za-z_]\w*)")
+"""`package.module:object` of uvicorn, gunicorn and others, and `package.module`."""
 
 
 class PythonStart(Struct, frozen=True):
@@ -38,6 +42,8 @@ class PythonStart(Struct, frozen=True):
     """It does, whatever the CPU has, and nothing goes on without it."""
     one_of: bool = False
     """Each run ends with one of those starts of which this is true."""
+    from_workdir: bool = False
+    """It surely does so where the container starts."""
 
     @property
     def module_directories(self) -> tuple[str, ...]:
@@ -77,6 +83,8 @@ class Imports(Struct, frozen=True):
     perhaps imported."""
     guarded: frozenset[str] = frozenset()
     """The same of those without which their packages go on."""
+    from_workdir: tuple[str, ...] = ()
+    """As Roots.from_workdir, of what arguments name."""
 
 
 def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> Imports:
@@ -92,7 +100,8 @@ def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> 
     guarded = frozenset(f"{code.path}/{name}" for code in image.tree.python_code for name in code.guarded)
     perhaps = {name: by for name, by in (every.by | search.perhaps).items() if name not in surely.by}
     anything = search.anything or not every.told
-    return Imports(surely.by, perhaps, surely.told, anything, frozenset(search.texts), frozenset(later), guarded)
+    texts, here = frozenset(search.texts), tuple(search.from_workdir)
+    return Imports(surely.by, perhaps, surely.told, anything, texts, frozenset(later), guarded, here)
 
 
 class _Brought(Struct):
@@ -165,6 +174,8 @@ class _Search:
         self._brought = _Brought()
         """What comes along with the start that is followed."""
         self.perhaps: dict[str, str] = {}
+        self.from_workdir: dict[str, None] = {}
+        """As Imports.from_workdir."""
         self.texts: set[str] = set()
         self.later = {f"{code.path}/{name}" for code in image.tree.python_code for name in code.later}
         """Compiled modules that do not come along with their packages."""
@@ -200,7 +211,8 @@ class _Search:
             self._bring(statements.certain)
         else:
             name, places = given[0].partition(".")[0], (*start.directories, *start.searched)
-            named = self._arguments(given[1:], places, start) or bool(self._local(name, places))
+            self._note_module(given[0], start.searched, start)
+            named = self._arguments(given[1:], start.searched, start) or bool(self._local(name, places))
             self.anything |= not (named or _only_tells(given[1:]))
             run = map(self._told_apart, (given[0], f"{given[0]}.__main__"))
             self._follow(PythonCode("python -m", tuple(dict.fromkeys(run))), places)
@@ -233,7 +245,7 @@ class _Search:
         for code in found:
             directory = posixpath.dirname(code.path)
             places = (directory, *start.searched)
-            named = self._arguments(words[1:], (*places, *start.directories), start)
+            named = self._arguments(words[1:], places, start)
             of_package = posixpath.basename(directory) in _PROGRAMS
             self.anything |= of_package and not (named or _only_tells(words[1:]))
             self._follow(code, places)
@@ -248,18 +260,34 @@ class _Search:
             elif GAP in path and GAP not in script and len(alike) == 1:
                 yield alike[0]
 
-    def _arguments(self, words: tuple[str, ...], places: tuple[str, ...], start: PythonStart) -> bool:
-        """Whether an argument names code of the image's own (`app:app`, `-A app`, `train.py`), which is followed."""
-        found = False
-        for word in words:
-            value = word.partition("=")[2] if word.startswith("--") else word
+    def _arguments(self, words: tuple[str, ...], searched: tuple[str, ...], start: PythonStart) -> bool:
+        """Whether an argument names code of the image's own (`app:app`, `-A app`, `train.py`), which is followed.
+
+        It is sought in what is `searched` wherever Python starts, and there.
+        """
+        found, places = False, (*searched, *start.directories)
+        # An option may lead to it (`--app-dir /app`, `--chdir=/app`).
+        elsewhere = (*searched, *(word[word.find("/") :] for word in words if "/" in word))
+        for before, word in pairwise(("", *words)):
+            option, _, value = word.partition("=") if word.startswith("--") else (before, "", word)
             paths = [self._tree.canonical(posixpath.join(place, value)) for place in start.directories]
-            codes = [self._own[path] for path in paths if path in self._own]
-            codes = codes or self._local(re.split(r"[:.]", value)[0], places)
+            files = [self._own[path] for path in paths if path in self._own]
+            if files and start.from_workdir and not value.startswith("/"):
+                self.from_workdir[value] = None
+            elif not files and (option in _APPLICATION or _OBJECT.fullmatch(value)):
+                self._note_module(value, elsewhere, start)
+            codes = files or self._local(re.split(r"[:.]", value)[0], places)
             for code in codes:
                 self._follow(code, (posixpath.dirname(code.path), *places))
             found |= bool(codes)
         return found
+
+    def _note_module(self, word: str, elsewhere: tuple[str, ...], start: PythonStart) -> None:
+        """`word` names a module, which may lie where the container starts alone."""
+        top = re.split(r"[:.]", word)[0]
+        here = start.from_workdir and self._local(top, start.directories)
+        if here and top not in self._packages and not self._local(top, elsewhere):
+            self.from_workdir[word] = None
 
     def _follow(self, code: PythonCode, places: tuple[str, ...]) -> None:
         """What `code` imports, sought in `places` before the packages, and what that imports: the nearest first."""

@@ -80,6 +80,8 @@ class Started:
         """Prefixes of Pythons, and whether they start in virtual environments alone."""
         self._pythons: list[tuple[str, PythonStart]] = []
         """Pythons that start, and how."""
+        self._from_workdir: dict[str, None] = {}
+        """As Roots.from_workdir."""
         self.unstartable: dict[Unstartable, None] = {}
         self.idle = False
         """A run may end with no program."""
@@ -118,7 +120,8 @@ class Started:
     def python(self, path: str, called: str, arguments: tuple[str, ...], shell: Shell, by: By) -> None:
         """The Python at `path` starts, by the link or path `called`."""
         search = tuple(python_path(shell, arguments))
-        start = PythonStart(arguments, tuple(shell.directories), search, not by.perhaps, by.always or by.branch)
+        one_of, here = by.always or by.branch, _surely_in_workdir(shell, by)
+        start = PythonStart(arguments, tuple(shell.directories), search, not by.perhaps, one_of, here)
         self._pythons.append((path, start))
         base, prefix = prefix_of(path), prefix_of(called)
         self._prefixes |= {base, prefix}
@@ -128,6 +131,11 @@ class Started:
         """Whether a prefix has packages as a virtual environment has them: /usr/local has those of Debian's Python."""
         paths = (path for path in self._image.tree.python_paths if path.endswith("/site-packages"))
         return any(path.startswith(f"{prefix}/lib") for path in paths)
+
+    def file(self, word: str, shell: Shell, by: By) -> None:
+        """A word that is no whole path names a program or script that is there."""
+        if _surely_in_workdir(shell, by):
+            self._from_workdir[word] = None
 
     def interpreter(self, path: str, called: str, arguments: tuple[str, ...], shell: Shell) -> bool:
         """The program at `path` starts; whether it is an interpreter other than Python."""
@@ -164,6 +172,7 @@ class Started:
             modules=tuple(modules.imports.by),
             ways=self._ways | modules.imports.perhaps | modules.imports.by,
             unstartable=tuple(self.unstartable),
+            from_workdir=tuple(dict.fromkeys((*self._from_workdir, *modules.imports.from_workdir))),
         )
 
     def _environments(self) -> dict[str, tuple[str, ...] | None]:
@@ -203,3 +212,8 @@ class Started:
         for path, linkage in self._tree.linkage.items():
             if path.endswith(ADDON) and path.startswith(places) and any(fits_node(linkage, node) for node in nodes):
                 yield path
+
+
+def _surely_in_workdir(shell: Shell, by: By) -> bool:
+    """Whether a command is surely started, and where the container starts."""
+    return by.report and not by.perhaps and not shell.entered

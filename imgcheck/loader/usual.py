@@ -34,6 +34,7 @@ def with_usual(every: Roots, usual: Roots) -> Roots:
         modules=_both(every.modules, usual.modules),
         ways=every.ways | usual.ways,
         unstartable=_both(every.unstartable, usual.unstartable),
+        from_workdir=_both(every.from_workdir, usual.from_workdir),
     )
 
 

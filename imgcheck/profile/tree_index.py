@@ -47,8 +47,8 @@ a profile, and hardly one is what an image starts.
 """
 _FEW = 16
 """A layer that brings no more scripts there has those of an author, who may start them, and no package's."""
-_WORDS = 16
-"""Words of the command that are looked up."""
+_WORDS = 64
+"""Words of the command that are looked up, those of a shell's line among them."""
 _MOST_IN_PATH = 1024
 """Links, and files that are neither programs nor scripts, in directories of PATH: BusyBox has some 400 links there."""
 
@@ -230,7 +230,8 @@ def _others(tree: MergedTree, config: ImageConfig) -> _Others:
     """What words of the command name by their path or in PATH, and of what else lies in PATH as much as people put
     there.
     """
-    words = (*config.entrypoint, *config.command)[:_WORDS]
+    command = (*config.entrypoint, *config.command)
+    words = list(dict.fromkeys((*command, *(word for line in command for word in line.split()))))[:_WORDS]
     called = (f"{place}/{word}" for word in words if "/" not in word for place in path_of(config))
     files, dangling = set[str](), set[str]()
     for path in (*called, *islice(_in_path(tree, config), _MOST_IN_PATH)):

@@ -241,6 +241,20 @@ def test_a_file_that_the_command_names_from_its_workdir_is_not_found(
     assert outcome(check(typed), "RUN009") == "ok"  # a user's own
 
 
+def test_what_is_found_from_the_workdir_alone_is_told_by_its_name() -> None:
+    config = ImageConfig(command=("/bin/sh", "-c", "uvicorn --host :: main:app"), working_directory="/app")
+    image = context({"/app": CUDA}, runtime="apptainer", config=config)
+    roots = Roots(("/bin/sh", "-c", "uvicorn --host :: main:app"), from_workdir=("main:app",))
+    (finding,) = findings(check(replace(image, roots=roots)), "RUN009")
+    assert (finding.severity, finding.subject) == ("fail", "main:app")
+    assert finding.predicted_error == "No module named main"
+    (finding,) = findings(check(replace(image, roots=replace(roots, from_workdir=("job.py",)))), "RUN009")
+    assert finding.predicted_error == "job.py: No such file or directory"
+    typed = replace(roots, command=("python", "-m", "main:app"))
+    assert outcome(check(replace(image, roots=typed)), "RUN009") == "ok"  # a user's own
+    assert outcome(check(replace(image, roots=replace(roots, from_workdir=()))), "RUN009") == "ok"
+
+
 @pytest.mark.parametrize(("version", "result"), [("1.4.5", "fail"), ("", "risk"), ("1.5.0", "ok")])
 def test_backtick_in_the_environment_breaks_old_apptainer(version: str, result: str) -> None:
     installed = known((InstalledRuntime("apptainer", version, "/usr/bin/apptainer"),), "PATH")

@@ -39,7 +39,7 @@ def _site(directory: Path, name: str, text: str) -> Knowledge:
         ("tables/gpus/site.toml", PRODUCT.replace("product", "gpu"), "nothing reads `gpu`", "holds generic, product"),
         ("cpus/site.toml", "[[gpu]]\nid = 'x'", "nothing reads `gpu`", "product"),
         ("catalogue/site.toml", RULE.format("SITE001", "t"), "SITE001: no check makes such a finding", "reword"),
-        ("catalogue/site.toml", RULE.format("RUN009", "{foo}"), "RUN009: nothing fills {foo}", "its checks know"),
+        ("catalogue/site.toml", RULE.format("RUN005", "{foo}"), "RUN005: nothing fills {foo}", "its checks know"),
         ("catalogue/site.toml", RULE.format("IMG002", "t"), "IMG002: variants lacks absent-by", "copy"),
         ("tables/gpus/site.toml", PRODUCT.replace('"9.0"', "9.0"), "Expected `str`", 'in quotes: capability = "9.0"'),
         ("tables/gpus/site.toml", PRODUCT.replace("capab", "abili"), "X9: Object", ""),
@@ -89,9 +89,9 @@ def test_the_examples_of_the_page_take_effect(documented, capsys):
     assert knowledge.runtimes["our-apptainer"].skips_entrypoint
     assert main(["rules", "--rules", str(documented)]) == 0
     out, err = capsys.readouterr()
-    assert "RUN009  The image's WORKDIR is not there" in out
+    assert "RUN005  The image's WORKDIR is not there" in out
     assert f"{documented}/tables/gpus/site.toml: product: adds Tesla X9\n" in err
-    assert f"{documented}/catalogue/site.toml: rule: replaces RUN009\n" in err
+    assert f"{documented}/catalogue/site.toml: rule: replaces RUN005\n" in err
 
 
 def test_the_page_names_every_folder_that_is_read():
