@@ -24,9 +24,11 @@ def import_msgspec() -> None:
     """Import it with stand-ins in place of these modules, which whoever asks for them later gets as they are."""
     import _datetime  # type: ignore[import-not-found]  # the types of `datetime`, which has them in Python once more
 
-    stand_ins = {name: _Unused(name) for name in _UNUSED} | {"datetime": _datetime}
+    stand_ins: dict[str, ModuleType | None] = {name: _Unused(name) for name in _UNUSED} | {"datetime": _datetime}
+    # It asks for this twice, and goes on with `typing` where there is none: each search reads directories.
+    stand_ins["typing_extensions"] = None
     mine = {name: module for name, module in stand_ins.items() if name not in sys.modules}
-    sys.modules.update(mine)
+    sys.modules.update(mine)  # type: ignore[arg-type]  # None says that there is none (importlib._bootstrap)
     try:
         import msgspec  # noqa: F401
     finally:

@@ -4,11 +4,14 @@ Every string is valid Unicode: bytes of names that are no UTF-8 are written as `
 name alike, so that both still match.
 """
 
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from msgspec import structs
 
 from imgcheck.documents.facts import CodeFacts, Document
+
+if TYPE_CHECKING:
+    from imgcheck.documents.shell_commands import ShellCommand
 
 SCHEMA_VERSION = "1.0"
 
@@ -76,33 +79,24 @@ class FileRecord(Document, frozen=True):
     executable: bool = False
 
 
-class ShellCommand(Document, frozen=True, array_like=True):
-    """A simple command of a shell's text, its words as templates (imgcheck.loader.shell)."""
-
-    words: tuple[str, ...]
-    """Assignments before the command's name included."""
-    conditional: bool = False
-    """It runs only where something else went one way."""
-    function: str = ""
-    """The function in whose body it stands; "=" for that of the command before it."""
-    forgiven: bool = False
-    """The text goes on where it fails: `|| true`."""
-    when: tuple[int, ...] = ()
-    """Numbers of the conditions that have to hold before it runs; below zero: that must not hold."""
-    decides: int = 0
-    """The number of the condition that this is, and no command (imgcheck.loader.script_tests)."""
-
-
 class Script(Document, frozen=True):
     """A text file that something may execute: what its first line asks for, and the commands of a shell's script."""
 
     path: str
-    interpreter: tuple[str, ...] = ()
+    interpreter: tuple[str, ...]
     """What the `#!` line names, and its one argument; empty where a shell's script begins without it."""
-    commands: tuple[ShellCommand, ...] = ()
+    packed: str
+    """The commands of a shell's script (imgcheck.documents.shell_commands)."""
     executable: bool = True
     asks_cpu: bool = False
     """A shell's script that looks at what the CPU has."""
+
+    @property
+    def commands(self) -> "tuple[ShellCommand, ...]":
+        """Raises DocumentError where they are damaged."""
+        from imgcheck.documents.shell_commands import unpacked
+
+        return unpacked(self.packed)
 
 
 class Service(Document, frozen=True, array_like=True):

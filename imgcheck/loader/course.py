@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
 
-from imgcheck.documents.image import ShellCommand
+from imgcheck.documents.shell_commands import ShellCommand
 from imgcheck.loader.expansion import ASSIGNMENT, Shell
 from imgcheck.loader.launchers import is_worker
 from imgcheck.loader.script_tests import decided

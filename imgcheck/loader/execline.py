@@ -7,7 +7,7 @@ written one on a line, or in blocks in braces; several on a line are told apart 
 import re
 from collections.abc import Iterator
 
-from imgcheck.documents.image import ShellCommand
+from imgcheck.documents.shell_commands import ShellCommand
 from imgcheck.loader.shell import COMMANDS_LIMIT
 from imgcheck.loader.shell_words import UNKNOWN
 

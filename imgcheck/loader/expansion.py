@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from imgcheck.documents.image import ShellCommand
+from imgcheck.documents.shell_commands import ShellCommand
 from imgcheck.loader.environment import GIVEN, LOADER_VARIABLES
 from imgcheck.loader.shell_words import RESOLVED, UNKNOWN
 from imgcheck.loader.variables import may_be_given

@@ -7,7 +7,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from msgspec import Struct, structs
 
 from imgcheck.architectures import machine_of
-from imgcheck.documents.image import Hindrance, ImageProfile, Script, Services, ShellCommand, Unstartable
+from imgcheck.documents.image import Hindrance, ImageProfile, Script, Services, Unstartable
+from imgcheck.documents.shell_commands import ShellCommand
 from imgcheck.loader.closure import Roots
 from imgcheck.loader.course import DECLARING, Course, leaves
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with

@@ -16,7 +16,7 @@ from typing import Self
 
 from msgspec import structs
 
-from imgcheck.documents.image import ShellCommand
+from imgcheck.documents.shell_commands import ShellCommand
 from imgcheck.loader.shell_words import ASSIGNMENT, BELOW, NAME, UNKNOWN, UnreadableError, WordReader, closed
 
 SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from imgcheck.documents.image import ShellCommand
+from imgcheck.documents.shell_commands import ShellCommand
 
 UNKNOWN = "${?}"
 BELOW = "**"

@@ -2,7 +2,8 @@
 
 import re
 
-from imgcheck.documents.image import Script, ShellCommand
+from imgcheck.documents.image import Script
+from imgcheck.documents.shell_commands import ShellCommand, packed
 from imgcheck.loader.closure import in_python_packages
 from imgcheck.loader.execline import EXECLINE, read_execline
 from imgcheck.loader.python import python_version
@@ -29,15 +30,15 @@ def read_script(data: bytes, executable: bool = True, whole: bool = True) -> Scr
         return None
     execline = any(EXECLINE in _names((word,)) for word in words)
     if not execline and not _is_shell(words):
-        return Script("", words, (), executable)
+        return Script("", words, "", executable)
     text = data.decode("utf-8", "backslashreplace")
     commands = read_execline(text) if execline else read_commands(text)
-    return Script("", words, commands + (() if whole else _ANYTHING), executable, asks_cpu(text))
+    return Script("", words, packed(commands + (() if whole else _ANYTHING)), executable, asks_cpu(text))
 
 
 def script_untold(data: bytes, executable: bool = True) -> Script:
     """The script in `data` where nothing is told of what it runs."""
-    return Script("", _words(data) if data[:2] == b"#!" else (), _ANYTHING, executable)
+    return Script("", _words(data) if data[:2] == b"#!" else (), packed(_ANYTHING), executable)
 
 
 def is_module(path: str) -> bool:

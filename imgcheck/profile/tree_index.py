@@ -11,6 +11,7 @@ import msgspec
 
 from imgcheck.documents.codec import as_text
 from imgcheck.documents.image import IN_ARCHIVE, ImageConfig, Script, Services, TreeIndex
+from imgcheck.documents.shell_commands import packed
 from imgcheck.globs import fits_any
 from imgcheck.layers.entry import Kind
 from imgcheck.layers.tree import MergedTree, Node
@@ -153,7 +154,7 @@ def _gathered(nodes: Iterable[tuple[str, Node]], named: Set[str]) -> _Gathered:
             found.python.append(absolute(path))
     for place in chain.from_iterable(places for places in of_system.values() if len(places) > _FEW):
         script = found.scripts[place]
-        found.scripts[place] = msgspec.structs.replace(script, commands=without_conditions(script.commands))
+        found.scripts[place] = msgspec.structs.replace(script, packed=packed(without_conditions(script.commands)))
     return found
 
 

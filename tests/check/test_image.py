@@ -8,7 +8,8 @@ from imgcheck.check.image import check
 from imgcheck.check.run import Request
 from imgcheck.check.run import check as check_image
 from imgcheck.documents.facts import CodeFacts, Linkage
-from imgcheck.documents.image import FileRecord, ImageConfig, Script, ShellCommand, TreeIndex, Unstartable
+from imgcheck.documents.image import FileRecord, ImageConfig, Script, TreeIndex, Unstartable
+from imgcheck.documents.shell_commands import ShellCommand, packed
 from imgcheck.errors import UsageError
 from imgcheck.loader.roots import find_roots
 from tests.check.contexts import KNOWLEDGE, code, context, cpu, outcome
@@ -102,7 +103,7 @@ def test_a_name_that_path_does_not_have_fails_unless_something_may_bring_it(
         tree=TreeIndex(
             symlinks={"/usr/bin/linked": "/cvmfs/tool"},
             files=("/usr/bin/bare",),
-            scripts=(Script("/entry.sh", ("/bin/sh",), (ShellCommand(("typo",)),)),),
+            scripts=(Script("/entry.sh", ("/bin/sh",), packed([ShellCommand(("typo",))])),),
         ),
     )
     assert outcome(check(msgspec.structs.replace(before, roots=find_roots(before.image))), "IMG002") == expected

@@ -13,8 +13,9 @@ from imgcheck.check.libraries import check as check_libraries
 from imgcheck.check.runtime import check
 from imgcheck.documents.facts import CodeFacts, GpuCode, Linkage
 from imgcheck.documents.host import HostLibrary, HostProfile, InstalledRuntime, known, unknown
-from imgcheck.documents.image import Component, ImageConfig, Script, ShellCommand, TreeIndex
+from imgcheck.documents.image import Component, ImageConfig, Script, TreeIndex
 from imgcheck.documents.report import Finding
+from imgcheck.documents.shell_commands import ShellCommand, packed
 from imgcheck.knowledge import Knowledge
 from imgcheck.loader.model import close
 from imgcheck.loader.roots import Roots, find_roots
@@ -441,7 +442,7 @@ def closed_to(
         FULL_TREE,
         closed=closed,
         symlinks={"/usr/bin/linked": HOME_PROGRAM},
-        scripts=(Script("/root/run.sh", ("/bin/sh",), (ShellCommand(("/usr/bin/tool",)),)),),
+        scripts=(Script("/root/run.sh", ("/bin/sh",), packed([ShellCommand(("/usr/bin/tool",))])),),
     )
     config = ImageConfig(command=command, environment=(f"PATH={path}",) if path else ())
     files = dict.fromkeys(("/bin/sh", "/usr/bin/tool", HOME_PROGRAM), PROGRAM)

@@ -13,7 +13,8 @@ from demo.build import LAYOUT
 from imgcheck.documents import HostProfile, ImageProfile, decode, encode
 from imgcheck.documents.codec import read_document, read_regular
 from imgcheck.documents.facts import CodeFacts, Linkage
-from imgcheck.documents.image import FileRecord, ImageConfig, Platform, Script, ShellCommand, TreeIndex
+from imgcheck.documents.image import FileRecord, ImageConfig, Platform, Script, TreeIndex
+from imgcheck.documents.shell_commands import ShellCommand, packed
 from imgcheck.errors import DocumentError
 from tests.end_to_end.command import imgcheck
 from tests.tools import CHECKOUT
@@ -121,8 +122,8 @@ def test_of_a_newer_major_version_its_age_is_told_whatever_else_is_wrong() -> No
 
 
 def test_a_profile_has_a_line_for_each_script_and_each_kind_of_facts() -> None:
-    words = ("echo", "two\nlines,\n    and ]\n   }", "{")
-    scripts = tuple(Script(f"/bin/{name}", ("/bin/sh",), (ShellCommand(words),)) for name in "ab")
+    commands = packed([ShellCommand(("echo", "two\nlines,\n    and ]\n   }", "{"))])
+    scripts = tuple(Script(f"/bin/{name}", ("/bin/sh",), commands) for name in "ab")
     facts = CodeFacts(1, Linkage(64, "x86_64", needed=("liba.so", "libb.so")))
     files, tree = (FileRecord("/bin/c", "c", 0),), TreeIndex(scripts=scripts)
     profile = ImageProfile("1.0", "test", Platform(), ImageConfig(), (), files, {"c": facts}, tree)
@@ -131,8 +132,7 @@ def test_a_profile_has_a_line_for_each_script_and_each_kind_of_facts() -> None:
     lines = written.decode().splitlines()
     assert not [line for line in lines if line.startswith("    ")]
     assert [line for line in lines if "/bin/sh" in line] == [
-        f'   {{"path": "/bin/{name}", "interpreter": ["/bin/sh"], '
-        f'"commands": [[{json.dumps(words)}, false, "", false, [], 0]]}}{end}'
+        f'   {{"path": "/bin/{name}", "interpreter": ["/bin/sh"], "packed": {json.dumps(commands)}}}{end}'
         for name, end in (("a", ","), ("b", ""))
     ]
     assert '   "linkage": {"elf_class": 64, "machine": "x86_64", "needed": ["liba.so", "libb.so"]}' in lines

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from imgcheck.documents.facts import CodeFacts, Linkage
-from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, ShellCommand, TreeIndex
+from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, TreeIndex
+from imgcheck.documents.shell_commands import ShellCommand
 from imgcheck.loader.roots import find_roots
 from imgcheck.loader.shell import COMMANDS_LIMIT, MARKS, SAME, read_commands, with_whole_names, without_conditions
 from imgcheck.loader.shell_words import UNKNOWN

@@ -17,7 +17,8 @@ import pytest
 
 from imgcheck.documents import decode, encode
 from imgcheck.documents.facts import CodeFacts
-from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform, Script, ShellCommand
+from imgcheck.documents.image import ImageConfig, ImageProfile, LayerInfo, Platform, Script
+from imgcheck.documents.shell_commands import ShellCommand, packed
 from imgcheck.errors import DigestError
 from imgcheck.layers.stream import TarLayer
 from imgcheck.loader.shell_words import UNKNOWN
@@ -159,18 +160,22 @@ def test_scripts_and_what_they_run() -> None:
         "/w": Script(
             "/w",
             ("/bin/sh",),
-            (
-                ShellCommand(("set", "-e")),
-                ShellCommand(("if", "[", "-x", "/a", "]"), decides=1),
-                ShellCommand(("exec", "/opt/tool", "--flag"), when=(1,)),
-                ShellCommand(("exec", "gosu", "app", "server")),
+            packed(
+                [
+                    ShellCommand(("set", "-e")),
+                    ShellCommand(("if", "[", "-x", "/a", "]"), decides=1),
+                    ShellCommand(("exec", "/opt/tool", "--flag"), when=(1,)),
+                    ShellCommand(("exec", "gosu", "app", "server")),
+                ]
             ),
         ),
-        "/e": Script("/e", ("/usr/bin/env", "bash"), (ShellCommand(("exec", "${@}")),)),
-        "/py": Script("/py", ("/usr/bin/env", "-S python3 -u")),
-        "/read-by-sh": Script("/read-by-sh", ("/bin/sh",), (ShellCommand(("x",)),), executable=False),
-        "/plain.sh": Script("/plain.sh", (), (ShellCommand(("server",)),), executable=False),
-        "/etc/default/tool": Script("/etc/default/tool", (), (ShellCommand(("TOOL=server",)),), executable=False),
+        "/e": Script("/e", ("/usr/bin/env", "bash"), packed([ShellCommand(("exec", "${@}"))])),
+        "/py": Script("/py", ("/usr/bin/env", "-S python3 -u"), ""),
+        "/read-by-sh": Script("/read-by-sh", ("/bin/sh",), packed([ShellCommand(("x",))]), executable=False),
+        "/plain.sh": Script("/plain.sh", (), packed([ShellCommand(("server",))]), executable=False),
+        "/etc/default/tool": Script(
+            "/etc/default/tool", (), packed([ShellCommand(("TOOL=server",))]), executable=False
+        ),
     }
     assert profile.tree.symlinks == {"/run": "w"}
 
@@ -240,8 +245,8 @@ def test_a_text_that_cannot_be_read_for_a_defect_of_ours_costs_no_other(monkeypa
     scripts = {"run": "#!/bin/sh -e\nexec app\n", "tool": "#!/usr/bin/perl\n", "app.py": "import numpy\n"}
     profile = profile_of([file(name, text, mode=0o755) for name, text in scripts.items()])
     assert profile.tree.scripts == (
-        Script("/run", ("/bin/sh", "-e"), (ShellCommand((UNKNOWN,), conditional=True),)),
-        Script("/tool", ("/usr/bin/perl",), ()),
+        Script("/run", ("/bin/sh", "-e"), packed([ShellCommand((UNKNOWN,), conditional=True)])),
+        Script("/tool", ("/usr/bin/perl",), ""),
     )
     assert [(each.path, each.anything) for each in profile.tree.python_code] == [("/app.py", True)]
 
