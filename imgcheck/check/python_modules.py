@@ -64,9 +64,9 @@ class PythonModules:
     def one_of_many(self, problem: Problem) -> bool:
         """Whether one sub-package alone misses a library, beside others that load: envpool has one for each game."""
         package, own = package_of(problem.root), posixpath.dirname(problem.root)
-        if own == package:
-            return False
         loading = {posixpath.dirname(path) for path in self._loading_of.get(package, ())} - {own}
+        if own == package or posixpath.dirname(own) not in map(posixpath.dirname, loading):
+            return False
         closure = self._context.closure
         needing = {other.path for other in closure.problems if other.needed == problem.needed}
         missing = {
@@ -74,7 +74,7 @@ class PythonModules:
             for start in self._starts_of.get(package, ())
             if not needing.isdisjoint(closure.loaded[start])
         }
-        return missing == {own} and posixpath.dirname(own) in map(posixpath.dirname, loading)
+        return missing == {own}
 
     def stops_package(self, problem: Problem) -> bool:
         """Whether it stops a Python package whose uppermost modules miss something, one and all."""

@@ -324,17 +324,17 @@ def _denied(context: Context) -> Iterator[tuple[str, Evidence]]:
     closed = frozenset(context.image.tree.closed)
     if not closed:
         return
+    inside = tuple(f"{each}/" for each in closed)
     called = frozenset(path_of(context.image.config)) if context.roots.everything else None
     for record in context.image.files:
         if not context.closure.runs(record.path):
             continue
-        evidence = context.evidence(record)
-        course = (*evidence.way, record.path)
+        course = (*context.ways.to(record.path), record.path)
         for number, path in enumerate(course):
-            found = _closed_at(path, closed)
+            found = _closed_at(path, closed) if path in closed or path.startswith(inside) else ""
             if found and (called is None or (found != path and posixpath.dirname(path) in called)):
                 detail = "" if found == path else f"below {found}"
-                yield found, structs.replace(evidence, path=path, way=course[:number], detail=detail)
+                yield found, structs.replace(context.evidence(record, detail), path=path, way=course[:number])
                 break
     for path in _named_files(context).values():
         if found := _closed_at(path, closed):

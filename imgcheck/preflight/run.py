@@ -1,8 +1,8 @@
 """One preflight in full: host, profile, check, and the answer for the scheduler, kept for the tasks that follow."""
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` makes enumerations of it: a 70th of a preflight
 import fcntl
 import os
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -10,7 +10,7 @@ import pytest
 from tests.installation import installed_tree
 from tests.tools import CHECKOUT, need
 
-NEW_NEEDS_NOT = {"argparse", "decimal", "difflib", "platform", "shlex", "tempfile", "uuid"}
+NEW_NEEDS_NOT = {"argparse", "decimal", "difflib", "platform", "shlex", "signal", "tempfile", "uuid"}
 OF_OTHER_IMAGES = {
     f"imgcheck.{name}" for name in ("loader.model", "loader.tree", "check.gpu_targets", "check.mpi_rules")
 }
