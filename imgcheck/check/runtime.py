@@ -336,9 +336,11 @@ def _denied(context: Context) -> Iterator[tuple[str, Evidence]]:
                 detail = "" if found == path else f"below {found}"
                 yield found, structs.replace(context.evidence(record, detail), path=path, way=course[:number])
                 break
-    for path in _named_files(context).values():
+    read = dict.fromkeys(context.roots.closed, "read by the command")
+    for path, detail in (read | dict.fromkeys(_named_files(context).values(), "named by the command")).items():
         if found := _closed_at(path, closed):
-            yield found, Evidence(path, detail=f"named by the command, below {found}", way=context.roots.command[:1])
+            detail += "" if found == path else f", below {found}"
+            yield found, Evidence(path, detail=detail, way=context.roots.command[:1])
 
 
 def _closed_at(path: str, closed: Container[str]) -> str:
@@ -349,7 +351,8 @@ def _closed_at(path: str, closed: Container[str]) -> str:
 
 def _how_denied(context: Context, closed: str, first: Evidence) -> str:
     """The variant of the predicted error: by whether the runtime starts it itself, by its path or a name in PATH."""
-    begun = not first.way and first.path not in _named_files(context).values()
+    read = (*context.roots.closed, *_named_files(context).values())
+    begun = not first.way and first.path not in read
     if not begun or context.roots.everything or not context.roots.command:
         return "within"
     if closed == first.path:

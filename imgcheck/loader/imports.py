@@ -85,6 +85,8 @@ class Imports(Struct, frozen=True):
     """The same of those without which their packages go on."""
     from_workdir: tuple[str, ...] = ()
     """As Roots.from_workdir, of what arguments name."""
+    read: frozenset[str] = frozenset()
+    """Those of `texts` that are surely read."""
 
 
 def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> Imports:
@@ -101,7 +103,8 @@ def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> 
     perhaps = {name: by for name, by in (every.by | search.perhaps).items() if name not in surely.by}
     anything = search.anything or not every.told
     texts, here = frozenset(search.texts), tuple(search.from_workdir)
-    return Imports(surely.by, perhaps, surely.told, anything, texts, frozenset(later), guarded, here)
+    read = frozenset(surely.texts)
+    return Imports(surely.by, perhaps, surely.told, anything, texts, frozenset(later), guarded, here, read)
 
 
 class _Brought(Struct):
@@ -111,6 +114,8 @@ class _Brought(Struct):
     """As Imports.by."""
     compiled: set[str] = set()
     """Compiled modules that something imports by their names, which do not come along with their packages."""
+    texts: set[str] = set()
+    """The application's own texts that are read."""
     told: bool = True
     """Whether the texts tell it at all."""
 
@@ -122,6 +127,7 @@ def _together(found: Iterable[_Brought]) -> _Brought:
         for name, by in each.by.items():
             every.by.setdefault(name, by)
         every.compiled |= each.compiled
+        every.texts |= each.texts
         every.told &= each.told
     return every
 
@@ -129,12 +135,10 @@ def _together(found: Iterable[_Brought]) -> _Brought:
 def _in_common(found: Sequence[_Brought]) -> _Brought:
     """What comes along with each of some starts, of which those that tell nothing bring whatever there is."""
     telling = [each for each in found if each.told]
-    names, compiled = (
-        set.intersection(*sets) if sets else set[str]()
-        for sets in ([set(each.by) for each in telling], [each.compiled for each in telling])
-    )
+    kinds = [set(each.by) for each in telling], [each.compiled for each in telling], [each.texts for each in telling]
+    names, compiled, texts = (set.intersection(*sets) if sets else set[str]() for sets in kinds)
     by = {name: by for name, by in _together(found).by.items() if name in names}
-    return _Brought(by, compiled, bool(telling))
+    return _Brought(by, compiled, texts, bool(telling))
 
 
 def _only_tells(words: tuple[str, ...]) -> bool:
@@ -295,6 +299,7 @@ class _Search:
         while pending:
             at = pending.popleft()
             self._note(at, places)
+            self._brought.texts |= {at.path} & self._own.keys()
             # A word in quotes that is a module of the application's own is no accident.
             own = [name for name in at.perhaps if at.path in self._own and self._local(name, places)]
             for name in (*at.imports, *own):

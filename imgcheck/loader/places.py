@@ -89,10 +89,11 @@ class Places:
         paths = [self._tree.canonical(path) for path in places(word, shell, file=True) if GAP not in path]
         return next((self.scripts[path] for path in paths if path in self.scripts), None)
 
-    def is_in_workdir(self, word: str, shell: Shell) -> bool:
-        """Whether `word` is no whole path, and names a file of the image from where a shell is."""
-        here = {self._tree.canonical(posixpath.join(place, word)) for place in shell.directories if GAP not in place}
-        return not word.startswith("/") and not here.isdisjoint(self.programs | self._texts | self._others)
+    def file(self, word: str, shell: Shell) -> str:
+        """The path of the file of the image that a `word` names, wherever it lies; "" where that is not known."""
+        paths = [self._tree.canonical(posixpath.join(place, word)) for place in shell.directories if GAP not in place]
+        known = self.programs | self._texts | self._others
+        return next((path for path in paths if path in known), "")
 
     def exists(self, shell: Shell, path: str, executable: bool) -> bool | None:
         """Whether a path is a file of the image, for whoever tests that; None where that cannot be told.

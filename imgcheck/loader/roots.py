@@ -203,7 +203,7 @@ class _Search:
             self.started.in_part = self.started.idle = True
             by = by.inside(by.name, perhaps=True, always=False)
         if "/" in words[0]:
-            self._note(words[0], shell, by)
+            self.started.named_from_workdir(words[0], shell, by)
         script = self._places.scripts.get(place.path)
         if script is not None:
             return self._script(script, place.called, words, shell, by, depth)
@@ -215,10 +215,12 @@ class _Search:
             self._run(words[1:], shell, by.inside(by.name, report=False), depth - 1)
         return "unknown"
 
-    def _note(self, word: str, shell: Shell, by: By) -> None:
-        """What starts, or is read by an interpreter, may be named from where the container starts."""
-        if self._places.is_in_workdir(word, shell):
-            self.started.file(word, shell, by)
+    def _reads(self, word: str, shell: Shell, by: By) -> None:
+        """An interpreter reads the file that `word` names; one that was itself started is on the way to it."""
+        path = self._places.file(word, shell)
+        if path and path != by.name:
+            self.started.read(path, by)
+            self.started.named_from_workdir(word, shell, by)
 
     def _fail(self, what: Unstartable, by: By) -> Outcome:
         if by.report:
@@ -244,7 +246,7 @@ class _Search:
             return self._launch(called, path, inner, shell, by, depth)
         own = self._interpret(path, called, words, shell, by, depth)
         if own:
-            self._note(own, shell, by)
+            self._reads(own, shell, by)
         self._start_others(path, called, arguments, shell, by, depth)
         if not makes_nothing(called):
             rest = tuple(word for word in arguments if word != own or not self._places.may_be_program(word, shell))
@@ -357,7 +359,7 @@ class _Search:
             child.asks_cpu |= asks_cpu(operands[0])
             self.started.way(name, by)
             return self._text(read_commands(operands[0]), child, by.inside(name), depth)
-        self._note(operands[0], shell, by)
+        self._reads(operands[0], shell, by)
         script = self._places.script(operands[0], shell)
         return self._file(script, operands, child, by, depth) if script else "unknown"
 

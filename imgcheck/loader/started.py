@@ -82,6 +82,8 @@ class Started:
         """Pythons that start, and how."""
         self._from_workdir: dict[str, None] = {}
         """As Roots.from_workdir."""
+        self._read: set[str] = set()
+        """Scripts that interpreters surely read, by their paths."""
         self.unstartable: dict[Unstartable, None] = {}
         self.idle = False
         """A run may end with no program."""
@@ -132,10 +134,15 @@ class Started:
         paths = (path for path in self._image.tree.python_paths if path.endswith("/site-packages"))
         return any(path.startswith(f"{prefix}/lib") for path in paths)
 
-    def file(self, word: str, shell: Shell, by: By) -> None:
-        """A word that is no whole path names a program or script that is there."""
-        if _surely_in_workdir(shell, by):
+    def named_from_workdir(self, word: str, shell: Shell, by: By) -> None:
+        """A word that names a program or script: where it is no whole path, from where the container starts."""
+        if not word.startswith("/") and _surely_in_workdir(shell, by):
             self._from_workdir[word] = None
+
+    def read(self, path: str, by: By) -> None:
+        """An interpreter reads the script at `path`."""
+        if by.report and not by.perhaps:
+            self._read.add(path)
 
     def interpreter(self, path: str, called: str, arguments: tuple[str, ...], shell: Shell) -> bool:
         """The program at `path` starts; whether it is an interpreter other than Python."""
@@ -173,7 +180,12 @@ class Started:
             ways=self._ways | modules.imports.perhaps | modules.imports.by,
             unstartable=tuple(self.unstartable),
             from_workdir=tuple(dict.fromkeys((*self._from_workdir, *modules.imports.from_workdir))),
+            closed=tuple(sorted(filter(self._is_closed, self._read | modules.imports.read))),
         )
+
+    def _is_closed(self, path: str) -> bool:
+        closed = self._image.tree.closed
+        return path in closed or path.startswith(tuple(f"{each}/" for each in closed))
 
     def _environments(self) -> dict[str, tuple[str, ...] | None]:
         """Files that start with other loader variables than the image's alone, and these; None where nothing tells."""

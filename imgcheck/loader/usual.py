@@ -35,6 +35,7 @@ def with_usual(every: Roots, usual: Roots) -> Roots:
         ways=every.ways | usual.ways,
         unstartable=_both(every.unstartable, usual.unstartable),
         from_workdir=_both(every.from_workdir, usual.from_workdir),
+        closed=_both(every.closed, usual.closed),
     )
 
 
