@@ -130,14 +130,16 @@ def _relative_command(context: Context, answers: Answers) -> None:
             severity,
             subject=word,
             evidence=config_evidence(f"command {word}, WORKDIR {config.working_directory}"),
-            variant="" if _is_file(context, word) else "module",
+            variant="" if is_file else "module",
             runtime=context.runtime.title,
             command=word,
             module=word.partition(":")[0],
             directory=config.working_directory,
             option=option.replace("{directory}", config.working_directory),
+            instead="name it by its absolute path" if is_file else f"set ENV PYTHONPATH={config.working_directory}",
         )
         for word, severity in _relative_words(context).items()
+        for is_file in (_is_file(context, word),)
     ]
     answers.conclude("RUN009", findings, "the image's command does not depend on its WORKDIR")
 

@@ -248,7 +248,7 @@ def test_what_is_found_from_the_workdir_alone_is_told_by_its_name() -> None:
     roots = Roots(("/bin/sh", "-c", "uvicorn --host :: main:app"), from_workdir=("main:app",))
     (finding,) = findings(check(replace(image, roots=roots)), "RUN009")
     assert (finding.severity, finding.subject) == ("fail", "main:app")
-    assert finding.predicted_error == "No module named main"
+    assert finding.predicted_error == "No module named main" and "PYTHONPATH=/app" in finding.remedy
     (finding,) = findings(check(replace(image, roots=replace(roots, from_workdir=("job.py",)))), "RUN009")
     assert finding.predicted_error == "job.py: No such file or directory"
     typed = replace(roots, command=("python", "-m", "main:app"))
