@@ -26,6 +26,8 @@ _PROGRAMS = ("bin", "sbin")
 """Directories whose scripts belong to packages: what else they import, their arguments say."""
 _APPLICATION = ("-A", "--app")
 """Options of celery and flask before the module of an application."""
+_WHOLE_PATH = re.compile(r"(?:^|=)(/.*)", re.DOTALL)
+"""In a word of a command."""
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*(?:\(.*\))?|\.[A-Za-z_]\w*)")
 """`package.module:object` of uvicorn, gunicorn and others, and `package.module`."""
 
@@ -271,20 +273,26 @@ class _Search:
         """
         found, places = False, (*searched, *start.directories)
         # An option may lead to it (`--app-dir /app`, `--chdir=/app`).
-        elsewhere = (*searched, *(word[word.find("/") :] for word in words if "/" in word))
+        elsewhere = (*searched, *(path[1] for path in map(_WHOLE_PATH.search, words) if path))
         for before, word in pairwise(("", *words)):
             option, _, value = word.partition("=") if word.startswith("--") else (before, "", word)
-            paths = [self._tree.canonical(posixpath.join(place, value)) for place in start.directories]
-            files = [self._own[path] for path in paths if path in self._own]
-            if files and start.from_workdir and not value.startswith("/"):
-                self.from_workdir[value] = None
-            elif not files and (option in _APPLICATION or _OBJECT.fullmatch(value)):
+            files = self._files(value, start)
+            is_module = not files and (option in _APPLICATION or _OBJECT.fullmatch(value) is not None)
+            if is_module:
                 self._note_module(value, elsewhere, start)
             codes = files or self._local(re.split(r"[:.]", value)[0], places)
             for code in codes:
-                self._follow(code, (posixpath.dirname(code.path), *places))
+                self._follow(code, (posixpath.dirname(code.path), *places), surely=bool(files) or is_module)
             found |= bool(codes)
         return found
+
+    def _files(self, word: str, start: PythonStart) -> list[PythonCode]:
+        """The texts of the image's own that `word` names by their path."""
+        paths = [self._tree.canonical(posixpath.join(place, word)) for place in start.directories]
+        files = [self._own[path] for path in paths if path in self._own]
+        if files and start.from_workdir and not word.startswith("/"):
+            self.from_workdir[word] = None
+        return files
 
     def _note_module(self, word: str, elsewhere: tuple[str, ...], start: PythonStart) -> None:
         """`word` names a module, which may lie where the container starts alone."""
@@ -293,20 +301,24 @@ class _Search:
         if here and top not in self._packages and not self._local(top, elsewhere):
             self.from_workdir[word] = None
 
-    def _follow(self, code: PythonCode, places: tuple[str, ...]) -> None:
-        """What `code` imports, sought in `places` before the packages, and what that imports: the nearest first."""
-        pending, seen = deque([code]), set[str]()
+    def _follow(self, code: PythonCode, places: tuple[str, ...], surely: bool = True) -> None:
+        """What `code` imports, sought in `places` before the packages, and what that imports: the nearest first.
+
+        `surely`: that is no guess.
+        """
+        pending, seen = deque([(code, surely)]), set[str]()
         while pending:
-            at = pending.popleft()
+            at, is_read = pending.popleft()
             self._note(at, places)
-            self._brought.texts |= {at.path} & self._own.keys()
+            self._brought.texts |= {at.path} & self._own.keys() if is_read else set()
             # A word in quotes that is a module of the application's own is no accident.
             own = [name for name in at.perhaps if at.path in self._own and self._local(name, places)]
-            for name in (*at.imports, *own):
+            named = [(name, is_read) for name in at.imports] + [(name, False) for name in own]
+            for name, is_imported in named:
                 if name not in seen:
                     seen.add(name)
                     self._brought.by.setdefault(name.partition(".")[0], at.path)
-                    pending += self._codes(name, places)
+                    pending += [(each, is_imported) for each in self._codes(name, places)]
                     self._brought.compiled |= self._compiled_with(name, places)
         self._followed |= seen
 

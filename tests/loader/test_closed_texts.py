@@ -27,7 +27,9 @@ OTHER_USER = ("--reuid=65534", "--regid=65534", "--clear-groups")
 CASES = {
     ("python3 app.py", "app.py"): True,
     ("python3 app.py", "lib.py"): True,
+    ("python3 app.py", "extra.py"): False,
     ("python3 app.py", "other.py"): False,
+    ("python3 app.py lib", "other.py"): False,
     ("python3 -m app", "lib.py"): True,
     ("python3 lib.py", "app.py"): False,
     ("sh run.sh", "run.sh"): True,
@@ -48,7 +50,7 @@ def test_what_another_user_may_not_read_is_told(command: str, closed: str, publi
     done = subprocess.run(
         ["env", "PATH=/usr/bin", "setpriv", *OTHER_USER, *words], cwd=public_tmp, capture_output=True, text=True
     )
-    assert ("ermission denied" in done.stderr) == CASES[command, closed], done.stderr
+    assert (done.returncode != 0) == ("ermission denied" in done.stderr) == CASES[command, closed], done.stderr
     members = {f"app/{name}": File(text.encode(), 0o600 if name == closed else 0o644) for name, text in TEXTS.items()}
     programs = {PYTHON: Path(PYTHON), "/usr/bin/dash": Path("/usr/bin/dash")}
     links = {"/usr/bin/python3": Symlink(PYTHON), "/usr/bin/sh": Symlink("dash")}

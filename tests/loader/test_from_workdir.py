@@ -49,6 +49,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "gunicorn --check-config installed:application": (),
     "flask --app app routes": ("app",),
     "celery -A tasks report": ("tasks",),
+    "gunicorn --check-config --access-logfile sub/work app:app": ("app:app",),
     "uvicorn serve:app": ("serve:app",),
     "uvicorn --app-dir {W} serve:app": (),
     "sh run.sh": ("run.sh", "app.py"),
