@@ -155,8 +155,11 @@ def _relative_words(context: Context) -> dict[str, Severity]:
         return {}
     command, typed = _first_word(context), _typed(context)
     runs = [command] if "/" in command and not command.startswith("/") else []
-    runs += [word for word in context.roots.from_workdir if word not in typed]
-    files = [word for word in _named_files(context) if not word.startswith("/")]
+    runs += [word for word in context.roots.from_workdir if not any(word in each for each in typed)]
+    # What a script or launcher does before, `roots` know: it may go to WORKDIR.
+    starting = {posixpath.basename(way) for way in context.roots.ways.values()}
+    direct = posixpath.basename(command) not in starting
+    files = [word for word in _named_files(context) if direct and not word.startswith("/")]
     read: dict[str, Severity] = {word: "fail" if word.endswith(_READ) else "risk" for word in files}
     return read | dict.fromkeys(runs, "fail")
 

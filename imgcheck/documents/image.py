@@ -400,7 +400,7 @@ class Loads(Document, frozen=True):
     from_workdir: tuple[str, ...] = ()
     """Programs, scripts and modules of Python that are found from the directory alone in which the container starts."""
     closed: tuple[str, ...] = ()
-    """Scripts and texts of Python that interpreters surely read, and that others than owner and group may not."""
+    """Scripts that interpreters surely read, and that others than owner and group may not."""
     reaches: str = ""
     """One letter for each file: the first of its reach, or a dot."""
     companies: tuple[str, ...] = ()

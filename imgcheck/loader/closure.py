@@ -77,7 +77,7 @@ class Roots(Struct, frozen=True):
     """Words by which what surely starts names programs, scripts and modules of Python: they lie in the directory in
     which the container starts, or are named from there, and nothing else leads to them."""
     closed: tuple[str, ...] = ()
-    """Scripts and texts of Python that interpreters surely read, and that others than owner and group may not."""
+    """Scripts that interpreters surely read, and that others than owner and group may not."""
 
     @property
     def reach_of_imports(self) -> dict[str, Reach]:

@@ -41,8 +41,10 @@ class Shell(Struct):
     variables: dict[str, list[str]]
     directories: list[str]
     """Working directory; with a GAP where it is not known."""
-    entered: bool = False
-    """Something went there by the whole path: it is the same wherever the container starts."""
+    elsewhere: bool = False
+    """It has gone to a whole path, or asked what lies where the container starts: it does not depend on that place."""
+    asked: bool = False
+    """It has asked whether a file is there, or may be read."""
     script: str = "sh"
     """What `$0` is,"""
     resolved: str = ""
@@ -195,7 +197,7 @@ class Shell(Struct):
             for goal in goals
         ]
         self.directories = _distinct([*changed, *self.directories] if conditional else changed)
-        self.entered |= any(GAP in goal or goal.startswith("/") for goal in goals)
+        self.elsewhere |= any(GAP in goal or goal.startswith("/") for goal in goals)
 
     def set_arguments(self, templates: tuple[str, ...], conditional: bool) -> None:
         """`set -- TEMPLATES`."""

@@ -7,6 +7,7 @@ and plug-ins where a text asks for them. Where an application's text works names
 
 import posixpath
 import re
+import sys
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
@@ -28,8 +29,8 @@ _APPLICATION = ("-A", "--app")
 """Options of celery and flask before the module of an application."""
 _WHOLE_PATH = re.compile(r"(?:^|=)(/.*)", re.DOTALL)
 """In a word of a command."""
-_OBJECT = re.compile(r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*(?:\(.*\))?|\.[A-Za-z_]\w*)")
-"""`package.module:object` of uvicorn, gunicorn and others, and `package.module`."""
+_OBJECT = re.compile(r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*(?:\(.*\))?|\.[aw]sgi)")
+"""`package.module:object` of uvicorn, gunicorn and others, and `project.wsgi`, as Django calls it."""
 
 
 class PythonStart(Struct, frozen=True):
@@ -46,6 +47,8 @@ class PythonStart(Struct, frozen=True):
     """Each run ends with one of those starts of which this is true."""
     from_workdir: bool = False
     """It surely does so where the container starts."""
+    told: tuple[str, ...] = ()
+    """Directories that variables name which programs take for options (GUNICORN_CMD_ARGS, UVICORN_APP_DIR)."""
 
     @property
     def module_directories(self) -> tuple[str, ...]:
@@ -87,8 +90,6 @@ class Imports(Struct, frozen=True):
     """The same of those without which their packages go on."""
     from_workdir: tuple[str, ...] = ()
     """As Roots.from_workdir, of what arguments name."""
-    read: frozenset[str] = frozenset()
-    """Those of `texts` that are surely read."""
 
 
 def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> Imports:
@@ -105,8 +106,7 @@ def imported(image: ImageProfile, tree: Tree, starts: Iterable[PythonStart]) -> 
     perhaps = {name: by for name, by in (every.by | search.perhaps).items() if name not in surely.by}
     anything = search.anything or not every.told
     texts, here = frozenset(search.texts), tuple(search.from_workdir)
-    read = frozenset(surely.texts)
-    return Imports(surely.by, perhaps, surely.told, anything, texts, frozenset(later), guarded, here, read)
+    return Imports(surely.by, perhaps, surely.told, anything, texts, frozenset(later), guarded, here)
 
 
 class _Brought(Struct):
@@ -116,8 +116,6 @@ class _Brought(Struct):
     """As Imports.by."""
     compiled: set[str] = set()
     """Compiled modules that something imports by their names, which do not come along with their packages."""
-    texts: set[str] = set()
-    """The application's own texts that are read."""
     told: bool = True
     """Whether the texts tell it at all."""
 
@@ -129,7 +127,6 @@ def _together(found: Iterable[_Brought]) -> _Brought:
         for name, by in each.by.items():
             every.by.setdefault(name, by)
         every.compiled |= each.compiled
-        every.texts |= each.texts
         every.told &= each.told
     return every
 
@@ -137,10 +134,12 @@ def _together(found: Iterable[_Brought]) -> _Brought:
 def _in_common(found: Sequence[_Brought]) -> _Brought:
     """What comes along with each of some starts, of which those that tell nothing bring whatever there is."""
     telling = [each for each in found if each.told]
-    kinds = [set(each.by) for each in telling], [each.compiled for each in telling], [each.texts for each in telling]
-    names, compiled, texts = (set.intersection(*sets) if sets else set[str]() for sets in kinds)
+    names, compiled = (
+        set.intersection(*sets) if sets else set[str]()
+        for sets in ([set(each.by) for each in telling], [each.compiled for each in telling])
+    )
     by = {name: by for name, by in _together(found).by.items() if name in names}
-    return _Brought(by, compiled, texts, bool(telling))
+    return _Brought(by, compiled, bool(telling))
 
 
 def _only_tells(words: tuple[str, ...]) -> bool:
@@ -218,7 +217,8 @@ class _Search:
         else:
             name, places = given[0].partition(".")[0], (*start.directories, *start.searched)
             self._note_module(given[0], start.searched, start)
-            named = self._arguments(given[1:], start.searched, start) or bool(self._local(name, places))
+            of_package = name in self._packages
+            named = self._arguments(given[1:], start.searched, start, of_package) or bool(self._local(name, places))
             self.anything |= not (named or _only_tells(given[1:]))
             run = map(self._told_apart, (given[0], f"{given[0]}.__main__"))
             self._follow(PythonCode("python -m", tuple(dict.fromkeys(run))), places)
@@ -251,8 +251,10 @@ class _Search:
         for code in found:
             directory = posixpath.dirname(code.path)
             places = (directory, *start.searched)
-            named = self._arguments(words[1:], places, start)
             of_package = posixpath.basename(directory) in _PROGRAMS
+            # One of the image's own may look for modules anywhere.
+            own = code.anything or self._packages.keys().isdisjoint(name.partition(".")[0] for name in code.imports)
+            named = self._arguments(words[1:], places, start, of_package and not own)
             self.anything |= of_package and not (named or _only_tells(words[1:]))
             self._follow(code, places)
 
@@ -266,24 +268,30 @@ class _Search:
             elif GAP in path and GAP not in script and len(alike) == 1:
                 yield alike[0]
 
-    def _arguments(self, words: tuple[str, ...], searched: tuple[str, ...], start: PythonStart) -> bool:
+    def _arguments(
+        self, words: tuple[str, ...], searched: tuple[str, ...], start: PythonStart, of_package: bool
+    ) -> bool:
         """Whether an argument names code of the image's own (`app:app`, `-A app`, `train.py`), which is followed.
 
-        It is sought in what is `searched` wherever Python starts, and there.
+        It is sought in what is `searched` wherever Python starts, and there. `of_package`: by a package's program.
         """
-        found, places = False, (*searched, *start.directories)
+        found, read, places = False, False, (*searched, *start.directories)
+        modules: list[str] = []
         # An option may lead to it (`--app-dir /app`, `--chdir=/app`).
         elsewhere = (*searched, *(path[1] for path in map(_WHOLE_PATH.search, words) if path))
         for before, word in pairwise(("", *words)):
             option, _, value = word.partition("=") if word.startswith("--") else (before, "", word)
             files = self._files(value, start)
-            is_module = not files and (option in _APPLICATION or _OBJECT.fullmatch(value) is not None)
-            if is_module:
-                self._note_module(value, elsewhere, start)
+            if not files and (option in _APPLICATION or _OBJECT.fullmatch(value)):
+                modules.append(value)
+            read |= bool(files)
             codes = files or self._local(re.split(r"[:.]", value)[0], places)
             for code in codes:
-                self._follow(code, (posixpath.dirname(code.path), *places), surely=bool(files) or is_module)
+                self._follow(code, (posixpath.dirname(code.path), *places))
             found |= bool(codes)
+        # Another text may lead to it: a configuration of gunicorn does with `chdir`.
+        for module in modules if of_package and not read else ():
+            self._note_module(module, elsewhere, start)
         return found
 
     def _files(self, word: str, start: PythonStart) -> list[PythonCode]:
@@ -298,27 +306,23 @@ class _Search:
         """`word` names a module, which may lie where the container starts alone."""
         top = re.split(r"[:.]", word)[0]
         here = start.from_workdir and self._local(top, start.directories)
-        if here and top not in self._packages and not self._local(top, elsewhere):
+        known = top in self._packages or top in sys.stdlib_module_names
+        if here and not known and not self._local(top, (*elsewhere, *start.told)):
             self.from_workdir[word] = None
 
-    def _follow(self, code: PythonCode, places: tuple[str, ...], surely: bool = True) -> None:
-        """What `code` imports, sought in `places` before the packages, and what that imports: the nearest first.
-
-        `surely`: that is no guess.
-        """
-        pending, seen = deque([(code, surely)]), set[str]()
+    def _follow(self, code: PythonCode, places: tuple[str, ...]) -> None:
+        """What `code` imports, sought in `places` before the packages, and what that imports: the nearest first."""
+        pending, seen = deque([code]), set[str]()
         while pending:
-            at, is_read = pending.popleft()
+            at = pending.popleft()
             self._note(at, places)
-            self._brought.texts |= {at.path} & self._own.keys() if is_read else set()
             # A word in quotes that is a module of the application's own is no accident.
             own = [name for name in at.perhaps if at.path in self._own and self._local(name, places)]
-            named = [(name, is_read) for name in at.imports] + [(name, False) for name in own]
-            for name, is_imported in named:
+            for name in (*at.imports, *own):
                 if name not in seen:
                     seen.add(name)
                     self._brought.by.setdefault(name.partition(".")[0], at.path)
-                    pending += [(each, is_imported) for each in self._codes(name, places)]
+                    pending += self._codes(name, places)
                     self._brought.compiled |= self._compiled_with(name, places)
         self._followed |= seen
 

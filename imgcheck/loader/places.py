@@ -91,9 +91,9 @@ class Places:
 
     def file(self, word: str, shell: Shell) -> str:
         """The path of the file of the image that a `word` names, wherever it lies; "" where that is not known."""
-        paths = [self._tree.canonical(posixpath.join(place, word)) for place in shell.directories if GAP not in place]
-        known = self.programs | self._texts | self._others
-        return next((path for path in paths if path in known), "")
+        paths = {self._tree.canonical(posixpath.join(place, word)) for place in shell.directories}
+        path = paths.pop() if len(paths) == 1 else GAP
+        return path if path in self.programs or path in self._texts or path in self._others else ""
 
     def exists(self, shell: Shell, path: str, executable: bool) -> bool | None:
         """Whether a path is a file of the image, for whoever tests that; None where that cannot be told.

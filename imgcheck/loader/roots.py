@@ -219,7 +219,7 @@ class _Search:
         """An interpreter reads the file that `word` names; one that was itself started is on the way to it."""
         path = self._places.file(word, shell)
         if path and path != by.name:
-            self.started.read(path, by)
+            self.started.read(path, shell, by)
             self.started.named_from_workdir(word, shell, by)
 
     def _fail(self, what: Unstartable, by: By) -> Outcome:
@@ -259,6 +259,8 @@ class _Search:
         if any(python_version(name) is not None for name in (called, posixpath.basename(path))):
             kind, given = invoked(arguments)
             self._supervise_in_python(kind, given, shell, by, depth)
+            # Of what a launcher that is written in Python gets, others than it look for the files.
+            by = by.inside(by.name, report=not (given and launched(posixpath.basename(given[0]), given[1:])))
             called_by = (place for place in places(words[0], shell) if self._tree.canonical(place) == path)
             self.started.python(path, next(called_by, path), arguments, shell, by)
             return "" if kind else next(iter(given), "")
@@ -359,8 +361,9 @@ class _Search:
             child.asks_cpu |= asks_cpu(operands[0])
             self.started.way(name, by)
             return self._text(read_commands(operands[0]), child, by.inside(name), depth)
-        self._reads(operands[0], shell, by)
         script = self._places.script(operands[0], shell)
+        if "/" in operands[0] or not set(shell.path) & set(shell.directories):  # bash seeks in PATH, too
+            self._reads(operands[0], shell, by)
         return self._file(script, operands, child, by, depth) if script else "unknown"
 
     def _start_up(self, invoked: Invocation, shell: Shell, by: By, depth: int) -> None:
@@ -539,7 +542,7 @@ class _Search:
                 touched, here = here.shell.touched, around.pop() if around else here
                 here.shell.touched |= touched
             elif command.decides and not here.shell.stopped:
-                course.decide(command, here.shell, self._places.exists)
+                course.decide(command, here.shell, self._exists)
             elif not here.shell.stopped:  # what stands in a subshell behind its end is left out
                 ends, main = here.ends and course.is_last(index), here.main and course.is_main(index)
                 yield from self._command(command.words, here.at(command, ends, main, certain, mark))
@@ -551,6 +554,12 @@ class _Search:
                 if ends or left:
                     course.end(command)
         self.started.idle |= here.ends and not course.always_ends()
+
+    def _exists(self, shell: Shell, path: str, executable: bool) -> bool | None:
+        """As Places.exists: where the script has asked, what it does depends on where and for whom it runs."""
+        shell.asked = True
+        shell.elsewhere |= not path.startswith("/")
+        return self._places.exists(shell, path, executable)
 
     def _rounds_of(self, name: str, here: _Here) -> Generator[_Result, None, bool]:
         """The rounds of a loop as far as it can be told that they are run; whether the loop has ended with them."""

@@ -1,6 +1,7 @@
 """What is found where a command is followed (loader/roots.py): programs that start, how, and what they may load."""
 
 import posixpath
+import re
 from collections.abc import Container, Iterator, Sequence
 from typing import Literal
 
@@ -20,6 +21,8 @@ from imgcheck.loader.tree import Tree
 EVERY_SHELL = SHELLS | {"fish", "csh", "tcsh"}
 """Also those whose texts nobody reads."""
 _NODE = frozenset({"node", "nodejs"})
+_OF_OPTIONS = re.compile(r".*(?:ARGS|OPTS|OPTIONS|_DIR)").fullmatch
+"""Variables that programs take for options (GUNICORN_CMD_ARGS, UVICORN_APP_DIR)."""
 Outcome = Literal["started", "waits", "unknown", "absent"]
 """Of a command: a program was found; a shell waits for what a user types, or hands over what nobody gave; only running
 tells; it does not start."""
@@ -123,7 +126,8 @@ class Started:
         """The Python at `path` starts, by the link or path `called`."""
         search = tuple(python_path(shell, arguments))
         one_of, here = by.always or by.branch, _surely_in_workdir(shell, by)
-        start = PythonStart(arguments, tuple(shell.directories), search, not by.perhaps, one_of, here)
+        told = tuple(_directories_told(shell))
+        start = PythonStart(arguments, tuple(shell.directories), search, not by.perhaps, one_of, here, told)
         self._pythons.append((path, start))
         base, prefix = prefix_of(path), prefix_of(called)
         self._prefixes |= {base, prefix}
@@ -139,9 +143,9 @@ class Started:
         if not word.startswith("/") and _surely_in_workdir(shell, by):
             self._from_workdir[word] = None
 
-    def read(self, path: str, by: By) -> None:
+    def read(self, path: str, shell: Shell, by: By) -> None:
         """An interpreter reads the script at `path`."""
-        if by.report and not by.perhaps:
+        if by.report and not by.perhaps and not shell.asked:
             self._read.add(path)
 
     def interpreter(self, path: str, called: str, arguments: tuple[str, ...], shell: Shell) -> bool:
@@ -180,7 +184,7 @@ class Started:
             ways=self._ways | modules.imports.perhaps | modules.imports.by,
             unstartable=tuple(self.unstartable),
             from_workdir=tuple(dict.fromkeys((*self._from_workdir, *modules.imports.from_workdir))),
-            closed=tuple(sorted(filter(self._is_closed, self._read | modules.imports.read))),
+            closed=tuple(sorted(filter(self._is_closed, self._read))),
         )
 
     def _is_closed(self, path: str) -> bool:
@@ -228,4 +232,11 @@ class Started:
 
 def _surely_in_workdir(shell: Shell, by: By) -> bool:
     """Whether a command is surely started, and where the container starts."""
-    return by.report and not by.perhaps and not shell.entered
+    return by.report and not by.perhaps and not shell.elsewhere
+
+
+def _directories_told(shell: Shell) -> Iterator[str]:
+    """What variables that hold options, or name a directory, have for whole paths."""
+    for name in filter(_OF_OPTIONS, sorted(shell.exported)):
+        for value in shell.variables.get(name, ()):
+            yield from re.findall(r"(?:^|[=\s])(/\S*)", value)

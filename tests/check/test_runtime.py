@@ -251,9 +251,20 @@ def test_what_is_found_from_the_workdir_alone_is_told_by_its_name() -> None:
     assert finding.predicted_error == "No module named main" and "PYTHONPATH=/app" in finding.remedy
     (finding,) = findings(check(replace(image, roots=replace(roots, from_workdir=("job.py",)))), "RUN009")
     assert finding.predicted_error == "job.py: No such file or directory"
-    typed = replace(roots, command=("python", "-m", "main:app"))
-    assert outcome(check(replace(image, roots=typed)), "RUN009") == "ok"  # a user's own
+    for words in (("python", "-m", "main:app"), ("sh", "-c", "uvicorn main:app"), ("flask", "--app=main:app", "run")):
+        typed = replace(roots, command=words)
+        assert outcome(check(replace(image, roots=typed)), "RUN009") == "ok"  # a user's own
     assert outcome(check(replace(image, roots=replace(roots, from_workdir=()))), "RUN009") == "ok"
+
+
+def test_a_script_before_the_command_may_go_to_the_workdir() -> None:
+    tree = replace(FULL_TREE, files=(*FULL_TREE.files, "/app/app.py"))
+    config = ImageConfig(entrypoint=("/enter.sh",), command=("python", "app.py"), working_directory="/app")
+    image = context({"/app": CUDA}, runtime="apptainer", config=config, tree=tree)
+    roots = Roots((*config.entrypoint, *config.command), ways={"/usr/bin/python3": "/enter.sh"})
+    assert outcome(check(replace(image, roots=roots)), "RUN009") == "ok"
+    assert outcome(check(replace(image, roots=replace(roots, from_workdir=("app.py",)))), "RUN009") == "fail"
+    assert outcome(check(replace(image, roots=replace(roots, ways={}))), "RUN009") == "fail"
 
 
 @pytest.mark.parametrize(("version", "result"), [("1.4.5", "fail"), ("", "risk"), ("1.5.0", "ok")])

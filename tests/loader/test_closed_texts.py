@@ -1,4 +1,4 @@
-"""Texts that only their owner may read: what Python says of them to another user, and what is said before."""
+"""Scripts that only their owner may read: what is said of them to another user, and what is said before."""
 
 import os
 import subprocess
@@ -21,20 +21,21 @@ TEXTS = {
     "other.py": "import os\n",
     "package/__init__.py": "import os\n",
     "package/part.py": "import os\n",
+    "careful.py": "def never():\n    import other\n",
     "run.sh": "exec python3 app.py\n",
+    "careful.sh": "if [ -r other.py ]; then python3 other.py; fi\nexec python3 app.py\n",
 }
 OTHER_USER = ("--reuid=65534", "--regid=65534", "--clear-groups")
 CASES = {
     ("python3 app.py", "app.py"): True,
-    ("python3 app.py", "lib.py"): True,
     ("python3 app.py", "extra.py"): False,
     ("python3 app.py", "other.py"): False,
-    ("python3 app.py lib", "other.py"): False,
-    ("python3 -m app", "lib.py"): True,
     ("python3 lib.py", "app.py"): False,
+    ("python3 careful.py", "other.py"): False,
     ("sh run.sh", "run.sh"): True,
-    ("sh run.sh", "lib.py"): True,
+    ("sh run.sh", "app.py"): True,
     ("sh run.sh", "other.py"): False,
+    ("sh careful.sh", "other.py"): False,
 }
 
 

@@ -31,6 +31,10 @@ TEXTS = {
     "run.sh": "#!/bin/sh\nexec python app.py\n",
     "enter.sh": '#!/bin/sh\ncd "$(dirname "$0")" && exec python app.py\n',
     "sub/own.py": "import os\n",
+    "config.py": "import os\n",
+    "venv/tool.py": "import os\n",
+    "gunicorn_there.py": "import os\nchdir = os.path.dirname(__file__)\n",
+    "own_server.py": "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\nimport app\n",
 }
 CASES: dict[str, tuple[str, ...]] = {
     "python app.py": ("app.py",),
@@ -44,7 +48,13 @@ CASES: dict[str, tuple[str, ...]] = {
     "python -m gunicorn --check-config app:app": ("app:app",),
     "gunicorn --check-config --chdir {W} app:app": (),
     "gunicorn --check-config --chdir={W} app:app": (),
+    "gunicorn --check-config -c {W}/gunicorn_there.py app:app": (),
+    "env GUNICORN_CMD_ARGS=--chdir={W} gunicorn --check-config app:app": (),
     "env PYTHONPATH={W} gunicorn --check-config app:app": (),
+    "env -C {W} python app.py": (),
+    "python {W}/app.py config.yaml": (),
+    "python {W}/own_server.py app:app": (),
+    "python -m venv --help": (),
     "gunicorn --check-config editable:application": (),
     "gunicorn --check-config installed:application": (),
     "flask --app app routes": ("app",),
@@ -61,6 +71,8 @@ LINES: dict[str, tuple[str, ...]] = {
     "python app.py": ("app.py",),
     "exec gunicorn --check-config app:app": ("app:app",),
     "cd {W} && python app.py": (),
+    "if [ -f app.py ]; then python app.py; else python {W}/app.py; fi": (),
+    "[ -f app.py ] || cd {W}; exec python app.py": (),
     "mkdir -p /tmp && python app.py": ("app.py",),
     "./run.sh": ("./run.sh", "app.py"),
 }
