@@ -161,7 +161,8 @@ def decode(data: bytes, type: type[DocumentT], name: str) -> DocumentT:
         document = msgspec.json.decode(data, type=type)
     except _UNDECODABLE as error:
         _check_head(data, type, name)
-        raise DocumentError(f"{name}: damaged {_KINDS[type]} document: {error}") from None
+        message = f"{name}: damaged {_KINDS[type]} document: {error}"
+        raise DocumentError(message, "make it again, where another version of imgcheck has written it") from None
     # The decoder compares the kind where there is one, as there is at the beginning of ours.
     has_kind = b"".join(data[:64].split()).startswith(b'{"kind":')
     if not has_kind or str(getattr(document, "schema_version", "")).partition(".")[0] != str(_MAJOR):
