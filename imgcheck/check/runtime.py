@@ -3,7 +3,6 @@
 import posixpath
 import re
 from collections.abc import Container, Iterable, Iterator
-from itertools import accumulate
 
 from msgspec import structs
 
@@ -12,6 +11,7 @@ from imgcheck.check import runtime_gpu
 from imgcheck.check.context import Answers, Context, config_evidence, unlooked, unlooked_of
 from imgcheck.documents.facts import CodeFacts
 from imgcheck.documents.report import Evidence, Severity
+from imgcheck.loader.closure import closed_at
 from imgcheck.loader.environment import path_of
 
 _READ = (".py", ".sh", ".pl", ".R", ".r", ".rb", ".js", ".mjs", ".jl", ".lua", ".php", ".tcl", ".jar")
@@ -329,29 +329,22 @@ def _denied(context: Context) -> Iterator[tuple[str, Evidence]]:
     closed = frozenset(context.image.tree.closed)
     if not closed:
         return
-    inside = tuple(f"{each}/" for each in closed)
     called = frozenset(path_of(context.image.config)) if context.roots.everything else None
     for record in context.image.files:
         if not context.closure.runs(record.path):
             continue
         course = (*context.ways.to(record.path), record.path)
         for number, path in enumerate(course):
-            found = _closed_at(path, closed) if path in closed or path.startswith(inside) else ""
+            found = closed_at(path, closed)
             if found and (called is None or (found != path and posixpath.dirname(path) in called)):
                 detail = "" if found == path else f"below {found}"
                 yield found, structs.replace(context.evidence(record, detail), path=path, way=course[:number])
                 break
     read = dict.fromkeys(context.roots.closed, "read by the command")
     for path, detail in (read | dict.fromkeys(_named_files(context).values(), "named by the command")).items():
-        if found := _closed_at(path, closed):
+        if found := closed_at(path, closed):
             detail += "" if found == path else f", below {found}"
             yield found, Evidence(path, detail=detail, way=context.roots.command[:1])
-
-
-def _closed_at(path: str, closed: Container[str]) -> str:
-    """What of `closed` a path leads to or through first; "" where it is open."""
-    above = accumulate(path.split("/"), "{}/{}".format)
-    return next((each for each in above if each in closed), "")
 
 
 def _how_denied(context: Context, closed: str, first: Evidence) -> str:

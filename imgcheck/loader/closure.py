@@ -1,7 +1,7 @@
 """What runs in an image, what it reaches, and what the loader would miss on the way."""
 
 import posixpath
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from functools import cached_property
 
 from msgspec import Struct
@@ -16,6 +16,15 @@ PYTHON_DIRECTORIES = ("/site-packages/", "/dist-packages/")
 def in_python_packages(files: Iterable[str], package: str = "") -> bool:
     """Whether one of `files` lies in a Python package, of this name and a slash where it is given."""
     return any(f"{part}{package}" in path for path in files for part in PYTHON_DIRECTORIES)
+
+
+def closed_at(path: str, closed: Container[str]) -> str:
+    """What of `closed` a path leads to or through first; "" where it is open."""
+    end = 0
+    while (end := path.find("/", end + 1)) > 0:
+        if path[:end] in closed:
+            return path[:end]
+    return path if path in closed else ""
 
 
 def standard_module(path: str) -> str:

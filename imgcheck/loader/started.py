@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from imgcheck.documents.image import IN_ARCHIVE, ImageProfile, Unstartable
-from imgcheck.loader.closure import Roots
+from imgcheck.loader.closure import Roots, closed_at
 from imgcheck.loader.expansion import GAP, Shell
 from imgcheck.loader.imports import PythonStart
 from imgcheck.loader.modules import PythonModules, prefix_of
@@ -184,12 +184,8 @@ class Started:
             ways=self._ways | modules.imports.perhaps | modules.imports.by,
             unstartable=tuple(self.unstartable),
             from_workdir=tuple(dict.fromkeys((*self._from_workdir, *modules.imports.from_workdir))),
-            closed=tuple(sorted(filter(self._is_closed, self._read))),
+            closed=tuple(sorted(path for path in self._read if closed_at(path, self._image.tree.closed))),
         )
-
-    def _is_closed(self, path: str) -> bool:
-        closed = self._image.tree.closed
-        return path in closed or path.startswith(tuple(f"{each}/" for each in closed))
 
     def _environments(self) -> dict[str, tuple[str, ...] | None]:
         """Files that start with other loader variables than the image's alone, and these; None where nothing tells."""

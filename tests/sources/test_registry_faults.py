@@ -190,22 +190,20 @@ def test_oversized_manifest_is_refused(server: Server, reference: str) -> None:
 
 
 class TokenDesk:
-    """A fault that asks for bearer tokens and hands them out, each good for `uses` requests."""
+    """A fault that asks for bearer tokens and hands them out, each good until it is told to be expired."""
 
-    def __init__(self, realm: str, uses: int = 1000) -> None:
+    def __init__(self, realm: str) -> None:
         self.realm = realm
-        self.uses = uses
         self.issued = 0
-        self.left = 0
+        self.expired = True
 
     def __call__(self, request: Handler) -> bool:
         if request.path.startswith("/token"):
             self.issued += 1
-            self.left = self.uses
+            self.expired = False
             request.answer(200, json.dumps({"token": f"t{self.issued}"}).encode())
             return True
-        if request.headers.get("Authorization") == f"Bearer t{self.issued}" and self.left > 0:
-            self.left -= 1
+        if request.headers.get("Authorization") == f"Bearer t{self.issued}" and not self.expired:
             return False
         challenge = f'Bearer realm="{self.realm}",service="desk",scope="repository:repo:pull"'
         request.answer(401, headers={"WWW-Authenticate": challenge})
@@ -230,7 +228,7 @@ def test_token_that_expires_between_and_within_layers_is_renewed(server: Server,
         end = next(ends, None) if _is_blob(request) else None
         if end is None:
             return False
-        desk.left = 0
+        desk.expired = True
         if not end:
             return desk(request)
         request.answer(200, _blob(request), cut=end)
