@@ -28,6 +28,8 @@ SHT_SYMTAB, SHT_NOBITS, SHT_NOTE, SHT_DYNSYM = 2, 8, 7, 11
 SHF_EXECINSTR = 4
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 """CUDA's own sections of packed GPU code."""
+SEGMENT = "segment"
+"""Name of what Elf.code has where no section tells what is code."""
 
 _MACHINES = {
     3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",
@@ -400,14 +402,14 @@ class Elf:
 
     @cached_property
     def code(self) -> tuple[Section, ...]:
-        """Executable areas: SHF_EXECINSTR sections, else executable PT_LOAD segments under the name `segment`."""
+        """Executable areas: SHF_EXECINSTR sections, else executable PT_LOAD segments under the name SEGMENT."""
         sections = tuple(
             s for s in self.sections if s.flags & SHF_EXECINSTR and s.type != SHT_NOBITS and s.offset < len(self.data)
         )
         if sections:
             return sections
         return tuple(
-            Section("segment", 1, SHF_EXECINSTR, s.vaddr, s.offset, s.filesz, 0, 0)
+            Section(SEGMENT, 1, SHF_EXECINSTR, s.vaddr, s.offset, s.filesz, 0, 0)
             for s in self.segments
             if s.type == PT_LOAD and s.flags & PF_X and s.offset < len(self.data)
         )

@@ -171,11 +171,12 @@ def test_what_such_words_do_not_decide_is_required(flags: tuple[str, ...]) -> No
     assert predicted(analyse(path), MODELS["Nehalem"]) == "dies"
 
 
-def test_texts_are_looked_for_in_all_that_is_loaded_but_packed_gpu_code() -> None:
+def test_texts_are_looked_for_in_all_that_is_loaded_but_code_and_packed_gpu_code() -> None:
     source = """
     __attribute__((section(".nv_fatbin"), used)) const char packed[] = "first words, second words";
     __attribute__((section(".nv_fatbin.after"), used)) const char after[] = "second words";
     __attribute__((used)) char written[] = "first words";
+    __asm__(".text; .type among, @object; among: .ascii \\"first words, third words\\"; .size among, 24; .data");
     int main(void) { return 0; }
     """
     path = compile_c(source)
@@ -186,6 +187,18 @@ def test_texts_are_looked_for_in_all_that_is_loaded_but_packed_gpu_code() -> Non
     assert first.tolist() == [symbols["written"]]
     assert second.tolist() == [symbols["after"]]
     assert not len(third)
+    assert layout.addresses_in_code(b"first words")[0].tolist() == [symbols["among"]]
+
+
+def test_texts_are_looked_for_among_code_too_where_no_section_tells_it_apart() -> None:
+    path = compile_c("__attribute__((used)) static const char known[] = \"first words\"; int main(void) { return 0; }",
+                     "-Wl,-z,noseparate-code")  # fmt: skip
+    data = bytearray(path.read_bytes())
+    data[40:48], data[60:62] = bytes(8), bytes(2)
+    layout = Layout(Elf(bytes(data)))
+    (found,) = layout.addresses_of(b"first words")
+    assert len(found) == 1
+    assert layout.addresses_in_code(b"first words")[0].tolist() == found.tolist()
 
 
 STRINGS = """

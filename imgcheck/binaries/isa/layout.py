@@ -5,10 +5,11 @@ to its areas.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, islice, takewhile
+from operator import itemgetter
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from imgcheck.binaries.elf import (
     ET_REL,
     FATBIN_SECTIONS,
     PT_LOAD,
+    SEGMENT,
     SHT_DYNSYM,
     SHT_SYMTAB,
     Elf,
@@ -532,13 +534,12 @@ class Layout:
         return np.array([address for address in found if address > 0], np.int64)
 
     def addresses_of(self, *texts: bytes) -> list[np.ndarray]:
-        """Where each of the texts lies when the file is loaded."""
-        found: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in texts]
-        sought = Texts(texts)
-        for address, start, end in self._for_the_host:
-            for places, more in zip(found, sought.find(self.elf.array[start:end], _NAMES_LIMIT), strict=True):
-                places.append(address + more)
-        return [np.concatenate(places) for places in found]
+        """Where each of the texts lies when the file is loaded; among code only if no section tells where that is."""
+        return _places(texts, ((address, self.elf.array[start:end]) for address, start, end in self._with_texts))
+
+    def addresses_in_code(self, *texts: bytes) -> list[np.ndarray]:
+        """Where each of the texts lies among code."""
+        return _places(texts, ((span.address, span.data) for span in self.spans))
 
     @cached_property
     def _loaded(self) -> list[Segment]:
@@ -551,16 +552,19 @@ class Layout:
         return [s for s, size in zip(segments, sizes, strict=True) if size <= 2 * len(self.elf.array)]
 
     @property
-    def _for_the_host(self) -> Iterator[tuple[int, int, int]]:
-        """Address, offset and end in the file of what is loaded, but for packed GPU code.
+    def _with_texts(self) -> Iterator[tuple[int, int, int]]:
+        """Address, offset and end in the file of what is loaded, but for code and packed GPU code.
 
-        That has no texts of the host's, and a worker gets it as holes, which take memory once they are read.
+        Code has texts by chance, if any, and is as much as all the rest. Packed GPU code has none of the host's, and a
+        worker gets it as holes, which take memory once they are read.
         """
-        sections = filter(None, map(self.elf.section, FATBIN_SECTIONS))
-        packed = sorted((section.offset, section.offset + section.size) for section in sections)
+        code = (each for each in self.elf.code if each.name != SEGMENT)
+        sections = (*filter(None, map(self.elf.section, FATBIN_SECTIONS)), *code)
+        others = _together((section.offset, section.offset + section.size) for section in sections)
         for segment in self._loaded:
             at, end = segment.offset, min(segment.offset + segment.filesz, len(self.elf.array))
-            for start, stop in [*((a, b) for a, b in packed if a < end and b > at), (end, end)]:
+            first = bisect_right(others, at, key=itemgetter(1))
+            for start, stop in (*takewhile(lambda each: each[0] < end, islice(others, first, None)), (end, end)):
                 if start > at:
                     yield segment.vaddr + at - segment.offset, at, start
                 at = max(at, stop)
@@ -631,3 +635,24 @@ class Layout:
         s = self.dynamic_symbols
         wanted = np.isin(s.type, (_STT_FUNC, _STT_IFUNC)) & (s.section != 0) & (s.bind != 0) & (s.visibility != 2)
         return distinct(s.value[wanted])
+
+
+def _places(texts: Sequence[bytes], where: Iterable[tuple[int, np.ndarray]]) -> list[np.ndarray]:
+    """Addresses of each of the texts in pieces of the file, each with the address that it begins at."""
+    found: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in texts]
+    sought = Texts(texts)
+    for address, data in where:
+        for places, more in zip(found, sought.find(data, _NAMES_LIMIT), strict=True):
+            places.append(address + more)
+    return [np.concatenate(places) for places in found]
+
+
+def _together(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Starts and ends of ranges, in order, those that overlap as one."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found

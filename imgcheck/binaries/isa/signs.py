@@ -76,7 +76,7 @@ def own_calls(layout: Layout, functions: Functions, calls: Edges, kind: str) -> 
     if layout.elf.interpreter or not layout.is_program:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     codes = analysis()["attempts"][kind]["code"][layout.elf.machine]
-    at = np.concatenate(layout.addresses_of(*map(bytes.fromhex, codes)))
+    at = np.concatenate(layout.addresses_in_code(*map(bytes.fromhex, codes)))
     own = marks(functions.holding(at), calls.count)
     for _ in range(_WRAPPERS[kind]):
         own[calls.source[own[calls.target]]] = True

@@ -13,7 +13,7 @@ from functools import cached_property
 import iced_x86 as iced
 import numpy as np
 
-from imgcheck.binaries.elf import ET_EXEC
+from imgcheck.binaries.elf import ET_EXEC, SEGMENT
 from imgcheck.binaries.isa.columns import Columns
 from imgcheck.binaries.isa.functions import ALIGNMENT, Boundaries, Functions
 from imgcheck.binaries.isa.layout import Area, Layout
@@ -415,7 +415,7 @@ class Graph:
         """Jumps through a slot that form the PLT: those in a `.plt*` section, or a run of them at one distance."""
         site, pointer = self._slot_jumps
         names = [area for area in self.layout.areas if area.name.startswith((".plt", ".iplt"))]
-        if any(area.name != "segment" for area in self.layout.areas):
+        if any(area.name != SEGMENT for area in self.layout.areas):
             inside = np.zeros(len(site), bool)
             for area in names:
                 inside |= (site >= area.address) & (site < area.end)
