@@ -4,11 +4,11 @@ Everything is read with numpy, so that 700,000 functions cost no Python loop, an
 to its areas.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, groupby, islice, takewhile
+from itertools import accumulate, groupby
 from operator import itemgetter
 
 import numpy as np
@@ -563,8 +563,8 @@ class Layout:
         others = _together((section.offset, section.offset + section.size) for section in sections)
         for segment in self._loaded:
             at, end = segment.offset, min(segment.offset + segment.filesz, len(self.elf.array))
-            first = bisect_right(others, at, key=itemgetter(1))
-            for start, stop in (*takewhile(lambda each: each[0] < end, islice(others, first, None)), (end, end)):
+            first, last = bisect_right(others, at, key=itemgetter(1)), bisect_left(others, end, key=itemgetter(0))
+            for start, stop in (*others[first:last], (end, end)):
                 if start > at:
                     yield segment.vaddr + at - segment.offset, at, start
                 at = max(at, stop)
