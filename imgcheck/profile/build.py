@@ -20,7 +20,6 @@ from imgcheck.profile.requirements import RECORDS
 from imgcheck.profile.scan import Code, Holding, Scan, scan
 from imgcheck.profile.store import Store
 from imgcheck.profile.tree_index import PATH_FILES, absolute, index_tree
-from imgcheck.profile.undefined import with_undefined
 from imgcheck.progress import Progress
 from imgcheck.sources.model import Image
 
@@ -109,6 +108,8 @@ def named_as(image: Image, kept: ImageProfile) -> ImageProfile:
 def _read(image: Image, progress: Progress, store: Store | None, asked: Iterable[str]) -> ImageProfile:
     require_engines()
     found = scan(image, WANTED, progress, store)
+    from imgcheck.profile.undefined import with_undefined  # and numpy, for which a stored profile has no use
+
     nodes = [(path, node) for path, node in found.tree.walk(plain=False) if _matters(node)]
     records = _records(found, nodes)
     objects = {key: _facts(found, key) for key in sorted({record.object for _, record in records})}
