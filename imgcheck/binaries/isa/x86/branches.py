@@ -147,9 +147,10 @@ def _exclude(state: State, places: list[Place], number: int, left: Value) -> Non
 def _is_met(state: State, fact: Fact, number: int) -> bool | None:
     """Whether the condition of a branch is met where the variable that is compared holds a number."""
     _, bits, *compared = state.compared
-    told = Comparison(constant(number), compared[-1], bits, BORROW)
     if compared[-1] == OF_BITS:
         told = Comparison(constant(number & compared[-2]), 0, bits, CLEAR)
+    else:
+        told = Comparison(constant(number), compared[-1], bits, BORROW)
     found = outcome(told, fact.condition >> 1)
     return found[0] == ALWAYS if found else None
 
