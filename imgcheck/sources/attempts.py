@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import TypeVar
 
 import requests
 from urllib3.exceptions import HTTPError, NameResolutionError
@@ -17,6 +18,8 @@ PASSING = (429, 500, 502, 503, 504)
 """Statuses of a server that may do better in a while."""
 _LONGEST_WAIT = 120.0
 """Seconds that a Retry-After may ask for; more is told to the user instead of waited."""
+
+E = TypeVar("E", bound=BaseException)
 
 BROKEN = (requests.RequestException, HTTPError, OSError)
 """What requests and urllib3 raise where a connection breaks, also while a body is read."""
@@ -66,7 +69,7 @@ def explain(error: BaseException, timeout: float) -> str:
     """What broke, in words. The exceptions' own texts are not used: they hold URLs, and so may hold secrets."""
     if isinstance(error, SlowError):
         return f"sent less than {SLOWEST} bytes a second for {timeout:g} s"
-    if _holds(error, SlowHeadersError):
+    if inner(error, SlowHeadersError):
         return f"did not finish the headers of its answer within {timeout:g} s"
     if isinstance(error, requests.exceptions.ProxyError):
         return "the proxy cannot be used (see the *_proxy environment variables)"
@@ -74,7 +77,7 @@ def explain(error: BaseException, timeout: float) -> str:
         return f"no connection within {timeout:g} s"
     if isinstance(error, requests.exceptions.Timeout) or "timed out" in str(error).lower():
         return f"sent nothing for {timeout:g} s"
-    if _reason(error, NameResolutionError):
+    if inner(error, NameResolutionError):
         return "the host name cannot be resolved"
     if "Connection refused" in str(error):
         return "connection refused"
@@ -83,21 +86,19 @@ def explain(error: BaseException, timeout: float) -> str:
 
 def _is_final(error: BaseException, reached: bool) -> bool:
     """Whether trying again is pointless: an untrusted certificate, no such name, nobody there from the start."""
-    if isinstance(error, requests.exceptions.SSLError) or _reason(error, NameResolutionError):
+    if isinstance(error, requests.exceptions.SSLError) or inner(error, NameResolutionError):
         return True
     return not reached and "Connection refused" in str(error)
 
 
-def _holds(error: object, kind: type[BaseException]) -> bool:
-    """Whether `error` is one of `kind`, or was made from one: requests and urllib3 wrap what they meet."""
-    return isinstance(error, kind) or (
-        isinstance(error, BaseException) and any(_holds(inner, kind) for inner in error.args)
-    )
-
-
-def _reason(error: BaseException, kind: type[BaseException]) -> bool:
-    inner = error.args[0] if error.args else None
-    return isinstance(getattr(inner, "reason", inner), kind)
+def inner(error: object, kind: type[E]) -> E | None:
+    """The one of `kind` that `error` is, or was made from: requests and urllib3 wrap what they meet."""
+    if isinstance(error, kind):
+        return error
+    if not isinstance(error, BaseException):
+        return None
+    causes = (*error.args, getattr(error, "reason", None))
+    return next(filter(None, (inner(cause, kind) for cause in causes)), None)
 
 
 def _seconds(retry_after: str) -> float | None:

@@ -16,7 +16,7 @@ import urllib3
 
 from imgcheck import __version__
 from imgcheck.errors import SourceError
-from imgcheck.sources.attempts import BROKEN, PASSING, Attempts, explain
+from imgcheck.sources.attempts import BROKEN, PASSING, Attempts, explain, inner
 from imgcheck.sources.blobs import parse_json
 from imgcheck.sources.credentials import find_credentials
 from imgcheck.sources.options import SourceOptions
@@ -41,6 +41,13 @@ _CERTS_D = (_OWN_CERTS_D, "/etc/containers/certs.d", "/etc/docker/certs.d")
 """Where containers-certs.d(5) keeps a host's authorities and the certificates that it asks for."""
 _WANTS_CERTIFICATE = ("ALERT_CERTIFICATE_REQUIRED", "ALERT_BAD_CERTIFICATE")
 """What servers end a connection with for want of a client's certificate: the one of TLS 1.3, and Go's before."""
+_CERTIFICATE_FAULTS = {
+    9: ("is not valid yet", "see whether the clock of this machine is right"),
+    10: ("has expired", "have the registry's certificate renewed, or see whether the clock of this machine is right"),
+    62: ("does not name this host", "use a name that the certificate has"),
+    64: ("does not name this host", "use a name that the certificate has"),
+}
+"""By OpenSSL's number (X509_V_ERR_*): what is wrong with a certificate other than its authority, and the way out."""
 _SIGNS_OF_TLS = ("CERTIFICATE_VERIFY_FAILED", "_ALERT_")
 """In the error of a connection on which the other side spoke TLS, though it did not come about."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -207,10 +214,11 @@ class RegistryHttp:
     def _unreachable(self, error: Exception) -> SourceError:
         host, text = self.endpoint.host, str(error)
         if isinstance(error, requests.exceptions.SSLError):
-            if "CERTIFICATE_VERIFY_FAILED" in text:
-                return SourceError(
-                    f"{host}: its TLS certificate is not trusted", hint="give the authority's file with --ca-file"
-                )
+            refused = inner(error, ssl.SSLCertVerificationError)
+            if refused:
+                untrusted = f"is not trusted ({refused.verify_message})", "give the authority's file with --ca-file"
+                what, hint = _CERTIFICATE_FAULTS.get(refused.verify_code, untrusted)
+                return SourceError(f"{host}: its TLS certificate {what}", hint)
             if any(sign in text for sign in _WANTS_CERTIFICATE):
                 return SourceError(
                     f"{host}: asks for a client certificate, and took none from here",
@@ -267,6 +275,8 @@ class _TlsAdapter(PatientAdapter):
 def _tls_context(endpoint: Endpoint, options: SourceOptions, insecure: bool) -> ssl.SSLContext:
     """The system's authorities (requests adds its own), the user's file, and what lies under certs.d/HOST:PORT."""
     context = ssl.create_default_context()
+    # From Python 3.13 on, this asks for extensions that certificates made by hand lack, and other clients do without.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     places = [Path(os.path.expanduser(place), endpoint.host) for place in _CERTS_D]  # noqa: PTH111 (raises without home)
     authorities = [file for place in places for file in sorted(place.glob("*.crt"))]
     for file in [Path(options.ca_file), *authorities] if options.ca_file else authorities:

@@ -154,8 +154,8 @@ def module(root: Root, code: str, needs: tuple[str, ...] = (), flags: tuple[str,
 
 
 def imported(root: Root, path: str) -> str:
-    """What Python says where it imports the module."""
-    code = f"import sys; sys.path[:0] = [{str(root.at(path).parent)!r}]; import core"
+    """What Python says where it imports the module, whichever release it is."""
+    code = f"from importlib.util import *; module_from_spec(spec_from_file_location('core', {str(root.at(path))!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     return done.stderr.strip().splitlines()[-1].replace(str(root.path), "")
 

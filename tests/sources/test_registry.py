@@ -188,8 +188,26 @@ def test_greeting_without_an_end_is_not_read(authority: Path, layout: Path) -> N
 
 def test_certificate_for_another_host_is_refused(secure: Registry, authority: Path) -> None:
     address = secure.address.replace("localhost", "127.0.0.1")
-    with pytest.raises(SourceError, match="its TLS certificate is not trusted"):
+    with pytest.raises(SourceError, match="its TLS certificate does not name this host") as refused:
         read(f"{address}/tool:1", replace(TLS, ca_file=str(authority / "ca.crt")))
+    assert refused.value.hint.endswith("use a name that the certificate has")
+
+
+def test_certificate_that_has_expired_is_told_from_one_of_an_unknown_authority(authority: Path, tmp_path: Path) -> None:
+    openssl = need("openssl")
+    run(openssl, "x509", "-req", "-in", authority / "server.csr", "-CA", authority / "ca.crt",
+        "-CAkey", authority / "ca.key", "-set_serial", "7", "-days", "-1", "-out", tmp_path / "server.crt",
+        "-extfile", authority / "names")  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.crt", authority / "server.key")
+    with start_server(context) as server:
+        reference = f"{server.address.replace('127.0.0.1', 'localhost')}/tool:1"
+        with pytest.raises(SourceError, match=r"its TLS certificate has expired$") as refused:
+            read(reference, replace(TLS, ca_file=str(authority / "ca.crt")))
+        assert "renewed" in refused.value.hint
+        with pytest.raises(SourceError, match=r"its TLS certificate is not trusted \(unable to get") as refused:
+            read(reference, TLS)
+        assert "--ca-file" in refused.value.hint
 
 
 def test_authority_in_the_users_own_directory_is_taken(
