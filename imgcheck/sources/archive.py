@@ -330,7 +330,7 @@ def _open(path: str, name: str) -> BinaryIO:
 def spooled(file: BinaryIO, name: str, options: SourceOptions, progress: Progress) -> Iterator[BinaryIO]:
     """All of `file`, decompressed, in a temporary file without a name.
 
-    Raises SourceError where it is damaged, longer than the options allow, or no space is left.
+    Raises SourceError where it is empty, damaged, longer than the options allow, or no space is left.
     """
     directory = _scratch(options)
     with tempfile.TemporaryFile(prefix="imgcheck-", dir=directory) as spool:
@@ -353,6 +353,8 @@ def spooled(file: BinaryIO, name: str, options: SourceOptions, progress: Progres
             raise SourceError(f"{name}: damaged or cut short ({error})") from None
         finally:
             progress.finish(name)
+        if not spool.tell():
+            raise SourceError(f"{name}: nothing came from there", hint="see what the command says that was to write it")
         yield spool
 
 

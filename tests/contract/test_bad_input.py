@@ -225,6 +225,10 @@ def test_empty_file_is_said_to_be_empty(scheme: str, tmp_path: Path) -> None:
     _refused(imgcheck("image", f"{scheme}{tmp_path}/empty"), "the file is empty")
 
 
+def test_pipe_into_which_nothing_was_written_is_no_archive() -> None:
+    _refused(imgcheck("image", "-", input=""), "standard input: nothing came from there", "see what the command says")
+
+
 def test_site_data_where_nothing_looks_are_refused(tmp_path: Path) -> None:
     (tmp_path / "runtime").mkdir()
     (tmp_path / "runtime/ours.toml").write_text("[[runtime]]\n")
