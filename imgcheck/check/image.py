@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+from collections.abc import Iterator
 
 from imgcheck.check.context import Answers, Context
 from imgcheck.documents.image import Unstartable
@@ -83,10 +84,18 @@ def _judged(context: Context, path: str, reason: str) -> tuple[Evidence, bool]:
     named_as_code = bool(re.search(_LIBRARY, posixpath.basename(path)))
     if record is None:
         # Where a directory could not be read, nothing is known of what lies below it.
-        holds = any(f"{place}/".startswith(f"{path.rstrip('/')}/") for place in _PROGRAMS)
+        holds = any(f"{place}/".startswith(f"{path.rstrip('/')}/") for place in (*_PROGRAMS, *_sought(context)))
         return Evidence(path, detail=reason), named_as_code or holds or posixpath.dirname(path) in _PROGRAMS
     reached = context.closure.runs(path)
     return context.evidence(record, reason), reached and (record.executable or named_as_code)
+
+
+def _sought(context: Context) -> Iterator[str]:
+    """Where the command's words lead, and where PATH does if nothing that it names was found."""
+    config = context.image.config
+    yield from (posixpath.join(config.working_directory or "/", word) for word in context.roots.command)
+    if not context.roots.entries:
+        yield from config.variables.get("PATH", "").split(":")
 
 
 def _unstartable(context: Context, answers: Answers) -> None:

@@ -93,12 +93,17 @@ class _Libraries:
         return problem.context == "entry" or linkage is None or may_execute(self._context, linkage.machine)
 
     def _unread(self, problem: Problem) -> str:
-        """The file where it is sought that could not be read (IMG001) and may well be it; "" where there is none."""
-        found = self._unread_files.get(posixpath.basename(problem.needed), ())
-        sought = set(map(posixpath.normpath, problem.searched)) if found else ()
+        """What could not be read (IMG001) and may well be it: a file where it is sought, or a directory that may hold it;
+        "" where there is none.
+        """
+        image, found = self._context.image, self._unread_files.get(posixpath.basename(problem.needed), ())
+        if not image.unreadable:
+            return ""
+        sought = set(map(posixpath.normpath, (*problem.searched, posixpath.dirname(problem.needed) or "/")))
         # Of /lib, and others that are links to what lies below /usr, the files are recorded there.
         places = {*sought, *(f"/usr{directory}" for directory in sought)}
-        return next((path for path in found if posixpath.dirname(path) in places), "")
+        held = (path for path in found if posixpath.dirname(path) in places)
+        return next(iter((*held, *filter(None, map(image.unread_at, sorted(places))))), "")
 
     @cached_property
     def _unread_files(self) -> dict[str, list[str]]:

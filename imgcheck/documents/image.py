@@ -451,5 +451,13 @@ class ImageProfile(Document, frozen=True, tag_field="kind", tag="image"):
     loads: tuple[Loads, ...] = ()
     """The loader's work, one for each set of CPUs on which it ends differently."""
 
+    def unread_at(self, path: str) -> str:
+        """What could not be read on the way to `path`: that, or a directory above it; "" where all could be."""
+        while self.unreadable and path.strip("/"):
+            if path in self.unreadable:
+                return path
+            path = path.rpartition("/")[0]
+        return ""
+
     def facts(self, record: FileRecord) -> CodeFacts:
         return self.objects[record.object]

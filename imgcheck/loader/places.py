@@ -40,7 +40,7 @@ class Places:
 
     def __init__(self, image: ImageProfile, tree: Tree) -> None:
         self._tree = tree
-        self._others, self._unreadable = frozenset(image.tree.files), frozenset(image.unreadable)
+        self._others, self._unread_at = frozenset(image.tree.files), image.unread_at
         self.scripts: dict[str, Script] = {script.path: script for script in image.tree.scripts}
         self.services: dict[str, Services] = {services.path: services for services in image.tree.services}
         self.programs = tree.linkage.keys() | self.scripts.keys()
@@ -57,7 +57,7 @@ class Places:
         for called, path in found.items():
             if path in self.may_run and path in self.programs:
                 return Place(path, called)
-        if not found or shell.vague or any(GAP in path or path in self._unreadable for path in found.values()):
+        if not found or shell.vague or any(GAP in path or self._unread_at(path) for path in found.values()):
             return Place()
         for called, path in found.items():
             if path in self.programs:

@@ -65,6 +65,30 @@ def test_a_directory_with_programs_that_the_user_may_not_read_leaves_the_verdict
     assert outcome(check(msgspec.structs.replace(before, image=image)), "IMG001") == expected
 
 
+@pytest.mark.parametrize(
+    ("directory", "command", "expected"),
+    [
+        ("/opt/app", ("/opt/app/run",), "unknown"),
+        ("/srv", ("bin/run",), "unknown"),  # from WORKDIR
+        ("/opt/tools", ("tool",), "unknown"),  # in PATH
+        ("/opt/tools", ("p",), "ok"),  # which is found elsewhere
+        ("/bin", ("p",), "unknown"),
+        ("/root", ("p",), "ok"),
+        ("/opt/ap", ("/opt/app/run",), "risk"),
+    ],
+)
+def test_a_directory_that_may_not_be_read_does_not_count_as_empty(
+    directory: str, command: tuple[str, ...], expected: str
+):
+    config = ImageConfig(command=command, working_directory="/srv", environment=("PATH=/opt/tools/bin:/bin:/usr/bin",))
+    programs = {"/usr/bin/p": PROGRAM} if directory != "/bin" else {"/sbin/q": PROGRAM}
+    before = context(programs, config=config)
+    image = msgspec.structs.replace(before.image, unreadable={directory: "Permission denied"})
+    answers = check(msgspec.structs.replace(before, image=image, roots=find_roots(image)))
+    found = {outcome(answers, "IMG001"), outcome(answers, "IMG002")}
+    assert found - {"ok"} == {expected} - {"ok"}
+
+
 def test_a_secret_that_is_no_program_does_not_matter():
     before = context({"/bin/p": PROGRAM})
     image = msgspec.structs.replace(before.image, unreadable={"/etc/shadow": "Permission denied"})

@@ -101,6 +101,9 @@ def test_a_library_outside_the_search_is_missing_and_its_place_is_told(root: Roo
         ("/usr/lib/liby.so.1", "main", "fail"),
         ("/usr/lib/libx.so.12", "main", "fail"),
         ("/srv/libx.so.1", "main", "fail"),  # where it is not sought
+        ("/usr/lib", "main", "unknown"),  # a directory that cannot be listed
+        ("/usr", "main", "unknown"),
+        ("/usr/li", "main", "fail"),
         ("/opt/usr/lib/libx.so.1", "main", "fail"),
     ],
 )
