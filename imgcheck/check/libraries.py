@@ -93,8 +93,9 @@ class _Libraries:
         return problem.context == "entry" or linkage is None or may_execute(self._context, linkage.machine)
 
     def _unread(self, problem: Problem) -> str:
-        """What could not be read (IMG001) and may well be it: a file where it is sought, or a directory that may hold it;
-        "" where there is none.
+        """What could not be read (IMG001): a file where it is sought that may well be it, or a directory that may hold it.
+
+        "" where there is neither.
         """
         image, found = self._context.image, self._unread_files.get(posixpath.basename(problem.needed), ())
         if not image.unreadable:

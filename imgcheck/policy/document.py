@@ -126,6 +126,7 @@ def read_policy(path: Path, knowledge: Knowledge) -> Policy:
     except msgspec.ValidationError as error:
         raise _explained(path, str(error), raw) from None
     _check(path, policy, knowledge)
+    _refuse_empty(path, raw)
     return policy
 
 
@@ -176,6 +177,16 @@ def _check(path: Path, policy: Policy, knowledge: Knowledge) -> None:
             if runtime not in knowledge.runtimes:
                 near = _near(runtime, list(knowledge.runtimes))
                 raise PolicyError(f"{path}: {where}: unknown runtime {runtime!r}", near)
+
+
+def _refuse_empty(path: Path, raw: dict[str, Any]) -> None:
+    """An empty text would demand as little as one that is not there: a waiver with no path holds everywhere."""
+    tables = [("", raw)]
+    tables += [(f"{kind} {number}: ", table) for kind in _TABLES for number, table in enumerate(raw.get(kind, ()), 1)]
+    for where, table in tables:
+        for key, value in table.items():
+            if value == "":
+                raise PolicyError(f"{path}: {where}{key} is empty", "leave it away, or say what is meant")
 
 
 def _known_rule(path: Path, where: str, rule: str, knowledge: Knowledge) -> None:
