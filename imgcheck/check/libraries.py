@@ -93,7 +93,7 @@ class _Libraries:
         return problem.context == "entry" or linkage is None or may_execute(self._context, linkage.machine)
 
     def _unread(self, problem: Problem) -> str:
-        """What could not be read (IMG001): a file where it is sought that may well be it, or a directory that may hold it.
+        """What could not be read (IMG001): a file where it is sought that may be it, or a directory that may hold it.
 
         "" where there is neither.
         """

@@ -8,6 +8,7 @@ import copy
 import fnmatch
 import posixpath
 import re
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct, field
@@ -26,7 +27,7 @@ _LONGEST = 4096
 _LONGEST_CUT = 256
 """Of longer ones every beginning or end would have to be tried."""
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=", re.ASCII)
-_TOKEN = re.compile(r"\$\$|\$\{([^}:]*)(:[-+]|\})|\$\(dirname |[})]|[^$})]+|\$")
+_TOKEN = re.compile(r"\$\$|\$\{([^}:]*)(:[-+]|\})|\$\((?:dirname|which) |[})]|[^$})]+|\$")
 _CUT = re.compile(r"(\w+)(?:(##?|%%?)(.+)|/(\d+)/(\d+))", re.DOTALL)
 _ALL = "${@}"
 _MEMBERS = re.compile(r"\$\{\w+\[@\]\}", re.ASCII)
@@ -41,6 +42,8 @@ class Shell(Struct):
     variables: dict[str, list[str]]
     directories: list[str]
     """Working directory; with a GAP where it is not known."""
+    finds: Callable[[str, "Shell"], bool] = lambda word, shell: False
+    """Whether a word names a program that the image has."""
     elsewhere: bool = False
     """It has gone to a whole path, or asked what lies where the container starts: it does not depend on that place."""
     asked: bool = False
@@ -95,6 +98,10 @@ class Shell(Struct):
         other.exported = set(self.exported)
         other.local = None if self.local is None else dict(self.local)
         return other
+
+    def has(self, word: str) -> bool:
+        """Whether the image has the program that a word names."""
+        return self.finds(word, self)
 
     @property
     def stopped(self) -> bool:
@@ -292,6 +299,8 @@ class _Expansion:
             return ["$"]
         if token == "$(dirname ":
             return [GAP if GAP in path else posixpath.dirname(path) or "." for path in self.text(")")]
+        if token == "$(which ":  # of what the image lacks, which something may bring, it prints nothing
+            return [each for word in self.text(")") for each in ([word] if self._shell.has(word) else [word, GAP])]
         if match[1] is None:
             return [token]
         if cut := _CUT.fullmatch(match[1]):

@@ -153,7 +153,8 @@ class _Search:
         library_path, preload = (image.config.variables.get(name, "") for name in LOADER_VARIABLES)
         # What the image leaves unset is empty, not unknown: scripts put their own before it.
         variables |= {"LD_LIBRARY_PATH": [given_with(library_path)], "LD_PRELOAD": [preload]}
-        self._shell = Shell(variables, [environment.working_directory], exported=exported, usual=usual)
+        here = [environment.working_directory]
+        self._shell = Shell(variables, here, known.may_be_program, exported=exported, usual=usual)
         self.scripted = False
         """A shell's text was followed, whose course users may change."""
         self._supervised: set[tuple[str, tuple[str, ...]]] = set()

@@ -392,6 +392,8 @@ class _Reader(WordReader):
             own = (command.function for command in self.commands[frame.begun :] if not command.decides)
             if frame.function != self._open[-1].function and frame.function not in own:
                 self.commands.append(ShellCommand(_NOTHING, function=frame.function))
+            if frame.function == self._open[-1].function:
+                self._forgive(frame)
             if closer == "done":
                 self._end_loop(frame)
             if closer == ")" or frame.piped or _APART.match(self._text, self._at):
@@ -400,6 +402,15 @@ class _Reader(WordReader):
         self._open[-1].ended = False
         self._note(OPEN)  # a compound command in a condition
         self._behind = True
+
+    def _forgive(self, ended: _Frame) -> None:
+        """The text may go on where a compound command fails that has just ended, whichever command in it does."""
+        forgiven, mark = self._failure()
+        if not forgiven and (mark not in (LOOSE, JOINED) or self._one_list):
+            return
+        for index, command in enumerate(self.commands[ended.begun :], ended.begun):
+            if command.function == ended.function and not command.decides:
+                self.commands[index] = structs.replace(command, forgiven=True)
 
     def _end_loop(self, loop: _Frame) -> None:
         if any(command.words == _SHIFT_SOME for command in self.commands[loop.begun :]):

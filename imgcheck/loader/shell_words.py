@@ -11,7 +11,9 @@ r"""Words of a shell's text, with all that is expanded in them -> templates, and
     ${uname -m}      the machine, as `uname -m` and `arch` print it
     ${?}             what only running tells
 
-Other command substitutions that give a path back (`$(readlink -f X)`, `$(command -v X)`) stand as that path.
+    $(which TEXT)    the word itself where the image has such a program; else only running tells
+
+Other command substitutions that give a path back (`$(readlink -f X)`) stand as that path.
 """
 
 import re
@@ -49,7 +51,7 @@ _MACHINE = ("uname -m", "uname --machine", "arch")
 _SYSTEM = ("uname", "uname -s", "uname --kernel-name")
 _PIPELINE = re.compile(r"(?![ \t]*!)(?:[^;&|\n]|>&|&>|\|(?![|&]))+")
 _RESOLVING = ("readlink", "realpath")
-_SAME_PATH = {("readlink",), ("realpath",), ("which",), ("command", "-v"), ("type", "-p"), ("type", "-P")}
+_SEEKING = {("which",), ("command", "-v"), ("type", "-p"), ("type", "-P")}
 
 
 class UnreadableError(Exception):
@@ -289,8 +291,11 @@ def _path_given(commands: list[ShellCommand], text: str) -> str | None:
         return f"$(dirname {last})"
     if len(words) == 1 and name in _RESOLVING and last in ("${0}", "${BASH_SOURCE}"):
         return f"${{{RESOLVED}}}"
-    usual = words[0][:1] in _SAME_PATH or words[0][:2] in _SAME_PATH
-    return last if len(words) == 1 and usual and len(words[0]) > 1 else None
+    if len(words) > 1 or len(words[0]) == 1:
+        return None
+    if words[0][:1] in _SEEKING or words[0][:2] in _SEEKING:
+        return f"$(which {last})"
+    return last if name in _RESOLVING else None
 
 
 def _literal(text: str) -> str:

@@ -184,6 +184,11 @@ def test_what_a_shell_runs_is_found_and_what_is_certain_runs(
         (': "${A=}" ${B:=p}\nexec "$A$B"\n', "", "p"),
         ('[ -n "${B:=p}" ] && q\nexec $B\n', "", "pq"),
         ("C=$(echo ${B:=p})\nexec ${B:-q}\n", "", "q"),
+        ('if [ -z "$(which nosuch)" ]; then exec p; fi\nexec q\n', "", None),
+        ('V=$(command -v nosuch || true)\nif [ -n "$V" ]; then exec q; else exec p; fi\n', "", None),
+        ('[ ! "$(command -v nosuch)" ] && exec p\nexec q\n', "", None),
+        ('if [ -n "$(command -v p)" ]; then exec p; fi\nexec q\n', "", "p"),
+        ("V=$(command -v p)\nexec ${V:-q}\n", "", "p"),
     ],
 )
 def test_the_branch_is_taken_that_the_shell_takes(

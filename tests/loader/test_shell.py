@@ -252,6 +252,12 @@ _DYING = [
     ("if one\nthen\n  three\nelse\n  echo no >&2\n  exit 3\nfi\ntwo", False),
     ("while ! one; do exec two; done", True),
     ("one\nif [ $? -ne 0 ]; then echo no; exit 1; fi; two", False), ("one\n[ $? -eq 0 ] || exit 1\ntwo", False),
+    ("set -e; (cd / && one) || echo no; two", True), ("set -e; (one) || exit 1; two", False),
+    ("set -e; { one; } || echo no; two", True), ("set -e; { one; }; two", False),
+    ("set -e; for i in 1; do one; done || true; two", True), ("set -e; for i in 1; do one; done; two", False),
+    ("set -e; if (one); then three; fi; two", True), ("set -e; if { one; }; then three; fi; two", True),
+    ("set -e; (one) && echo yes; two", True), ("set -e; (one) & two", True), ("set -e; { one; } | three; two", True),
+    ("set -e; f() { one; } ; f && three; two", True), ("set -e; { f() { one; }; } || true; f; two", False),
     ("one; if [ $? != 0 ]; then echo no; fi; two", True), ("one\n[ $? -ne 0 ] && echo no\ntwo", True),
     ('one\nif test "$?" -ne "0"; then\n exit 1\nfi\ntwo', False), ("one; [ $? = 0 ] && three; two", True),
 ]  # fmt: skip
