@@ -8,7 +8,8 @@ import re
 from msgspec import Struct
 
 _VALUED = ("--rcfile", "--init-file")
-_HOME = "${HOME:-/root}"
+HOME = "${HOME:-/root}"
+"""The home directory, as a template: that of root where nothing tells."""
 
 
 class Invocation(Struct, frozen=True):
@@ -44,12 +45,12 @@ def _named(name: str, login: bool, interactive: bool) -> str:
 def _startup(name: str, login: bool, interactive: bool, words: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     if name == "bash":
         if login:
-            own = tuple(f"{_HOME}/{file}" for file in (".bash_profile", ".bash_login", ".profile"))
+            own = tuple(f"{HOME}/{file}" for file in (".bash_profile", ".bash_login", ".profile"))
             return () if "--noprofile" in words else (("/etc/profile",), own)
         if interactive and "--norc" not in words:  # the first is a choice of Debian's
-            return ("/etc/bash.bashrc",), (f"{_HOME}/.bashrc",)
+            return ("/etc/bash.bashrc",), (f"{HOME}/.bashrc",)
         return ()
-    return (("/etc/profile",), (f"{_HOME}/.profile",)) if login else ()
+    return (("/etc/profile",), (f"{HOME}/.profile",)) if login else ()
 
 
 def _parted(arguments: tuple[str, ...]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:

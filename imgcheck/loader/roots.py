@@ -14,7 +14,7 @@ from imgcheck.loader.course import DECLARING, Course, leaves
 from imgcheck.loader.environment import LOADER_VARIABLES, environment_of, given_with
 from imgcheck.loader.execline import EXECLINE
 from imgcheck.loader.expansion import ALTERNATIVES, ASSIGNMENT, GAP, Shell
-from imgcheck.loader.invocation import Invocation, invocation
+from imgcheck.loader.invocation import HOME, Invocation, invocation
 from imgcheck.loader.launchers import Launched, activated, fronts, launched, launchers, makes_nothing, operands
 from imgcheck.loader.native_modules import literals
 from imgcheck.loader.places import MATCHES, Places, is_pattern, places
@@ -741,7 +741,8 @@ class _Search:
         """`. FILE`: its commands as if they stood here."""
         shell = here.shell
         own = bool(words[1:]) and not shell.plain  # dash leaves its own arguments to the file
-        for word in [line[0] for line in shell.expand(words[:1]) if line and line[0]]:
+        named = tuple(word.replace("${HOME}", HOME) for word in words[:1])
+        for word in [line[0] for line in shell.expand(named) if line and line[0]]:
             for each in word.split() if GAP not in word else [word]:
                 scripts = self._sourced(each, shell)
                 if names := set_by(each):

@@ -10,7 +10,6 @@ r"""Words of a shell's text, with all that is expanded in them -> templates, and
     ${0/}            the script, or the text that it reads, with links resolved
     ${uname -m}      the machine, as `uname -m` and `arch` print it
     ${?}             what only running tells
-
     $(which TEXT)    the word itself where the image has such a program; else only running tells
 
 Other command substitutions that give a path back (`$(readlink -f X)`) stand as that path.

@@ -292,6 +292,17 @@ def test_a_shell_reads_files_before_its_command(
     assert (done.returncode == 0, starts(image)) == (expected, expected), done.stderr
 
 
+@pytest.mark.parametrize("home", [("HOME=/root",), ()])  # runtimes set it where the image does not
+@pytest.mark.parametrize("file", ["~/.bashrc", '"$HOME/.bashrc"', "${HOME}/.bashrc"])
+def test_a_script_sources_a_file_of_roots_home_directory(root: Root, file: str, home: tuple[str, ...]) -> None:
+    text = f"#!/bin/bash\n. {file}\n/app/server\n"
+    image = image_of(root, text, home)
+    assert find_roots(image).steered == ("/app/server",)  # whatever the file sets
+    settings = structs.replace(read_script(SETS.encode(), executable=False), path="/root/.bashrc")
+    image = structs.replace(image, tree=structs.replace(image.tree, scripts=(*image.tree.scripts, settings)))
+    assert find_roots(image).steered == () and starts(image)
+
+
 @pytest.mark.parametrize(
     ("shell", "text", "expected"),
     [
