@@ -10,6 +10,7 @@ from imgcheck.knowledge import Knowledge
 from imgcheck.knowledge.types import Data
 from imgcheck.loader.environment import LOADER_VARIABLES
 from imgcheck.loader.execline import becomes
+from imgcheck.loader.expansion import GAP
 
 
 class Launcher(Data, frozen=True):
@@ -64,6 +65,8 @@ class Launched(Struct, frozen=True):
     """Variables that it takes out of the environment."""
     emptied: bool = False
     """It takes out all of them."""
+    untold: bool = False
+    """What it puts in the environment is not known: `env $(cat FILE) COMMAND`."""
     directory: str = ""
     """The working directory that it changes to."""
     by_loader: bool = False
@@ -197,10 +200,11 @@ def _with_environment(name: str, launcher: Launcher, arguments: tuple[str, ...])
     directory = next((value for option, value in options if option in launcher.directories), "")
     if name == "sudo":
         # ld.so takes them from programs with the rights of others (ld.so(8), "secure-execution mode").
-        return Launched(words[count:], words[:count], LOADER_VARIABLES, False, directory, certain=inner.certain)
+        return Launched(words[count:], words[:count], LOADER_VARIABLES, directory=directory, certain=inner.certain)
     removed = tuple(value for option, value in options if option in ("-u", "--unset"))
     emptied = any(option in ("-", "-i", "--ignore-environment") for option, _ in options)
-    return Launched(words[count:], words[:count], removed, emptied, directory, certain=inner.certain)
+    untold = any(GAP in word for word in words[count : count + 1])
+    return Launched(words[count:], words[:count], removed, emptied, untold, directory, certain=inner.certain)
 
 
 def _split(arguments: tuple[str, ...]) -> tuple[str, ...]:

@@ -305,6 +305,7 @@ class _Search:
         for variable in LOADER_VARIABLES if inner.emptied else inner.removed:
             child.unset(variable, conditional=False)
         child.lend(tuple(word.replace("$", "$$") for word in inner.assignments))
+        child.steered |= inner.untold
         if inner.directory:
             child.change_directory(inner.directory.replace("$", "$$"), conditional=False)
         # Which directories and which C library another loader takes than the program's is its own.
@@ -750,8 +751,9 @@ class _Search:
                         shell.assign(f"{name}={UNKNOWN}", here.conditional)
                 elif scripts is None:
                     shell.vague = True
-                    # Files with a name of their own set up an environment, those that a loop finds are a user's hooks.
-                    shell.steered |= GAP not in each
+                    # Files with a name of their own set up an environment, as what a command prints (`<(cat X)`);
+                    # those that a loop finds are a user's hooks.
+                    shell.steered |= GAP not in each or words[0] == UNKNOWN
                 for script in scripts or ():
                     self._active.add((script.path, None))
                     before = shell.arguments
