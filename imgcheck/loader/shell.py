@@ -80,6 +80,8 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=)
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
 _TESTS = frozenset({"[", "test", "[["})
+_ALWAYS = re.compile(r"[ \t]+-n[ \t]+\$(?:\w+|\{\w+\})[ \t]*(?:\]|(?=[;\n&|]))", re.ASCII)
+"""`[ -n $NAME ]` without quotes, which holds where the variable is empty, too: then it asks whether `-n` is."""
 _JOINTS = frozenset({"-a", "-o", "&&", "||"})
 SUCCEEDS = "-succeeds"
 """In place of a test's operator: whether the command that the next word names succeeds, as `true` does."""
@@ -638,6 +640,10 @@ class _Reader(WordReader):
 
     def _simple(self, first: str) -> None:
         self._fed = False
+        if first in _TESTS and (always := _ALWAYS.match(self._text, self._at)):
+            self._at = always.end()
+            self._tested(["[", "-n", "set", "]"])
+            return
         words = [first, *self._words()]
         name = next((word for word in words if not ASSIGNMENT.match(word)), "")
         uncertain = self._uncertain

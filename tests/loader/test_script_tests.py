@@ -189,6 +189,10 @@ def test_what_a_shell_runs_is_found_and_what_is_certain_runs(
         ('[ ! "$(command -v nosuch)" ] && exec p\nexec q\n', "", None),
         ('if [ -n "$(command -v p)" ]; then exec p; fi\nexec q\n', "", "p"),
         ("V=$(command -v p)\nexec ${V:-q}\n", "", "p"),
+        ("if [ -n $UNSET ]; then exec p; fi\nexec q\n", "", "p"),
+        ("if test -n ${1}; then exec p; fi\nexec q\n", "a", "p"),
+        ('if [ -n "$UNSET" ]; then exec p; fi\nexec q\n', "", None),
+        ('if [ -n $UNSET -a "$1" = b ]; then exec p; fi\nexec q\n', "a", "q"),
     ],
 )
 def test_the_branch_is_taken_that_the_shell_takes(
