@@ -44,6 +44,8 @@ from imgcheck.loader.variables import set_by
 _MACHINES = ("x86_64", "aarch64", "ppc64le")
 _TAKE_BACK = frozenset({"bash", "zsh"})
 """Shells that are not as POSIX has them where it comes to assignments before special builtins."""
+_LAYING = frozenset({"cp", "install", "ln", "mv"})
+"""Programs that put libraries where a loader may find them."""
 _LOCAL = frozenset({"declare", "local", "typeset"})
 _SPECIAL = frozenset({".", "eval", "exec", "set", "shift", "unset"})
 """Those builtins that are followed behind which assignments before them stay (POSIX, XCU 2.14), but in bash."""
@@ -623,7 +625,7 @@ class _Search:
             yield from self._external((*name, *rest), here, before)
             called = posixpath.basename(name[0])
             shell.touched |= not makes_nothing(called)
-            shell.steered |= called == "ldconfig"
+            shell.steered |= called == "ldconfig" or (called in _LAYING and any(".so" in word for word in rest))
 
     def _environments(self, program: str, words: tuple[str, ...], shell: Shell) -> list[str]:
         """Those of conda that a command may activate in its shell."""
