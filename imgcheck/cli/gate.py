@@ -83,6 +83,11 @@ class Gate:
             )
         if not hosts and (parsed.baseline or parsed.write_baseline):
             raise UsageError("a baseline is of hosts", "name them with --host-probe, or as [[host]] in imgcheck.toml")
+        if not hosts and file and (parsed.policy or policy != Policy()):
+            raise UsageError(
+                f"{file}: it has no [[host]], so there is nothing to hold the image against",
+                "add one, --host-probe or --host-probe HOST.json; --no-policy instead shows what the image needs",
+            )
         if parsed.write_baseline:
             refuse_unwritable(f"--write-baseline {parsed.write_baseline}", parsed.write_baseline)
         beside = file.parent / policy.baseline if file and policy.baseline else None

@@ -94,6 +94,27 @@ def test_a_policy_that_is_wrong_is_exit_2_in_one_line(images, project, capsys):
     assert "imgcheck.toml: host 1: unknown key 'cpuu'\n  did you mean cpu?" in capsys.readouterr().err
 
 
+DEMANDING = ['fail_on = "risk"', 'runtimes = ["docker"]', "allow_unknown = true", WAIVER.format("2099-01-01")]
+
+
+@pytest.mark.parametrize("text", DEMANDING)
+def test_a_policy_that_demands_something_of_no_host_is_exit_2(images, project, text, capsys):
+    (project / "imgcheck.toml").write_text(text)
+    assert main(["image", images["skylake-avx512"]]) == 2
+    assert f"{project}/imgcheck.toml: it has no [[host]]" in capsys.readouterr().err
+    assert main(["image", images["skylake-avx512"], "--no-policy"]) == 0
+    (project / "mine.json").write_bytes(encode(describe_host(Knowledge(), cpu="skylake-avx512", kernel="4.18")))
+    assert gate(images["skylake-avx512"], "--host-probe", "mine.json") == 0
+
+
+def test_an_empty_policy_lets_nothing_through_where_it_is_named(images, project, capsys):
+    (project / "imgcheck.toml").write_text("")
+    assert main(["image", images["skylake-avx512"], "--policy", "imgcheck.toml"]) == 2
+    assert "imgcheck.toml: it has no [[host]]" in capsys.readouterr().err
+    assert main(["image", images["skylake-avx512"]]) == 0
+    assert "What it needs of a host" in capsys.readouterr().out
+
+
 def test_host_probe_goes_before_the_hosts_of_the_policy_but_not_before_its_waivers(images, project):
     host = describe_host(Knowledge(), cpu="haswell", kernel="4.18", name="mine")
     (project / "mine.json").write_bytes(encode(host))

@@ -143,6 +143,16 @@ def test_without_a_policy_nothing_is_pushed_and_the_hook_says_how_to_make_one(pr
     assert project.pushed == ["first"]
 
 
+def test_a_policy_without_hosts_lets_nothing_be_pushed(project):
+    project.git("config", "imgcheck.image", "oci:build:latest")
+    project.build("broadwell")
+    (project.directory / "imgcheck.toml").write_text('fail_on = "fail"\n')
+    stopped = project.push()
+    assert "imgcheck.toml: it has no [[host]]" in stopped.stderr
+    assert "could not do its work (status 2)" in stopped.stderr
+    assert project.pushed == []
+
+
 @pytest.mark.parametrize(
     ("statuses", "told"),
     [
