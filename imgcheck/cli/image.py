@@ -67,7 +67,9 @@ def run(arguments: Sequence[str]) -> int:
     if located:
         _tell_unplaced(report, located)
     for output in outputs:
-        rendering = Rendering(knowledge, located, terminal=output.file is None, verbose=parsed.verbose)
+        rendering = Rendering(
+            knowledge, located, terminal=output.file is None, verbose=parsed.verbose, fail_on=gate.fail_on
+        )
         options.emit(output, FORMATS[output.format](report, rendering))
     return exit_status(report, gate.fail_on, gate.allow_unknown)
 

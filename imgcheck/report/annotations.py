@@ -3,20 +3,22 @@
 import hashlib
 import json
 
-from imgcheck.documents.report import Report
+from imgcheck.documents.report import OF_SEVERITY, Report, at_or_above
 from imgcheck.report import across
 from imgcheck.report.formats import Rendering
 from imgcheck.report.location import Location, location, message, whole
 from imgcheck.report.text import safe
 
-_GITHUB = {"fail": "error", "risk": "warning", "degraded": "notice", "info": "notice"}
+_GITHUB = {"fail": "warning", "risk": "warning", "degraded": "notice", "info": "notice"}
+"""Of what does not fail the gate."""
 _GITLAB = {"fail": "critical", "risk": "major", "degraded": "minor", "info": "info"}
 
 
 def github(report: Report, rendering: Rendering) -> str:
     """One workflow command a finding: `::error file=...,line=...,title=...::message`, the worst first.
 
-    GitHub shows ten of a kind for each step, so the order decides. What was waived stays, as a notice.
+    An error is what fails the gate; what was waived stays, as a notice. GitHub shows ten of a kind for each step, so
+    the order decides.
     """
     lines = []
     for each in across.findings(report):
@@ -26,11 +28,13 @@ def github(report: Report, rendering: Rendering) -> str:
         where = f"file={_property(place.path)},line={place.line}," if place.in_source else ""
         waived = "waived: " if finding.waived else ""
         title = _property(f"{finding.rule} {waived}{finding.title}")
-        level = "notice" if finding.waived else _GITHUB[finding.severity]
+        fails = at_or_above(OF_SEVERITY[finding.severity], rendering.fail_on)
+        level = "notice" if finding.waived else "error" if fails else _GITHUB[finding.severity]
         lines.append(f"::{level} {where}title={title}::{_data(message(each))}")
+    open_level = "error" if at_or_above("unknown", rendering.fail_on) else "warning"
     for question in across.undecided(report):
         title = _property(f"{question.check.rule} could not be checked")
-        lines.append(f"::warning title={title}::{_data(safe(question.reason))}")
+        lines.append(f"::{open_level} title={title}::{_data(safe(question.reason))}")
     lines += [f"::warning title=imgcheck policy::{_data(safe(note))}" for note in report.notes]
     return "".join(line + "\n" for line in lines)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from imgcheck.documents import Report, encode
+from imgcheck.documents.report import FailOn
 from imgcheck.knowledge import Knowledge
 from imgcheck.report.history import Origins
 
@@ -19,6 +20,8 @@ class Rendering:
     """The text goes to standard output, so that colours may be used where that is a terminal."""
     verbose: bool = False
     """The table shortens nothing."""
+    fail_on: FailOn = "fail"
+    """What is this bad or worse fails the gate."""
 
 
 def _table(report: Report, rendering: Rendering) -> str:
@@ -37,10 +40,10 @@ def _sarif(report: Report, rendering: Rendering) -> str:
     return sarif(report, rendering)
 
 
-def _junit(report: Report, _rendering: Rendering) -> str:
+def _junit(report: Report, rendering: Rendering) -> str:
     from imgcheck.report.junit import junit
 
-    return junit(report)
+    return junit(report, rendering.fail_on)
 
 
 def _markdown(report: Report, _rendering: Rendering) -> str:

@@ -2,33 +2,34 @@
 
 import xml.etree.ElementTree as ET
 
-from imgcheck.documents.report import CheckResult, Finding, Report, Requirement
+from imgcheck.documents.report import OF_OUTCOME, CheckResult, FailOn, Finding, Report, Requirement, at_or_above
 from imgcheck.report.across import Across, label
 from imgcheck.report.location import message
 from imgcheck.report.text import safe
 
 
-def junit(report: Report) -> str:
-    """Failures are findings that fail; what was waived, and what is undecided or asks nothing, is skipped.
+def junit(report: Report, fail_on: FailOn) -> str:
+    """Failures are rules whose answer fails the gate; others that are waived, undecided or ask nothing are skipped.
 
-    Risks and worse-than-best runs stand in a passing case's system-out.
+    Findings that are less than that stand in a passing case's system-out.
     """
     root = ET.Element("testsuites")
     for requirement in report.required:
-        root.append(_suite(requirement, report))
+        root.append(_suite(requirement, report, fail_on))
     if report.notes:
         ET.SubElement(root[0], "system-out").text = "\n".join(safe(note) for note in report.notes)
     ET.indent(root, " ")
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(requirement: Requirement, report: Report) -> ET.Element:
+def _suite(requirement: Requirement, report: Report, fail_on: FailOn) -> ET.Element:
     host = safe(label(requirement, report))
     suite = ET.Element("testsuite", name=f"imgcheck {safe(report.image.reference)} on {host}")
     # A dot divides packages from classes for the readers of this format; names of hosts may hold some.
     classname = f"{host.replace('.', '_')}.{requirement.runtime}"
     for check in requirement.checks:
-        suite.append(_case(check, [each for each in requirement.findings if each.rule == check.rule], classname))
+        own = [each for each in requirement.findings if each.rule == check.rule]
+        suite.append(_case(check, own, classname, fail_on))
     suite.set("tests", str(len(suite)))
     suite.set("failures", str(len(suite.findall("testcase/failure"))))
     suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
@@ -36,11 +37,11 @@ def _suite(requirement: Requirement, report: Report) -> ET.Element:
     return suite
 
 
-def _case(check: CheckResult, findings: list[Finding], classname: str) -> ET.Element:
+def _case(check: CheckResult, findings: list[Finding], classname: str, fail_on: FailOn) -> ET.Element:
     case = ET.Element("testcase", classname=classname, name=check.rule, time="0")
     waived = [finding for finding in findings if finding.waived]
-    if check.outcome == "fail":
-        failing = [finding for finding in findings if finding.severity == "fail" and not finding.waived]
+    if at_or_above(OF_OUTCOME[check.outcome], fail_on):
+        failing = [finding for finding in findings if finding.severity == check.outcome and not finding.waived]
         failure = ET.SubElement(case, "failure", message=safe(failing[0].title if failing else check.reason))
         failure.text = _words(failing)
     elif check.outcome in ("unknown", "not-applicable"):

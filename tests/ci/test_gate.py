@@ -4,6 +4,7 @@ import io
 import json
 import os
 import tarfile
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import msgspec
@@ -148,6 +149,14 @@ def test_severity_and_fail_level_of_the_policy_count_and_the_option_wins(images,
     (project / "imgcheck.toml").write_text('fail_on = "never"\n' + BOTH)
     assert gate(images["skylake-avx512"]) == 0
     assert gate(images["skylake-avx512"], "--fail-on", "fail") == 1
+
+
+@pytest.mark.parametrize(("fail_on", "failures"), [("risk", "1"), ("fail", "0"), ("never", "0")])
+def test_junit_has_a_failure_where_the_level_of_the_policy_makes_the_exit_status_1(images, project, fail_on, failures):
+    (project / "imgcheck.toml").write_text(f'fail_on = "{fail_on}"\n{BOTH}[severity]\nCPU001 = "risk"\n')
+    assert gate(images["skylake-avx512"], "-o", "junit=report.xml") == int(failures)
+    old, new = ET.parse("report.xml").findall("testsuite")
+    assert (old.get("failures"), new.get("failures")) == (failures, "0")
 
 
 def test_every_runtime_of_a_policy_must_do(images, project):

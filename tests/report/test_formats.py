@@ -1,5 +1,6 @@
 """Each format carries the finding, and none lets an image's text act."""
 
+import dataclasses
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -117,6 +118,40 @@ def test_sarif_keeps_rule_level_and_fingerprint_and_marks_the_undecided_as_open(
 def test_junit_counts_failures_and_skips(report, rendering):
     suite = ET.fromstring(FORMATS["junit"](report, rendering)).find("testsuite")
     assert suite.attrib | {"name": ""} == {"name": "", "tests": "4", "failures": "1", "skipped": "2", "errors": "0"}
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "failing"),
+    [
+        ("never", []),
+        ("fail", ["CPU001"]),
+        ("risk", ["CPU001", "KRN001"]),
+        ("unknown", ["CPU001", "KRN001", "GPU002"]),
+        ("degraded", ["CPU001", "KRN001", "GPU002", "MPI001"]),
+    ],
+)
+def test_junit_and_annotations_call_a_failure_what_fails_the_gate(report, rendering, fail_on, failing):
+    outcomes = {"KRN001": "risk", "MPI001": "degraded"}
+    (first,) = report.findings
+    others = [
+        msgspec.structs.replace(first, rule=rule, severity=outcome, title=f"title of {rule}", fingerprint=rule)
+        for rule, outcome in outcomes.items()
+    ]
+    checks = [
+        msgspec.structs.replace(each, outcome=outcomes.get(each.rule, each.outcome), reason=f"reason of {each.rule}")
+        for each in report.checks
+    ]
+    graver = msgspec.structs.replace(report, findings=(first, *others), checks=tuple(checks))
+    gated = dataclasses.replace(rendering, fail_on=fail_on)
+    suite = ET.fromstring(FORMATS["junit"](graver, gated)).find("testsuite")
+    failures = {case.get("name"): case.find("failure").get("message") for case in suite.iterfind("testcase[failure]")}
+    assert failures.keys() == set(failing)
+    assert suite.get("failures") == str(len(failing))
+    assert failures.get("KRN001", "title of KRN001") == "title of KRN001"
+    assert failures.get("GPU002", "reason of GPU002") == "reason of GPU002"
+    annotations = FORMATS["github"](graver, gated).splitlines()
+    errors = [line.partition("title=")[2].split()[0] for line in annotations if line.startswith("::error ")]
+    assert set(errors) == set(failing)
 
 
 def test_markdown_neutralises_html_mentions_and_tables(report, rendering):
