@@ -62,7 +62,7 @@ def run_within_limit(arguments: "Sequence[str]", ended: "Callable[[Callable[[], 
     except OSError:  # no process can be had: what hangs holds this one
         return run(own)
     if said is None:  # not even the preset can be read
-        going_on = _scheduler(own) not in ("", "none")
+        going_on = _scheduler(own) not in (None, "none")
         return kept.emit(kept.Answer(0 if going_on else 2, "", f"imgcheck: {_LATE.format(limit)}\n", "", "", ""))
     return said.passed_on()
 
@@ -93,14 +93,16 @@ def _value(arguments: list[str], option: str) -> str:
 
 
 def _values(arguments: list[str], option: str) -> list[str]:
-    """The values of `option` among the arguments before `--`; the parser has not been imported yet."""
+    """The values of `option` among the arguments before `--`, "" for one that is missing; the parser has not been
+    imported yet.
+    """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     found = []
     for index, argument in enumerate(own):
         if argument.startswith(f"{option}="):
             found.append(argument[len(option) + 1 :])
-        elif argument == option and index + 1 < len(own):
-            found.append(own[index + 1])
+        elif argument == option:
+            found.append("".join(own[index + 1 : index + 2]))
     return found
 
 
@@ -126,7 +128,7 @@ def _answer(arguments: list[str], directory: str, asked: str) -> kept.Answer:
 def _in_trouble(arguments: list[str], error: Exception) -> kept.Answer:
     """What the preset of the scheduler says of a check that could not be done; without a scheduler `error` again."""
     name = _scheduler(arguments)
-    if name in ("", "none"):
+    if name in (None, "none"):
         raise error
     try:
         from imgcheck.knowledge import Knowledge
@@ -142,8 +144,10 @@ def _in_trouble(arguments: list[str], error: Exception) -> kept.Answer:
         return kept.Answer(0, "", f"imgcheck: not checked: {' '.join(cause.split())}\n", "", "", "")
 
 
-def _scheduler(arguments: list[str]) -> str:
-    return _value(arguments, "--scheduler") or _misspelt_scheduler(arguments)
+def _scheduler(arguments: list[str]) -> str | None:
+    """The name of the scheduler, "" where it is empty or missing; None where no option asks for one."""
+    names = _values(arguments, "--scheduler") or _misspelt_scheduler(arguments)
+    return names[-1] if names else None
 
 
 def _sites(arguments: list[str]) -> "tuple[Path, ...]":
@@ -161,12 +165,12 @@ def _sites(arguments: list[str]) -> "tuple[Path, ...]":
         return ()
 
 
-def _misspelt_scheduler(arguments: list[str]) -> str:
-    """The scheduler that an option close to `--scheduler` names: who mistypes that word shall lose no node either."""
+def _misspelt_scheduler(arguments: list[str]) -> list[str]:
+    """What an option close to `--scheduler` names: who mistypes that word shall lose no node either."""
     from imgcheck.spelling import misspelt
 
     options = {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
-    return next((_value(arguments, option) for option in sorted(options) if misspelt(option, ["--scheduler"])), "")
+    return next((_values(arguments, option) for option in sorted(options) if misspelt(option, ["--scheduler"])), [])
 
 
 def _task(arguments: list[str]) -> "tuple[Task, dict[str, str]]":
@@ -177,7 +181,7 @@ def _task(arguments: list[str]) -> "tuple[Task, dict[str, str]]":
     from imgcheck.preflight.run import Task
 
     own, command = _split_command(arguments)
-    parsed = _plainly(own) or _parser().parse_args(own)
+    parsed = _plainly(own) or _carefully(own)
     knowledge = Knowledge(tuple(parsed.rules))
     presets = schedulers(knowledge)
     _among("--scheduler", [parsed.scheduler], presets)
@@ -241,6 +245,15 @@ def _plainly(arguments: list[str]) -> "Any":
             return None
         found["reference"] = image
     return type(sys.implementation)(**found) if found["reference"] is not None else None
+
+
+def _carefully(arguments: list[str]) -> "argparse.Namespace":
+    """The arguments as the parser reads them, which complains."""
+    from imgcheck.errors import UsageError
+
+    if "" in _values(arguments, "--scheduler"):
+        raise UsageError("--scheduler has no value", f"known are {', '.join(_schedulers())}")
+    return _parser().parse_args(arguments)
 
 
 def _set(found: "dict[str, Any]", name: str, default: object, allowed: tuple[str, ...], value: str) -> bool:

@@ -155,10 +155,17 @@ def test_a_mistyped_scheduler_stops_nothing(place, capsys):
     assert "--scheduler slrum-task: unknown" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("empty", [["--scheduler", ""], ["--scheduler="], ["--scheduler"], ["--scheduler", "--", "a"]])
+def test_a_scheduler_without_a_name_stops_nothing(place, capsys, empty):
+    assert place.preflight(place.image(), *empty) == 0
+    assert "not checked: --scheduler has no value" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--schedular", "--shceduler", "--schedulers"])
 def test_a_slip_in_the_word_scheduler_stops_nothing(place, capsys, option):
     assert place.preflight(place.image(), option, "slurm-task") == 0
     assert "not checked" in "".join(capsys.readouterr())
+    assert place.preflight(place.image(), option, "") == 0
     assert place.preflight(place.image(), option, "none") == 2
 
 
