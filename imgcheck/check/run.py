@@ -277,7 +277,12 @@ def review_result(result: CheckResult, before: Sequence[Finding], after: Sequenc
     waived = f" ({len(own) - len(counting)} of {len(own)} findings waived)" if len(counting) < len(own) else ""
     open = result.reason if result.outcome == "unknown" else result.open
     found = concluded(result.rule, counting, result.reason, open)
-    return found if found.outcome == "unknown" else msgspec.structs.replace(found, reason=found.reason + waived)
+    if found.outcome == "unknown":
+        return found
+    reason = found.reason
+    if found.outcome == "ok":  # the answer names its findings already, and is no word for what is fine if they counted
+        reason = f"not decisive: {result.reason}" if counting and result.outcome != "ok" else result.reason
+    return msgspec.structs.replace(found, reason=reason + waived)
 
 
 def _requirement(judged: _Judged) -> Requirement:

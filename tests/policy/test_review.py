@@ -134,6 +134,21 @@ def test_a_rule_made_a_failure_fails_though_its_question_is_open():
     assert (reviewed.outcome, reviewed.open) == ("fail", "one file could not be read")
 
 
+def test_what_is_made_information_is_told_once_and_not_called_fine():
+    before = finding()
+    after = msgspec.structs.replace(before, severity="info")
+    reviewed = run.review_result(CheckResult(before.rule, "fail", before.title), [before], [after])
+    assert (reviewed.outcome, reviewed.reason) == ("ok", f"not decisive: {before.title}")
+
+
+def test_waiving_one_of_several_remarks_tells_them_once():
+    remarks = [finding(severity="info"), finding(severity="info", paths=("/opt/other",))]
+    after = [msgspec.structs.replace(remarks[0], waived="accepted"), remarks[1]]
+    fine = f"all is there (not decisive: {remarks[0].title})"
+    reviewed = run.review_result(CheckResult(remarks[0].rule, "ok", fine), remarks, after)
+    assert (reviewed.outcome, reviewed.reason) == ("ok", f"{fine} (1 of 2 findings waived)")
+
+
 def test_a_rule_made_less_than_a_risk_leaves_its_question_open():
     before = finding()
     after = msgspec.structs.replace(before, severity="degraded")
