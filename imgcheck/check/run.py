@@ -236,7 +236,7 @@ def _runtimes(
     """
     stated = request.required_runtimes.get(host.name) or request.runtimes
     if stated:
-        return [knowledge.runtimes[name] for name in stated], "option"
+        return [knowledge.runtimes[name] for name in dict.fromkeys(stated)], "option"
     suiting = {name: each for name, each in knowledge.runtimes.items() if each.family == image.family}
     suiting = suiting or dict(knowledge.runtimes)
     found = [suiting[r.id] for r in host.runtimes.value or () if r.id in suiting]

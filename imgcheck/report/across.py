@@ -56,8 +56,12 @@ def asked(report: Report) -> str:
     hosts = (
         _hosts(kinds) if len(kinds) == sum(host.count for host in kinds) else f"{_hosts(kinds)} of {len(kinds)} kinds"
     )
+    if not _are_cases(report):
+        return hosts
     required = len({requirement.runtime for requirement in report.requirements})
-    return f"{hosts} under {required} runtimes" if _are_cases(report) else hosts
+    # Else the best runtime decides on some of them, or each has its own, and no number is true of all.
+    everywhere = len(kinds) * required == len(report.requirements)
+    return f"{hosts} under {required} runtimes" if everywhere else f"{hosts}, some under several runtimes"
 
 
 def failing(report: Report) -> str:

@@ -167,6 +167,15 @@ def test_every_runtime_of_a_policy_must_do(images, project):
     assert asked == [("old", "docker"), ("old", "apptainer"), ("new", "docker"), ("new", "apptainer")]
 
 
+def test_a_runtime_that_is_named_twice_counts_once(images, project):
+    (project / "imgcheck.toml").write_text('runtimes = ["docker", "docker"]\n' + BOTH)
+    for options in ([], ["--runtime", "docker", "--runtime", "docker"]):
+        main(["image", images["broadwell"], "-o", "json=report.json", *options])
+        report = json.loads(Path("report.json").read_text())
+        assert [each["host"]["name"] for each in report["requirements"]] == ["old", "new"]
+        assert [each["host"] for each in report["cells"]] == ["old", "new"]
+
+
 def test_a_baseline_lets_an_image_pass_until_it_gets_worse(images, project, capsys):
     assert gate(images["broadwell"], "--write-baseline", "good.json") == 0
     assert gate(images["skylake-avx512"], "--baseline", "good.json") == 1

@@ -123,6 +123,13 @@ def test_what_fails_on_a_host_under_several_required_runtimes_is_counted_in_case
     assert "Fails in 1 of 2 cases" in FORMATS["table"](both, RENDERING)
 
 
+def test_no_number_of_runtimes_is_told_where_hosts_differ_in_theirs(several):
+    node, login = several.requirements
+    other = msgspec.structs.replace(node, runtime="udocker")
+    mixed = msgspec.structs.replace(several, requirements=(node, other, login))
+    assert across.failing(mixed) == "in 2 of 3 cases (413 hosts of 2 kinds, some under several runtimes)"
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_waived_finding_stays_visible_with_its_reason(name, report):
     text = FORMATS[name](waive(report), RENDERING)
