@@ -58,12 +58,10 @@ def program_directory(directory: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(("march", "status"), [("skylake-avx512", 1), ("broadwell", 0)])
-def test_the_check_step_of_the_action_annotates_summarises_and_fails(march, status, checker, tmp_path):
-    program_directory(tmp_path / "imgcheck" / "bin")
-    (tmp_path / "imgcheck.toml").write_text('runtimes = ["docker"]\n[[host]]\ncpu = "broadwell"\nkernel = "4.18"\n')
-    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY solver /opt/app/solver\n")
-    layout(tmp_path / "$(touch owned)", march)
+def check_step(checker: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    """The action's step that checks, run in `directory` as GitHub would."""
+    program_directory(directory / "imgcheck" / "bin")
+    (directory / "Dockerfile").write_text("FROM scratch\nCOPY solver /opt/app/solver\n")
     check = parsed(checker, "github/action.yml")["runs"]["steps"][1]
     assert set(check["env"]) == {"IMAGE", "DOCKERFILE", "POLICY", "BASELINE", "REPORTS"}
     environment = os.environ | {
@@ -72,22 +70,35 @@ def test_the_check_step_of_the_action_annotates_summarises_and_fails(march, stat
         "POLICY": "",
         "BASELINE": "",
         "REPORTS": "reports",
-        "RUNNER_TEMP": str(tmp_path),
-        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
-        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "RUNNER_TEMP": str(directory),
+        "GITHUB_STEP_SUMMARY": str(directory / "summary.md"),
+        "GITHUB_OUTPUT": str(directory / "output"),
         "PYTHONPATH": str(CHECKOUT),
     }
     # This is how GitHub starts a step whose shell is bash.
-    script = tmp_path / "step.sh"
+    script = directory / "step.sh"
     script.write_text(check["run"])
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("march", "status"), [("skylake-avx512", 1), ("broadwell", 0)])
+def test_the_check_step_of_the_action_annotates_summarises_and_fails(march, status, checker, tmp_path):
+    (tmp_path / "imgcheck.toml").write_text('runtimes = ["docker"]\n[[host]]\ncpu = "broadwell"\nkernel = "4.18"\n')
+    layout(tmp_path / "$(touch owned)", march)
+    done = check_step(checker, tmp_path)
     assert done.returncode == status, done.stderr
     assert ("::error file=Dockerfile,line=2,title=CPU001 " in done.stdout) == (status == 1)
     assert not (tmp_path / "owned").exists()
     assert "imgcheck: " in (tmp_path / "summary.md").read_text()
-    assert f"status={status}" in (tmp_path / "output").read_text().splitlines()
+    assert (tmp_path / "output").read_text() == f"sarif=reports/imgcheck.sarif\nstatus={status}\n"
     assert json.loads((tmp_path / "reports" / "imgcheck.sarif").read_text())["version"] == "2.1.0"
+
+
+def test_the_check_step_of_the_action_names_no_sarif_file_where_none_was_written(checker, tmp_path):
+    (tmp_path / "imgcheck.toml").write_text('[[host]]\ncpuu = "broadwell"\n')
+    assert check_step(checker, tmp_path).returncode == 2
+    assert (tmp_path / "output").read_text() == "status=2\n"
 
 
 @pytest.mark.parametrize("dockerfile", ["", "Dockerfile"])
