@@ -86,7 +86,7 @@ class Gate:
         if not hosts and file and (parsed.policy or policy != Policy()):
             raise UsageError(
                 f"{file}: it has no [[host]], so there is nothing to hold the image against",
-                "add one, --host-probe or --host-probe HOST.json; --no-policy instead shows what the image needs",
+                "add one, or --host-probe for this machine; --no-policy instead shows what the image needs",
             )
         if parsed.write_baseline:
             refuse_unwritable(f"--write-baseline {parsed.write_baseline}", parsed.write_baseline)
