@@ -327,6 +327,8 @@ def _meant_output(value: str, formats: Sequence[str]) -> str:
     if ending in formats and ending != name:
         return f"did you mean -o {ending}={name}?"
     near = misspelt(name, formats, 1)
+    if near and equals and not file:
+        return f"did you mean -o {near[0]}, or -o {near[0]}=FILE?"
     return f"did you mean -o {near[0]}{equals}{file}?" if near else ""
 
 

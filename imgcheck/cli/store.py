@@ -37,13 +37,13 @@ def _list(store: Store, _parsed: argparse.Namespace) -> int:
     files = list(store.files())
     for file in files:
         print(f"{_row(file)}  {safe(store.reference(file))}".rstrip())
-    print(f"{len(files)} entries, {sum(file.size for file in files)} bytes in {store.directory}")
+    print(f"{_entries(len(files))}, {sum(file.size for file in files)} bytes in {store.directory}")
     return OK
 
 
 def _prune(store: Store, parsed: argparse.Namespace) -> int:
     dropped = store.prune(parsed.limit)
-    print(f"dropped {len(dropped)} entries, {sum(file.size for file in dropped)} bytes")
+    print(f"dropped {_entries(len(dropped))}, {sum(file.size for file in dropped)} bytes")
     return _said(store, OK)
 
 
@@ -52,7 +52,9 @@ def _verify(store: Store, _parsed: argparse.Namespace) -> int:
     for file in damaged:
         store.drop(file)
         put(sys.stderr, f"damaged, dropped: {_row(file)}\n")
-    print(f"{len(list(store.files()))} entries are sound" + (f", {len(damaged)} were dropped" if damaged else ""))
+    sound = len(list(store.files()))
+    dropped = f", {len(damaged)} {'was' if len(damaged) == 1 else 'were'} dropped" if damaged else ""
+    print(f"{_entries(sound)} {'is' if sound == 1 else 'are'} sound{dropped}")
     return _said(store, FOUND if damaged else OK)
 
 
@@ -61,6 +63,10 @@ def _said(store: Store, status: int) -> int:
     if store.trouble:
         raise ImgcheckError(store.trouble)
     return status
+
+
+def _entries(number: int) -> str:
+    return "1 entry" if number == 1 else f"{number} entries"
 
 
 def _row(file: StoredFile) -> str:

@@ -218,6 +218,7 @@ def test_version_is_told_however_it_is_asked_for(capsys):
         (["image", "x.tar", "--host-probe", "haswell"], "--host-probe takes files that `imgcheck probe -o HOST.json`"),
         (["image", "x.tar", "--host-probe", "-o", "report.json"], "did you mean -o json=report.json?"),
         (["image", "x.tar", "--host-probe", "-o", "jsn=x"], "did you mean -o json=x?"),
+        (["image", "x.tar", "--host-probe", "-o", "json="], "did you mean -o json, or -o json=FILE?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -216,6 +216,18 @@ def test_list_names_the_image_of_a_profile_and_sizes(
     assert total == f"2 entries, {sum(kept.size for kept in store.files())} bytes in {tmp_path}/store"
 
 
+def test_one_entry_is_told_as_one(
+    store: Store, tmp_path: Path, program: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build_profile(image_of(Counting(archive([file("p", program)])), config_digest="sha256:" + "a" * 64), SILENT, store)
+    damaged = next(iter(store.files())).path
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert main(["store", "verify", "--store", str(tmp_path / "store")]) == 1
+    assert capsys.readouterr().out == "1 entry is sound, 1 was dropped\n"
+    assert main(["store", "prune", "--limit", "0", "--store", str(tmp_path / "store")]) == 0
+    assert capsys.readouterr().out.startswith("dropped 1 entry, ")
+
+
 def test_store_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for action in ("ls", "prune", "verify"):
         assert main(["store", action, "--store", str(tmp_path / "typo")]) == 2
