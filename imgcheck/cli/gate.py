@@ -49,6 +49,8 @@ class Gate:
 
     hosts: tuple[HostProfile, ...]
     """Equal ones are one kind; empty where neither option nor policy names any."""
+    every_host: bool
+    """Whether they stand for all of the policy: else one of its waivers may be for another host."""
     required_runtimes: dict[str, tuple[str, ...]]
     fail_on: FailOn
     allow_unknown: bool
@@ -93,6 +95,7 @@ class Gate:
         beside = file.parent / policy.baseline if file and policy.baseline else None
         return cls(
             hosts=tuple(hosts),
+            every_host=not (parsed.host_probe and policy.host),
             required_runtimes=runtimes,
             fail_on=parsed.fail_on or policy.fail_on,
             allow_unknown=parsed.allow_unknown or policy.allow_unknown,
@@ -134,7 +137,8 @@ class Gate:
         from imgcheck.policy.review import Reviewer
 
         names = [host.name for host in self.hosts]
-        reviewer = Reviewer(self.policy, baseline, names, datetime.datetime.now(datetime.UTC).date())
+        today = datetime.datetime.now(datetime.UTC).date()
+        reviewer = Reviewer(self.policy, baseline, names, today, self.every_host)
         request = msgspec.structs.replace(self.asked(request), review=reviewer)
         report = combine([check(image, hosts, request, knowledge) for image, hosts in images])
         tool = report.tool | ({"policy": as_text(str(self.policy_file))} if self.policy_file else {})

@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -11,20 +12,33 @@ from imgcheck.documents.report import Finding
 from imgcheck.policy.baseline import Baseline
 from imgcheck.policy.document import Policy, Waiver
 
+_PLACES = 2
+"""Places that are named where a waiver is for another one."""
+
 
 class Reviewer:
     """Reviews every finding of a check (check.run.Review), then tells in `notes` what the policy holds too much.
 
-    `hosts` are those that the check asks about: what a baseline has for others is left alone.
+    `hosts` are those that the check asks about: what a baseline has for others is left alone, and so is a waiver that
+    may be for others, where these are not `every_host` of the policy.
     """
 
-    def __init__(self, policy: Policy, baseline: Baseline | None, hosts: Sequence[str], today: datetime.date) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        baseline: Baseline | None,
+        hosts: Sequence[str],
+        today: datetime.date,
+        every_host: bool = True,
+    ) -> None:
         self._policy = policy
         self._baseline = baseline
         self._hosts = frozenset(hosts)
         self._today = today
+        self._every_host = every_host
         self._used: set[Waiver] = set()
         self._partly: dict[Waiver, str] = {}
+        self._places: dict[str, dict[str, None]] = {}
         self._met: set[tuple[str, str, str]] = set()
 
     def __call__(self, finding: Finding, host: HostProfile, runtime: str) -> Finding:
@@ -34,6 +48,8 @@ class Reviewer:
             # A rule made graver still says little of a file that nothing reaches.
             finding = msgspec.structs.replace(finding, severity=severity_for(wanted, finding.evidence))
         self._met.add((host.name, runtime, finding.fingerprint))
+        places = (evidence.path or "the image's configuration" for evidence in finding.evidence)
+        self._places.setdefault(finding.rule, {}).update(dict.fromkeys(places))
         waived = self._waived(finding) or self._accepted(finding, host.name, runtime)
         return msgspec.structs.replace(finding, waived=waived) if waived else finding
 
@@ -42,8 +58,8 @@ class Reviewer:
         notes = [note for waiver in self._policy.waiver for note in self._remarks(waiver)]
         gone = self._gone()
         if gone:
-            entries = "1 entry" if gone == 1 else f"{gone} entries"
-            notes.append(f"{entries} of the baseline is found no more; write it again to keep it from coming back")
+            entries = "1 entry of the baseline is" if gone == 1 else f"{gone} entries of the baseline are"
+            notes.append(f"{entries} found no more; write it again to keep what is gone from coming back")
         return tuple(notes)
 
     def _waived(self, finding: Finding) -> str:
@@ -69,7 +85,7 @@ class Reviewer:
 
     def _remarks(self, waiver: Waiver) -> list[str]:
         if self._today > waiver.expires:
-            matters = "" if waiver in self._used else ", and it matches nothing: remove it"
+            matters = ", and it matches nothing: remove it" if waiver not in self._used and self._every_host else ""
             return [f"{waiver.label} expired on {waiver.expires}{matters} (its reason was: {waiver.reason})"]
         if waiver in self._used:
             return []
@@ -77,7 +93,11 @@ class Reviewer:
             return [f"{waiver.label} does not apply: it matches {self._partly[waiver]}"]
         if waiver.path and waiver.path[0] not in "/*?":
             return [f"{waiver.label} matches nothing: places in the image begin with a slash, as in /{waiver.path}"]
-        return [f"{waiver.label} matches nothing: remove it"]
+        if not self._every_host:
+            return []
+        others = (place for place in self._places.get(waiver.rule, ()) if not waiver.matches(place))
+        places = " and ".join(islice(others, _PLACES))
+        return [f"{waiver.label} matches nothing: {f'{waiver.rule} is found at {places}' if places else 'remove it'}"]
 
     def _gone(self) -> int:
         entries = self._baseline.findings if self._baseline else ()

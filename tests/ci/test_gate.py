@@ -142,6 +142,17 @@ def test_an_unused_waiver_is_reported_and_fails_nothing(images, project, capsys)
     assert "waiver of CPU001 at /opt/app/** matches nothing" in capsys.readouterr().out
 
 
+def test_hosts_of_the_command_line_make_no_waiver_of_the_policy_unused(images, project):
+    for cpu in ("skylake-avx512", "broadwell"):
+        (project / f"{cpu}.json").write_bytes(encode(describe_host(Knowledge(), cpu=cpu, kernel="4.18")))
+    waiver = WAIVER.format("2099-01-01")
+    (project / "imgcheck.toml").write_text(BOTH + waiver)
+    assert report_of(images["skylake-avx512"], "--host-probe", "skylake-avx512.json")["notes"] == []
+    (project / "imgcheck.toml").write_text(waiver)
+    (unused,) = report_of(images["skylake-avx512"], "--host-probe", "skylake-avx512.json")["notes"]
+    assert "matches nothing" in unused
+
+
 def test_severity_and_fail_level_of_the_policy_count_and_the_option_wins(images, project):
     (project / "imgcheck.toml").write_text(BOTH + '[severity]\nCPU001 = "risk"\n')
     assert gate(images["skylake-avx512"]) == 0

@@ -18,8 +18,8 @@ def waiver(rule: str = "CPU001", path: str = "/opt/**", expires: datetime.date =
     return Waiver(rule, "accepted by ops", expires, path)
 
 
-def reviewer(*waivers: Waiver, baseline: Baseline | None = None, **severity: str) -> Reviewer:
-    return Reviewer(Policy(waiver=waivers, severity=severity), baseline, ["node1"], TODAY)
+def reviewer(*waivers: Waiver, baseline: Baseline | None = None, every_host: bool = True, **severity: str) -> Reviewer:
+    return Reviewer(Policy(waiver=waivers, severity=severity), baseline, ["node1"], TODAY, every_host)
 
 
 def test_a_waiver_marks_its_finding_on_its_last_day_and_says_nothing():
@@ -43,6 +43,25 @@ def test_a_waiver_of_another_rule_or_place_waives_nothing_and_is_reported_as_unu
         "waiver of GPU001 at /opt/**",
         "waiver of CPU001 at /srv/**",
     ]
+
+
+def test_a_waiver_for_another_place_is_told_where_its_rule_is_found():
+    review = reviewer(waiver("GPU001"), waiver(path="/srv/**"), waiver(path="/**"), waiver(path="/opt/*"))
+    for path in ("/opt/a", "/opt/a", "/opt/b", "/opt/c"):
+        review(finding(paths=(path,)), host(), "docker")
+    assert review.notes() == (
+        "waiver of GPU001 at /opt/** matches nothing: remove it",
+        "waiver of CPU001 at /srv/** matches nothing: CPU001 is found at /opt/a and /opt/b",
+        "waiver of CPU001 at /opt/* matches nothing: remove it",
+    )
+
+
+def test_a_waiver_that_may_be_for_another_host_is_not_called_unused():
+    expired = waiver("GPU002", expires=TODAY - datetime.timedelta(1))
+    review = reviewer(waiver("GPU001"), waiver(path="/srv/**"), expired, every_host=False)
+    review(finding(), host(), "docker")
+    (note,) = review.notes()
+    assert note.startswith("waiver of GPU002 at /opt/** expired on 2026-05-31 (its reason")
 
 
 def test_a_waiver_whose_path_lacks_the_slash_is_told_so():
@@ -90,7 +109,10 @@ def test_what_a_baseline_has_too_much_is_reported_for_the_hosts_that_were_asked_
     entries = tuple(Accepted(name, "", "gone", "fail", "CPU001", "") for name in ("node1", "elsewhere"))
     review = reviewer(baseline=Baseline("1.0", "app", entries))
     review(finding(), host(), "docker")
-    assert review.notes()[0].startswith("1 entry of the baseline is found no more")
+    assert review.notes()[0].startswith("1 entry of the baseline is found no more; write it again")
+    more = (*entries, Accepted("node1", "", "gone too", "fail", "CPU001", ""))
+    review = reviewer(baseline=Baseline("1.0", "app", more))
+    assert review.notes()[0].startswith("2 entries of the baseline are found no more; write it")
 
 
 def test_a_new_baseline_holds_what_counts():
