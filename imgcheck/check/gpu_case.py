@@ -43,6 +43,24 @@ class Kind(Struct, frozen=True):
         return f"{name} ({detail})" if detail else name
 
 
+class Span(Struct, frozen=True):
+    """A CUDA version of a driver; of one whose branch no table has, the oldest and the newest that it may be."""
+
+    oldest: str = ""
+    """Empty where not known."""
+    newest: str = ""
+    """Empty where nothing tells."""
+
+    def reaches(self, version: str) -> bool | None:
+        """Whether it is `version` or newer; None where that is open."""
+        if self.oldest and compare(self.oldest, version) >= 0:
+            return True
+        return False if self.newest and compare(self.newest, version) < 0 else None
+
+    def __str__(self) -> str:
+        return self.oldest if self.oldest == self.newest else f"{self.oldest} or newer"
+
+
 class Opened(Struct, frozen=True):
     """The libcuda.so.1 that the command would open."""
 
@@ -50,8 +68,8 @@ class Opened(Struct, frozen=True):
     injected: bool
     driver: str
     """Version of the driver it belongs to; empty where not known."""
-    cuda: str
-    """CUDA version that it reports; empty where not known."""
+    cuda: Span
+    """CUDA version that it reports."""
     stub: bool = False
     compat: bool = False
     note: ForwardCompat | None = None
@@ -164,8 +182,8 @@ class Case:
         return (self.lacks_nvidia or not self.wants_nvidia) and (lacks_amd or not self.amd_code)
 
     @cached_property
-    def driver_cuda(self) -> str:
-        """CUDA version of the driver library that the process gets, else of the host's driver; "" where not known."""
+    def driver_cuda(self) -> Span:
+        """CUDA version of the driver library that the process gets, else of the host's driver."""
         return self.opened.cuda if self.opened and not self.opened.stub else self.host_cuda
 
     @cached_property
@@ -175,13 +193,18 @@ class Case:
         return version if parse(version) else ""
 
     @cached_property
-    def host_cuda(self) -> str:
-        """CUDA version of the host's own driver; empty where not known."""
+    def host_cuda(self) -> Span:
+        """CUDA version of the host's own driver."""
         driver = self.context.host.driver
-        if driver.cuda.value:
-            return driver.cuda.value
         version = driver.userland.value or driver.kernel_module.value
-        return (cuda.driver_cuda(self.knowledge, version) or "") if version else ""
+        return self._cuda(driver.cuda.value or "", version or "")
+
+    def _cuda(self, reported: str, driver: str) -> Span:
+        """The version that is `reported`, else that of the driver's branch."""
+        if reported:
+            return Span(reported, reported)
+        oldest = cuda.oldest_cuda(self.knowledge, driver)
+        return Span(oldest, cuda.newest_cuda(self.knowledge, driver) or "") if oldest else Span()
 
     @cached_property
     def opened(self) -> Opened | None:
@@ -226,12 +249,11 @@ class Case:
     def _image_libcuda(self, record: FileRecord) -> Opened:
         gpu = self.context.image.facts(record).gpu or GpuCode()
         version = driver_version(record.path) or gpu.driver_version
-        reported = gpu.driver_cuda or (cuda.driver_cuda(self.knowledge, version) or "" if version else "")
         return Opened(
             record.path,
             False,
             version,
-            reported,
+            self._cuda(gpu.driver_cuda, version),
             stub=gpu.stub or "/stubs/" in record.path,
             compat=gpu.forward_compat is not None or "/compat/" in record.path,
             note=gpu.forward_compat,
@@ -256,11 +278,11 @@ class Case:
         return libraries[0] if compat_serves(libraries[0], self.kernel_driver, self.host_cuda) else None
 
 
-def compat_serves(library: Opened, kernel_driver: str, host_cuda: str) -> bool:
+def compat_serves(library: Opened, kernel_driver: str, host_cuda: Span) -> bool:
     """Whether cuda-compat's `library` is newer than the host's driver and lists its branch, as far as it says."""
     branch = parse(kernel_driver)[:1]
     if library.note:
-        newer = not host_cuda or compare(library.note.cuda, host_cuda) > 0
+        newer = not host_cuda.oldest or compare(library.note.cuda, host_cuda.oldest) > 0
         return newer and branch[0] in library.note.drivers if branch else False
     return bool(branch) and parse(library.driver)[:1] > branch
 

@@ -179,7 +179,7 @@ def runtime_version(case: Case, answers: Answers) -> None:
     if opened is None or opened.stub:
         return answers.answer("GPU002", "not-applicable", "no driver library would be opened (GPU007)")
     versions = sorted({use.version for use in case.runtimes}, key=parse)
-    if not opened.cuda:
+    if not opened.cuda.oldest:
         why = f"the image needs CUDA {versions[-1]}; the CUDA version of {opened.path} is not known"
         return answers.answer("GPU002", "unknown", why)
     lacks = [(version, *_lack(case, opened, version)) for version in versions]
@@ -198,7 +198,10 @@ def _lack(case: Case, opened: Opened, version: str) -> tuple[Outcome, str]:
     floor, documented = cuda.runtime_floor(case.knowledge, version), cuda.min_driver(case.knowledge, version)
     if floor is None:
         return "unknown", f"what CUDA {version} demands of the driver is not known"
-    if floor and compare(opened.cuda, floor) < 0:
+    enough = not floor or opened.cuda.reaches(floor)
+    if enough is None:
+        return "unknown", f"CUDA {version} asks for a driver of CUDA {floor}, {opened.path} is of {opened.cuda}"
+    if not enough:
         return "fail", f"the driver for CUDA {floor} or newer"
     if not documented or not opened.driver or opened.compat:
         return "ok", ""
@@ -221,10 +224,10 @@ def _runtime_finding(case: Case, opened: Opened, version: str, asked: str, sever
         variant=case.framework(("PyTorch", "TensorFlow")),
         runtime=version,
         asked=asked,
-        older=_newest_served(case, opened.cuda) if severity == "fail" else f"{parse(version)[0] - 1}.x",
+        older=_newest_served(case, opened.cuda.newest) if severity == "fail" else f"{parse(version)[0] - 1}.x",
         path=opened.path,
-        driver_cuda=opened.cuda,
-        driver_number=_number(opened.cuda),
+        driver_cuda=str(opened.cuda),
+        driver_number=_number(opened.cuda.oldest),
         driver_note=f" (driver {opened.driver})" if opened.driver else "",
         min_driver=minimum,
         compat_note=compat,
@@ -314,7 +317,7 @@ def requirement(case: Case, answers: Answers) -> None:
         return answers.answer("GPU005", "ok", f"the host meets {', '.join(wanted)}")
     name, answer = found
     if answer.holds is None:
-        why = f"{name}={wanted[name]}: {answer.condition} cannot be decided without the host's driver and GPU"
+        why = f"{name}={wanted[name]}: {answer.condition} cannot be decided by what is known of driver and GPU"
         return answers.answer("GPU005", "unknown", why)
     enforced = _enforced(case)
     finding = case.context.finding(
@@ -334,7 +337,8 @@ def requirement(case: Case, answers: Answers) -> None:
 
 def _facts(case: Case) -> list[Facts]:
     kinds = case.kinds or (Kind("", ""),)
-    return [Facts(case.host_cuda, case.kernel_driver, kind.capability, kind.brand) for kind in kinds]
+    own = case.host_cuda
+    return [Facts(own.oldest, case.kernel_driver, kind.capability, kind.brand, own.newest) for kind in kinds]
 
 
 def _facts_text(facts: Facts) -> str:
@@ -364,26 +368,31 @@ def missing_functions(case: Case, answers: Answers) -> None:
     opened = case.opened
     if opened is None or opened.stub:
         return answers.answer("GPU009", "not-applicable", "no driver library would be opened (GPU007)")
-    if not opened.cuda and opened.functions is None:
+    if not opened.cuda.oldest and opened.functions is None:
         return answers.answer("GPU009", "unknown", f"the CUDA version of {opened.path} is not known")
     missing: dict[str, list[tuple[FileRecord, bool]]] = {}
+    undecided = ""
     for record, linkage in users:
         eager = "now" in linkage.flags or linkage.python_module
         for name in linkage.driver_functions:
-            if _lacks(case, opened, name):
+            has = _has(case, opened, name)
+            if has is None:
+                undecided = f"whether {opened.path} of CUDA {opened.cuda} has {name} is not known"
+            elif not has:
                 missing.setdefault(name, []).append((record, eager))
     findings = [_function_finding(case, opened, name, records) for name, records in missing.items()]
     basis = "the host's libcuda exports" if opened.functions is not None else f"CUDA {opened.cuda} has"
-    return answers.conclude("GPU009", findings, f"{basis} every driver function that the image's files name")
+    return answers.conclude("GPU009", findings, f"{basis} every driver function that the image's files name", undecided)
 
 
-def _lacks(case: Case, opened: Opened, name: str) -> bool:
+def _has(case: Case, opened: Opened, name: str) -> bool | None:
+    """Whether a libcuda has a driver function; None where that is open."""
     since = cuda.function_since(case.knowledge, name)
     if opened.functions is not None:
         # Other libraries name functions likewise (cuOpt): what no table of the driver knows has to be of its families.
         own = since is not None or name.startswith(cuda.driver_families(case.knowledge))
-        return own and name not in opened.functions
-    return since is not None and compare(opened.cuda, since) < 0
+        return not own or name in opened.functions
+    return since is None or opened.cuda.reaches(since)
 
 
 def _function_finding(case: Case, opened: Opened, name: str, users: list[tuple[FileRecord, bool]]) -> Finding:

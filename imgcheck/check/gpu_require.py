@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from imgcheck.versions import parse
+from imgcheck.versions import compare, parse
 
 _RULE = r"([A-Za-z]+)(>=|<=|!=|!|=|<|>)([^\s,]*)"
 _NUMBER = r"\d+(?:\.\d+)*"
@@ -27,6 +27,8 @@ class Facts(Struct, frozen=True):
     driver: str = ""
     arch: str = ""
     brand: str = ""
+    newest_cuda: str | None = None
+    """Where `cuda` is the oldest that it may be, the newest; empty where nothing tells."""
 
 
 class Answer(Struct, frozen=True):
@@ -113,7 +115,16 @@ def _rule(match: re.Match[str], facts: Facts) -> bool | str | None:
         return None if not own else (own.lower() == wanted.lower()) == (operator == "=")
     if not re.fullmatch(_NUMBER, wanted) or not parse(wanted):
         return "malformed"
+    if name == "cuda" and own and facts.newest_cuda is not None:
+        return _compare_span(own, facts.newest_cuda or f"{wanted}.1", operator, wanted)
     return _compare(own, operator, wanted) if own else None
+
+
+def _compare_span(oldest: str, newest: str, operator: str, wanted: str) -> bool | None:
+    """As `_compare`, for all versions from `oldest` to `newest`; None where these differ."""
+    between = [wanted] if compare(oldest, wanted) <= 0 <= compare(newest, wanted) else []
+    answers = {_compare(own, operator, wanted) for own in (oldest, newest, *between)}
+    return answers.pop() if len(answers) == 1 else None
 
 
 def _compare(own: str, operator: str, wanted: str) -> bool:

@@ -113,8 +113,9 @@ def judge(case: Case, kind: Kind) -> list[Judged]:
     if not kind.capability:
         return []
     if kind not in case.judged:  # several rules ask
+        newest = case.driver_cuda.newest  # what it may be less leaves GPU008 open
         case.judged[kind] = [
-            Judged(record, code, _role(case, record), tally(case.knowledge, code, kind.capability, case.driver_cuda))
+            Judged(record, code, _role(case, record), tally(case.knowledge, code, kind.capability, newest))
             for record, code in case.code
         ]
     return case.judged[kind]
@@ -333,16 +334,26 @@ def ptx_too_new(case: Case, answers: Answers) -> None:
     if not case.code:
         return answers.answer("GPU008", "not-applicable", "no file has GPU code of its own")
     findings: list[Finding] = []
-    dependent = False
+    dependent = undecided = False
     for kind in case.kinds:
         judged = judge(case, kind)
-        dependent = dependent or any(each.tally.best == "jit" for each in judged)
+        compiled = [each for each in judged if each.tally.best == "jit"]
+        dependent = dependent or bool(compiled)
+        undecided = undecided or any(not _surely_reads(case, kind, each) for each in compiled)
         findings += _too_new(case, kind, judged)
     unknown = _without_capability(case)
-    if dependent and not case.driver_cuda:
+    if undecided:
         unknown = "PTX is all there is for the host's GPU, and which PTX its driver reads is not known"
     fine = "the driver reads the PTX that is needed" if dependent else "no file depends on PTX for the host's GPUs"
     return answers.conclude("GPU008", findings, fine, unknown)
+
+
+def _surely_reads(case: Case, kind: Kind, compiled: Judged) -> bool:
+    """Whether a driver reads PTX that is compiled also where its CUDA is the oldest that it may be."""
+    driver = case.driver_cuda
+    if not driver.oldest or driver.oldest == driver.newest:
+        return bool(driver.oldest)
+    return tally(case.knowledge, compiled.code, kind.capability, driver.oldest).best == "jit"
 
 
 def _too_new(case: Case, kind: Kind, judged: list[Judged]) -> Iterator[Finding]:
@@ -355,7 +366,7 @@ def _too_new(case: Case, kind: Kind, judged: list[Judged]) -> Iterator[Finding]:
         for each in bad
         for module in each.code.modules
         for ptx in (module.ptx, *(part.ptx for part in module.objects))
-        for isa in chosen_ptx(case.knowledge, ptx, kind.capability, case.driver_cuda)
+        for isa in chosen_ptx(case.knowledge, ptx, kind.capability, case.driver_cuda.newest)
     }
     isa = min(isas, key=parse)
     needed = cuda.ptx_cuda(case.knowledge, isa)
@@ -371,8 +382,8 @@ def _too_new(case: Case, kind: Kind, judged: list[Judged]) -> Iterator[Finding]:
         capability=kind.capability,
         isa=isa,
         needed_cuda=needed or "newer than any known",
-        driver_cuda=case.driver_cuda,
-        newest=cuda.newest_ptx(case.knowledge, case.driver_cuda) or "no version known",
+        driver_cuda=case.driver_cuda.newest,
+        newest=cuda.newest_ptx(case.knowledge, case.driver_cuda.newest) or "no version known",
         min_driver=(cuda.first_driver(case.knowledge, needed) if needed else None) or "of a newer branch",
         option=capability_option(case, kind),
     )

@@ -132,12 +132,10 @@ def _refuse_newer_cuda(knowledge: Knowledge, driver: str, cuda: str) -> None:
 
 
 def _derived_cuda(knowledge: Knowledge, driver: str) -> Fact[str]:
-    from imgcheck.knowledge.cuda import driver_cuda
+    from imgcheck.knowledge.cuda import driver_cuda, undecided_cuda
 
     derived = driver_cuda(knowledge, driver)
-    if derived:
-        return known(derived, f"--driver {driver}")
-    return unknown(f"no CUDA version is known for driver {driver}")
+    return known(derived, f"--driver {driver}") if derived else unknown(undecided_cuda(knowledge, driver))
 
 
 def _gpus(knowledge: Knowledge, names: Sequence[str]) -> Fact[tuple[Gpu, ...]]:

@@ -9,7 +9,7 @@ from imgcheck.host.ask_driver import Answer, ask
 from imgcheck.host.files import Root
 from imgcheck.host.libraries import Libraries, version_suffix
 from imgcheck.knowledge import Knowledge, gpus
-from imgcheck.knowledge.cuda import driver_cuda, version_of
+from imgcheck.knowledge.cuda import driver_cuda, undecided_cuda, version_of
 from imgcheck.versions import is_driver
 
 _VERSION_FILE = "/proc/driver/nvidia/version"
@@ -71,9 +71,10 @@ def _userland(root: Root, libraries: Libraries, library: str, answer: Answer) ->
 def _cuda(knowledge: Knowledge, answer: Answer, userland: Fact[str]) -> Fact[str]:
     if answer.cuda:
         return known(version_of(answer.cuda), "cuDriverGetVersion")
-    if userland.known and (derived := driver_cuda(knowledge, userland.value or "")):
-        return known(derived, f"driver {userland.value}")
-    return userland if userland.absent else unknown("no driver tells its CUDA version")
+    if not userland.known or userland.value is None:
+        return userland if userland.absent else unknown("no driver tells its CUDA version")
+    derived = driver_cuda(knowledge, userland.value)
+    return known(derived, f"driver {userland.value}") if derived else unknown(undecided_cuda(knowledge, userland.value))
 
 
 def _gpus(root: Root, knowledge: Knowledge, answer: Answer, kernel: Fact[str]) -> Fact[tuple[Gpu, ...]]:

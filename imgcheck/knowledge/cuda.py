@@ -116,10 +116,15 @@ def vendor_libraries(knowledge: Knowledge) -> tuple[VendorLibraries, ...]:
 
 
 def driver_cuda(knowledge: Knowledge, driver: str) -> str | None:
-    """CUDA version of a driver: "396.44" gives "9.2".
+    """CUDA version of a driver: "396.44" gives "9.2"; None where the table lacks its branch."""
+    number = parse(driver)
+    return branches(knowledge).get(str(number[0])) if number else None
 
-    A branch that the table lacks counts as the next older one that it holds, since a newer branch never reads less;
-    None for what is older than the first or is no version at all.
+
+def oldest_cuda(knowledge: Knowledge, driver: str) -> str | None:
+    """CUDA version below which none of `driver`'s branch is: that of the branch before where the table lacks its own.
+
+    A newer branch never reads less. None for what is older than the first or is no version at all.
     """
     number = parse(driver)
     if not number:
@@ -135,6 +140,15 @@ def newest_cuda(knowledge: Knowledge, driver: str) -> str | None:
     """
     number = parse(driver)
     return next((cuda for branch, cuda in branches(knowledge).items() if number and int(branch) >= number[0]), None)
+
+
+def undecided_cuda(knowledge: Knowledge, driver: str) -> str:
+    """Why the CUDA version of a driver is not known whose branch the table lacks."""
+    oldest, newest = oldest_cuda(knowledge, driver), newest_cuda(knowledge, driver)
+    if not oldest:
+        return f"no CUDA version is known for driver {driver}"
+    upto = f" and {newest} at most" if newest else ""
+    return f"the branch of driver {driver} is not known; by those beside it its CUDA is {oldest} at least{upto}"
 
 
 def first_driver(knowledge: Knowledge, cuda: str) -> str | None:

@@ -52,6 +52,20 @@ def test_unknown_facts_leave_it_open_unless_another_group_holds() -> None:
     assert evaluate("driver>=535,cuda>=12.8", unknown).holds is False
 
 
+@pytest.mark.parametrize(
+    ("predicate", "newest", "holds"),
+    [
+        ("cuda>=12.2", "12.4", True), ("cuda>=12.4", "12.4", None), ("cuda>=12.5", "12.4", False),
+        ("cuda=12.3", "12.4", None), ("cuda=12.1", "12.4", False), ("cuda<13", "12.4", True),
+        ("cuda>=12.1", "", True), ("cuda>=99", "", None), ("cuda<99", "", None),
+    ],
+)  # fmt: skip
+def test_of_a_cuda_version_between_two_what_holds_for_all_is_certain(
+    predicate: str, newest: str, holds: bool | None
+) -> None:
+    assert evaluate(predicate, Facts("12.2", newest_cuda=newest)).holds is holds
+
+
 def test_several_variables_must_all_hold_on_every_gpu() -> None:
     wanted = {"NVIDIA_REQUIRE_CUDA": "cuda>=12.0", "NVIDIA_REQUIRE_ARCH": "arch>=8.0"}
     assert evaluate_all(wanted, [HOST]) is None

@@ -199,6 +199,33 @@ def test_a_file_that_wants_a_gpu_by_a_runtime_that_is_not_there_is_evidence_too(
     assert (old.severity, [each.path for each in old.evidence]) == ("info", ["/opt/libp.so"])
 
 
+@pytest.mark.parametrize(
+    ("driver", "cuda", "isa", "function", "outcome"),
+    [
+        ("540.4.0", "12.2", "8.2", "cuGraphAddNode", "ok"), ("540.4.0", "12.3", "8.3", "cuGraphAddNode_v2", "unknown"),
+        ("540.4.0", "12.4", "8.4", "cuCtxFromGreenCtx", "fail"), ("999.1", "12.2", "8.2", "cuGraphAddNode", "ok"),
+        ("999.1", "99.0", "99.0", "", "unknown"), ("545.23.06", "12.4", "8.4", "cuCtxFromGreenCtx", "fail"),
+    ],
+)  # fmt: skip
+def test_of_a_driver_whose_branch_no_table_has_what_holds_for_both_neighbours_is_certain(
+    driver: str, cuda: str, isa: str, function: str, outcome: str
+) -> None:
+    """540, of Jetson, is between CUDA 12.2 and 12.3; of what is newer than all that are known nothing is the most."""
+    file = gpu_file(module([], [f"70@{isa}"]), functions=[function], flags=["now"])
+    found = outcomes(image({"/app": file}, [f"NVIDIA_REQUIRE_CUDA=cuda>={cuda}"]), host(A100, driver=driver))
+    told = {found[rule] for rule in ("GPU005", "GPU008", "GPU009")[: 3 if function else 2]}
+    assert told == {outcome}
+
+
+@pytest.mark.parametrize(("runtime", "outcome"), [("12.8", "ok"), ("13.0", "unknown"), ("14.0", "unknown")])
+def test_a_runtime_on_a_driver_whose_branch_no_table_has(runtime: str, outcome: str) -> None:
+    """The branch 578 is between CUDA 12.9 and 13.0."""
+    profile = image({"/app": gpu_file(module(["70"]), cudart=runtime)})
+    driver = "578.10" if runtime != "14.0" else "999.1"
+    assert outcomes(profile, host(V100, driver=driver))["GPU002"] == outcome
+    assert outcomes(profile, host(V100, driver="575.57.08"))["GPU002"] == ("ok" if outcome == "ok" else "fail")
+
+
 # GPU003, GPU004, GPU008
 
 

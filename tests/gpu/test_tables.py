@@ -19,9 +19,16 @@ def test_cuda_version_of_drivers(driver: str, version: str) -> None:
     assert cuda.driver_cuda(KNOWLEDGE, driver) == version
 
 
+def test_of_a_branch_that_no_table_has_the_next_ones_tell_the_bounds() -> None:
+    assert cuda.driver_cuda(KNOWLEDGE, "540.4.0") is None
+    assert (cuda.oldest_cuda(KNOWLEDGE, "540.4.0"), cuda.newest_cuda(KNOWLEDGE, "540.4.0")) == ("12.2", "12.3")
+    assert cuda.newest_cuda(KNOWLEDGE, "999.1") is None
+
+
 @pytest.mark.parametrize("nonsense", ["", "abc", "1.0", "9" * 300])
 def test_nonsense_is_no_driver(nonsense: str) -> None:
     assert cuda.driver_cuda(KNOWLEDGE, nonsense) is None
+    assert cuda.oldest_cuda(KNOWLEDGE, nonsense) is None
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,15 @@ def test_none_is_absent() -> None:
     assert host.glibc.absent
 
 
+@pytest.mark.parametrize(
+    ("driver", "told"), [("540.4.0", "12.2 at least and 12.3 at most"), ("999.1", "not known"), ("100.1", "no CUDA")]
+)
+def test_a_driver_of_a_branch_that_no_table_has_is_of_no_known_cuda(driver: str, told: str) -> None:
+    host = describe_host(KNOWLEDGE, driver=driver)
+    assert host.driver.cuda.unknown
+    assert told in host.driver.cuda.source
+
+
 def test_stated_cuda_beats_the_derived_one() -> None:
     assert describe_host(KNOWLEDGE, driver="396.44", cuda="9.1").driver.cuda.value == "9.1"
 

@@ -124,6 +124,13 @@ def test_updated_libraries_under_a_running_old_module_are_both_told(tmp_path: Pa
     assert "driver 396.44 with libraries of 410.48" in summarise(host)
 
 
+def test_a_driver_of_a_branch_that_no_table_has_is_of_no_known_cuda(tmp_path: Path) -> None:
+    host = probe_host(str(captured("broadwell-k80", tmp_path, libcuda="usr/lib64/libcuda.so.540.4.0")))
+    assert host.driver.userland.value == "540.4.0"
+    assert host.driver.cuda.unknown
+    assert "12.2 at least and 12.3 at most" in host.driver.cuda.source
+
+
 def test_library_for_another_machine_is_no_driver(tmp_path: Path) -> None:
     root = captured("broadwell-k80", tmp_path, "ppc64le", libcuda="usr/lib64/libcuda.so.396.44")
     assert probe_host(str(root)).driver.userland.absent
