@@ -4,12 +4,13 @@ import re
 
 from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case
+from imgcheck.documents.report import Severity
 
 _LONGEST = 80
 """Characters of a value that are shown."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _UUIDS = ("GPU-", "MIG-")
-_INDEX = r"\s*(?:\+?\d|-0+(?!\d))"
+_INDEX = r"\s*(?:\+?(\d{1,9})|-0+(?!\d))"
 """The beginning of one; below nought there is none."""
 _ELSEWHERE = "Check on a node with GPUs; a login node often has none (imgcheck probe -o HOST.json there)."
 _INJECT = "Start it by a runtime that brings the driver in (docker run --gpus all, apptainer --nv)."
@@ -28,7 +29,7 @@ def no_gpu(case: Case, answers: Answers) -> None:
     amd = bool(case.amd_code) and not case.wants_nvidia
     finding = case.context.finding(
         "GPU011",
-        "fail" if case.context.require_gpu else "degraded",
+        _severity(case, remedy),
         "GPU",
         case.evidence_of_use("GPU code or a CUDA runtime"),
         variant="amd" if amd else case.wording(frameworks=False),
@@ -46,6 +47,14 @@ def _open(case: Case) -> str:
     return f': {host.gpus.source} ("none" for a host without one)' if host.described and host.gpus.source else ""
 
 
+def _severity(case: Case, remedy: str) -> Severity:
+    if not case.context.require_gpu:
+        return "degraded"
+    # Who describes a host names its kinds of GPUs, maybe not each: there may be the one of an index.
+    uncounted = remedy == _UNHIDE and case.context.host.described
+    return "risk" if uncounted and not hides_gpus(case.environment[_VISIBLE]) else "fail"
+
+
 def _without_gpu(case: Case) -> tuple[str, str]:
     """Why the process gets no GPU, and the way out; empty where it gets one, or where that is not known."""
     host, kinds = case.context.host, case.kinds or case.amd_kinds
@@ -54,8 +63,14 @@ def _without_gpu(case: Case) -> tuple[str, str]:
         return f"{case.context.runtime.title} brings no driver into the container", _INJECT
     if not case.lacks_gpu:
         visible = case.environment.get(_VISIBLE)
-        if case.kinds and for_nvidia and visible is not None and hides_gpus(visible):
-            return f"ENV {_VISIBLE}={visible[:_LONGEST]} of the image hides every GPU", _UNHIDE
+        if not case.kinds or not for_nvidia or visible is None:
+            return "", ""
+        setting = f"ENV {_VISIBLE}={visible[:_LONGEST]} of the image"
+        if hides_gpus(visible):
+            return f"{setting} hides every GPU", _UNHIDE
+        count = _count(case)
+        if count and hides_gpus(visible, count):
+            return f"{setting} begins with a GPU that is not there, and so hides every one: of {count}, from 0", _UNHIDE
         return "", ""
     if kinds:
         return f"this host's GPUs are {', '.join(kind.label for kind in kinds)}", _ELSEWHERE
@@ -64,11 +79,20 @@ def _without_gpu(case: Case) -> tuple[str, str]:
     return "no GPU was found on this host", _ELSEWHERE
 
 
-def hides_gpus(visible: str) -> bool:
-    """Whether a value of CUDA_VISIBLE_DEVICES leaves CUDA no device, whatever GPUs there are.
+def _count(case: Case) -> int:
+    """How many GPUs of NVIDIA the host has; 0 where slices of them (MIG) are numbered otherwise."""
+    own = [gpu for gpu in case.context.host.gpus.value or () if gpu.vendor == "nvidia"]
+    return 0 if any(gpu.mig for gpu in own) else len(own)
 
-    CUDA reads the list up to the first entry that is no index and no UUID (CUDA C++ Programming Guide, "CUDA
-    Environment Variables"; run: docs/gpu.md), and of an index the digits that it begins with. An index or a UUID that
-    the host lacks is not judged.
+
+def hides_gpus(visible: str, count: int = 0) -> bool:
+    """Whether a value of CUDA_VISIBLE_DEVICES leaves CUDA no device of `count`, or (0) whatever GPUs there are.
+
+    CUDA reads the list up to the first entry that is no index of a GPU and no UUID (CUDA C++ Programming Guide, "CUDA
+    Environment Variables"; run: docs/gpu.md), and of an index the digits that it begins with. A UUID that the host
+    lacks is not judged.
     """
-    return not visible.startswith(_UUIDS) and not re.match(_INDEX, visible, re.ASCII)
+    if visible.startswith(_UUIDS):
+        return False
+    first = re.match(_INDEX, visible, re.ASCII)
+    return first is None or 0 < count <= int(first[1] or 0)

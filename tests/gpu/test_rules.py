@@ -716,10 +716,32 @@ def test_an_image_that_hides_the_gpus_gets_none(visible: str) -> None:
     assert "apptainer --env" in found.remedy
 
 
-@pytest.mark.parametrize("visible", ["0", "0,1", "3", " 0", "+0", "-0", "0a", "0,-1", "GPU-45d142b6", "MIG-1"])
+@pytest.mark.parametrize("visible", ["0", "0,1", " 0", "+0", "-0", "0a", "0,-1", "GPU-45d142b6", "MIG-1"])
 def test_an_image_that_picks_gpus_gets_them(visible: str) -> None:
     profile = image({"/app": gpu_file(module(["37"]))}, environment=[f"CUDA_VISIBLE_DEVICES={visible}"])
     assert outcomes(profile, host(K80, driver="396.44"), require_gpu=True)["GPU011"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus", "outcome"),
+    [
+        ("1", 1, "fail"), ("1,0", 1, "fail"), ("+3a", 3, "fail"), ("9" * 9999, 8, "fail"), ("1", 2, "ok"),
+        ("0,7", 1, "ok"),
+    ],
+)  # fmt: skip
+def test_an_image_that_begins_with_a_gpu_beyond_the_hosts_hides_all(visible: str, gpus: int, outcome: str) -> None:
+    profile = image({"/app": gpu_file(module(["37"]))}, environment=[f"CUDA_VISIBLE_DEVICES={visible}"])
+    machine = host(*[K80] * gpus, driver="396.44")
+    assert outcomes(profile, machine, require_gpu=True)["GPU011"] == outcome
+    assert outcomes(profile, machine)["GPU011"] == ("degraded" if outcome == "fail" else "ok")
+    described = replace(machine, described=True)  # by its kinds of GPUs, of which it may have more
+    assert outcomes(profile, described, require_gpu=True)["GPU011"] == ("risk" if outcome == "fail" else "ok")
+
+
+def test_slices_of_a_gpu_are_not_counted() -> None:
+    profile = image({"/app": gpu_file(module(["80"]))}, environment=["CUDA_VISIBLE_DEVICES=1"])
+    machine = host(replace(A100, mig=True), driver="535.104.05")
+    assert outcomes(profile, machine, require_gpu=True)["GPU011"] == "ok"
 
 
 @pytest.mark.parametrize(
