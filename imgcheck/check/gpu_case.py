@@ -107,8 +107,21 @@ class Case:
 
     @cached_property
     def linked(self) -> tuple[FileRecord, ...]:
-        """Files that name libcuda.so.1 as needed: the loader refuses them without it."""
-        return tuple(r for r, facts in self.files if facts.linkage and LIBCUDA in facts.linkage.needed)
+        """Files that name libcuda.so.1 as needed: what starts or imports them does not without it."""
+        named = (r for r, facts in self.files if facts.linkage and LIBCUDA in facts.linkage.needed)
+        return tuple(record for record in named if not self.opened_later(record.path))
+
+    def opened_later(self, path: str) -> bool:
+        """Whether the file at `path` is a library that no program or module needs: what opens it goes on without it.
+
+        PyTorch opens libcaffe2_nvrtc.so, which needs libcuda.so.1, when it first compiles a kernel.
+        """
+        begun = self.context.closure.users.get(path, path)
+        record = self.context.records.get(begun)
+        linkage = self.context.image.facts(record).linkage if record else None
+        if linkage is None or begun not in self.context.closure.loaded:
+            return False
+        return not linkage.python_module and (linkage.type != "executable" or bool(linkage.soname))
 
     @cached_property
     def wants_nvidia(self) -> bool:

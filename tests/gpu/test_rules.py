@@ -8,7 +8,7 @@ from imgcheck.check.gpu_code import capability_of, sass_fits
 from imgcheck.check.gpu_minimum import minimum
 from imgcheck.check.needs import with_minimum
 from imgcheck.documents import ImageProfile, decode, encode
-from imgcheck.documents.facts import UNREAD, CodeFacts, ForwardCompat, GpuCode, GpuModule, GpuObject
+from imgcheck.documents.facts import UNREAD, CodeFacts, ForwardCompat, GpuCode, GpuModule, GpuObject, Linkage
 from imgcheck.documents.host import Driver, Gpu, HostLibrary, HostProfile, InstalledRuntime, absent, known
 from imgcheck.documents.image import Component, Problem
 from imgcheck.documents.report import Finding
@@ -608,6 +608,33 @@ def test_a_file_linked_against_libcuda_does_not_start_without_it() -> None:
         "cannot open shared object file"
         in finding("GPU007", profile, host(K80, driver="396.44"), PLAIN, opens=None).predicted_error
     )
+
+
+@pytest.mark.parametrize(
+    ("needed_by", "words"),
+    [
+        ("", "Found no NVIDIA driver on your system."),
+        ("/site-packages/torch/_C.so", "error while loading shared libraries: libcuda.so.1"),
+        ("/usr/bin/train", "error while loading shared libraries: libcuda.so.1"),
+        ("/opt/plugin.so", "Found no NVIDIA driver on your system."),
+    ],
+)
+def test_a_library_that_is_opened_later_does_not_keep_the_command_from_starting(needed_by: str, words: str) -> None:
+    """PyTorch opens its libcaffe2_nvrtc.so when it compiles a kernel: `import torch` works without libcuda.so.1."""
+    main, later = "/site-packages/torch/lib/libtorch_cuda.so", "/site-packages/torch/lib/libcaffe2_nvrtc.so"
+    files = {
+        "/site-packages/torch/_C.so": CodeFacts(1, Linkage(64, "x86_64", python_module=True)),
+        "/usr/bin/train": CodeFacts(1, Linkage(64, "x86_64", type="executable")),
+        "/opt/plugin.so": CodeFacts(1, Linkage(64, "x86_64", soname="plugin.so")),
+        main: gpu_file(module(["70"])),
+        later: gpu_file(needed=["libcuda.so.1"]),
+    }
+    loaded = {begun: (begun, later) if begun == needed_by else (begun,) for begun in (later, *files)}
+    context = cell(image(files, components=[TORCH]), host(V100, driver="550.54.14"), PLAIN, opens=None)
+    context = replace(context, closure=replace(context.closure, loaded=loaded))
+    (found,) = (each for each in check(context).findings if each.rule == "GPU007")
+    assert (found.severity, found.predicted_error.startswith(words)) == ("fail", True)
+    assert (main in {each.path for each in found.evidence}) == words.startswith("Found")
 
 
 def test_a_stub_is_no_driver() -> None:
