@@ -1,5 +1,6 @@
 """GPU001, GPU002, GPU005-GPU007, GPU009, GPU012: the driver library that would be opened, and what asks for more."""
 
+import posixpath
 from collections.abc import Iterator
 
 from msgspec import structs
@@ -8,16 +9,19 @@ from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case, Kind, Opened, compat_serves, driver_version
 from imgcheck.check.gpu_require import Facts, disabled, evaluate_all, requirements
 from imgcheck.check.runtime_gpu import legacy_hook
-from imgcheck.documents.facts import LIBCUDA
+from imgcheck.documents.facts import LIBCUDA, Linkage
 from imgcheck.documents.image import FileRecord
 from imgcheck.documents.report import Evidence, Finding, Outcome, Severity
 from imgcheck.knowledge import cuda, gpus
 from imgcheck.knowledge.changes import does
+from imgcheck.knowledge.frameworks import framework_of
 from imgcheck.versions import compare, compare_drivers, parse
 
 _NVML = "libnvidia-ml.so.1"
 _COMPAT_BRANDS = frozenset(["tesla", "nvidia", "quadro", "quadrortx", "nvidiartx", ""])
 """Brands that forward compatibility may serve; GeForce and TITAN never are."""
+
+_AT_START = "bound at start"
 
 
 def mismatch(case: Case, answers: Answers) -> None:
@@ -370,19 +374,38 @@ def missing_functions(case: Case, answers: Answers) -> None:
         return answers.answer("GPU009", "not-applicable", "no driver library would be opened (GPU007)")
     if not opened.cuda.oldest and opened.functions is None:
         return answers.answer("GPU009", "unknown", f"the CUDA version of {opened.path} is not known")
-    missing: dict[str, list[tuple[FileRecord, bool]]] = {}
-    undecided = ""
+    missing: dict[str, list[tuple[FileRecord, str]]] = {}
+    undecided, dispensable = "", _dispensable(case)
     for record, linkage in users:
-        eager = "now" in linkage.flags or linkage.python_module
+        bound = _bound(case, record.path, linkage, dispensable)
         for name in linkage.driver_functions:
             has = _has(case, opened, name)
             if has is None:
                 undecided = f"whether {opened.path} of CUDA {opened.cuda} has {name} is not known"
             elif not has:
-                missing.setdefault(name, []).append((record, eager))
+                missing.setdefault(name, []).append((record, bound))
     findings = [_function_finding(case, opened, name, records) for name, records in missing.items()]
     basis = "the host's libcuda exports" if opened.functions is not None else f"CUDA {opened.cuda} has"
     return answers.conclude("GPU009", findings, f"{basis} every driver function that the image's files name", undecided)
+
+
+def _dispensable(case: Case) -> set[str]:
+    """Libraries that frameworks open by themselves and go on without."""
+    found = set[str]()
+    for each in case.context.image.components:
+        framework = framework_of(case.knowledge, each.name, each.version) if each.opens else None
+        if framework and framework.goes_on:
+            found.update(name.replace("$ORIGIN", posixpath.dirname(each.opener)) for name in each.opens)
+            found.update(case.context.closure.chosen.get((each.opener, name), "") for name in each.opens)
+    return found
+
+
+def _bound(case: Case, path: str, linkage: Linkage, dispensable: set[str]) -> str:
+    """When the driver functions of a file are bound."""
+    if "now" not in linkage.flags and not linkage.python_module:
+        return "bound at the first call"
+    begun = case.context.closure.users.get(path, path)
+    return "bound when it is opened" if begun in dispensable else _AT_START
 
 
 def _has(case: Case, opened: Opened, name: str) -> bool | None:
@@ -395,17 +418,14 @@ def _has(case: Case, opened: Opened, name: str) -> bool | None:
     return since is None or opened.cuda.reaches(since)
 
 
-def _function_finding(case: Case, opened: Opened, name: str, users: list[tuple[FileRecord, bool]]) -> Finding:
+def _function_finding(case: Case, opened: Opened, name: str, users: list[tuple[FileRecord, str]]) -> Finding:
     since = cuda.function_since(case.knowledge, name) or ""
     read = opened.functions is not None
     return case.context.finding(
         "GPU009",
-        "fail" if any(eager for _, eager in users) else "risk",
+        "fail" if any(bound == _AT_START for _, bound in users) else "risk",
         name,
-        tuple(
-            case.context.evidence(record, "bound at start" if eager else "bound at the first call")
-            for record, eager in users
-        ),
+        tuple(case.context.evidence(record, bound) for record, bound in users),
         path=users[0][0].path,
         since=since or "a version that is not recorded",
         provider=f"{opened.path} does not export it" if read else f"{opened.path} is of CUDA {opened.cuda}",

@@ -65,6 +65,8 @@ class Framework(Data, frozen=True):
     """Directories in which it looks before it asks for a name: from $ORIGIN, where `opener` is, or by a variable."""
     loads_packages: bool = False
     """It loads what NVIDIA's Python packages have of them by their paths, before it asks for them by name."""
+    goes_on: bool = False
+    """It works without them, on the CPU."""
     config: str = ""
     """Name of the file in its package that defines their versions."""
 

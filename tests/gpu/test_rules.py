@@ -680,6 +680,27 @@ def test_lazily_bound_it_is_a_risk() -> None:
     assert finding("GPU009", profile, host(K80, driver="470.82.01")).severity == "risk"
 
 
+@pytest.mark.parametrize(
+    ("framework", "release", "opens", "opened", "severity"),
+    [
+        ("ONNX Runtime", "1.22.0", "$ORIGIN/libprovider.so", "/ort/libprovider.so", "risk"),
+        ("ONNX Runtime", "1.22.0", "$ORIGIN/libprovider.so", "/ort/libother.so", "fail"),
+        ("TensorFlow", "2.21.0", "libcublas.so.12", "/lib/libcublas.so.12", "risk"),
+        ("CTranslate2", "4.8.5", "libcublas.so.12", "/lib/libcublas.so.12", "fail"),
+    ],
+)
+def test_in_what_a_framework_opens_and_goes_on_without_it_is_a_risk(
+    framework: str, release: str, opens: str, opened: str, severity: str
+) -> None:
+    component = Component(framework, release, opener="/ort/opener.so", opens=(opens,))
+    files = {opened: gpu_file(KEPLER, functions=["cuLaunchKernelEx"], flags=["now"])}
+    context = cell(image(files, components=[component]), host(K80, driver="470.82.01"))
+    chosen = {("/ort/opener.so", "libcublas.so.12"): opened}
+    context = replace(context, closure=replace(context.closure, chosen=chosen))
+    (found,) = (each for each in check(context).findings if each.rule == "GPU009")
+    assert found.severity == severity
+
+
 def test_the_hosts_real_exports_decide_where_they_were_read() -> None:
     profile = image({"/app": gpu_file(KEPLER, functions=["cuLaunchKernelEx"], flags=["now"])})
     library = HostLibrary("/usr/lib64/libcuda.so.1", "libcuda.so.1", functions=("cuInit", "cuLaunchKernelEx"))
