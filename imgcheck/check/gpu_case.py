@@ -58,7 +58,9 @@ class Span(Struct, frozen=True):
         return False if self.newest and compare(self.newest, version) < 0 else None
 
     def __str__(self) -> str:
-        return self.oldest if self.oldest == self.newest else f"{self.oldest} or newer"
+        if self.oldest == self.newest:
+            return self.oldest
+        return f"{self.oldest} to {self.newest}" if self.newest else f"{self.oldest} or newer"
 
 
 class Opened(Struct, frozen=True):

@@ -9,6 +9,7 @@ from imgcheck.check.gpu_require import is_legacy
 from imgcheck.check.gpu_use import lacks_nvidia
 from imgcheck.documents.report import Evidence, Finding, Severity
 from imgcheck.globs import fits_any
+from imgcheck.knowledge.cuda import oldest_cuda
 
 if TYPE_CHECKING:
     from imgcheck.loader.tree import Tree
@@ -208,11 +209,13 @@ def _cuda_label(context: Context, answers: Answers) -> None:
     if not label or not wanted or cuda.absent:
         answers.answer("RUN011", "not-applicable", "the runtime compares no CUDA version of the image's labels")
         return
-    if not cuda.known or cuda.value is None:
+    least = cuda.value or oldest_cuda(context.knowledge, context.host.driver.userland.value or "") or ""
+    enough = versions.at_least(least, wanted)
+    if not cuda.known and not enough:
         answers.answer("RUN011", "unknown", f"the image asks for CUDA {wanted}; the driver's CUDA version is not known")
         return
     findings = []
-    if not versions.at_least(cuda.value, wanted):
+    if not enough:
         findings.append(
             context.finding(
                 "RUN011",
@@ -222,10 +225,10 @@ def _cuda_label(context: Context, answers: Answers) -> None:
                 runtime=context.runtime.title,
                 label=label,
                 image_cuda=wanted,
-                driver_cuda=cuda.value,
+                driver_cuda=least,
             )
         )
-    answers.conclude("RUN011", findings, f"the driver's CUDA {cuda.value} is not older than the image's {wanted}")
+    answers.conclude("RUN011", findings, f"the driver's CUDA {least} is not older than the image's {wanted}")
 
 
 def _files_in_the_way(context: Context, answers: Answers) -> None:

@@ -321,6 +321,13 @@ def test_nvidia_docker_1_compares_the_cuda_label(driver: str, result: str) -> No
         assert found[0].predicted_error == "nvidia-docker | Error: unsupported CUDA version: driver 7.5 < image 8.0"
 
 
+@pytest.mark.parametrize(("label", "result"), [("12.2", "ok"), ("12.3", "unknown")])
+def test_a_driver_of_a_branch_that_no_table_has_is_of_the_next_olders_cuda_at_least(label: str, result: str) -> None:
+    config = ImageConfig(labels={"com.nvidia.cuda.version": label})
+    host = cpu("haswell", gpus=["cc 8.7"], driver="540.4.0")
+    assert judged("nvidia-docker1", "RUN011", host, config=config)[0] == result
+
+
 @pytest.mark.parametrize("runtime", sorted(KNOWLEDGE.runtimes))
 def test_every_runtime_answers_every_rule_once(runtime: str) -> None:
     answers = check(context({"/app": CUDA}, runtime=runtime, tree=FULL_TREE))

@@ -226,6 +226,13 @@ def test_a_runtime_on_a_driver_whose_branch_no_table_has(runtime: str, outcome: 
     assert outcomes(profile, host(V100, driver="575.57.08"))["GPU002"] == ("ok" if outcome == "ok" else "fail")
 
 
+def test_a_runtime_beyond_both_neighbours_fails_with_what_the_driver_may_be() -> None:
+    profile = image({"/app": gpu_file(module(["70"]), cudart="13.0")})
+    found = finding("GPU002", profile, host(V100, driver="540.4.0"))
+    assert found.severity == "fail"
+    assert "12.2 to 12.3" in found.why
+
+
 # GPU003, GPU004, GPU008
 
 
