@@ -19,7 +19,8 @@ Exists = Callable[[str, bool], bool | None]
 _CLOSERS = {"[": "]", "[[": "]]"}
 _MOST = 64
 """Combinations of values that are looked at."""
-_NUMBER = re.compile(r"[+-]?\d{1,9}")
+_NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d{0,8})")
+"""Behind a nought `[[` takes octal digits."""
 _COMPARED: dict[str, Callable[[int, int], bool]] = {
     "-eq": int.__eq__,
     "-ne": int.__ne__,

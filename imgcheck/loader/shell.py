@@ -17,7 +17,7 @@ from typing import Self
 from msgspec import structs
 
 from imgcheck.documents.shell_commands import ShellCommand
-from imgcheck.loader.shell_words import ASSIGNMENT, BELOW, NAME, UNKNOWN, UnreadableError, WordReader, closed
+from imgcheck.loader.shell_words import ASSIGNED, ASSIGNMENT, BELOW, NAME, UNKNOWN, UnreadableError, WordReader, closed
 
 SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "mksh", "zsh"})
 """Those whose texts are read here."""
@@ -75,13 +75,11 @@ _FOLLOWING = re.compile("-[HLP]")
 """Options of `find` before its directories."""
 _SORTING = frozenset({"cat", "grep", "head", "sort", "tail", "uniq"})
 """Programs behind which a list of files has no others."""
-_ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))", re.ASCII)
-"""In arithmetic."""
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "coproc"})
 _TESTS = frozenset({"[", "test", "[["})
-_ALWAYS = re.compile(r"[ \t]+-n[ \t]+\$(?:\w+|\{\w+\})[ \t]*(?:\]|(?=[;\n&|]))", re.ASCII)
-"""`[ -n $NAME ]` without quotes, which holds where the variable is empty, too: then it asks whether `-n` is."""
+_UNQUOTED = re.compile(r"[ \t]+-n[ \t]+\$(?:\w+|\{\w+\})[ \t]*(?:\]|(?=[;\n&|]))", re.ASCII)
+"""`[ -n $NAME ]` without quotes: it holds where the variable is empty, too, and fails where that is several words."""
 _JOINTS = frozenset({"-a", "-o", "&&", "||"})
 SUCCEEDS = "-succeeds"
 """In place of a test's operator: whether the command that the next word names succeeds, as `true` does."""
@@ -189,8 +187,8 @@ class _Frame:
     """A compound command that is open."""
 
     __slots__ = (
-        "begun", "body", "closer", "condition", "conditional", "denied", "doubtful", "ended", "exhausted", "function",
-        "inside", "listed", "looped", "opened", "patterns", "piped", "tests", "when",
+        "begun", "body", "closer", "condition", "conditional", "denied", "doubtful", "ended", "exhausted", "fallen",
+        "function", "inside", "listed", "looped", "opened", "patterns", "piped", "tests", "when",
     )  # fmt: skip
 
     def __init__(self, closer: str, conditional: bool, function: str, when: tuple[int, ...] = ()) -> None:
@@ -207,6 +205,8 @@ class _Frame:
         """What comes in it stands in a line of its own: the last one decides."""
         self.exhausted = False
         """A branch without a condition has come: no later one runs."""
+        self.fallen = False
+        """A branch goes on into the next one (`;&`), or with its patterns: the later ones do not exclude each other."""
         self.looped = False
         """It may run again, when conditions have changed."""
         self.patterns = False
@@ -310,7 +310,7 @@ class _Reader(WordReader):
         text, at = self._text, self._at
         if text.startswith("((", at):  # arithmetic
             self._at = closed(text, at + 1, "(", ")")
-            for match in _ASSIGNED.finditer(text, at, self._at):
+            for match in ASSIGNED.finditer(text, at, self._at):
                 self._keep((f"{match[1]}={UNKNOWN}",), self._uncertain)
             self._note(OPEN)
             self._behind = True
@@ -322,8 +322,9 @@ class _Reader(WordReader):
         if text[at] == "\n":
             self._skip_documents()
         if two in (";;", ";&"):
-            self._at += text.startswith("&", self._at)
-            self._next_branch(falls_through=two == ";&")
+            onward = text.startswith("&", self._at)  # `;;&`
+            self._at += onward
+            self._next_branch(falls_through=two == ";&" or onward)
         elif two in ("&&", "||"):
             self._join(two)
         elif text[at] == "(":
@@ -468,6 +469,9 @@ class _Reader(WordReader):
     def _branch(self, words: list[str]) -> None:
         """What comes is the branch of `if` or `case` with this condition; of the last one with none."""
         frame = self._open[-1]
+        if frame.fallen:
+            frame.when = frame.inside
+            return
         frame.when = (*frame.inside, *frame.denied)
         if not words:
             frame.exhausted = True
@@ -483,6 +487,7 @@ class _Reader(WordReader):
         frame = self._open[-1]
         if frame.closer == "esac":
             frame.patterns = True
+            frame.fallen |= falls_through
             frame.conditional |= falls_through or frame.exhausted
         self._end_list()
 
@@ -640,9 +645,9 @@ class _Reader(WordReader):
 
     def _simple(self, first: str) -> None:
         self._fed = False
-        if first in _TESTS and (always := _ALWAYS.match(self._text, self._at)):
-            self._at = always.end()
-            self._tested(["[", "-n", "set", "]"])
+        if first in _TESTS and (unquoted := _UNQUOTED.match(self._text, self._at)):
+            self._at = unquoted.end()
+            self._tested([OPEN])
             return
         words = [first, *self._words()]
         name = next((word for word in words if not ASSIGNMENT.match(word)), "")
@@ -869,7 +874,7 @@ def _filled(name: str, words: list[str]) -> list[str]:
     if name == "getopts":
         return ["OPTARG", "OPTIND", *operands[1:2]]
     if name == "let":
-        return [match[1] for word in operands for match in _ASSIGNED.finditer(word)]
+        return [match[1] for word in operands for match in ASSIGNED.finditer(word)]
     default = {"read": ["REPLY"], "printf": []}.get(name, ["MAPFILE"])
     return [word for word in operands if NAME.fullmatch(word)] if name != "printf" and operands else default
 

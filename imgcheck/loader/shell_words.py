@@ -49,6 +49,8 @@ _HOME = re.compile(r"(?<=[=:])~(?=[/:]|$)")
 _MACHINE = ("uname -m", "uname --machine", "arch")
 _SYSTEM = ("uname", "uname -s", "uname --kernel-name")
 _PIPELINE = re.compile(r"(?![ \t]*!)(?:[^;&|\n]|>&|&>|\|(?![|&]))+")
+ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))", re.ASCII)
+"""In arithmetic."""
 _RESOLVING = ("readlink", "realpath")
 _SEEKING = {("which",), ("command", "-v"), ("type", "-p"), ("type", "-P")}
 
@@ -175,7 +177,9 @@ class WordReader(ABC):
             return self._expansion(text[at + 2 : self._at - 1])
         if text.startswith("$((", at):
             self._at = closed(text, at + 1, "(", ")")
-            self._substitutions(text[at + 3 : self._at - 2])
+            inner = text[at + 3 : self._at - 2]
+            self._substitutions(inner)
+            self._defaults += [f"{match[1]}={UNKNOWN}" for match in ASSIGNED.finditer(inner)]
             return UNKNOWN
         if follower == "(":
             self._at = closed(text, at + 1, "(", ")")

@@ -189,8 +189,8 @@ def test_what_a_shell_runs_is_found_and_what_is_certain_runs(
         ('[ ! "$(command -v nosuch)" ] && exec p\nexec q\n', "", None),
         ('if [ -n "$(command -v p)" ]; then exec p; fi\nexec q\n', "", "p"),
         ("V=$(command -v p)\nexec ${V:-q}\n", "", "p"),
-        ("if [ -n $UNSET ]; then exec p; fi\nexec q\n", "", "p"),
-        ("if test -n ${1}; then exec p; fi\nexec q\n", "a", "p"),
+        ("if [ -n $UNSET ]; then exec p; fi\nexec q\n", "", None),
+        ("if test -n ${1}; then exec p; fi\nexec q\n", "a", None),
         ('if [ -n "$UNSET" ]; then exec p; fi\nexec q\n', "", None),
         ('if [ -n $UNSET -a "$1" = b ]; then exec p; fi\nexec q\n', "a", "q"),
     ],
@@ -219,6 +219,19 @@ def test_what_bash_has_besides(image: ImageProfile, test: str, arguments: str) -
     started, certain = found(image, text, tuple(arguments.split()), "bash")
     assert certain <= ran(image, "bash", text, tuple(arguments.split()), "") <= started
     assert (started == certain) == ("=~" not in test and "((" not in test)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "case $1 in a*) p ;;& ab) exec q ;; *) r ;; esac\n", "case $1 in a*) p ;& x) exec q ;; *) r ;; esac\n",
+        "if [[ 010 -eq 8 ]]; then p; else q; fi\n", "M=1\n: $((M+=1))\nif [ $M = 2 ]; then p; else q; fi\n",
+        "M=1\nX=$((M++))\n[[ $M == 2 ]] && exec p\nq\n",
+    ],
+)  # fmt: skip
+def test_what_bash_has_besides_of_branches_and_numbers(image: ImageProfile, text: str) -> None:
+    started, certain = found(image, text, ("ab",), "bash")
+    assert certain <= ran(image, "bash", text, ("ab",), "") <= started
 
 
 @pytest.mark.parametrize(
