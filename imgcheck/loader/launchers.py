@@ -224,9 +224,10 @@ def _words(text: tuple[str, ...]) -> list[str]:
     import shlex
 
     try:
-        return shlex.split(text[0]) if text else []
+        words = shlex.split(text[0]) if text else []
     except ValueError:
         return []
+    return [GAP if "${" in word else word for word in words]  # a variable that env puts in
 
 
 def operands(arguments: tuple[str, ...], valued: tuple[str, ...] = ()) -> tuple[str, ...]:

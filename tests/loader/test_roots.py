@@ -92,6 +92,11 @@ def test_a_command_leads_to_what_it_executes(image: ImageProfile, command: tuple
     assert not found.everything
 
 
+def test_a_variable_that_env_splits_into_its_words_may_name_any_program(image: ImageProfile) -> None:
+    assert not roots(image, "/usr/bin/env", "-S", "A=b ${TOOL} -x").unstartable
+    assert [each.word for each in roots(image, "/usr/bin/env", "-S", "A=b tools -x").unstartable] == ["tools"]
+
+
 @pytest.mark.parametrize("command", [(), ("bash",), ("sh", "-l"), ("/entry.sh",)])
 def test_a_shell_that_waits_for_commands_reaches_everything(image: ImageProfile, command: tuple[str, ...]) -> None:
     found = roots(image, *command)
