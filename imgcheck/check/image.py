@@ -44,6 +44,10 @@ _TOLD = {
         "The lines of {path} end in carriage returns (DOS line ends), which belong to their last words: {word}\\r.",
         _CONVERT,
     ),
+    "unknown-option": (
+        "dash, which runs it, has no pipefail as distributions have it (0.5.12 and older), and ends a script there.",
+        "Begin the script with #!/bin/bash where the image has that, or leave pipefail out.",
+    ),
 }
 """Why a program does not start, and the way out: by Unstartable.reason, where nothing can bring what is absent, or
 where a script's own lines are meant."""
@@ -113,7 +117,7 @@ def _unstartable(context: Context, answers: Answers) -> None:
 
 def _not_starting(context: Context, what: Unstartable) -> Finding:
     told = "nowhere" if _is_nowhere(context, what) else what.reason
-    may_start = told in ("absent", "no-format") or not _comes_with_images(what.interpreter)
+    may_start = told in ("absent", "no-format", "unknown-option") or not _comes_with_images(what.interpreter)
     why, remedy = _told(what, "carriage-return-within" if _is_within(what) else told)
     if _is_argument(context, what):
         why = f"{why} {_alone(context)}"

@@ -121,8 +121,9 @@ class Services(Document, frozen=True):
 
 
 Hindrance = Literal[
-    "absent", "not-executable", "no-format", "no-interpreter", "interpreter-not-executable", "carriage-return"
-]
+    "absent", "not-executable", "no-format", "no-interpreter", "interpreter-not-executable", "carriage-return",
+    "unknown-option",
+]  # fmt: skip
 
 
 class Unstartable(Document, frozen=True):

@@ -30,6 +30,7 @@ from imgcheck.loader.shell import (
     MARKS,
     NEEDED,
     OPENS,
+    PIPEFAIL,
     asks_cpu,
     read_commands,
     with_whole_names,
@@ -730,6 +731,10 @@ class _Search:
     def _set(self, words: tuple[str, ...], here: _Here) -> None:
         if words[:1] == ("--",):
             here.shell.set_arguments(words[1:], here.conditional)
+        elif words == PIPEFAIL[1:]:
+            # Of a special builtin such a failure ends the script (POSIX, XCU 2.8.1).
+            if here.shell.plain and not (here.conditional or here.within or here.shell.left):
+                self._fail(Unstartable(" ".join(PIPEFAIL), "unknown-option", by=here.by.name), here.by)
         else:
             here.shell.errexit = words[:1] == ("-e",)
 

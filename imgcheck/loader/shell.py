@@ -27,6 +27,8 @@ NEEDED, JOINED, LOOSE = "!", "&&", "&"
 """In place of a command's name: the text ends where the next command fails (`|| exit 1`); where that fails, the one
 behind it is not run (`a && b`); it is no matter to `set -e` (in a pipeline, in the background).
 """
+PIPEFAIL = ("set", "-o", "pipefail")
+"""What is kept of `set` with this option, which not every shell knows."""
 LOOP, DONE = "while", "done"
 """In place of a command's name, before and behind what stands in a loop; the next word names a function that does one
 round, and then assigns AGAIN.
@@ -65,7 +67,8 @@ _CHANGES = frozenset({
     "typeset", "unset",
 })  # fmt: skip
 """Commands that change the shell that they run in, beside assignments and functions."""
-_APART = re.compile(r"(?:[ \t]*\d*(?:>>?|<)&?[ \t]*[^\s|&;<>()]+)*[ \t]*(?:\|(?!\|)|&(?![&>]))")
+_REDIRECTED = re.compile(r"(?:[ \t]*\d*(?:>>?|<)&?[ \t]*[^\s|&;<>()]+)*")
+_APART = re.compile(rf"{_REDIRECTED.pattern}[ \t]*(?:\|(?!\|)|&(?![&>]))")
 """Behind a command that runs in a subshell, as one of a pipeline or in the background."""
 _FILLING = {"getopts": "", "let": "", "mapfile": "dnOsuCc", "printf": "", "read": "adinNptu", "readarray": "dnOsuCc"}
 """Builtins that fill variables, with the letters of options that have a value of their own."""
@@ -408,7 +411,11 @@ class _Reader(WordReader):
 
     def _forgive(self, ended: _Frame) -> None:
         """The text may go on where a compound command fails that has just ended, whichever command in it does."""
+        at = self._at
+        if redirected := _REDIRECTED.match(self._text, at):
+            self._at = redirected.end()
         forgiven, mark = self._failure()
+        self._at = at
         if not forgiven and (mark not in (LOOSE, JOINED) or self._one_list):
             return
         for index, command in enumerate(self.commands[ended.begun :], ended.begun):
@@ -525,11 +532,12 @@ class _Reader(WordReader):
     # Simple commands
 
     def _command(self) -> None:
-        begun, self._behind, self._given = self._at, False, range(0)
+        begun, behind, self._behind, self._given = self._at, self._behind, False, range(0)
         first = self._word()
         plain = self._text[begun : self._at]
         if self._at == begun or self._is_descriptor(first):
             self._redirection()
+            self._behind = behind
         elif plain != first or not self._reserved(plain):
             self._simple(first)
 
@@ -663,7 +671,9 @@ class _Reader(WordReader):
         if name == "shift" and self._open[-1].looped:
             words = [*_SHIFT_SOME]
         if name == "set":
-            self._pipefail |= "pipefail" in words
+            if any(option[0] == "-" and name == "pipefail" for option, name in pairwise(words) if option):
+                self._pipefail = True
+                self._keep(PIPEFAIL, uncertain)
             if option := _errexit(words):
                 self._keep(("set", option), uncertain)
             words = _set_arguments(words)

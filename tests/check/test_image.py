@@ -137,6 +137,11 @@ NOT_STARTING = [
     (Unstartable("typo", "absent"), "risk", 'exec: "typo": executable file not found in $PATH'),
     (Unstartable("typo", "absent", by="tini"), "risk", "tini: typo: No such file or directory"),
     (Unstartable("typo", "absent", by="/entry.sh"), "risk", "entry.sh: typo: not found"),
+    (
+        Unstartable("set -o pipefail", "unknown-option", by="/entry.sh"),
+        "risk",
+        "entry.sh: set: Illegal option -o pipefail",
+    ),
     (Unstartable("/a", "not-executable", "/a"), "fail", 'exec: "/a": permission denied'),
     (Unstartable("a", "not-executable", "/bin/a"), "fail", 'exec: "a": executable file not found in $PATH'),
     (Unstartable("/a", "not-executable", "/a", by="/entry.sh"), "fail", "entry.sh: /a: Permission denied"),

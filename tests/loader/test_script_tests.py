@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from imgcheck.documents.image import ImageConfig, ImageProfile
+from imgcheck.loader.closure import Roots
 from imgcheck.loader.roots import find_roots
 from imgcheck.loader.variables import Given, Setting, setting_files, variables_given
 from imgcheck.profile.texts import read_script
@@ -47,14 +48,18 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ImageProfile:
     return profile_of(root.path)
 
 
-def found(image: ImageProfile, text: str, arguments: tuple[str, ...], shell: str = "dash") -> tuple[set[str], set[str]]:
-    """The programs that are said to start, and those of them that certainly do."""
+def roots_of(image: ImageProfile, text: str, arguments: tuple[str, ...], shell: str) -> Roots:
     script = read_script(f"#!/bin/{shell}\n{text}".encode())
     assert script is not None
     scripts = (structs.replace(script, path="/run"),)
     config = ImageConfig(entrypoint=("/run",), command=arguments, environment=("PATH=/usr/bin", "MODE=a"))
     tree = structs.replace(image.tree, scripts=scripts)
-    roots = find_roots(structs.replace(image, tree=tree, config=config))
+    return find_roots(structs.replace(image, tree=tree, config=config))
+
+
+def found(image: ImageProfile, text: str, arguments: tuple[str, ...], shell: str = "dash") -> tuple[set[str], set[str]]:
+    """The programs that are said to start, and those of them that certainly do."""
+    roots = roots_of(image, text, arguments, shell)
     started = {Path(path).name for path in roots.entries} & {*PROGRAMS, LAST}
     return started, started - {Path(path).name for path in roots.perhaps}
 
@@ -265,6 +270,20 @@ def test_what_dash_lacks_fails_there(image: ImageProfile, test: str) -> None:
     started, certain = found(image, text, ("a",))
     assert started == certain == ran(image, "dash", text, ("a",), "")
     assert found(image, text, ("a",), "bash")[1] == ran(image, "bash", text, ("a",), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "dies"),
+    [
+        ("set -o pipefail\np\n", True), ("set -euo pipefail\np\n", True), ("set -e -o pipefail; p\n", True),
+        ("(set -o pipefail) 2>/dev/null && set -o pipefail\np\n", False), ("set -eu\np\n", False),
+        ('if [ -n "$BASH_VERSION" ]; then set -o pipefail; fi\np\n', False), ("p\nexit\nset -o pipefail\n", False),
+    ],
+)  # fmt: skip
+def test_dash_ends_where_it_is_to_set_pipefail(image: ImageProfile, text: str, dies: bool) -> None:
+    assert ran(image, "dash", text, (), "") == (set() if dies else {"p"})
+    for shell, told in (("dash", ["set -o pipefail"] if dies else []), ("bash", [])):
+        assert [what.word for what in roots_of(image, text, (), shell).unstartable] == told
 
 
 @pytest.mark.parametrize("file", setting_files(), ids=lambda each: each.id)

@@ -13,7 +13,15 @@ from imgcheck.documents.facts import CodeFacts, Linkage
 from imgcheck.documents.image import FileRecord, ImageConfig, ImageProfile, LayerInfo, Platform, TreeIndex
 from imgcheck.documents.shell_commands import ShellCommand
 from imgcheck.loader.roots import find_roots
-from imgcheck.loader.shell import COMMANDS_LIMIT, MARKS, SAME, read_commands, with_whole_names, without_conditions
+from imgcheck.loader.shell import (
+    COMMANDS_LIMIT,
+    MARKS,
+    PIPEFAIL,
+    SAME,
+    read_commands,
+    with_whole_names,
+    without_conditions,
+)
 from imgcheck.loader.shell_words import UNKNOWN
 from imgcheck.profile.texts import read_script
 from tests.tools import need
@@ -59,8 +67,8 @@ def words(text: str) -> list[tuple[str, ...]]:
             [("b",), ("c",), ("a", "${X:-${?}}", UNKNOWN), ("cat",), ("d",), ("cat",)],
         ),
         ("cat <<E\n`a b` \\`c\\` \\$(d) $(e `f`)\nE", [("cat",), ("a", "b"), ("f",), ("e", UNKNOWN)]),
-        ("set -eu -o pipefail -- a b; set -e; set c", [*_SET_E_A_B, ("set", "-e"), ("set", "--", "c")]),
-        ("set -euo pipefail; set +eo pipefail d", [("set", "-e"), ("set", "+e"), ("set", "--", "d")]),
+        ("set -eu -o pipefail -- a b; set -e; set c", [PIPEFAIL, *_SET_E_A_B, ("set", "-e"), ("set", "--", "c")]),
+        ("set -euo pipefail; set +eo pipefail d", [PIPEFAIL, ("set", "-e"), ("set", "+e"), ("set", "--", "d")]),
         ("set -uo errexit; set -ux; set +o errexit", [("set", "-e"), ("set", "+e")]),
         ("set -o; set +o; set; case `(set -o) 2>/dev/null` in *posix*) a;; esac", [("a",)]),
         ("exec {fd}>x; a {fd}<&-", [("exec",), ("a",)]),
@@ -252,6 +260,7 @@ _DYING = [
     ("if one\nthen\n  three\nelse\n  echo no >&2\n  exit 3\nfi\ntwo", False),
     ("while ! one; do exec two; done", True),
     ("one\nif [ $? -ne 0 ]; then echo no; exit 1; fi; two", False), ("one\n[ $? -eq 0 ] || exit 1\ntwo", False),
+    ("set -e; (one) 2>/dev/null || echo no; two", True), ("set -e; { one; } >/dev/null 2>&1; two", False),
     ("set -e; (cd / && one) || echo no; two", True), ("set -e; (one) || exit 1; two", False),
     ("set -e; { one; } || echo no; two", True), ("set -e; { one; }; two", False),
     ("set -e; for i in 1; do one; done || true; two", True), ("set -e; for i in 1; do one; done; two", False),
