@@ -2,6 +2,8 @@
 
 import re
 
+from msgspec import Struct
+
 from imgcheck.check.context import Answers
 from imgcheck.check.gpu_case import Case
 from imgcheck.documents.report import Severity
@@ -17,10 +19,19 @@ _INJECT = "Start it by a runtime that brings the driver in (docker run --gpus al
 _UNHIDE = f"Take {_VISIBLE} out of the image, or set it at the start (docker run -e, apptainer --env)."
 
 
+class _Lack(Struct, frozen=True):
+    """Why the process gets no GPU."""
+
+    reason: str
+    remedy: str
+    counted: bool = False
+    """It rests on how many GPUs the host has."""
+
+
 def no_gpu(case: Case, answers: Answers) -> None:
     """GPU011: the host has no GPU that the process sees, and the image has code for one or the user asks for one."""
-    reason, remedy = _without_gpu(case)
-    if not reason:
+    lack = _without_gpu(case)
+    if lack is None:
         # A loaded driver has found a GPU; what somebody says of a driver does not tell what is in the machine.
         loaded = case.kernel_driver and not case.context.host.described
         if case.context.host.gpus.unknown and not loaded:
@@ -29,14 +40,14 @@ def no_gpu(case: Case, answers: Answers) -> None:
     amd = bool(case.amd_code) and not case.wants_nvidia
     finding = case.context.finding(
         "GPU011",
-        _severity(case, remedy),
+        _severity(case, lack),
         "GPU",
         case.evidence_of_use("GPU code or a CUDA runtime"),
         variant="amd" if amd else case.wording(frameworks=False),
         vendor=("AMD" if amd else "NVIDIA") if case.gpu_files else "usable",
         need="The image has GPU code" if case.gpu_files else "A GPU is asked for (--require-gpu)",
-        reason=reason,
-        remedy=remedy,
+        reason=lack.reason,
+        remedy=lack.remedy,
     )
     return answers.conclude("GPU011", [finding], "")
 
@@ -47,36 +58,41 @@ def _open(case: Case) -> str:
     return f': {host.gpus.source} ("none" for a host without one)' if host.described and host.gpus.source else ""
 
 
-def _severity(case: Case, remedy: str) -> Severity:
+def _severity(case: Case, lack: _Lack) -> Severity:
     if not case.context.require_gpu:
         return "degraded"
     # Who describes a host names its kinds of GPUs, maybe not each: there may be the one of an index.
-    uncounted = remedy == _UNHIDE and case.context.host.described
-    return "risk" if uncounted and not hides_gpus(case.environment[_VISIBLE]) else "fail"
+    return "risk" if lack.counted and case.context.host.described else "fail"
 
 
-def _without_gpu(case: Case) -> tuple[str, str]:
-    """Why the process gets no GPU, and the way out; empty where it gets one, or where that is not known."""
+def _without_gpu(case: Case) -> _Lack | None:
+    """Why the process gets no GPU; None where it gets one, or where that is not known."""
     host, kinds = case.context.host, case.kinds or case.amd_kinds
     for_nvidia = case.wants_nvidia or not case.amd_code
     if case.kinds and case.context.require_gpu and not case.gpu_files and not case.context.runtime.injects_driver:
-        return f"{case.context.runtime.title} brings no driver into the container", _INJECT
+        return _Lack(f"{case.context.runtime.title} brings no driver into the container", _INJECT)
     if not case.lacks_gpu:
-        visible = case.environment.get(_VISIBLE)
-        if not case.kinds or not for_nvidia or visible is None:
-            return "", ""
-        setting = f"ENV {_VISIBLE}={visible[:_LONGEST]} of the image"
-        if hides_gpus(visible):
-            return f"{setting} hides every GPU", _UNHIDE
-        count = _count(case)
-        if count and hides_gpus(visible, count):
-            return f"{setting} begins with a GPU that is not there, and so hides every one: of {count}, from 0", _UNHIDE
-        return "", ""
+        return _hidden(case) if case.kinds and for_nvidia else None
     if kinds:
-        return f"this host's GPUs are {', '.join(kind.label for kind in kinds)}", _ELSEWHERE
+        return _Lack(f"this host's GPUs are {', '.join(kind.label for kind in kinds)}", _ELSEWHERE)
     if host.driver.kernel_module.absent and for_nvidia:
-        return "this host has neither an NVIDIA GPU nor its driver", _ELSEWHERE
-    return "no GPU was found on this host", _ELSEWHERE
+        return _Lack("this host has neither an NVIDIA GPU nor its driver", _ELSEWHERE)
+    return _Lack("no GPU was found on this host", _ELSEWHERE)
+
+
+def _hidden(case: Case) -> _Lack | None:
+    """How the image hides the host's GPUs."""
+    visible = case.environment.get(_VISIBLE)
+    if visible is None:
+        return None
+    setting = f"ENV {_VISIBLE}={visible[:_LONGEST]} of the image"
+    if hides_gpus(visible):
+        return _Lack(f"{setting} hides every GPU", _UNHIDE)
+    count = _count(case)
+    if not count or not hides_gpus(visible, count):
+        return None
+    why = f"{setting} begins with a GPU that is not there, and so hides every one: of {count}, from 0"
+    return _Lack(why, _UNHIDE, counted=True)
 
 
 def _count(case: Case) -> int:
