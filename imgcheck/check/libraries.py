@@ -4,6 +4,7 @@ import posixpath
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import chain
 
 import msgspec
 
@@ -104,7 +105,7 @@ class _Libraries:
         # Of /lib, and others that are links to what lies below /usr, the files are recorded there.
         places = {*sought, *(f"/usr{directory}" for directory in sought)}
         held = (path for path in found if posixpath.dirname(path) in places)
-        return next(iter((*held, *filter(None, map(image.unread_at, sorted(places))))), "")
+        return next(chain(held, filter(None, map(image.unread_at, sorted(places)))), "")
 
     @cached_property
     def _unread_files(self) -> dict[str, list[str]]:

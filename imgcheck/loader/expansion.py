@@ -99,10 +99,6 @@ class Shell(Struct):
         other.local = None if self.local is None else dict(self.local)
         return other
 
-    def has(self, word: str) -> bool:
-        """Whether the image has the program that a word names."""
-        return self.finds(word, self)
-
     @property
     def stopped(self) -> bool:
         """Whether nothing runs that stands behind, at least in this round of a loop."""
@@ -300,7 +296,8 @@ class _Expansion:
         if token == "$(dirname ":
             return [GAP if GAP in path else posixpath.dirname(path) or "." for path in self.text(")")]
         if token == "$(which ":  # of what the image lacks, which something may bring, it prints nothing
-            return [each for word in self.text(")") for each in ([word] if self._shell.has(word) else [word, GAP])]
+            found = ([word] if self._shell.finds(word, self._shell) else [word, GAP] for word in self.text(")"))
+            return [each for alternatives in found for each in alternatives]
         if match[1] is None:
             return [token]
         if cut := _CUT.fullmatch(match[1]):
